@@ -1,0 +1,111 @@
+"""The one exception type that carries a Triton error code, and its eight codes.
+
+Domain code raises these; each frontend owns one table from code to its protocol's status
+(`frontends/http/errors.py`, `frontends/grpc/errors.py`). Nothing here knows HTTP or gRPC.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ErrorCode(IntEnum):
+    """The codes of `TRITONSERVER_Error_Code`, with the numbers of the C API."""
+
+    UNKNOWN = 0
+    INTERNAL = 1
+    NOT_FOUND = 2
+    INVALID_ARG = 3
+    UNAVAILABLE = 4
+    UNSUPPORTED = 5
+    ALREADY_EXISTS = 6
+    CANCELLED = 7
+
+    @property
+    def text(self) -> str:
+        """The words Triton prints for this code in logs and load errors, such as `Invalid argument`."""
+        return _CODE_TEXT[self]
+
+
+_CODE_TEXT = {
+    ErrorCode.UNKNOWN: "Unknown",
+    ErrorCode.INTERNAL: "Internal",
+    ErrorCode.NOT_FOUND: "Not found",
+    ErrorCode.INVALID_ARG: "Invalid argument",
+    ErrorCode.UNAVAILABLE: "Unavailable",
+    ErrorCode.UNSUPPORTED: "Unsupported",
+    ErrorCode.ALREADY_EXISTS: "Already exists",
+    ErrorCode.CANCELLED: "Cancelled",
+}
+
+
+class TritonError(Exception):
+    """An error that reaches the client with a code and a text.
+
+    Args:
+        message: which thing, what came, what was expected and, where known, which knob to turn.
+        code: one of the eight codes; subclasses below fix it.
+    """
+
+    code: ErrorCode = ErrorCode.INTERNAL
+
+    def __init__(self, message: str, code: ErrorCode | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if code is not None:
+            self.code = code
+
+    def __str__(self) -> str:
+        return self.message
+
+    def described(self) -> str:
+        """The form used in logs and load reasons: `Invalid argument: <message>`."""
+        return f"{self.code.text}: {self.message}"
+
+
+class UnknownError(TritonError):
+    """The plugin or model said no more than that something went wrong."""
+
+    code = ErrorCode.UNKNOWN
+
+
+class Internal(TritonError):
+    """The server or a plugin failed in a way the client cannot mend."""
+
+    code = ErrorCode.INTERNAL
+
+
+class NotFound(TritonError):
+    """A model, version, region or file that the caller named does not exist."""
+
+    code = ErrorCode.NOT_FOUND
+
+
+class InvalidArg(TritonError):
+    """What came does not fit what the model or the protocol expects."""
+
+    code = ErrorCode.INVALID_ARG
+
+
+class Unavailable(TritonError):
+    """Not now: queue full, timed out, loading, or shutting down."""
+
+    code = ErrorCode.UNAVAILABLE
+
+
+class Unsupported(TritonError):
+    """Legal to ask, but this model or this build does not do it."""
+
+    code = ErrorCode.UNSUPPORTED
+
+
+class AlreadyExists(TritonError):
+    """The name is taken."""
+
+    code = ErrorCode.ALREADY_EXISTS
+
+
+class Cancelled(TritonError):
+    """The client no longer wants the answer."""
+
+    code = ErrorCode.CANCELLED
