@@ -1,0 +1,210 @@
+"""What the hooks of a plugin receive: the backend, the model, the instance, the batcher.
+
+These are plain objects in the process where the hooks run. `state` belongs to the plugin; everything else
+is for reading. The loop-side counterparts (`tritonpy.model`) are never given to plugins.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+JsonObject = dict[str, Any]  # Any: JSON
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredGroup:
+    """An instance group the backend proposes for models that configure none."""
+
+    kind: Literal["KIND_CPU", "KIND_GPU", "KIND_MODEL", "KIND_AUTO"] = "KIND_CPU"
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BackendAttributes:
+    """What a backend says about itself once, before its first model is loaded.
+
+    Attributes:
+        execution: `thread` promises that `model_instance_execute` releases the GIL in its hot call (or is
+            over in microseconds); `process` puts every instance into a worker of its own.
+        preferred_groups: instance groups for models that configure none; none means one instance.
+        parallel_instance_loading: instances of a model may be initialised at the same time.
+        default_filename: the model file looked for in a version directory, such as `model.onnx`.
+    """
+
+    execution: Literal["thread", "process"] = "thread"
+    preferred_groups: Sequence[PreferredGroup] = ()
+    parallel_instance_loading: bool = False
+    default_filename: str = ""
+
+
+@dataclass(slots=True)
+class Backend:
+    """One backend, alive while any of its models is.
+
+    Attributes:
+        name: as models write it in `backend: "…"`.
+        settings: `--backend-config` values that name this backend or every backend.
+        state: the plugin's own.
+    """
+
+    name: str
+    settings: Mapping[str, str] = field(default_factory=dict)
+    state: Any = None  # Any: the plugin's own
+
+
+@dataclass(slots=True)
+class Model:
+    """One version of one model.
+
+    Attributes:
+        name: the model's name.
+        version: the number of its version directory.
+        config: what `GET /v2/models/<name>/config` shows, as a plain dict.
+        directory: the model's directory in the repository.
+        backend: the backend that runs it.
+        state: the plugin's own.
+    """
+
+    name: str
+    version: int
+    config: JsonObject
+    directory: Path
+    backend: Backend
+    state: Any = None  # Any: the plugin's own
+
+    @property
+    def version_directory(self) -> Path:
+        """Where the files of this version lie."""
+        return self.directory / str(self.version)
+
+    @property
+    def max_batch_size(self) -> int:
+        """Rows a batch may have; 0 for a model that does not batch."""
+        return int(self.config.get("max_batch_size", 0))
+
+    @property
+    def is_decoupled(self) -> bool:
+        """Whether a request may get any number of responses."""
+        return bool(self.config.get("model_transaction_policy", {}).get("decoupled", False))
+
+    def parameter(self, key: str, default: str = "") -> str:
+        """The value of `parameters { key: … value { string_value: … } }` in the configuration."""
+        value = self.config.get("parameters", {}).get(key)
+        return default if value is None else str(value.get("string_value", default))
+
+
+@dataclass(slots=True)
+class ModelInstance:
+    """One execution slot of a model.
+
+    Attributes:
+        name: such as `resnet_0_1`: group, then index inside the group.
+        index: position among all instances of the model, from 0.
+        kind: `KIND_CPU`, `KIND_GPU` or `KIND_MODEL`.
+        device_id: the GPU's number; 0 on a CPU.
+        model: the model it runs.
+        state: the plugin's own.
+    """
+
+    name: str
+    index: int
+    kind: str
+    device_id: int
+    model: Model
+    state: Any = None  # Any: the plugin's own
+    compute_start_ns: int = 0
+    compute_end_ns: int = 0
+
+    def report_compute(self, start_ns: int, end_ns: int) -> None:
+        """Say when the framework's own call began and ended in the running execution.
+
+        Without it the whole execution counts as compute time. What lies before is reported as
+        `compute_input`, what lies behind as `compute_output`, as in
+        `TRITONBACKEND_ModelInstanceReportBatchStatistics`.
+
+        Args:
+            start_ns: `time.monotonic_ns()` when the inputs were gathered.
+            end_ns: the same clock when the framework's call was done.
+        """
+        self.compute_start_ns = start_ns
+        self.compute_end_ns = end_ns
+
+    @staticmethod
+    def now_ns() -> int:
+        """The clock that `report_compute` wants."""
+        return time.monotonic_ns()
+
+
+@dataclass(slots=True)
+class Batcher:
+    """A batching strategy bound to one model version.
+
+    Attributes:
+        model: the model whose requests are batched.
+        state: the strategy's own.
+    """
+
+    model: Model
+    state: Any = None  # Any: the strategy's own
+
+
+@dataclass(slots=True)
+class Batch:
+    """One attempt to form a batch; a fresh one for every scan of the queue.
+
+    Attributes:
+        batcher: the strategy's state for the model.
+        state: the strategy's own, such as bytes left.
+    """
+
+    batcher: Batcher
+    state: Any = None  # Any: the strategy's own
+
+
+@dataclass(slots=True)
+class RepoAgent:
+    """One repository agent, alive while any model uses it.
+
+    Attributes:
+        name: as models write it in `model_repository_agents`.
+        state: the plugin's own.
+    """
+
+    name: str
+    state: Any = None  # Any: the plugin's own
+
+
+@dataclass(slots=True)
+class RepoAgentModel:
+    """A model as a repository agent sees it.
+
+    Attributes:
+        name: the model's name.
+        directory: where its files are; during LOAD an agent may put a changed copy elsewhere and set this.
+        parameters: what the model's configuration gives to this agent.
+        config: the model's configuration as a plain dict.
+        state: the plugin's own.
+    """
+
+    name: str
+    directory: Path
+    parameters: Mapping[str, str]
+    config: JsonObject
+    state: Any = None  # Any: the plugin's own
+
+
+@dataclass(slots=True)
+class Cache:
+    """One response cache, shared by all models that enable it.
+
+    Attributes:
+        settings: the values of `--cache-config NAME,key=value`.
+        state: the plugin's own.
+    """
+
+    settings: Mapping[str, str]
+    state: Any = None  # Any: the plugin's own

@@ -1,0 +1,302 @@
+"""Every hook a plugin may implement, and the contract of each: this file is the extension manual.
+
+A plugin is a module (or any object) whose functions are marked with `@hookimpl`; there is nothing to
+subclass. It is found through an entry point in the group of its kind, and the entry point's name is the name
+people write in their configuration. A function may leave out arguments it does not need. Names are those of
+Triton's C API in snake case.
+
+What holds for all hooks:
+
+* A hook that raises fails the thing it was called for (a request, a model, a backend) and nothing else. Raise
+  a `TritonError` to choose the code; any other exception becomes INTERNAL with its type and text.
+* Objects handed in belong to the server; their `state` attribute belongs to the plugin.
+* Hooks of one model all run in the process where its instances run: the server's own for `thread`
+  execution, a worker for `process`. Loading hooks run on a loading thread and may block. Hooks of a
+  batching strategy run on the server's loop and must be quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from tritonpy.handles import (
+    Backend,
+    BackendAttributes,
+    Batch,
+    Batcher,
+    Cache,
+    JsonObject,
+    Model,
+    ModelInstance,
+    RepoAgent,
+    RepoAgentModel,
+)
+from tritonpy.request import InferRequest
+from tritonpy.response import InferResponse
+
+if TYPE_CHECKING:
+    import click
+
+PROJECT_NAME = "tritonpy"
+
+hookspec = pluggy.HookspecMarker(PROJECT_NAME)
+hookimpl = pluggy.HookimplMarker(PROJECT_NAME)
+"""Marks a function or method as the implementation of the hook of the same name."""
+
+
+class BackendHooks:
+    """Group `tritonpy.backends`: runs models of one framework. Mirrors TRITONBACKEND.
+
+    Order: `backend_initialize`, `backend_attributes`; per model version `model_auto_complete_config`,
+    `model_initialize`; per instance `model_instance_initialize`, then `model_instance_execute` any number
+    of times; then `model_instance_finalize`, `model_finalize`, `backend_finalize`. Only
+    `model_instance_execute` is required. A finalize hook is called exactly when its initialize succeeded.
+    """
+
+    @hookspec(firstresult=True)
+    def backend_initialize(self, backend: Backend) -> None:
+        """Import the framework and set `backend.state`; once per process, before the first model.
+
+        On a loading thread; may block. An exception makes every model of this backend UNAVAILABLE with the
+        exception's text; say there which command installs what is missing.
+        """
+
+    @hookspec(firstresult=True)
+    def backend_finalize(self, backend: Backend) -> None:
+        """Free what `backend_initialize` made; after the last model of the backend is gone.
+
+        Exceptions are logged.
+        """
+
+    @hookspec(firstresult=True)
+    def backend_attributes(self, backend: Backend) -> BackendAttributes:
+        """Say how instances run; in the server's process, before `backend_initialize`.
+
+        Must not import the framework: isolated backends never load it in the server.
+        """
+
+    @hookspec(firstresult=True)
+    def worker_command(self, model: Model) -> Sequence[str] | None:
+        """The program to exec for a worker of this model, when `execution` is `process`.
+
+        Default (None): the server's interpreter running this plugin's hooks. A backend that names its own
+        program speaks the frames of `tritonpy.ipc` on the descriptors in the environment variables
+        `TRITONPY_CHANNEL_FD` and `TRITONPY_SEGMENT_FD`, and implements no other model hook.
+        Runs in the server's process on a loading thread.
+        """
+
+    @hookspec(firstresult=True)
+    def model_auto_complete_config(self, model: Model) -> JsonObject | None:
+        """Fill in what the configuration leaves out, from the model's files.
+
+        Returns the changed configuration, in the shape of `model.config`, or None to leave it. What may
+        change: `max_batch_size`, `input`, `output`, the scheduling choice if none was set,
+        `model_transaction_policy`. Called before `model_initialize` unless auto-complete is disabled.
+        """
+
+    @hookspec(firstresult=True)
+    def model_initialize(self, model: Model) -> None:
+        """Check the configuration and load what all instances share; once per model version.
+
+        On a loading thread. An exception makes this version UNAVAILABLE.
+        """
+
+    @hookspec(firstresult=True)
+    def model_finalize(self, model: Model) -> None:
+        """Free what `model_initialize` made; no instance is left. Exceptions are logged."""
+
+    @hookspec(firstresult=True)
+    def model_instance_initialize(self, instance: ModelInstance) -> None:
+        """Make ready to execute; on the thread that will execute, one instance after the other.
+
+        An exception makes the model version UNAVAILABLE.
+        """
+
+    @hookspec(firstresult=True)
+    def model_instance_finalize(self, instance: ModelInstance) -> None:
+        """Free what the instance holds; on its thread, after its last execution. Exceptions are logged."""
+
+    @hookspec(firstresult=True)
+    def model_instance_execute(
+        self, instance: ModelInstance, requests: Sequence[InferRequest]
+    ) -> Sequence[InferResponse] | Awaitable[Sequence[InferResponse] | None] | None:
+        """Run one batch; on the instance's thread, never twice at the same time for one instance.
+
+        Returns one response per request, in order; all cross back to the loop at once. Or None: then every
+        request must be answered through `request.respond(…)`, now or later from any thread, with `final`
+        exactly once; a request that is garbage-collected without is answered INTERNAL. May be `async def`.
+        The instance is free for the next batch when this returns.
+
+        The sum of the requests' `batch_size` never exceeds `max_batch_size`. Input tensors are views of
+        received bytes: do not write to them. Arrays given to a response are not copied: do not write to
+        them afterwards. An exception answers every unanswered request of the batch.
+        """
+
+    @hookspec(firstresult=True)
+    def model_instance_ready(self, instance: ModelInstance) -> bool:
+        """Whether the instance can serve; asked by readiness probes, so answer from memory."""
+
+    # The five batching hooks may also be implemented by a backend: they then apply to all its models.
+
+
+class BatchingHooks:
+    """Group `tritonpy.batching`: decides which requests go together. Mirrors TRITONBACKEND_ModelBatch*.
+
+    The first five are required. A strategy narrows what the dynamic batcher would do: `max_batch_size`,
+    shapes, preferred sizes and the queue delay still hold, and a "no" closes the batch. A request refused
+    for an empty batch runs alone. All hooks but the first and the last run on the loop: be quick (a scan
+    over 1 ms is named in the log and in a metric).
+    """
+
+    @hookspec(firstresult=True)
+    def model_batcher_initialize(self, model: Model) -> object:
+        """Read the model's parameters once, at load; the value returned becomes `batcher.state`.
+
+        On a loading thread. An exception fails the load; its text reaches the log and the client.
+        """
+
+    @hookspec(firstresult=True)
+    def model_batcher_finalize(self, batcher: Batcher) -> None:
+        """The model is being unloaded, or loading failed after `model_batcher_initialize`."""
+
+    @hookspec(firstresult=True)
+    def model_batch_initialize(self, batcher: Batcher) -> object:
+        """A new attempt to form a batch begins; the value returned becomes `batch.state`.
+
+        Called for each scan of the queue, so often for the same requests.
+        """
+
+    @hookspec(firstresult=True)
+    def model_batch_include_request(self, request: InferRequest, batch: Batch) -> bool:
+        """Whether the request may join the batch; False closes the batch.
+
+        Each request is asked once per attempt, in queue order, after the batcher's own checks passed. An
+        exception fails that request, once, and closes the batch.
+        """
+
+    @hookspec(firstresult=True)
+    def model_batch_finalize(self, batch: Batch) -> None:
+        """The attempt is over: the batch left, or will be tried again. Exceptions are logged."""
+
+    @hookspec(firstresult=True)
+    def model_batch_include_requests(self, batch: Batch, requests: Sequence[InferRequest]) -> int:
+        """Optional: answer for a whole run at once; the length of the head that may join.
+
+        `requests` passed the batcher's own checks, in queue order. Stands in for one
+        `model_batch_include_request` each and must give the same answers.
+        """
+
+
+class RepoAgentHooks:
+    """Group `tritonpy.repo_agents`: acts on a model's files around load and unload (TRITONREPOAGENT)."""
+
+    @hookspec(firstresult=True)
+    def repo_agent_initialize(self, agent: RepoAgent) -> None:
+        """Once, before the first model that names the agent. An exception fails those models."""
+
+    @hookspec(firstresult=True)
+    def repo_agent_finalize(self, agent: RepoAgent) -> None:
+        """After the last model that names the agent is gone."""
+
+    @hookspec(firstresult=True)
+    def repo_agent_model_initialize(self, agent: RepoAgent, model: RepoAgentModel) -> None:
+        """A model that names the agent is about to load."""
+
+    @hookspec(firstresult=True)
+    def repo_agent_model_finalize(self, agent: RepoAgent, model: RepoAgentModel) -> None:
+        """The model is gone, or its load failed."""
+
+    @hookspec(firstresult=True)
+    def repo_agent_model_action(self, agent: RepoAgent, model: RepoAgentModel, action: str) -> None:
+        """One step of the model's life.
+
+        Args:
+            agent: the agent and its state.
+            model: during LOAD its `directory` may be set to a changed copy that the agent owns.
+            action: `LOAD` in configured order, then `LOAD_COMPLETE` or `LOAD_FAIL` in reverse order, then
+                `UNLOAD` in configured order, then `UNLOAD_COMPLETE` in reverse order.
+
+        An exception during LOAD stops the load; in the other actions it is logged.
+        """
+
+
+class CacheHooks:
+    """Group `tritonpy.caches`: keeps responses. Mirrors TRITONCACHE. May be `async def`.
+
+    Called on the loop; a cache that has to wait must be `async def`. Bounded by a timeout, whose expiry
+    counts as a miss. An exception counts as a miss and is logged.
+    """
+
+    @hookspec(firstresult=True)
+    def cache_initialize(self, cache: Cache) -> None:
+        """Once at start, with the values of `--cache-config`. An exception ends the start."""
+
+    @hookspec(firstresult=True)
+    def cache_finalize(self, cache: Cache) -> None:
+        """Once at shutdown."""
+
+    @hookspec(firstresult=True)
+    def cache_lookup(self, cache: Cache, key: str) -> bytes | Awaitable[bytes | None] | None:
+        """The entry stored under `key`, or None."""
+
+    @hookspec(firstresult=True)
+    def cache_insert(self, cache: Cache, key: str, entry: bytes) -> Awaitable[None] | None:
+        """Store `entry`; an existing key keeps its value."""
+
+
+class LoaderHooks:
+    """Group `tritonpy.loaders`: opens shared objects compiled for Triton."""
+
+    @hookspec(firstresult=True)
+    def load_shared_object(self, kind: str, path: str) -> object | None:
+        """Open `path` and return an object with the hooks of `kind`, or None when it is not for this loader.
+
+        Args:
+            kind: `batching`, `backends`, `repo_agents` or `caches`.
+            path: absolute path of the library.
+
+        Blocking, on a loading thread. An exception fails what asked for the library.
+        """
+
+
+class OpLibraryHooks:
+    """Group `tritonpy.op_libraries`: ships custom operators for a framework."""
+
+    @hookspec
+    def op_library_paths(self, framework: str, model: Model) -> Sequence[str]:
+        """Absolute paths of libraries that `framework` (such as `tensorflow`) should load before `model`.
+
+        Every registered plugin is asked; the answers are joined. On a loading thread.
+        """
+
+
+class FrontendHooks:
+    """Group `tritonpy.frontends`: a further way in, beside HTTP and gRPC."""
+
+    @hookspec(firstresult=True)
+    def frontend_start(
+        self, dataplane: Any, options: dict[str, str]
+    ) -> Awaitable[None] | None:  # Any: Dataplane
+        """Begin to accept requests; on the loop, may be `async def`, must not block.
+
+        Args:
+            dataplane: what the built-in frontends call: `infer`, `model_metadata`, …
+            options: values of `--frontend-config NAME,key=value`.
+
+        An exception ends the start of the server.
+        """
+
+    @hookspec(firstresult=True)
+    def frontend_stop(self) -> Awaitable[None] | None:
+        """Stop accepting; requests in flight are drained by the server afterwards."""
+
+
+class CliHooks:
+    """Group `tritonpy.cli`: adds commands to `corectl`."""
+
+    @hookspec
+    def cli_commands(self, group: click.Group) -> None:
+        """Add commands to the group; import the rest inside them, since this runs at every start."""

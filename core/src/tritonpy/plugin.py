@@ -1,0 +1,79 @@
+"""The one door for plugins: everything a third party's distribution may import.
+
+Importing this pulls neither a web framework nor gRPC nor protobuf.
+"""
+
+from tritonpy.buffers import BlockPool, Buffer, BufferLocation, HostBuffer, MemoryType
+from tritonpy.datatypes import CONFIG_DATATYPES, DATATYPES, DataType, datatype_of
+from tritonpy.errors import (
+    AlreadyExists,
+    Cancelled,
+    ErrorCode,
+    Internal,
+    InvalidArg,
+    NotFound,
+    TritonError,
+    Unavailable,
+    UnknownError,
+    Unsupported,
+)
+from tritonpy.handles import (
+    Backend,
+    BackendAttributes,
+    Batch,
+    Batcher,
+    Cache,
+    JsonObject,
+    Model,
+    ModelInstance,
+    PreferredGroup,
+    RepoAgent,
+    RepoAgentModel,
+)
+from tritonpy.hookspecs import hookimpl
+from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
+from tritonpy.response import InferResponse, ParameterValue
+from tritonpy.tensor import Array, Tensor, pack_bytes, unpack_bytes
+
+__all__ = [
+    "CONFIG_DATATYPES",
+    "DATATYPES",
+    "SEQUENCE_END",
+    "SEQUENCE_START",
+    "AlreadyExists",
+    "Array",
+    "Backend",
+    "BackendAttributes",
+    "Batch",
+    "Batcher",
+    "BlockPool",
+    "Buffer",
+    "BufferLocation",
+    "Cache",
+    "Cancelled",
+    "DataType",
+    "ErrorCode",
+    "HostBuffer",
+    "InferRequest",
+    "InferResponse",
+    "Internal",
+    "InvalidArg",
+    "JsonObject",
+    "MemoryType",
+    "Model",
+    "ModelInstance",
+    "NotFound",
+    "ParameterValue",
+    "PreferredGroup",
+    "RepoAgent",
+    "RepoAgentModel",
+    "Tensor",
+    "TritonError",
+    "Unavailable",
+    "UnknownError",
+    "Unsupported",
+    "datatype_of",
+    "hookimpl",
+    "pack_bytes",
+    "unpack_bytes",
+]

@@ -1,0 +1,229 @@
+"""Find, check, register and bind plugins: one manager per kind.
+
+pluggy finds and checks; it is not on the hot path. `bind_hook` resolves an implementation once, when a model
+is loaded, to a plain function.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal
+
+import pluggy
+
+from tritonpy import hookspecs
+from tritonpy.errors import Internal, NotFound, TritonError
+
+Hook = Callable[..., Any]  # Any: every hook has its own signature, see hookspecs
+
+KINDS: dict[str, type] = {
+    "backends": hookspecs.BackendHooks,
+    "batching": hookspecs.BatchingHooks,
+    "repo_agents": hookspecs.RepoAgentHooks,
+    "caches": hookspecs.CacheHooks,
+    "op_libraries": hookspecs.OpLibraryHooks,
+    "loaders": hookspecs.LoaderHooks,
+    "frontends": hookspecs.FrontendHooks,
+    "cli": hookspecs.CliHooks,
+}
+"""Every kind of plugin and its hook specs; the entry-point group is `tritonpy.<kind>`."""
+
+State = Literal["available", "loaded", "disabled", "failed"]
+
+
+@dataclass(slots=True)
+class PluginInfo:
+    """What `corectl plugins` shows of one plugin.
+
+    Attributes:
+        name: the entry point's name, which is what people write in their configuration.
+        kind: one of `KINDS`.
+        distribution: the distribution that offers it, such as `tritonpy-backend-onnxruntime`.
+        version: that distribution's version.
+        state: `available` until something needs it.
+        hooks: the hooks it implements, once loaded.
+        error: why it cannot be used, with the traceback of a failed import.
+    """
+
+    name: str
+    kind: str
+    distribution: str = ""
+    version: str = ""
+    state: State = "available"
+    hooks: list[str] = field(default_factory=list)
+    error: str = ""
+    entry: EntryPoint | None = None
+    plugin: object | None = None
+
+
+class PluginManager:
+    """The plugins of one kind, by the names people use.
+
+    Args:
+        kind: one of `KINDS`.
+        discover: look for entry points of installed distributions; tests pass False.
+        disabled: names that must not be loaded (`--disable-plugin KIND:NAME`).
+
+    Raises nothing for a broken or doubly offered plugin: only what needs that name fails, with the reason.
+    """
+
+    def __init__(self, kind: str, *, discover: bool = True, disabled: Iterable[str] = ()) -> None:
+        self.kind = kind
+        self._pluggy = _new_pluggy(kind)
+        self._plugins: dict[str, PluginInfo] = {}
+        self._disabled = set(disabled)
+        if discover:
+            self._find()
+        for name in self._disabled:
+            self._plugins.setdefault(name, PluginInfo(name, kind)).state = "disabled"
+
+    def register(self, name: str, plugin: object) -> None:
+        """Add a plugin object directly, as embedding programs and tests do.
+
+        Raises:
+            Internal: the name is taken, or a hook does not fit its spec.
+        """
+        if name in self._plugins:
+            raise Internal(f"a plugin called '{name}' is already registered for '{self.kind}'")
+        info = PluginInfo(name, self.kind)
+        self._plugins[name] = info
+        self._adopt(info, plugin)
+        if info.state == "failed":
+            raise Internal(f"plugin '{name}' of kind '{self.kind}': {info.error.strip().splitlines()[-1]}")
+
+    def names(self) -> list[str]:
+        """All names on offer, sorted, whether they can be used or not."""
+        return sorted(self._plugins)
+
+    def info(self) -> list[PluginInfo]:
+        """Every plugin of this kind, sorted by name; loads nothing."""
+        return [self._plugins[name] for name in self.names()]
+
+    def load(self, name: str) -> object:
+        """Import and register the plugin called `name`, once.
+
+        Raises:
+            NotFound: no installed distribution offers it.
+            Internal: it is disabled, offered twice, or its import or registration failed.
+        """
+        info = self._plugins.get(name)
+        if info is None:
+            raise NotFound(
+                f"no installed plugin of kind '{self.kind}' is called '{name}'; "
+                f"installed: {', '.join(self.names()) or 'none'}"
+            )
+        if info.state == "available":
+            assert info.entry is not None  # what was registered directly is loaded or failed
+            try:
+                plugin = info.entry.load()
+            except Exception:  # a broken plugin must not take the server with it
+                info.state, info.error = "failed", traceback.format_exc()
+            else:
+                self._adopt(info, plugin)
+        if info.state == "disabled":
+            raise Internal(
+                f"plugin '{name}' of kind '{self.kind}' is disabled by --disable-plugin {self.kind}:{name}"
+            )
+        if info.state == "failed":
+            reason = info.error.strip().splitlines()[-1]
+            raise Internal(f"plugin '{name}' of kind '{self.kind}' cannot be used: {reason}")
+        return info.plugin
+
+    def load_all(self) -> list[object]:
+        """Load every plugin that can be loaded; the others are listed as failed."""
+        loaded = []
+        for name in self.names():
+            try:
+                loaded.append(self.load(name))
+            except TritonError:
+                continue
+        return loaded
+
+    def bind(self, plugin: object, hook: str) -> Hook | None:
+        """See `bind_hook`."""
+        return bind_hook(self._pluggy, plugin, hook)
+
+    def _find(self) -> None:
+        for entry in entry_points(group=f"tritonpy.{self.kind}"):
+            dist = entry.dist
+            info = PluginInfo(
+                entry.name,
+                self.kind,
+                distribution=dist.name if dist else "",
+                version=dist.version if dist else "",
+                entry=entry,
+            )
+            rival = self._plugins.get(entry.name)
+            if rival is None:
+                self._plugins[entry.name] = info
+            elif (rival.distribution, rival.entry) != (info.distribution, entry):
+                rival.state = "failed"
+                rival.error = (
+                    f"the name '{entry.name}' is offered by two distributions, "
+                    f"{rival.distribution} and {info.distribution}; uninstall one of them"
+                )
+
+    def _adopt(self, info: PluginInfo, plugin: object) -> None:
+        try:
+            self._pluggy.register(plugin, info.name)
+            # An unknown hook name is a spelling mistake today, not a hook of tomorrow.
+            self._pluggy.check_pending()
+        except Exception:
+            if self._pluggy.is_registered(plugin):
+                self._pluggy.unregister(plugin)
+            info.state, info.error = "failed", traceback.format_exc()
+            return
+        info.plugin, info.state = plugin, "loaded"
+        info.hooks = sorted(caller.name for caller in self._pluggy.get_hookcallers(plugin) or [])
+
+
+def _new_pluggy(kind: str) -> pluggy.PluginManager:
+    manager = pluggy.PluginManager(hookspecs.PROJECT_NAME)
+    manager.add_hookspecs(KINDS[kind])
+    if kind == "backends":  # a backend may bring the strategy for all its models
+        manager.add_hookspecs(hookspecs.BatchingHooks)
+    return manager
+
+
+def bind_object(kind: str, plugin: object, name: str) -> Callable[[str], Hook | None]:
+    """Check an object that no entry point offers and return a binder for its hooks.
+
+    Such an object (a strategy file beside a model, say) may serve several models, so it is never registered
+    in the shared manager.
+
+    Raises:
+        Internal: a hook does not fit its spec, or is none of this kind's hooks.
+    """
+    manager = _new_pluggy(kind)
+    try:
+        manager.register(plugin, name)
+        manager.check_pending()
+    except pluggy.PluginValidationError as exc:
+        raise Internal(f"'{name}' does not fit the hooks of kind '{kind}': {exc}") from exc
+    return lambda hook: bind_hook(manager, plugin, hook)
+
+
+def bind_hook(manager: pluggy.PluginManager, plugin: object, name: str) -> Hook | None:
+    """Return `plugin`'s implementation of hook `name`, callable with positional spec arguments, or None.
+
+    Every hook with a single owner is declared `firstresult`, so the value comes back bare also when another
+    plugin wraps the call (tracing, fault injection); only then is the full call chain paid for.
+    """
+    caller = getattr(manager.hook, name)
+    impls = caller.get_hookimpls()
+    impl = next((impl for impl in impls if impl.plugin is plugin and not impl.wrapper), None)
+    if impl is None:
+        return None
+    argnames = tuple(caller.spec.argnames)
+    if any(other.wrapper or other.hookwrapper for other in impls):
+        rivals = {other.plugin for other in impls if not other.wrapper and not other.hookwrapper} - {plugin}
+        chain = manager.subset_hook_caller(name, remove_plugins=rivals)
+        return lambda *args: chain(**dict(zip(argnames, args, strict=True)))
+    function: Hook = impl.function
+    if tuple(impl.argnames) == argnames:
+        return function
+    picks = [argnames.index(arg) for arg in impl.argnames]
+    return lambda *args: function(*(args[i] for i in picks))

@@ -1,0 +1,225 @@
+"""One inference request, from the frontend that parsed it to the backend that answers it.
+
+Two sides use the same object. A backend (on an instance's thread, or in a worker process on a copy rebuilt
+there) reads it and may call `respond`. The loop that owns the server calls `deliver`, and nobody else does:
+`respond` only posts to the request's outbox, which brings the answer to that loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from tritonpy.errors import Internal, NotFound, TritonError
+from tritonpy.response import InferResponse, ParameterValue
+from tritonpy.tensor import Tensor
+
+SEQUENCE_START = 1
+SEQUENCE_END = 2
+
+
+class ResponseSink(Protocol):
+    """Who wants the answers: a frontend's connection, an ensemble step, a caller in this process."""
+
+    def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        """Take one response, on the loop.
+
+        Args:
+            request: the request it answers.
+            response: None when only the final flag comes (decoupled models).
+            final: nothing follows.
+        """
+
+
+class Outbox(Protocol):
+    """Carries a response from wherever the model runs to the loop."""
+
+    def post(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        """Hand over one response; may block the caller while too many wait to be written."""
+
+
+class RequestOwner(Protocol):
+    """The loaded model that accepted the request and counts it until its final response."""
+
+    def request_finished(self, request: InferRequest, error: TritonError | None) -> None:
+        """The final response (or the error that stands for it) has been handed to the sink."""
+
+
+class InferRequest:
+    """One request to one version of one model.
+
+    Attributes:
+        model_name: as the client wrote it.
+        model_version: as the client wrote it; "" means the newest ready version.
+        id: the client's request id, "" when it gave none.
+        inputs: tensors by name, in the order they came.
+        requested_outputs: names, or None for all outputs of the model.
+        parameters: custom parameters (`priority`, `timeout` and `sequence_*` are attributes, not parameters).
+        flags: `SEQUENCE_START` and `SEQUENCE_END`, combined.
+        correlation_id: 0 or "" when the request belongs to no sequence.
+        priority: 0 means the model's default level.
+        timeout_us: the client's queue timeout in microseconds, 0 for none.
+        batch_size: rows, after the request was checked; 1 for models that do not batch.
+        arrival_ns, queue_start_ns: monotonic clock, set by the frontend and the scheduler.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_outbox",
+        "answered",
+        "arrival_ns",
+        "batch_size",
+        "cancelled",
+        "correlation_id",
+        "flags",
+        "id",
+        "inputs",
+        "model_name",
+        "model_version",
+        "on_cancel",
+        "owner",
+        "parameters",
+        "priority",
+        "queue_start_ns",
+        "requested_outputs",
+        "sink",
+        "timeout_us",
+    )
+
+    def __init__(
+        self,
+        model_name: str,
+        inputs: dict[str, Tensor],
+        *,
+        model_version: str = "",
+        id: str = "",
+        requested_outputs: tuple[str, ...] | None = None,
+        parameters: Mapping[str, ParameterValue] | None = None,
+        flags: int = 0,
+        correlation_id: int | str = 0,
+        priority: int = 0,
+        timeout_us: int = 0,
+        sink: ResponseSink | None = None,
+        arrival_ns: int = 0,
+    ) -> None:
+        self.model_name = model_name
+        self.model_version = model_version
+        self.id = id
+        self.inputs = inputs
+        self.requested_outputs = requested_outputs
+        self.parameters = parameters if parameters is not None else {}
+        self.flags = flags
+        self.correlation_id = correlation_id
+        self.priority = priority
+        self.timeout_us = timeout_us
+        self.sink = sink
+        self.arrival_ns = arrival_ns
+        self.queue_start_ns = 0
+        self.batch_size = 1
+        self.cancelled = False
+        self.answered = False
+        self.owner: RequestOwner | None = None
+        self.on_cancel: RequestCanceller | None = None
+        self._outbox: Outbox | None = None
+
+    # For backends and strategies.
+
+    def input(self, name: str) -> Tensor:
+        """The input called `name`.
+
+        Raises:
+            NotFound: the request does not carry it (an optional input may be left out).
+        """
+        try:
+            return self.inputs[name]
+        except KeyError:
+            raise NotFound(
+                f"input '{name}' is not in the request for model '{self.model_name}', "
+                f"which carries {sorted(self.inputs)}"
+            ) from None
+
+    def wants(self, name: str) -> bool:
+        """Whether the client asked for output `name`; outputs nobody wants need not be computed."""
+        return self.requested_outputs is None or name in self.requested_outputs
+
+    @property
+    def byte_size(self) -> int:
+        """Bytes of all inputs together, in wire form."""
+        return sum(tensor.byte_size for tensor in self.inputs.values())
+
+    def is_cancelled(self) -> bool:
+        """Whether the client gave up; a long computation may stop early and answer `Cancelled`."""
+        return self.cancelled
+
+    def respond(self, response: InferResponse | None = None, *, final: bool = True) -> None:
+        """Answer from a backend; crosses to the server at once and may block while the client is slow.
+
+        Args:
+            response: None sends only the final flag, which models with a decoupled policy may do.
+            final: nothing follows. Required exactly once per request.
+
+        Raises:
+            Internal: the request has had its final response, or was not handed to a backend.
+        """
+        if self._outbox is None:
+            raise Internal(f"request '{self.id}' for model '{self.model_name}' is not being executed")
+        self._outbox.post(self, response, final)
+
+    # For the loop.
+
+    @property
+    def label(self) -> str:
+        """How messages name this request: `[request id: <id>] `, with a stand-in when it has none."""
+        return f"[request id: {self.id or '<id_unknown>'}] "
+
+    def attach(self, outbox: Outbox | None) -> None:
+        """Say where `respond` goes; called by the instance that is about to execute the request."""
+        self._outbox = outbox
+
+    def deliver(self, response: InferResponse | None, final: bool = True) -> None:
+        """Give one response to the sink; on the loop only. Responses after the final one are dropped."""
+        if self.answered:
+            return
+        owner = self.owner
+        if final:
+            self.answered = True
+        if response is not None and self.requested_outputs is not None and response.outputs:
+            wanted = self.requested_outputs
+            if len(response.outputs) > len(wanted) or any(out.name not in wanted for out in response.outputs):
+                response.outputs = [out for out in response.outputs if out.name in wanted]
+        sink = self.sink
+        if sink is not None:
+            sink.on_response(self, response, final)
+        if final and owner is not None:
+            self.owner = None
+            owner.request_finished(self, response.error if response is not None else None)
+
+    def fail(self, error: TritonError) -> None:
+        """Answer with an error and nothing after it; on the loop only."""
+        self.deliver(InferResponse(error=error))
+
+    def cancel(self) -> None:
+        """The client gave up: leave the queue at once, or tell the model; on the loop only."""
+        if self.cancelled or self.answered:
+            return
+        self.cancelled = True
+        if self.on_cancel is not None:
+            self.on_cancel.request_cancelled(self)
+
+    def __del__(self) -> None:
+        # A backend that returned None and then dropped the request would leave its client waiting for ever.
+        if self._outbox is not None and not self.answered:
+            error = Internal(
+                f"{self.label}model '{self.model_name}' dropped the request without a final response"
+            )
+            self._outbox.post(self, InferResponse(error=error), True)
+
+    def __repr__(self) -> str:
+        return f"InferRequest({self.model_name!r}, id={self.id!r}, inputs={list(self.inputs.values())})"
+
+
+class RequestCanceller(Protocol):
+    """Whoever holds the request now, a queue or an instance, and must hear of a cancellation."""
+
+    def request_cancelled(self, request: InferRequest) -> None:
+        """The request's `cancelled` flag was just set."""

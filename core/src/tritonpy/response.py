@@ -1,0 +1,51 @@
+"""What a backend answers: outputs or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Self
+
+from tritonpy.errors import TritonError
+from tritonpy.tensor import Array, Tensor
+
+ParameterValue = bool | int | float | str
+
+
+class InferResponse:
+    """One answer to one request.
+
+    Attributes:
+        outputs: tensors in the order the model produced them.
+        parameters: custom response parameters, shown to the client.
+        error: when set, the outputs are ignored and the client gets this code and text.
+    """
+
+    __slots__ = ("error", "outputs", "parameters")
+
+    def __init__(
+        self,
+        outputs: Iterable[Tensor] = (),
+        error: TritonError | None = None,
+        parameters: dict[str, ParameterValue] | None = None,
+    ) -> None:
+        self.outputs = list(outputs)
+        self.error = error
+        self.parameters = parameters or {}
+
+    def add(self, name: str, array: Array | Tensor, datatype: str | None = None) -> Self:
+        """Append an output and return this response, so that calls can be chained.
+
+        Args:
+            name: the output's name in the model configuration.
+            array: the elements; not copied, so do not write to it afterwards. A `Tensor` is renamed to `name`
+                and handed on without looking at its bytes.
+            datatype: needed for BF16 only (see `Tensor.from_numpy`).
+        """
+        if isinstance(array, Tensor):
+            self.outputs.append(array.renamed(name))
+        else:
+            self.outputs.append(Tensor.from_numpy(name, array, datatype))
+        return self
+
+    def __repr__(self) -> str:
+        return f"InferResponse({self.error!r})" if self.error else f"InferResponse({self.outputs})"
