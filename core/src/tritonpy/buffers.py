@@ -81,7 +81,7 @@ class BlockPool:
             raw = np.empty(size_class, np.uint8)
         # The owner's base is a memoryview, not an array, so numpy stops collapsing view chains at the
         # owner: every view of it keeps the owner alive, and the owner's death means nobody reads.
-        owner = np.frombuffer(memoryview(raw), np.uint8, byte_size)
+        owner = np.frombuffer(raw.data, np.uint8, byte_size)
         key = id(owner)
 
         def give_back(_: object) -> None:

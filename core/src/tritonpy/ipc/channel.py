@@ -1,0 +1,124 @@
+"""One channel: tensors in and out of shared memory, and the worker's blocking end of the socket."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+from collections import deque
+from typing import Any, Union
+
+import numpy as np
+
+from .arena import Arena, PeerSegments
+from .frame import FrameReader, Message, encode_frame
+
+INLINE_BYTE_SIZE = 16 * 1024
+"""Tensors up to this size travel inside the frame: copying them twice is cheaper than a block."""
+
+CHANNEL_VARIABLE = "TRITONPY_CHANNEL_FD"
+SEGMENT_VARIABLE = "TRITONPY_SEGMENT_FD"
+
+TensorData = Union[bytes, tuple[int, int]]  # noqa: UP007 (evaluated, also by Python 3.9)
+
+
+class Endpoint:
+    """What both ends share: the arenas of the two directions and the references to give back.
+
+    Args:
+        segment_socket: one end of a stream socket pair that carries nothing but segment descriptors.
+    """
+
+    def __init__(self, segment_socket: socket.socket) -> None:
+        self._socket = segment_socket
+        self._releases: deque[int] = deque()
+        self.arena = Arena(segment_socket)
+        self.peer = PeerSegments(segment_socket, self._releases.append)
+
+    def pack(self, kind: int, *payload: Any) -> bytes:  # Any: see frame
+        """Make the frame of one message, together with the references to give back."""
+        releases = self._releases
+        if not releases:
+            return encode_frame((kind, (), *payload))
+        given_back = []
+        while True:
+            try:
+                given_back.append(releases.popleft())
+            except IndexError:
+                return encode_frame((kind, tuple(given_back), *payload))
+
+    def accept(self, message: Message) -> None:
+        """Take back the blocks that the other end has finished reading; call it for every message."""
+        for reference in message[1]:
+            self.arena.release(reference)
+
+    def export(self, data: bytes | bytearray | memoryview) -> TensorData:
+        """Make a tensor's bytes fit for a frame: inline when small, one copy into shared memory when not."""
+        byte_size = len(data)
+        if byte_size <= INLINE_BYTE_SIZE:
+            return bytes(data)
+        reference, view = self.arena.allocate(byte_size)
+        view[:] = data
+        return reference, byte_size
+
+    def adopt(self, data: TensorData) -> bytes | np.ndarray[Any, Any]:
+        """A received tensor's bytes, without a copy."""
+        if isinstance(data, bytes):
+            return data
+        return self.peer.view(*data)
+
+    def close(self) -> None:
+        """Close the descriptor socket; mappings live on while somebody reads them."""
+        self._socket.close()
+
+
+class WorkerChannel:
+    """The worker's end: blocking, one reader, any number of writers."""
+
+    def __init__(self, channel: socket.socket, segments: socket.socket) -> None:
+        self.endpoint = Endpoint(segments)
+        self._socket = channel
+        self._reader = FrameReader()
+        self._pending: deque[Message] = deque()
+        self._send_lock = threading.Lock()
+
+    @classmethod
+    def from_environment(cls) -> WorkerChannel:
+        """Open the descriptors the server left for this process."""
+        channel = socket.socket(fileno=int(os.environ.pop(CHANNEL_VARIABLE)))
+        segments = socket.socket(fileno=int(os.environ.pop(SEGMENT_VARIABLE)))
+        for inherited in (channel, segments):
+            inherited.set_inheritable(False)
+        return cls(channel, segments)
+
+    def exit_with_server(self) -> None:
+        """End this process when the server is gone, even while a model computes."""
+        poll = select.poll()
+        poll.register(self._socket, 0)  # hang-up is always reported; data is not asked for
+
+        def watch() -> None:
+            poll.poll()
+            os._exit(1)
+
+        threading.Thread(target=watch, name="server-watch", daemon=True).start()
+
+    def receive(self) -> Message | None:
+        """Wait for the next message; None when the server has closed the channel."""
+        while not self._pending:
+            data = self._socket.recv(256 * 1024)
+            if not data:
+                return None
+            self._pending.extend(self._reader.feed(data))
+        message = self._pending.popleft()
+        self.endpoint.accept(message)
+        return message
+
+    def send(self, kind: int, *payload: Any) -> None:  # Any: see frame
+        """Send one message; from any thread."""
+        with self._send_lock:
+            self._socket.sendall(self.endpoint.pack(kind, *payload))
+
+    def is_cancelled(self, slot: int) -> bool:
+        """Whether the server has cancelled the request in `slot`; a read of shared memory."""
+        return self.endpoint.peer.segment(0)[slot] != 0
