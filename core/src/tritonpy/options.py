@@ -1,0 +1,69 @@
+"""What one server is told when it starts: flat values with Triton's defaults.
+
+`cli/serve.py` builds it from the command line, an embedding program by hand. Only `server.py` sees all of it;
+every other part is given the few values it needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+LogFormat = Literal["default", "ISO8601", "json"]
+StrategyPathPolicy = Literal["any", "strict"]
+ModelControlMode = Literal["none", "poll", "explicit"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """The settings of one server.
+
+    Attributes:
+        model_repositories: repository roots, as given.
+        server_id: the name in the server metadata.
+        exit_timeout_s: how long a stopping server waits for requests in flight.
+        exit_on_error: end with status 1 when a model cannot be loaded at start.
+        strict_readiness: the server is ready only when every model is.
+        auto_complete_config: fill what a model's configuration leaves out from the model itself.
+        model_control_mode: who decides which models are loaded.
+        backend_directory: where shared-object backends lie.
+        backend_config: `(backend, key, value)` each; the backend is "" for a setting of all backends.
+        disabled_plugins: `(kind, name)` of plugins that must not be loaded.
+        strategy_path_policy: `strict` keeps batching strategy files inside the model's directory.
+        http_port, grpc_port, metrics_port: 0 lets the system choose.
+        http_max_input_byte_size: the largest HTTP request body that is accepted.
+        max_inflight_byte_size: bytes of requests held at once; above it nothing more is read from clients.
+            A request that arrives while nothing else is held is let in whatever its size. 0 means no limit.
+        log_verbose: 0 is off; higher numbers tell more.
+        log_info, log_warning, log_error: which lines are written.
+        log_file: "" writes to standard error.
+    """
+
+    model_repositories: tuple[str, ...]
+    server_id: str = "triton"
+    exit_timeout_s: float = 30
+    exit_on_error: bool = True
+    strict_readiness: bool = True
+    auto_complete_config: bool = True
+    model_control_mode: ModelControlMode = "none"
+    backend_directory: str = "/opt/tritonserver/backends"
+    backend_config: tuple[tuple[str, str, str], ...] = ()
+    disabled_plugins: tuple[tuple[str, str], ...] = ()
+    strategy_path_policy: StrategyPathPolicy = "any"
+    allow_http: bool = True
+    http_address: str = "0.0.0.0"
+    http_port: int = 8000
+    http_max_input_byte_size: int = 67_108_864
+    allow_grpc: bool = True
+    grpc_address: str = "0.0.0.0"
+    grpc_port: int = 8001
+    allow_metrics: bool = True
+    metrics_address: str = "0.0.0.0"
+    metrics_port: int = 8002
+    max_inflight_byte_size: int = 1_073_741_824
+    log_verbose: int = 0
+    log_info: bool = True
+    log_warning: bool = True
+    log_error: bool = True
+    log_format: LogFormat = "default"
+    log_file: str = ""
