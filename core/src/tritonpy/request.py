@@ -61,6 +61,7 @@ class InferRequest:
         timeout_us: the client's queue timeout in microseconds, 0 for none.
         batch_size: rows, after the request was checked; 1 for models that do not batch.
         arrival_ns, queue_start_ns: monotonic clock, set by the frontend and the scheduler.
+        slot: where a worker process keeps it; -1 outside of one.
     """
 
     __slots__ = (
@@ -83,6 +84,7 @@ class InferRequest:
         "queue_start_ns",
         "requested_outputs",
         "sink",
+        "slot",
         "timeout_us",
     )
 
@@ -116,6 +118,7 @@ class InferRequest:
         self.arrival_ns = arrival_ns
         self.queue_start_ns = 0
         self.batch_size = 1
+        self.slot = -1
         self.cancelled = False
         self.answered = False
         self.owner: RequestOwner | None = None

@@ -20,7 +20,9 @@ From the worker to the server
     COMPLETED   (config: str | None)         JSON of the completed configuration, None for "as it was"
     INITIALIZED ()
     FAILED      (code, message, traceback)   answers SETUP, COMPLETE or INITIALIZE
-    EXECUTED    (batch, times, responses)    the instance is free; `responses` is None or one per request
+    EXECUTED    (batch, times, responses, error)
+                                             the instance is free; `responses` is None or one per request;
+                                             `error` is None, or (code, message) when the whole batch failed
     RESPONSE    (slot, response, final)      one answer of a request that answers by itself
     LOG         (level, message, request_id) level 0 info, 1 warning, 2 error, 3 verbose
     FINALIZED   (message: str | None)        then the worker exits; the text of an exception, if any
@@ -30,8 +32,8 @@ names it until its final response and is its index into the cancellation flags; 
 None, `requested` a tuple of names or None. A tensor is `(name, datatype, shape, data)`; `data` is bytes, or
 `(reference, byte_size)` of a block in the sender's shared memory. A response is
 `(outputs, parameters | None, error | None)` with `error = (code, message)`; None stands for "no response,
-only the final flag". `times` is `(exec_start, compute_start, compute_end, exec_end)` of the monotonic clock in
-nanoseconds, which all processes of a machine share.
+only the final flag". `times` is `(exec_start, compute_start, compute_end, exec_end)` of the monotonic clock,
+which all processes of a machine share, in nanoseconds.
 """
 
 from __future__ import annotations

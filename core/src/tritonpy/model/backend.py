@@ -1,0 +1,84 @@
+"""A backend plugin as the server uses it: its hooks bound once, initialised with the first model that needs it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from tritonpy.errors import Internal, TritonError
+from tritonpy.handles import Backend, BackendAttributes
+from tritonpy.plugin_manager import Hook, PluginManager
+
+
+def hook_failure(where: str, exc: Exception) -> TritonError:
+    """The error that stands for an exception of a plugin: its own code and text, or INTERNAL with type and text."""
+    if isinstance(exc, TritonError):
+        return exc
+    return Internal(f"{where}: {type(exc).__name__}: {exc}")
+
+
+class BoundBackend:
+    """The hooks of one backend and the handle they receive.
+
+    Args:
+        name: as models write it.
+        manager: the manager of kind `backends`.
+        settings: what `--backend-config` says for this backend.
+
+    Raises:
+        TritonError: the plugin is missing or broken, or lacks `model_instance_execute`.
+    """
+
+    def __init__(self, name: str, manager: PluginManager, settings: Mapping[str, str]) -> None:
+        plugin = manager.load(name)
+        self.name = name
+        self.handle = Backend(name, settings)
+        self._lock = threading.Lock()
+        self._users = 0
+
+        def bound(hook: str) -> Hook | None:
+            return manager.bind(plugin, hook)
+
+        self.initialize = bound("backend_initialize")
+        self.finalize = bound("backend_finalize")
+        self.worker_command = bound("worker_command")
+        self.model_auto_complete_config = bound("model_auto_complete_config")
+        self.model_initialize = bound("model_initialize")
+        self.model_finalize = bound("model_finalize")
+        self.instance_initialize = bound("model_instance_initialize")
+        self.instance_finalize = bound("model_instance_finalize")
+        self.instance_ready = bound("model_instance_ready")
+        self.batching = {hook: bound(hook) for hook in BATCHING_HOOKS}
+        self.execute = bound("model_instance_execute")
+        attributes = bound("backend_attributes")
+        self.attributes: BackendAttributes = attributes(self.handle) if attributes else BackendAttributes()
+        if self.execute is None and self.worker_command is None:
+            raise Internal(f"backend '{name}' does not implement model_instance_execute")
+
+    def acquire(self) -> None:
+        """Count one more model in this process; the first one initialises the backend. Blocking."""
+        with self._lock:
+            if self._users == 0 and self.initialize is not None:
+                try:
+                    self.initialize(self.handle)
+                except Exception as exc:
+                    raise hook_failure(f"backend '{self.name}' failed to initialize", exc) from exc
+            self._users += 1
+
+    def release(self) -> None:
+        """Count one model less; after the last one the backend is finalised. Blocking."""
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self.finalize is not None:
+                self.finalize(self.handle)
+
+
+BATCHING_HOOKS = (
+    "model_batcher_initialize",
+    "model_batcher_finalize",
+    "model_batch_initialize",
+    "model_batch_include_request",
+    "model_batch_finalize",
+    "model_batch_include_requests",
+)
+"""The first five are required of a strategy."""

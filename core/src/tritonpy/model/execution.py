@@ -1,0 +1,97 @@
+"""One batch on its way through an instance."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from tritonpy.errors import ErrorCode, Internal, TritonError
+from tritonpy.request import InferRequest
+from tritonpy.response import InferResponse
+from tritonpy.stats import ModelStats
+
+Times = Sequence[int]
+"""Monotonic nanoseconds: start of the execution, start and end of the framework's call, end of the execution."""
+
+
+class Execution:
+    """A formed batch: handed to an instance, then answered and counted; on the loop only.
+
+    Attributes:
+        requests: in the order the model sees them.
+        batch_size: their rows.
+    """
+
+    __slots__ = ("_stats", "batch_size", "is_decoupled", "requests")
+
+    def __init__(
+        self, requests: list[InferRequest], batch_size: int, stats: ModelStats, is_decoupled: bool
+    ) -> None:
+        self.requests = requests
+        self.batch_size = batch_size
+        self.is_decoupled = is_decoupled
+        self._stats = stats
+
+    def finish(self, times: Times, responses: Sequence[InferResponse] | None) -> None:
+        """The model has run; `responses` is None when the requests answer by themselves."""
+        requests = self.requests
+        self._count(times)
+        if responses is not None:
+            if len(responses) != len(requests):
+                self._fail_all(
+                    Internal(
+                        f"the model returned {len(responses)} responses for {len(requests)} requests; "
+                        f"expected one for each"
+                    )
+                )
+                return
+            for request, response in zip(requests, responses, strict=True):
+                request.deliver(response)
+        now = time.monotonic_ns()
+        stats = self._stats
+        stats.success_count += len(requests)
+        for request in requests:
+            stats.success_ns += now - request.queue_start_ns
+
+    def fail(self, error: TritonError, times: Times | None = None) -> None:
+        """The whole batch failed: in the model (with `times`), or because its instance died."""
+        if times is not None:
+            self._count(times)
+        self._fail_all(error)
+
+    def _count(self, times: Times) -> None:
+        start = times[0]
+        queued = 0
+        for request in self.requests:
+            queued += start - request.queue_start_ns
+        self._stats.count_execution(len(self.requests), self.batch_size, queued, times)
+
+    def _fail_all(self, error: TritonError) -> None:
+        now = time.monotonic_ns()
+        reason = "CANCELED" if error.code is ErrorCode.CANCELLED else "BACKEND"
+        for request in self.requests:
+            self._stats.count_failure(reason, now - request.queue_start_ns)
+            request.fail(error)
+
+
+class Instance(Protocol):
+    """One execution slot, whether a thread of this process or a process of its own.
+
+    Attributes:
+        name: as Triton names it, such as `resnet_0_1`.
+        depth: executions it has been given and not returned.
+        capacity: executions it may be given; more than one lets the next batch travel while one computes.
+        is_ready: whether it takes executions now.
+    """
+
+    name: str
+    depth: int
+    capacity: int
+    is_ready: bool
+
+    def submit(self, execution: Execution) -> None:
+        """Start the execution; returns at once. The instance answers it and then tells its scheduler."""
+
+    async def close(self) -> None:
+        """Finalize after the execution that runs now, and free everything."""

@@ -1,0 +1,261 @@
+"""The compiled check of a request against a model's inputs and outputs.
+
+Compiled once per loaded version. A request whose names, datatypes and shapes were seen before only has its
+byte sizes compared; everything else about it is already known to be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from tritonpy.datatypes import CONFIG_DATATYPES, DATATYPES
+from tritonpy.errors import InvalidArg
+from tritonpy.handles import JsonObject
+from tritonpy.request import InferRequest
+from tritonpy.tensor import Tensor
+
+_MOST_REMEMBERED = 1024
+_MOST_ELEMENTS = 2**63 - 1
+_BATCH_NOTE = (
+    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended "
+    "to each input shape. If you want to specify the full shape including the batch dim in your input dims "
+    "config, try setting max_batch_size to zero. See the model configuration docs for more info on "
+    "max_batch_size."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """What a model says about one input or output.
+
+    Attributes:
+        name: the tensor's name.
+        datatype: protocol name, such as `FP32`.
+        shape: as clients see it: a leading -1 when the model batches; -1 for any size.
+        optional: a request may leave the input out.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    batch_size: int
+    byte_sizes: tuple[int, ...]
+    bytes_inputs: tuple[str, ...]
+
+
+class Signature:
+    """Checks requests for one model version.
+
+    Args:
+        config: the model's configuration as a plain dict.
+
+    Attributes:
+        inputs: what the model takes, by name.
+        outputs: what the model gives, by name.
+        max_batch_size: 0 for a model that does not batch.
+    """
+
+    def __init__(self, config: JsonObject) -> None:
+        self.model_name: str = config["name"]
+        self.max_batch_size: int = config.get("max_batch_size", 0)
+        lead = (-1,) if self.max_batch_size > 0 else ()
+        self.inputs = {spec.name: spec for spec in _specs(config.get("input", ()), lead)}
+        self.outputs = {spec.name: spec for spec in _specs(config.get("output", ()), lead)}
+        self._required = [spec.name for spec in self.inputs.values() if not spec.optional]
+        self._accepted: dict[tuple[object, ...], _Accepted] = {}
+
+    def check(self, request: InferRequest) -> None:
+        """Accept the request and set its `batch_size`.
+
+        Raises:
+            InvalidArg: it does not fit the model; the text is Triton's.
+        """
+        wanted = request.requested_outputs
+        if wanted is not None:
+            for name in wanted:
+                if name not in self.outputs:
+                    raise InvalidArg(f"unexpected inference output '{name}' for model '{self.model_name}'")
+        tensors = request.inputs.values()
+        key = tuple([part for tensor in tensors for part in (tensor.name, tensor.datatype, tensor.shape)])
+        accepted = self._accepted.get(key)
+        if accepted is None:
+            accepted = self._inspect(request)
+            if len(self._accepted) >= _MOST_REMEMBERED:
+                self._accepted.clear()
+            self._accepted[key] = accepted
+        for tensor, expected in zip(tensors, accepted.byte_sizes, strict=True):
+            if expected >= 0 and tensor.byte_size != expected:
+                raise InvalidArg(
+                    f"{request.label}input byte size mismatch for input '{tensor.name}' for model "
+                    f"'{self.model_name}'. Expected {expected}, got {tensor.byte_size}"
+                )
+        for name in accepted.bytes_inputs:
+            check_bytes_tensor(request.inputs[name], self.model_name, request.label)
+        request.batch_size = accepted.batch_size
+
+    def _inspect(self, request: InferRequest) -> _Accepted:
+        label = request.label
+        inputs = request.inputs
+        self._check_names(inputs, label)
+        batch_size = self._check_batch(inputs.values(), label)
+        byte_sizes = []
+        for tensor in inputs.values():
+            spec = self.inputs[tensor.name]
+            if tensor.datatype != spec.datatype:
+                raise InvalidArg(
+                    f"{label}inference input '{tensor.name}' data-type is '{tensor.datatype}', "
+                    f"but model '{self.model_name}' expects '{spec.datatype}'"
+                )
+            self._check_shape(tensor, spec, label)
+            byte_size = DATATYPES[tensor.datatype].byte_size
+            byte_sizes.append(prod(tensor.shape) * byte_size if byte_size else -1)
+        bytes_inputs = tuple(tensor.name for tensor in inputs.values() if tensor.datatype == "BYTES")
+        return _Accepted(batch_size, tuple(byte_sizes), bytes_inputs)
+
+    def _check_names(self, inputs: dict[str, Tensor], label: str) -> None:
+        missing = [name for name in self._required if name not in inputs]
+        most, least = len(self.inputs), len(self._required)
+        if not least <= len(inputs) <= most:
+            expected = (
+                f"expected {most} inputs"
+                if most == least
+                else f"expected number of inputs between {least} and {most}"
+            )
+            raise InvalidArg(
+                f"{label}{expected} but got {len(inputs)} inputs for model '{self.model_name}'. "
+                f"Got input(s) {_quoted(inputs)}, but missing required input(s) "
+                f"{_quoted(missing)}. Please provide all required input(s)."
+            )
+        for name in inputs:
+            if name not in self.inputs:
+                raise InvalidArg(f"unexpected inference input '{name}' for model '{self.model_name}'")
+        if missing:
+            raise InvalidArg(
+                f"{label}expected {most} inputs but got {len(inputs)} inputs for model '{self.model_name}'. "
+                f"Got input(s) {_quoted(inputs)}, but missing required input(s) {_quoted(missing)}. "
+                f"Please provide all required input(s)."
+            )
+
+    def _check_batch(self, tensors: Iterable[Tensor], label: str) -> int:
+        if self.max_batch_size == 0:
+            return 1
+        batch_size = 0
+        for index, tensor in enumerate(tensors):
+            if not tensor.shape:
+                raise InvalidArg(
+                    f"{label}input '{tensor.name}' has no shape but model requires batch dimension for "
+                    f"'{self.model_name}'"
+                )
+            if index == 0:
+                batch_size = tensor.shape[0]
+            elif tensor.shape[0] != batch_size:
+                raise InvalidArg(
+                    f"{label}input '{tensor.name}' batch size does not match other inputs for "
+                    f"'{self.model_name}'"
+                )
+        if batch_size > self.max_batch_size:
+            raise InvalidArg(
+                f"{label}inference request batch-size must be <= {self.max_batch_size} for '{self.model_name}'"
+            )
+        return max(1, batch_size)
+
+    def _check_shape(self, tensor: Tensor, spec: TensorSpec, label: str) -> None:
+        shape = tensor.shape
+        if any(dim < 0 for dim in shape):
+            raise InvalidArg(
+                f"{label}All input dimensions should be specified for input '{tensor.name}' for model "
+                f"'{self.model_name}', got {_dims(shape)}"
+            )
+        if prod(shape) > _MOST_ELEMENTS:
+            raise InvalidArg(
+                f"{label}input '{tensor.name}' for model '{self.model_name}': shape {_dims(shape)} causes total "
+                f"element count to exceed maximum size of {_MOST_ELEMENTS}"
+            )
+        expected = spec.shape
+        if len(shape) != len(expected) or any(
+            want not in (-1, got) for want, got in zip(expected, shape, strict=True)
+        ):
+            note = _BATCH_NOTE if self.max_batch_size > 0 else ""
+            raise InvalidArg(
+                f"{label}unexpected shape for input '{tensor.name}' for model '{self.model_name}'. "
+                f"Expected {_dims(expected)}, got {_dims(shape)}. {note}"
+            )
+
+
+def check_bytes_tensor(tensor: Tensor, model_name: str, label: str = "") -> None:
+    """Check that a BYTES input is well formed and has as many elements as its shape says.
+
+    Raises:
+        InvalidArg: with Triton's text for each way it can be broken.
+    """
+    count = tensor.element_count
+    buffer = tensor.wire()
+    if _has_equal_lengths(buffer, count):
+        return
+    size = len(buffer)
+    offset = found = 0
+    where = f"inference input '{tensor.name}'"
+    while offset < size:
+        if found == count:
+            raise InvalidArg(
+                f"{label}unexpected number of string elements {found + 1} for {where} for model "
+                f"'{model_name}', expecting {count}"
+            )
+        if size - offset < 4:
+            raise InvalidArg(
+                f"{label}incomplete string length indicator for {where} for model '{model_name}', "
+                f"expecting 4 bytes but only {size - offset} bytes available"
+            )
+        length = int.from_bytes(buffer[offset : offset + 4], "little")
+        offset += 4
+        if length > size - offset:
+            raise InvalidArg(
+                f"{label}incomplete string data for {where} for model '{model_name}', expecting string of "
+                f"length {length} but only {size - offset} bytes available"
+            )
+        offset += length
+        found += 1
+    if found != count:
+        raise InvalidArg(
+            f"{label}expected {count} string elements for {where} for model '{model_name}', got {found}"
+        )
+
+
+def _has_equal_lengths(buffer: bytes | bytearray | memoryview, count: int) -> bool:
+    """Whether the buffer is `count` strings of one length: true of most, and checked without a loop."""
+    size = len(buffer)
+    if count == 0 or size < 4 or size % count:
+        return size == 0 and count == 0
+    stride = size // count
+    if stride < 4:
+        return False
+    rows = np.frombuffer(buffer, np.uint8).reshape(count, stride)
+    lengths = np.ascontiguousarray(rows[:, :4]).view("<u4")
+    return bool((lengths == stride - 4).all())
+
+
+def _specs(tensors: Iterable[JsonObject], lead: tuple[int, ...]) -> Iterable[TensorSpec]:
+    for tensor in tensors:
+        yield TensorSpec(
+            tensor["name"],
+            CONFIG_DATATYPES[tensor["data_type"]].name,
+            lead + tuple(int(dim) for dim in tensor.get("dims", ())),
+            bool(tensor.get("optional", False)),
+        )
+
+
+def _dims(shape: Sequence[int]) -> str:
+    return "[" + ",".join(map(str, shape)) + "]"
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return "[" + ",".join(f"'{name}'" for name in names) + "]"

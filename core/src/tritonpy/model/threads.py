@@ -1,0 +1,206 @@
+"""Instances on threads of the server's process, for backends that release the GIL."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from tritonpy.errors import TritonError
+from tritonpy.handles import JsonObject, Model, ModelInstance
+from tritonpy.model.backend import BoundBackend, hook_failure
+from tritonpy.model.bridge import LoopBridge
+from tritonpy.model.execution import Execution, Times
+from tritonpy.model.placement import Slot
+from tritonpy.response import InferResponse
+
+_log = logging.getLogger("tritonpy.model")
+
+OnIdle = Callable[[], None]
+
+
+class ThreadRunner:
+    """Runs the hooks of one model version in this process.
+
+    Args:
+        backend: the bound backend; acquired here, released by `close`.
+        model: the handle its hooks receive.
+        bridge: the way back to the loop.
+    """
+
+    def __init__(self, backend: BoundBackend, model: Model, bridge: LoopBridge) -> None:
+        self._backend = backend
+        self._model = model
+        self._bridge = bridge
+        self._is_acquired = False
+        self._is_initialized = False
+
+    async def open(self) -> None:
+        """Initialise the backend if this is its first model."""
+        await asyncio.to_thread(self._backend.acquire)
+        self._is_acquired = True
+
+    async def complete_config(self) -> JsonObject | None:
+        """Ask the backend to fill in what the configuration leaves out."""
+        hook = self._backend.model_auto_complete_config
+        if hook is None:
+            return None
+        try:
+            completed: JsonObject | None = await asyncio.to_thread(hook, self._model)
+        except Exception as exc:
+            raise hook_failure(f"autofill failed for model '{self._model.name}'", exc) from exc
+        return completed
+
+    async def initialize_model(self, config: JsonObject) -> None:
+        """Run `model_initialize` with the final configuration."""
+        self._model.config = config
+        hook = self._backend.model_initialize
+        if hook is not None:
+            try:
+                await asyncio.to_thread(hook, self._model)
+            except Exception as exc:
+                raise hook_failure(f"failed to initialize model '{self._model.name}'", exc) from exc
+        self._is_initialized = True
+
+    async def start_instance(self, slot: Slot, on_idle: OnIdle) -> ThreadInstance:
+        """Start a thread and wait until its `model_instance_initialize` has run."""
+        handle = ModelInstance(slot.name, slot.index, slot.kind, slot.device_id, self._model)
+        instance = ThreadInstance(self._backend, handle, self._bridge, on_idle)
+        await instance.open()
+        return instance
+
+    async def close(self) -> None:
+        """Finalise the model, then the backend if this was its last one; instances are closed before."""
+        hook = self._backend.model_finalize
+        if self._is_initialized and hook is not None:
+            try:
+                await asyncio.to_thread(hook, self._model)
+            except Exception:
+                _log.exception("model_finalize of '%s' failed", self._model.name)
+        self._is_initialized = False
+        if self._is_acquired:
+            self._is_acquired = False
+            try:
+                await asyncio.to_thread(self._backend.release)
+            except Exception:
+                _log.exception("backend_finalize of '%s' failed", self._backend.name)
+
+
+class ThreadInstance:
+    """One execution slot on a thread of its own."""
+
+    def __init__(
+        self, backend: BoundBackend, handle: ModelInstance, bridge: LoopBridge, on_idle: OnIdle
+    ) -> None:
+        assert backend.execute is not None  # checked when it was bound
+        self.name = handle.name
+        self.depth = 0
+        self.capacity = 1
+        self.is_ready = False
+        self._execute_hook = backend.execute
+        self._backend = backend
+        self._handle = handle
+        self._bridge = bridge
+        self._on_idle = on_idle
+        self._queue: SimpleQueue[Execution | None] = SimpleQueue()
+        self._runner: asyncio.Runner | None = None
+        self._thread = threading.Thread(target=self._run, name=handle.name, daemon=True)
+        self._opened: asyncio.Future[TritonError | None] = asyncio.get_running_loop().create_future()
+        self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def open(self) -> None:
+        """Start the thread; raises what `model_instance_initialize` raised."""
+        self._thread.start()
+        error = await self._opened
+        if error is not None:
+            raise error
+        self.is_ready = True
+
+    def submit(self, execution: Execution) -> None:
+        """See `Instance`."""
+        self.depth += 1
+        for request in execution.requests:
+            request.attach(self._bridge)
+        self._queue.put(execution)
+
+    async def close(self) -> None:
+        """See `Instance`."""
+        self.is_ready = False
+        self._queue.put(None)
+        await self._closed
+
+    # On the loop.
+
+    def _finished(
+        self, execution: Execution, times: Times, outcome: TritonError | list[InferResponse] | None
+    ) -> None:
+        self.depth -= 1
+        if isinstance(outcome, TritonError):
+            execution.fail(outcome, times)
+        else:
+            execution.finish(times, outcome)
+        self._on_idle()
+
+    # On the thread.
+
+    def _run(self) -> None:
+        initialize = self._backend.instance_initialize
+        error: TritonError | None = None
+        if initialize is not None:
+            try:
+                initialize(self._handle)
+            except Exception as exc:
+                error = hook_failure(f"failed to initialize instance '{self.name}'", exc)
+        self._bridge.call(self._opened.set_result, error)
+        if error is None:
+            # No local variable may outlive an execution: a request that nobody answers has to become garbage.
+            while self._execute(self._queue.get()):
+                pass
+            self._finalize()
+        if self._runner is not None:
+            self._runner.close()
+        self._bridge.call(self._closed.set_result, None)
+
+    def _execute(self, execution: Execution | None) -> bool:
+        if execution is None:
+            return False
+        handle = self._handle
+        handle.compute_start_ns = handle.compute_end_ns = 0
+        outcome: TritonError | list[InferResponse] | None
+        start = time.monotonic_ns()
+        try:
+            outcome = self._execute_hook(handle, execution.requests)
+            if inspect.isawaitable(outcome):
+                outcome = self._await(outcome)
+        except Exception as exc:
+            outcome = hook_failure(
+                f"Failed to process the request(s) for model instance '{self.name}', message", exc
+            )
+            if not isinstance(exc, TritonError):
+                _log.exception("instance '%s' failed to execute a batch", self.name)
+        end = time.monotonic_ns()
+        times = (start, handle.compute_start_ns or start, handle.compute_end_ns or end, end)
+        self._bridge.call(self._finished, execution, times, outcome)
+        return True
+
+    def _await(self, outcome: object) -> list[InferResponse] | None:
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+
+        async def settled() -> list[InferResponse] | None:
+            return await outcome  # type: ignore[misc,no-any-return]
+
+        return self._runner.run(settled())
+
+    def _finalize(self) -> None:
+        finalize = self._backend.instance_finalize
+        if finalize is None:
+            return
+        try:
+            finalize(self._handle)
+        except Exception:
+            _log.exception("model_instance_finalize of '%s' failed", self.name)

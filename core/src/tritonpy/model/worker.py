@@ -1,0 +1,220 @@
+"""The program behind an instance of a backend that is isolated: runs the plugin's hooks in this process.
+
+Started by the server as `python -m tritonpy.model.worker`; not meant to be started by hand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import signal
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tritonpy.errors import TritonError
+from tritonpy.handles import Model, ModelInstance
+from tritonpy.ipc import frame
+from tritonpy.ipc.channel import WorkerChannel
+from tritonpy.ipc.frame import Message
+from tritonpy.model.backend import BoundBackend, hook_failure
+from tritonpy.plugin_manager import PluginManager
+from tritonpy.request import InferRequest
+from tritonpy.response import InferResponse
+from tritonpy.tensor import Tensor
+
+
+class HookWorker:
+    """Answers the server's frames by calling the hooks of one backend for one model and instance."""
+
+    def __init__(self, channel: WorkerChannel) -> None:
+        self._channel = channel
+        self._backend: BoundBackend | None = None
+        self._model: Model | None = None
+        self._instance: ModelInstance | None = None
+        self._setup_error: tuple[TritonError, str] | None = None
+        self._runner: asyncio.Runner | None = None
+
+    def serve(self) -> None:
+        """Handle frames until the server asks to finalize or closes the channel."""
+        while (message := self._channel.receive()) is not None:
+            kind = message[0]
+            if kind == frame.EXECUTE:
+                self._execute(message)
+            elif kind == frame.SETUP:
+                self._setup(json.loads(message[2]))
+            elif kind == frame.COMPLETE:
+                self._answer(self._complete)
+            elif kind == frame.INITIALIZE:
+                spec = json.loads(message[2])
+                self._answer(lambda spec=spec: self._initialize(spec))  # type: ignore[misc]
+            elif kind == frame.FINALIZE:
+                self._channel.send(frame.FINALIZED, self._finalize())
+                return
+
+    def post(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        """Send one answer of a request that answers by itself; see `Outbox`."""
+        if final:
+            request.answered = True
+        encoded = self._encode(response) if response is not None else None
+        self._channel.send(frame.RESPONSE, request.slot, encoded, final)
+
+    def _answer(self, step: Any) -> None:  # Any: a step returning the message to send
+        try:
+            if self._setup_error is not None:
+                raise self._setup_error[0]
+            reply = step()
+        except Exception as exc:
+            error = hook_failure("failed to initialize", exc)
+            trace = "" if isinstance(exc, TritonError) else traceback.format_exc()
+            self._channel.send(frame.FAILED, int(error.code), error.message, trace)
+        else:
+            self._channel.send(*reply)
+
+    def _setup(self, spec: dict[str, Any]) -> None:
+        try:
+            backend = BoundBackend(spec["backend"], PluginManager("backends"), spec["settings"])
+            backend.acquire()
+        except Exception as exc:  # told to the server when it asks for the next step
+            self._setup_error = (hook_failure("failed to initialize", exc), traceback.format_exc())
+            return
+        self._backend = backend
+        self._model = Model(
+            spec["name"], spec["version"], spec["config"], Path(spec["directory"]), backend.handle
+        )
+
+    def _complete(self) -> tuple[Any, ...]:
+        assert self._backend is not None
+        hook = self._backend.model_auto_complete_config
+        completed = hook(self._model) if hook is not None else None
+        return frame.COMPLETED, json.dumps(completed) if completed is not None else None
+
+    def _initialize(self, spec: dict[str, Any]) -> tuple[Any, ...]:
+        backend, model = self._backend, self._model
+        assert backend is not None
+        assert model is not None
+        model.config = spec["config"]
+        if backend.model_initialize is not None:
+            backend.model_initialize(model)
+        self._instance = ModelInstance(spec["name"], spec["index"], spec["kind"], spec["device_id"], model)
+        if backend.instance_initialize is not None:
+            backend.instance_initialize(self._instance)
+        return (frame.INITIALIZED,)
+
+    def _execute(self, message: Message) -> None:
+        assert self._backend is not None
+        assert self._instance is not None
+        _, _, batch, encoded = message
+        instance = self._instance
+        start = time.monotonic_ns()
+        instance.compute_start_ns = instance.compute_end_ns = 0
+        responses: Sequence[InferResponse] | None = None
+        failure: tuple[int, str] | None = None
+        try:
+            execute = self._backend.execute
+            assert execute is not None
+            requests = [self._decode(request) for request in encoded]
+            outcome = execute(instance, requests)
+            responses = self._await(outcome) if inspect.isawaitable(outcome) else outcome
+            if responses is not None and len(responses) != len(requests):
+                raise TritonError(
+                    f"the model returned {len(responses)} responses for {len(requests)} requests"
+                )
+        except Exception as exc:
+            error = hook_failure(
+                f"Failed to process the request(s) for model instance '{instance.name}', message", exc
+            )
+            failure = (int(error.code), error.message)
+            responses = None
+        if responses is not None:
+            for request in requests:
+                request.answered = True
+        answers = [self._encode(response) for response in responses] if responses is not None else None
+        end = time.monotonic_ns()
+        times = (start, instance.compute_start_ns or start, instance.compute_end_ns or end, end)
+        self._channel.send(frame.EXECUTED, batch, times, answers, failure)
+
+    def _await(self, outcome: Any) -> Sequence[InferResponse] | None:  # Any: what an async hook returned
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+
+        async def settled() -> Sequence[InferResponse] | None:
+            return await outcome  # type: ignore[no-any-return]
+
+        return self._runner.run(settled())
+
+    def _decode(self, encoded: tuple[Any, ...]) -> InferRequest:
+        slot, request_id, flags, correlation_id, timeout_us, priority, parameters, requested, inputs = encoded
+        assert self._model is not None
+        request = _WorkerRequest(
+            self._model.name,
+            {
+                name: Tensor(name, datatype, shape, self._channel.endpoint.adopt(data))
+                for name, datatype, shape, data in inputs
+            },
+            id=request_id,
+            requested_outputs=requested,
+            parameters=parameters,
+            flags=flags,
+            correlation_id=correlation_id,
+            priority=priority,
+            timeout_us=timeout_us,
+        )
+        request.slot = slot
+        request.channel = self._channel
+        if self._model.max_batch_size > 0 and request.inputs:
+            request.batch_size = max(1, next(iter(request.inputs.values())).shape[0])
+        request.attach(self)
+        return request
+
+    def _encode(self, response: InferResponse) -> tuple[Any, ...]:
+        endpoint = self._channel.endpoint
+        error = response.error
+        return (
+            [
+                (tensor.name, tensor.datatype, tensor.shape, endpoint.export(tensor.wire()))
+                for tensor in response.outputs
+            ],
+            dict(response.parameters) or None,
+            (int(error.code), error.message) if error is not None else None,
+        )
+
+    def _finalize(self) -> str | None:
+        backend = self._backend
+        if backend is None:
+            return None
+        try:
+            if self._instance is not None and backend.instance_finalize is not None:
+                backend.instance_finalize(self._instance)
+            if self._instance is not None and backend.model_finalize is not None:
+                backend.model_finalize(self._model)
+            backend.release()
+        except Exception as exc:
+            return f"{type(exc).__name__}: {exc}"
+        return None
+
+
+class _WorkerRequest(InferRequest):
+    """A request rebuilt here, whose cancellation is a byte of shared memory."""
+
+    __slots__ = ("channel",)
+
+    channel: WorkerChannel
+
+    def is_cancelled(self) -> bool:
+        return self.channel.is_cancelled(self.slot)
+
+
+def main() -> None:
+    """Serve the channel this process was started with."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the server decides
+    channel = WorkerChannel.from_environment()
+    channel.exit_with_server()
+    HookWorker(channel).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,210 @@
+"""One worker process: started by exec, spoken to in frames, reaped when it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tritonpy import ipc
+from tritonpy.errors import ErrorCode, Internal, TritonError
+from tritonpy.ipc import frame
+from tritonpy.ipc.arena import CONTROL_SLOTS
+from tritonpy.ipc.channel import CHANNEL_VARIABLE, SEGMENT_VARIABLE, Endpoint
+from tritonpy.ipc.frame import FrameReader, Message
+
+_log = logging.getLogger("tritonpy.worker")
+_LOG_LEVELS = (logging.INFO, logging.WARNING, logging.ERROR, logging.DEBUG)
+
+IPC_PATH_VARIABLE = "TRITONPY_IPC_PATH"
+
+OnMessage = Callable[[Message], None]
+OnExit = Callable[[TritonError], None]
+
+
+class WorkerProcess(asyncio.Protocol):
+    """A running worker and the server's end of its channel; on the loop only.
+
+    Args:
+        name: the instance it will hold, for messages.
+        on_message: takes EXECUTED and RESPONSE messages.
+        on_exit: called once when the process is gone without having been asked to go, with an error that
+            names exit code or signal.
+
+    Attributes:
+        cancel_flags: shared with the worker; byte `slot` set to 1 cancels the request in that slot.
+    """
+
+    def __init__(self, name: str, on_message: OnMessage, on_exit: OnExit) -> None:
+        self.name = name
+        self._on_message = on_message
+        self._on_exit = on_exit
+        self._reader = FrameReader()
+        self._reply: asyncio.Future[Message] | None = None
+        self._is_closing = False
+        self._transport: asyncio.Transport | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._gone = asyncio.get_running_loop().create_future()
+
+    async def start(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        """Exec the worker's program with the channel's descriptors.
+
+        Raises:
+            Internal: the program cannot be started.
+        """
+        ours, theirs = socket.socketpair()
+        our_segments, their_segments = socket.socketpair()
+        self.endpoint = Endpoint(our_segments)
+        variables = {
+            **os.environ,
+            **(environment or {}),
+            CHANNEL_VARIABLE: str(theirs.fileno()),
+            SEGMENT_VARIABLE: str(their_segments.fileno()),
+            IPC_PATH_VARIABLE: str(Path(ipc.__file__).parent),
+        }
+        try:
+            self.cancel_flags = self.endpoint.arena.add_segment(CONTROL_SLOTS)
+            self._process = await asyncio.to_thread(
+                subprocess.Popen,
+                list(command),
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), their_segments.fileno()),
+            )
+        except OSError as exc:
+            ours.close()
+            our_segments.close()
+            raise Internal(f"cannot start the worker of instance '{self.name}': {exc}") from exc
+        finally:
+            theirs.close()
+            their_segments.close()
+        ours.setblocking(False)
+        await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
+
+    def adopt(self, name: str, on_message: OnMessage, on_exit: OnExit) -> None:
+        """Give the running worker to an instance."""
+        self.name = name
+        self._on_message = on_message
+        self._on_exit = on_exit
+
+    @property
+    def pid(self) -> int:
+        """The worker's process id."""
+        assert self._process is not None  # started
+        return self._process.pid
+
+    def send(self, kind: int, *payload: Any) -> None:  # Any: see frame
+        """Queue one message; it leaves at the end of this turn of the loop."""
+        assert self._transport is not None  # started
+        self._transport.write(self.endpoint.pack(kind, *payload))
+
+    async def ask(
+        self, kind: int, *payload: Any, timeout_s: float | None = None
+    ) -> Message:  # Any: see frame
+        """Send one message and wait for its answer.
+
+        Raises:
+            TritonError: the worker answered FAILED, died, or did not answer in `timeout_s` seconds.
+        """
+        self._reply = asyncio.get_running_loop().create_future()
+        self.send(kind, *payload)
+        try:
+            async with asyncio.timeout(timeout_s):
+                message = await self._reply
+        except TimeoutError:
+            raise Internal(
+                f"the worker of instance '{self.name}' did not answer within {timeout_s} s"
+            ) from None
+        finally:
+            self._reply = None
+        if message[0] == frame.FAILED:
+            _, _, code, text, trace = message
+            if trace:
+                _log.error("instance '%s' failed:\n%s", self.name, trace)
+            raise TritonError(text, ErrorCode(code))
+        return message
+
+    async def close(self, timeout_s: float) -> None:
+        """Ask the worker to finalize and go; after `timeout_s` seconds it is killed."""
+        self._is_closing = True
+        if self._process is None:
+            return
+        if not self._gone.done():
+            try:
+                message = await self.ask(frame.FINALIZE, timeout_s=timeout_s)
+                if message[2]:
+                    _log.error("finalize of instance '%s' failed: %s", self.name, message[2])
+                async with asyncio.timeout(timeout_s):
+                    await asyncio.shield(self._gone)
+            except (TritonError, TimeoutError) as exc:
+                _log.warning("worker of instance '%s' is killed: %s", self.name, exc or "it did not exit")
+                self.kill()
+        await self._gone
+
+    def kill(self) -> None:
+        """End the worker at once."""
+        self._is_closing = True
+        if self._process is not None:
+            self._process.kill()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The channel is open."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the worker wrote."""
+        for message in self._reader.feed(data):
+            self.endpoint.accept(message)
+            kind = message[0]
+            if kind == frame.EXECUTED or kind == frame.RESPONSE:
+                self._on_message(message)
+            elif kind == frame.LOG:
+                _, _, level, text, request_id = message
+                _log.log(
+                    _LOG_LEVELS[level], "%s", text, extra={"instance": self.name, "request_id": request_id}
+                )
+            elif self._reply is not None and not self._reply.done():
+                self._reply.set_result(message)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The worker is gone, or will be in a moment."""
+        task = asyncio.get_running_loop().create_task(self._reap())
+        task.add_done_callback(lambda _: None)  # holds the task until it is done
+        self._reaper = task
+
+    async def _reap(self) -> None:
+        process = self._process
+        assert process is not None  # connected
+        try:
+            status = await asyncio.to_thread(process.wait, 2.0)
+        except subprocess.TimeoutExpired:  # it closed its channel but lives
+            process.kill()
+            status = await asyncio.to_thread(process.wait)
+        self.endpoint.close()
+        error = Internal(f"Stub process '{self.name}' is not healthy: it {_how_it_ended(status)}")
+        if self._reply is not None and not self._reply.done():
+            self._reply.set_result((frame.FAILED, (), int(error.code), error.message, ""))
+        if not self._gone.done():
+            self._gone.set_result(None)
+        if not self._is_closing:
+            self._is_closing = True
+            self._on_exit(error)
+
+
+def _how_it_ended(status: int) -> str:
+    if status >= 0:
+        return f"exited with code {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = "an unknown signal"
+    return f"was killed by signal {-status} ({name})"
