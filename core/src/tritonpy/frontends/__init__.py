@@ -1,1 +1,1 @@
-
+"""Ways in: HTTP and gRPC, both thin over one data plane."""

@@ -1,1 +1,1 @@
-
+"""HTTP/1.1 over httptools, on the inference port."""

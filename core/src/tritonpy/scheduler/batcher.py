@@ -1,0 +1,226 @@
+"""Find a model's batching strategy, and call it so that it can harm nothing but its own requests."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError
+from tritonpy.handles import Batch, Batcher, Model
+from tritonpy.model.backend import BATCHING_HOOKS, BoundBackend, hook_failure
+from tritonpy.plugin_manager import Hook, PluginManager, bind_object
+from tritonpy.request import InferRequest
+
+_log = logging.getLogger("tritonpy.batching")
+
+PATH_PARAMETER = "TRITON_BATCH_STRATEGY_PATH"
+_FILENAMES = ("batchstrategy.so", "batchstrategy.py")
+_SLOW_SCAN_NS = 1_000_000
+_SLOW_SCANS_TO_WARN = 3
+
+Binder = Callable[[str], Hook | None]
+
+
+class BoundStrategy:
+    """A strategy's hooks bound for one model version; satisfies `dynamic.Strategy`.
+
+    Attributes:
+        name: the installed name or the path, for messages.
+        slow_scan_count: scans of the queue in which it took over a millisecond.
+    """
+
+    def __init__(
+        self, name: str, bind: Binder, model: Model, clock: Callable[[], int] = time.perf_counter_ns
+    ) -> None:
+        hooks = {hook: bind(hook) for hook in BATCHING_HOOKS}
+        missing = [hook for hook in BATCHING_HOOKS[:5] if hooks[hook] is None]
+        if missing:
+            raise InvalidArg(
+                f"batching strategy '{name}' does not define all required custom batching functions for model "
+                f"{model.name}: {', '.join(missing)} missing"
+            )
+        self.name = name
+        self.slow_scan_count = 0
+        self._clock = clock
+        self._hooks = hooks
+        self._batcher = Batcher(model)
+        self._batch: Batch | None = None
+        self._include_many = hooks["model_batch_include_requests"]
+
+    def open(self) -> None:
+        """Call `model_batcher_initialize`; blocking, on a loading thread."""
+        model = self._batcher.model
+        try:
+            self._batcher.state = self._call("model_batcher_initialize", model)
+        except Exception as exc:
+            raise hook_failure(
+                f"batching strategy '{self.name}' failed to initialize for model '{model.name}'", exc
+            ) from exc
+
+    def close(self) -> None:
+        """Finalise what is open; blocking, when the model is unloaded."""
+        self.end()
+        self._call_and_log("model_batcher_finalize", self._batcher)
+
+    def begin(self) -> None:
+        """See `dynamic.Strategy`."""
+        self.end()
+        state = self._call_and_log("model_batch_initialize", self._batcher)
+        self._batch = Batch(self._batcher, state)
+
+    def accept(self, requests: Sequence[InferRequest]) -> tuple[int, TritonError | None]:
+        """See `dynamic.Strategy`."""
+        start = self._clock()
+        try:
+            return self._accept(requests)
+        finally:
+            if self._clock() - start > _SLOW_SCAN_NS:
+                self._note_slow_scan()
+
+    def end(self) -> None:
+        """See `dynamic.Strategy`."""
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            self._call_and_log("model_batch_finalize", batch)
+
+    def _accept(self, requests: Sequence[InferRequest]) -> tuple[int, TritonError | None]:
+        batch = self._batch
+        if self._include_many is not None:
+            try:
+                return max(0, min(int(self._include_many(batch, requests)), len(requests))), None
+            except Exception:
+                # Which request it stumbled over is not known: ask for each, so that only that one fails.
+                _log.exception("batching strategy '%s' failed; asking request by request", self.name)
+        for index, request in enumerate(requests):
+            try:
+                if not self._call("model_batch_include_request", request, batch):
+                    return index, None
+            except Exception as exc:
+                _log.error("%sbatching strategy '%s' failed: %r", request.label, self.name, exc)
+                return index, hook_failure(f"{request.label}batching strategy '{self.name}' failed", exc)
+        return len(requests), None
+
+    def _note_slow_scan(self) -> None:
+        self.slow_scan_count += 1
+        if self.slow_scan_count == _SLOW_SCANS_TO_WARN:
+            _log.warning(
+                "batching strategy '%s' of model '%s' repeatedly takes over 1 ms for a scan of the queue; "
+                "every request of this server waits meanwhile",
+                self.name,
+                self._batcher.model.name,
+            )
+
+    def _call(self, hook: str, *args: object) -> object:
+        function = self._hooks[hook]
+        assert function is not None  # checked when bound
+        return function(*args)
+
+    def _call_and_log(self, hook: str, *args: object) -> object:
+        try:
+            return self._call(hook, *args)
+        except Exception:
+            _log.exception("%s of batching strategy '%s' failed", hook, self.name)
+            return None
+
+
+class StrategyFinder:
+    """Looks up the strategy that a model's configuration or directory names.
+
+    Args:
+        strategies: installed ones.
+        loaders: what opens shared objects.
+        is_strict: files must lie inside the model's directory.
+    """
+
+    def __init__(self, strategies: PluginManager, loaders: PluginManager, *, is_strict: bool) -> None:
+        self._strategies = strategies
+        self._loaders = loaders
+        self._is_strict = is_strict
+
+    def find(self, model: Model, backend: BoundBackend) -> BoundStrategy | None:
+        """Bind the model's strategy, or return None when it has none. Blocking.
+
+        Order: the parameter `TRITON_BATCH_STRATEGY_PATH`; a file `batchstrategy.so` or `batchstrategy.py` in
+        the version's, then the model's directory; the backend's own hooks.
+
+        Raises:
+            TritonError: it is named but cannot be found, opened or bound.
+        """
+        name = model.parameter(PATH_PARAMETER)
+        if name:
+            if "/" in name or name.endswith((".so", ".py")):
+                return self._from_file(self._resolve(name, model), model)
+            if ":" in name:
+                return BoundStrategy(name, bind_object("batching", _import_object(name), name), model)
+            plugin = self._strategies.load(name)
+            return BoundStrategy(name, lambda hook: self._strategies.bind(plugin, hook), model)
+        for directory in (model.version_directory, model.directory):
+            for filename in _FILENAMES:
+                if (directory / filename).is_file():
+                    return self._from_file(directory / filename, model)
+        if any(backend.batching.values()):
+            return BoundStrategy(f"backend {backend.name}", backend.batching.get, model)
+        return None
+
+    def _resolve(self, name: str, model: Model) -> Path:
+        candidates = [Path(name)]
+        if not candidates[0].is_absolute():
+            candidates = [model.version_directory / name, model.directory / name]
+        path = next((candidate for candidate in candidates if candidate.is_file()), None)
+        if path is None:
+            raise NotFound(
+                f"Batching library path not found: {name} (model '{model.name}', parameter {PATH_PARAMETER}; "
+                f"searched: {', '.join(map(str, candidates))})"
+            )
+        if self._is_strict and not path.resolve().is_relative_to(model.directory.resolve()):
+            raise InvalidArg(
+                f"Batching library path escapes model repository: {name} (model '{model.name}'; "
+                f"--strategy-path-policy=any allows it)"
+            )
+        return path
+
+    def _from_file(self, path: Path, model: Model) -> BoundStrategy:
+        if path.suffix == ".py":
+            plugin: object = _import_file(path)
+        else:
+            plugin = self._open_shared_object(path)
+        return BoundStrategy(str(path), bind_object("batching", plugin, str(path)), model)
+
+    def _open_shared_object(self, path: Path) -> object:
+        for loader in self._loaders.load_all():
+            load = self._loaders.bind(loader, "load_shared_object")
+            plugin = load("batching", str(path)) if load is not None else None
+            if plugin is not None:
+                return plugin
+        raise NotFound(f"no installed plugin of kind 'loaders' opens the batching library {path}")
+
+
+def _import_file(path: Path) -> object:
+    spec = importlib.util.spec_from_file_location(f"tritonpy_strategy_{path.stem}_{id(path):x}", path)
+    assert spec is not None  # the file exists and ends in .py
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pickles look their module up by name while the body still runs.
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as exc:
+        del sys.modules[spec.name]
+        raise Internal(f"batching strategy {path} failed to import: {type(exc).__name__}: {exc}") from exc
+    return module
+
+
+def _import_object(name: str) -> object:
+    module_name, _, attribute = name.partition(":")
+    try:
+        found: object = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except Exception as exc:
+        raise Internal(f"batching strategy '{name}' cannot be imported: {type(exc).__name__}: {exc}") from exc
+    return found

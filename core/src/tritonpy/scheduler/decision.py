@@ -1,0 +1,94 @@
+"""What a batching policy may answer, and the reasons a batch closes.
+
+A policy waits for nothing and reads no clock: requests and the time go in, one of these comes out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, TypeAlias
+
+from tritonpy.errors import TritonError
+from tritonpy.request import InferRequest
+
+
+class Closed(StrEnum):
+    """Why a batch left with the size it has."""
+
+    SINGLE = "single"
+    """The model's scheduler does not batch."""
+    FULL = "full"
+    """No size larger than this is wanted, or the next request would exceed max_batch_size."""
+    PREFERRED = "preferred"
+    """A preferred size was reached."""
+    SHAPE = "shape"
+    """The next request's inputs have other shapes, or it carries other inputs."""
+    STRATEGY = "strategy"
+    """The batching strategy refused the next request."""
+    DELAY = "delay"
+    """The oldest request has waited for the queue delay."""
+    QUEUE_EMPTY = "queue empty"
+    """An instance was free, nothing else was queued, and no delay is configured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """Give these requests to an instance, now.
+
+    Attributes:
+        requests: the batch, in queue order.
+        batch_size: its rows.
+        closed: why it has this size.
+    """
+
+    requests: list[InferRequest]
+    batch_size: int
+    closed: Closed
+
+
+@dataclass(frozen=True, slots=True)
+class WaitUntil:
+    """Ask again at this time of the monotonic clock, or when a request arrives before."""
+
+    deadline_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Ask again when a request arrives."""
+
+
+IDLE = Idle()
+
+Decision: TypeAlias = Dispatch | WaitUntil | Idle
+
+
+class BatchingPolicy(Protocol):
+    """Holds the requests that wait and decides which of them go together.
+
+    Attributes:
+        waiting_count: requests held.
+        is_lazy: whether the driver should look only once per turn of the loop, so that everything that
+            arrived in that turn is seen together.
+    """
+
+    is_lazy: bool
+
+    @property
+    def waiting_count(self) -> int: ...
+
+    def add(self, request: InferRequest) -> None:
+        """Put a request at the end of the queue."""
+
+    def remove(self, request: InferRequest) -> bool:
+        """Take a request out; False when it is not (any more) in the queue."""
+
+    def decide(self, now_ns: int) -> Decision:
+        """Say what to do while an instance could take a batch."""
+
+    def take_refused(self) -> list[tuple[InferRequest, TritonError]]:
+        """Requests that left the queue with an error since the last call."""
+
+    def take_all(self) -> list[InferRequest]:
+        """Empty the queue."""

@@ -1,0 +1,52 @@
+"""The default scheduler: every request is its own execution, first come first served."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from tritonpy.errors import TritonError
+from tritonpy.request import InferRequest
+from tritonpy.scheduler.decision import IDLE, Closed, Decision, Dispatch
+
+
+class DirectPolicy:
+    """First in, first out, one at a time."""
+
+    is_lazy = False
+
+    def __init__(self) -> None:
+        self._queue: deque[InferRequest] = deque()
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests that wait."""
+        return len(self._queue)
+
+    def add(self, request: InferRequest) -> None:
+        """See `BatchingPolicy`."""
+        self._queue.append(request)
+
+    def remove(self, request: InferRequest) -> bool:
+        """See `BatchingPolicy`."""
+        try:
+            self._queue.remove(request)
+        except ValueError:
+            return False
+        return True
+
+    def decide(self, now_ns: int) -> Decision:
+        """See `BatchingPolicy`."""
+        if not self._queue:
+            return IDLE
+        request = self._queue.popleft()
+        return Dispatch([request], request.batch_size, Closed.SINGLE)
+
+    def take_refused(self) -> list[tuple[InferRequest, TritonError]]:
+        """See `BatchingPolicy`; nothing is ever refused here."""
+        return []
+
+    def take_all(self) -> list[InferRequest]:
+        """See `BatchingPolicy`."""
+        waiting = list(self._queue)
+        self._queue.clear()
+        return waiting

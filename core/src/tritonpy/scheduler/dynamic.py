@@ -1,0 +1,211 @@
+"""The dynamic batcher's decision.
+
+One *attempt* at a batch is a run of requests from the head of the queue. It grows as requests arrive, and is
+started over only when one of its requests leaves the queue. How it ends, in the order of the checks:
+
+1. A preferred size was reached and the delay is not exceeded: exactly that many go, at once.
+2. It cannot grow: the next request would exceed max_batch_size, has other shapes, or was refused by the
+   strategy; or it has reached the largest preferred size. It goes.
+3. No delay is configured, or the oldest request has waited for it: it goes.
+4. Otherwise wait for the rest of the delay, or for another request.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from tritonpy.errors import TritonError
+from tritonpy.request import InferRequest
+from tritonpy.scheduler.decision import IDLE, Closed, Decision, Dispatch, WaitUntil
+
+
+class Strategy(Protocol):
+    """A batching strategy as the policy sees it; see `scheduler/batcher.py`."""
+
+    def begin(self) -> None:
+        """A new attempt starts; the one before is finalised."""
+
+    def accept(self, requests: Sequence[InferRequest]) -> tuple[int, TritonError | None]:
+        """How many of these, from the first on, may join.
+
+        The error, if any, belongs to the first request that may not.
+        """
+
+    def end(self) -> None:
+        """The attempt's batch has left."""
+
+
+class DynamicPolicy:
+    """Collects requests into batches.
+
+    Args:
+        max_batch_size: rows that must not be exceeded; 0 counts as 1.
+        preferred_batch_sizes: sizes at which a batch leaves without waiting; empty means `max_batch_size`.
+        queue_delay_ns: how long the oldest request may wait for company.
+        equal_shape_inputs: inputs whose shapes must be the same throughout a batch.
+        has_optional_inputs: only requests with the same set of inputs go together.
+        strategy: narrows what would go together.
+        hold_until_count: decide nothing until so many requests have been queued, once (a test hook).
+    """
+
+    is_lazy = True
+
+    def __init__(
+        self,
+        *,
+        max_batch_size: int,
+        preferred_batch_sizes: Collection[int] = (),
+        queue_delay_ns: int = 0,
+        equal_shape_inputs: Sequence[str] = (),
+        has_optional_inputs: bool = False,
+        strategy: Strategy | None = None,
+        hold_until_count: int = 0,
+    ) -> None:
+        self._lead = 1 if max_batch_size > 0 else 0
+        self._max_batch_size = max(1, max_batch_size)
+        self._preferred = frozenset(preferred_batch_sizes) or {self._max_batch_size}
+        self._max_preferred = max(self._preferred)
+        self._queue_delay_ns = queue_delay_ns
+        self._equal_shape_inputs = tuple(equal_shape_inputs)
+        self._has_optional_inputs = has_optional_inputs
+        self._strategy = strategy
+        self._hold_until_count = hold_until_count
+        self._queue: deque[InferRequest] = deque()
+        self._refused: list[tuple[InferRequest, TritonError]] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._taken = 0  # requests of the attempt: the first so many of the queue
+        self._rows = 0
+        self._best = 0  # requests of it that make a preferred size
+        self._best_rows = 0
+        self._closed: Closed | None = None
+        self._kind: tuple[object, ...] = ()
+        self._is_open = False  # whether the strategy has been told of this attempt
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests that wait."""
+        return len(self._queue)
+
+    def add(self, request: InferRequest) -> None:
+        """See `BatchingPolicy`."""
+        self._queue.append(request)
+
+    def remove(self, request: InferRequest) -> bool:
+        """See `BatchingPolicy`; an attempt that had included the request starts over."""
+        try:
+            index = self._queue.index(request)
+        except ValueError:
+            return False
+        del self._queue[index]
+        if index <= self._taken:  # the one after the attempt may be what closed it
+            self._begin()
+        return True
+
+    def decide(self, now_ns: int) -> Decision:
+        """See `BatchingPolicy`."""
+        if self._hold_until_count:
+            if len(self._queue) < self._hold_until_count:
+                return IDLE
+            self._hold_until_count = 0
+        self._grow()
+        if not self._taken:
+            return IDLE
+        delay_ns = self._queue_delay_ns
+        deadline_ns = self._queue[0].queue_start_ns + delay_ns
+        is_late = delay_ns > 0 and now_ns >= deadline_ns
+        if self._best and not is_late:
+            return self._dispatch(self._best, self._best_rows, Closed.PREFERRED)
+        if self._closed is not None:
+            return self._dispatch(self._taken, self._rows, self._closed)
+        if self._rows >= self._max_preferred:
+            return self._dispatch(self._taken, self._rows, Closed.FULL)
+        if is_late:
+            return self._dispatch(self._taken, self._rows, Closed.DELAY)
+        if delay_ns == 0:
+            return self._dispatch(self._taken, self._rows, Closed.QUEUE_EMPTY)
+        return WaitUntil(deadline_ns)
+
+    def take_refused(self) -> list[tuple[InferRequest, TritonError]]:
+        """See `BatchingPolicy`."""
+        refused, self._refused = self._refused, []
+        return refused
+
+    def take_all(self) -> list[InferRequest]:
+        """See `BatchingPolicy`."""
+        waiting = list(self._queue)
+        self._queue.clear()
+        self._begin()
+        return waiting
+
+    def _grow(self) -> None:
+        while self._closed is None and self._taken < len(self._queue):
+            run, closed = self._fitting_run()
+            if self._strategy is not None and run:
+                run, closed = self._ask(self._strategy, run, closed)
+            for request in run:
+                self._include(request)
+            self._closed = closed
+
+    def _fitting_run(self) -> tuple[list[InferRequest], Closed | None]:
+        """The requests behind the attempt that pass the batcher's own checks, and what stopped the run."""
+        run: list[InferRequest] = []
+        rows = self._rows
+        queue = self._queue
+        for index in range(self._taken, len(queue)):
+            request = queue[index]
+            if index == 0:
+                self._kind = self._kind_of(request)
+            elif rows + request.batch_size > self._max_batch_size:
+                return run, Closed.FULL
+            elif self._kind_of(request) != self._kind:
+                return run, Closed.SHAPE
+            rows += request.batch_size
+            run.append(request)
+        return run, None
+
+    def _ask(
+        self, strategy: Strategy, run: list[InferRequest], closed: Closed | None
+    ) -> tuple[list[InferRequest], Closed | None]:
+        if not self._is_open:
+            strategy.begin()
+            self._is_open = True
+        count, error = strategy.accept(run)
+        if error is not None:
+            index = self._taken + count
+            self._refused.append((run[count], error))
+            del self._queue[index]
+            if index == 0:
+                self._begin()
+                return [], None
+            return run[:count], Closed.STRATEGY
+        if count == len(run):
+            return run, closed
+        if self._taken + count == 0:
+            return run[:1], Closed.STRATEGY  # refused even alone: it runs alone
+        return run[:count], Closed.STRATEGY
+
+    def _include(self, request: InferRequest) -> None:
+        if self._taken and not self._best and self._rows + request.batch_size > self._max_preferred:
+            self._best, self._best_rows = self._taken, self._rows
+        self._taken += 1
+        self._rows += request.batch_size
+        if self._rows in self._preferred:
+            self._best, self._best_rows = self._taken, self._rows
+
+    def _kind_of(self, request: InferRequest) -> tuple[object, ...]:
+        inputs = request.inputs
+        kind: tuple[object, ...] = tuple(
+            [inputs[name].shape[self._lead :] for name in self._equal_shape_inputs if name in inputs]
+        )
+        return (*kind, *sorted(inputs)) if self._has_optional_inputs else kind
+
+    def _dispatch(self, count: int, rows: int, closed: Closed) -> Dispatch:
+        batch = [self._queue.popleft() for _ in range(count)]
+        if self._is_open and self._strategy is not None:
+            self._strategy.end()
+        self._begin()
+        return Dispatch(batch, rows, closed)

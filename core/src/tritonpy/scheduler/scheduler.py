@@ -1,0 +1,161 @@
+"""The driver of a batching policy: queues requests, feeds free instances, wakes at deadlines."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from tritonpy.errors import Cancelled, TritonError
+from tritonpy.model.execution import Execution, Instance
+from tritonpy.request import InferRequest
+from tritonpy.scheduler.decision import BatchingPolicy, Closed, Dispatch, WaitUntil
+from tritonpy.scheduler.ordering import ResponseOrder
+from tritonpy.stats import ModelStats
+
+Clock = Callable[[], int]
+
+
+class Scheduler:
+    """Moves requests of one model version from their arrival to an instance.
+
+    Owned by the loop; no lock. A policy that is lazy is asked once per turn of the loop, so a burst that
+    arrives together is seen together.
+
+    Args:
+        policy: decides which requests go together.
+        stats: where waiting requests, failures in the queue and executions are counted.
+        is_decoupled: whether requests answer by themselves.
+        order: hands responses on in the order of arrival, for `preserve_ordering`.
+        clock: monotonic nanoseconds.
+
+    Attributes:
+        closed_counts: how many batches left for which reason.
+    """
+
+    def __init__(
+        self,
+        policy: BatchingPolicy,
+        stats: ModelStats,
+        *,
+        is_decoupled: bool = False,
+        order: ResponseOrder | None = None,
+        clock: Clock = time.monotonic_ns,
+    ) -> None:
+        self._policy = policy
+        self._stats = stats
+        self._is_decoupled = is_decoupled
+        self._order = order
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._instances: Sequence[Instance] = ()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ns = 0
+        self._is_pump_due = False
+        self._refusal: TritonError | None = None
+        self.closed_counts: Counter[Closed] = Counter()
+
+    def use(self, instances: Sequence[Instance]) -> None:
+        """Feed these instances from now on."""
+        self._instances = instances
+        self.pump()
+
+    def enqueue(self, request: InferRequest) -> None:
+        """Take a checked request; it is answered through its sink, whatever happens.
+
+        Raises:
+            TritonError: nothing can run it: the scheduler is closed, or no instance is alive.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        request.queue_start_ns = self._clock()
+        request.on_cancel = self
+        if self._order is not None:
+            self._order.enroll(request)
+        self._policy.add(request)
+        self._stats.pending_count += 1
+        if self._policy.is_lazy:
+            if not self._is_pump_due:
+                self._is_pump_due = True
+                self._loop.call_soon(self._pump_when_due)
+        else:
+            self.pump()
+
+    def request_cancelled(self, request: InferRequest) -> None:
+        """Answer a request that was cancelled while it waited."""
+        if self._policy.remove(request):
+            self._stats.pending_count -= 1
+            self._fail(
+                request, Cancelled(f"{request.label}request was cancelled while it waited"), "CANCELED"
+            )
+            self.pump()
+
+    def pump(self) -> None:
+        """Dispatch as long as an instance is free and the policy has something ready."""
+        while (instance := self._free_instance()) is not None:
+            decision = self._policy.decide(self._clock())
+            for request, error in self._policy.take_refused():
+                self._stats.pending_count -= 1
+                self._fail(request, error, "BACKEND")
+            if isinstance(decision, Dispatch):
+                self._dispatch(instance, decision)
+                continue
+            if isinstance(decision, WaitUntil):
+                self._wake_at(decision.deadline_ns)
+            return
+
+    def refuse(self, error: TritonError | None) -> None:
+        """Fail everything that waits and refuse what comes, until called with None."""
+        self._refusal = error
+        if error is None:
+            return
+        waiting = self._policy.take_all()
+        self._stats.pending_count -= len(waiting)
+        for request in waiting:
+            self._fail(request, error, "OTHER")
+
+    def close(self, error: TritonError) -> None:
+        """Stop for good; what still waits is answered with `error`."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._instances = ()
+        self.refuse(error)
+
+    def _pump_when_due(self) -> None:
+        self._is_pump_due = False
+        self.pump()
+
+    def _pump_on_time(self) -> None:
+        self._timer = None
+        self.pump()
+
+    def _free_instance(self) -> Instance | None:
+        best: Instance | None = None
+        for instance in self._instances:
+            if instance.is_ready and instance.depth < instance.capacity:
+                if instance.depth == 0:
+                    return instance
+                if best is None:
+                    best = instance
+        return best
+
+    def _dispatch(self, instance: Instance, batch: Dispatch) -> None:
+        self._stats.pending_count -= len(batch.requests)
+        self.closed_counts[batch.closed] += 1
+        for request in batch.requests:
+            request.on_cancel = None
+        instance.submit(Execution(batch.requests, batch.batch_size, self._stats, self._is_decoupled))
+
+    def _wake_at(self, deadline_ns: int) -> None:
+        if self._timer is not None:
+            if self._timer_ns == deadline_ns:
+                return
+            self._timer.cancel()
+        self._timer_ns = deadline_ns
+        delay_s = max(0.0, (deadline_ns - self._clock()) / 1e9)
+        self._timer = self._loop.call_later(delay_s, self._pump_on_time)
+
+    def _fail(self, request: InferRequest, error: TritonError, reason: str) -> None:
+        self._stats.count_failure(reason, self._clock() - request.queue_start_ns)
+        request.fail(error)
