@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import queue
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tritonpy import logs
+from tritonpy.options import ServerOptions
+
+LOG = logging.getLogger("tritonpy.test")
+
+
+def settings(path: Path, **changes: object) -> ServerOptions:
+    return ServerOptions(model_repositories=(), log_file=str(path), **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[Path]:
+    level, propagate = logging.getLogger("tritonpy").level, logging.getLogger("tritonpy").propagate
+    yield tmp_path / "server.log"
+    assert (logging.getLogger("tritonpy").level, logging.getLogger("tritonpy").propagate) == (
+        level,
+        propagate,
+    )
+
+
+def test_default_line_has_tritons_shape(path: Path) -> None:
+    with logs.configure(settings(path)):
+        LOG.warning("hello %s", "world")
+
+    line = path.read_text()
+    assert re.fullmatch(
+        rf'W\d{{4}} \d\d:\d\d:\d\d\.\d{{6}} {os.getpid()} test_logs\.py:\d+\] "hello world"\n', line
+    )
+
+
+def test_iso8601_line_has_tritons_shape(path: Path) -> None:
+    with logs.configure(settings(path, log_format="ISO8601")):
+        LOG.info("hello")
+
+    line = path.read_text()
+    assert re.fullmatch(
+        rf'\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\dZ I {os.getpid()} test_logs\.py:\d+\] "hello"\n', line
+    )
+
+
+def test_json_line_carries_context_and_exception(path: Path) -> None:
+    with logs.configure(settings(path, log_format="json")):
+        try:
+            raise ValueError("broken")
+        except ValueError:
+            LOG.exception("failed", extra={"model": "digits", "version": 3, "request_id": "a b"})
+
+    line = json.loads(path.read_text())
+    assert line["level"] == "ERROR"
+    assert line["message"] == "failed"
+    assert (line["model"], line["version"], line["request_id"]) == ("digits", "3", "a b")
+    assert line["pid"] == os.getpid()
+    assert line["file"] == "test_logs.py"
+    assert line["exception"].endswith("ValueError: broken")
+    assert line["time"].endswith("Z")
+
+
+def test_context_follows_the_message_and_odd_values_are_quoted(path: Path) -> None:
+    with logs.configure(settings(path)):
+        LOG.info("ran", extra={"model": "digits", "version": "1", "request_id": 'a "b"'})
+
+    assert path.read_text().endswith('] "ran" model=digits version=1 request_id="a \\"b\\""\n')
+
+
+def test_a_clients_text_cannot_forge_a_line(path: Path) -> None:
+    forged = 'x\nE1121 00:00:00.000000 1 server.cc:1] "all is lost"'
+    with logs.configure(settings(path)):
+        try:
+            raise ValueError(forged)
+        except ValueError:
+            LOG.exception("bad input %s", forged, extra={"request_id": forged})
+
+    lines = path.read_text().splitlines()
+    assert [line for line in lines if line.startswith("E")] == lines[:1]
+
+
+def test_a_table_is_printed_as_it_is_below_its_line(path: Path) -> None:
+    with logs.configure(settings(path)):
+        LOG.info("models", extra={"table": "+---+\n| a |\n+---+"})
+
+    assert path.read_text().endswith('] "models"\n+---+\n| a |\n+---+\n')
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ["info", "warning", "error"]),
+        ({"log_info": False}, ["warning", "error"]),
+        ({"log_warning": False}, ["info", "error"]),
+        ({"log_error": False}, ["info", "warning"]),
+        ({"log_info": False, "log_warning": False, "log_error": False}, []),
+        ({"log_verbose": 1}, ["verbose 1", "info", "warning", "error"]),
+        ({"log_verbose": 2, "log_info": False}, ["verbose 1", "verbose 2", "warning", "error"]),
+    ],
+)
+def test_each_kind_of_line_has_its_own_switch(
+    path: Path, changes: dict[str, object], expected: list[str]
+) -> None:
+    with logs.configure(settings(path, **changes)):
+        LOG.log(logs.verbose(1), "verbose 1")
+        LOG.log(logs.verbose(2), "verbose 2")
+        LOG.info("info")
+        LOG.warning("warning")
+        LOG.error("error")
+
+    assert re.findall(r'\] "(.*)"', path.read_text()) == expected
+
+
+def test_verbose_lines_carry_the_letter_of_information(path: Path) -> None:
+    with logs.configure(settings(path, log_verbose=1)):
+        LOG.debug("detail")
+
+    assert path.read_text().startswith("I")
+
+
+def test_verbose_call_is_off_for_its_logger_when_verbose_is_off(path: Path) -> None:
+    with logs.configure(settings(path)):
+        assert not LOG.isEnabledFor(logs.verbose(1))
+
+
+def test_warnings_of_asyncio_are_written_but_not_its_information(path: Path) -> None:
+    with logs.configure(settings(path)):
+        logging.getLogger("asyncio").info("started")
+        logging.getLogger("asyncio").warning("slow")
+
+    assert re.findall(r'\] "(.*)"', path.read_text()) == ["slow"]
+
+
+def test_arguments_are_settled_when_the_line_is_logged(path: Path) -> None:
+    batch = [1, 2]
+    with logs.configure(settings(path)):
+        LOG.info("batch %s", batch)
+        batch.clear()
+
+    assert '"batch [1, 2]"' in path.read_text()
+
+
+def test_standard_error_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+
+    with logs.configure(ServerOptions(model_repositories=())):
+        LOG.info("hello")
+
+    assert '"hello"' in stream.getvalue()
+
+
+def test_lines_go_back_to_the_embedding_program_after_close(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    logs.configure(settings(path)).close()
+    LOG.warning("after")
+
+    assert "after" not in path.read_text()
+    assert "after" in caplog.text
+
+
+def test_a_stuck_reader_costs_lines_and_not_the_caller(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(logs, "MAX_WAITING_LINES", 3)
+    stuck, entered, written = threading.Event(), threading.Event(), queue.SimpleQueue[str]()
+
+    class StuckStream:
+        def write(self, text: str) -> None:
+            entered.set()
+            stuck.wait()
+            written.put(text)
+
+        def flush(self) -> None:
+            pass
+
+    monkeypatch.setattr(sys, "stderr", StuckStream())
+    running = logs.configure(ServerOptions(model_repositories=()))
+    try:
+        LOG.info("first")
+        entered.wait()
+        for index in range(8):
+            LOG.info("line %d", index)
+    finally:
+        stuck.set()
+        running.close()
+
+    text = "".join(written.get() for _ in range(written.qsize()))
+    assert re.findall(r'\] "(.*)"', text) == [
+        "first",
+        "line 0",
+        "line 1",
+        "line 2",
+        "5 log lines were dropped because the log could not be written fast enough",
+    ]
+
+
+def test_close_gives_up_on_a_reader_that_never_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MAX_WAITING_LINES", 1)
+    monkeypatch.setattr(logs, "CLOSE_TIMEOUT_S", 0.01)
+    stuck, entered = threading.Event(), threading.Event()
+
+    class StuckStream:
+        def write(self, text: str) -> None:
+            entered.set()
+            stuck.wait()
+
+        def flush(self) -> None:
+            pass
+
+    monkeypatch.setattr(sys, "stderr", StuckStream())
+    running = logs.configure(ServerOptions(model_repositories=()))
+    LOG.info("first")
+    entered.wait()
+    LOG.info("second")
+    LOG.info("third")
+
+    running.close()
+
+    assert not stuck.is_set()
+    stuck.set()
+
+
+def test_a_log_file_that_cannot_be_opened_is_an_error_that_names_it(tmp_path: Path) -> None:
+    missing = tmp_path / "missing" / "server.log"
+
+    with pytest.raises(FileNotFoundError, match="missing"):
+        logs.configure(settings(missing))
