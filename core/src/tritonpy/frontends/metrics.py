@@ -1,0 +1,62 @@
+"""The metrics port: `GET /metrics` in Prometheus text format."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from tritonpy.errors import Unavailable
+from tritonpy.metrics.exposition import render
+
+
+class MetricsFrontend:
+    """Serves what one registry collects.
+
+    Args:
+        registry: the server's own registry.
+        before_scrape: copies loop-owned counters (`ModelMetrics.take`); runs on the loop before a thread
+            renders the copies.
+    """
+
+    def __init__(self, registry: CollectorRegistry, before_scrape: Callable[[], None]) -> None:
+        self._registry = registry
+        self._before_scrape = before_scrape
+        self._runner: web.ServerRunner | None = None
+
+    async def start(self, address: str, port: int) -> int:
+        """Listen, and return the port, which the system chose if `port` is 0.
+
+        Raises:
+            Unavailable: the port is taken.
+        """
+        runner = web.ServerRunner(web.Server(self._answer, access_log=None))
+        await runner.setup()
+        self._runner = runner
+        try:
+            await web.TCPSite(runner, address, port).start()
+        except OSError as exc:
+            await self.stop()
+            if exc.errno == errno.EADDRINUSE:
+                raise Unavailable(f"Socket '{address}:{port}' already in use") from exc
+            raise Unavailable(f"cannot listen on '{address}:{port}': {exc.strerror}") from exc
+        bound: int = runner.addresses[0][1]
+        return bound
+
+    async def stop(self) -> None:
+        """Stop listening and close the connections."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _answer(self, request: web.BaseRequest) -> web.Response:
+        if request.method != "GET":
+            return web.Response(status=405, headers={"Allow": "GET"})
+        if request.path != "/metrics":
+            return web.Response()  # as Triton does: 200 and nothing
+        self._before_scrape()
+        body = await asyncio.to_thread(render, self._registry)
+        return web.Response(body=body, content_type="text/plain", charset="utf-8")

@@ -1,0 +1,11 @@
+"""Prometheus metrics: Triton's families for models, and `tritonpy_*` for the server itself.
+
+At a scrape the loop copies the counters (`ModelMetrics.take`), and a thread renders the copies (`render`).
+"""
+
+from tritonpy.metrics.exposition import render
+from tritonpy.metrics.loop_watch import LoopWatch
+from tritonpy.metrics.models import ModelMetrics, ModelSnapshot
+from tritonpy.metrics.server import ServerMetrics
+
+__all__ = ["LoopWatch", "ModelMetrics", "ModelSnapshot", "ServerMetrics", "render"]

@@ -1,0 +1,65 @@
+"""The Prometheus text format, under exactly the names that the families have.
+
+`prometheus_client.generate_latest` appends `_total` to every counter it prints. Triton's counters have no
+such suffix, and dashboards look for Triton's names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from prometheus_client import Metric
+from prometheus_client.samples import Sample
+
+
+class Collector(Protocol):
+    """A `CollectorRegistry`, or anything else that yields families."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Every family with its samples."""
+
+
+def render(collector: Collector) -> bytes:
+    """Write all families that have a sample; labels in alphabetical order.
+
+    Safe on a thread as long as the families are copies or lock themselves, as those of prometheus_client do.
+    """
+    lines: list[str] = []
+    for metric in collector.collect():
+        # The moment a series was made is an OpenMetrics notion; Triton does not print it.
+        samples = [sample for sample in metric.samples if sample.name != f"{metric.name}_created"]
+        if not samples:
+            continue
+        name = metric.name
+        if metric.type == "counter":
+            name = samples[0].name
+        lines.append(f"# HELP {name} {_escaped(metric.documentation)}")
+        lines.append(f"# TYPE {name} {'untyped' if metric.type == 'unknown' else metric.type}")
+        lines += map(_line, samples)
+    lines.append("")
+    return "\n".join(lines).encode()
+
+
+def _line(sample: Sample) -> str:
+    labels = ",".join(
+        f'{key}="{_escaped(value, quote=True)}"' for key, value in sorted(sample.labels.items())
+    )
+    return (
+        f"{sample.name}{{{labels}}} {_number(sample.value)}"
+        if labels
+        else (f"{sample.name} {_number(sample.value)}")
+    )
+
+
+def _number(value: float) -> str:
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "+Inf" if value > 0 else "-Inf"
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+def _escaped(text: str, *, quote: bool = False) -> str:
+    text = text.replace("\\", r"\\").replace("\n", r"\n")
+    return text.replace('"', r"\"") if quote else text

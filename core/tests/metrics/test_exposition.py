@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client.parser import text_string_to_metric_families
+from tritonpy.metrics import render
+
+
+class OneFamily:
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> list[Metric]:
+        return [self._metric]
+
+
+def family(name: str = "nv_things", kind: str = "counter", **samples: float) -> OneFamily:
+    metric = Metric(name, "Things", kind)
+    for label, value in samples.items():
+        metric.add_sample(name, {"model": label}, value)
+    return OneFamily(metric)
+
+
+def test_counter_keeps_its_name_without_total() -> None:
+    assert render(family(a=3)) == (
+        b'# HELP nv_things Things\n# TYPE nv_things counter\nnv_things{model="a"} 3\n'
+    )
+
+
+def test_family_without_series_is_not_printed() -> None:
+    assert render(family()) == b""
+
+
+def test_labels_are_in_alphabetical_order() -> None:
+    metric = Metric("nv_things", "Things", "gauge")
+    metric.add_sample("nv_things", {"version": "1", "_team": "x", "model": "m"}, 1)
+
+    assert b'nv_things{_team="x",model="m",version="1"} 1\n' in render(OneFamily(metric))
+
+
+def test_label_values_survive_quotes_backslashes_and_newlines() -> None:
+    metric = Metric("nv_things", "Things\nand more", "gauge")
+    metric.add_sample("nv_things", {"model": 'a"b\\c\nd'}, 1)
+
+    text = render(OneFamily(metric)).decode()
+
+    (parsed,) = text_string_to_metric_families(text)
+    assert parsed.documentation == "Things\nand more"
+    assert parsed.samples[0].labels == {"model": 'a"b\\c\nd'}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (12.0, "12"),
+        (2**53, "9007199254740992"),
+        (0.25, "0.25"),
+        (float("nan"), "NaN"),
+        (float("inf"), "+Inf"),
+        (float("-inf"), "-Inf"),
+    ],
+)
+def test_numbers_are_written_as_prometheus_reads_them(value: float, text: str) -> None:
+    assert render(family(a=value)).decode().splitlines()[-1] == f'nv_things{{model="a"}} {text}'
+
+
+def test_objects_of_prometheus_client_are_rendered_too() -> None:
+    registry = CollectorRegistry()
+    Counter("restarts", "Restarts", registry=registry).inc(2)
+    Gauge("depth", "Depth", registry=registry).set(1.5)
+    Histogram("lag_seconds", "Lag", buckets=(0.1, 1), registry=registry).observe(0.5)
+
+    text = render(registry).decode()
+
+    assert "# TYPE restarts_total counter\nrestarts_total 2\n" in text
+    assert "# TYPE depth gauge\ndepth 1.5\n" in text
+    assert 'lag_seconds_bucket{le="1.0"} 1\n' in text
+    assert "lag_seconds_sum 0.5\n" in text
+    assert "created" not in text
