@@ -11,7 +11,7 @@ from tritonpy.tensor import Tensor
 
 
 def tensor_config(
-    name: str, datatype: str = "TYPE_FP32", dims: tuple[int, ...] = (-1,), **more: Any
+    name: str, datatype: str = "TYPE_FP32", dims: tuple[int, ...] = (-1,), **more: object
 ) -> JsonObject:
     return {"name": name, "data_type": datatype, "dims": list(dims), **more}
 
