@@ -50,7 +50,8 @@ class InferRequest:
 
     Attributes:
         model_name: as the client wrote it.
-        model_version: as the client wrote it; "" means the newest ready version.
+        model_version: as the client wrote it, "" for the newest ready version; from the moment the data plane
+            has accepted the request, the version that serves it.
         id: the client's request id, "" when it gave none.
         inputs: tensors by name, in the order they came.
         requested_outputs: names, or None for all outputs of the model.

@@ -12,7 +12,7 @@ from tritonpy.response import InferResponse
 from tritonpy.stats import ModelStats
 
 Times = Sequence[int]
-"""Monotonic nanoseconds: start of the execution, start and end of the framework's call, end of the execution."""
+"""Monotonic nanoseconds: start of the execution, start and end of the framework's call, end of it all."""
 
 
 class Execution:

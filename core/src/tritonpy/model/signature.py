@@ -164,7 +164,8 @@ class Signature:
                 )
         if batch_size > self.max_batch_size:
             raise InvalidArg(
-                f"{label}inference request batch-size must be <= {self.max_batch_size} for '{self.model_name}'"
+                f"{label}inference request batch-size must be <= {self.max_batch_size} "
+                f"for '{self.model_name}'"
             )
         return max(1, batch_size)
 
@@ -177,8 +178,8 @@ class Signature:
             )
         if prod(shape) > _MOST_ELEMENTS:
             raise InvalidArg(
-                f"{label}input '{tensor.name}' for model '{self.model_name}': shape {_dims(shape)} causes total "
-                f"element count to exceed maximum size of {_MOST_ELEMENTS}"
+                f"{label}input '{tensor.name}' for model '{self.model_name}': shape {_dims(shape)} causes "
+                f"total element count to exceed maximum size of {_MOST_ELEMENTS}"
             )
         expected = spec.shape
         if len(shape) != len(expected) or any(

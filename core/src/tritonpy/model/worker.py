@@ -50,7 +50,7 @@ class HookWorker:
                 self._answer(self._complete)
             elif kind == frame.INITIALIZE:
                 spec = json.loads(message[2])
-                self._answer(lambda spec=spec: self._initialize(spec))  # type: ignore[misc]
+                self._answer(lambda spec=spec: self._initialize(spec))
             elif kind == frame.FINALIZE:
                 self._channel.send(frame.FINALIZED, self._finalize())
                 return

@@ -41,8 +41,8 @@ class BoundStrategy:
         missing = [hook for hook in BATCHING_HOOKS[:5] if hooks[hook] is None]
         if missing:
             raise InvalidArg(
-                f"batching strategy '{name}' does not define all required custom batching functions for model "
-                f"{model.name}: {', '.join(missing)} missing"
+                f"batching strategy '{name}' does not define all required custom batching functions for "
+                f"model {model.name}: {', '.join(missing)} missing"
             )
         self.name = name
         self.slow_scan_count = 0

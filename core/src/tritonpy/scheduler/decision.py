@@ -68,7 +68,6 @@ class BatchingPolicy(Protocol):
     """Holds the requests that wait and decides which of them go together.
 
     Attributes:
-        waiting_count: requests held.
         is_lazy: whether the driver should look only once per turn of the loop, so that everything that
             arrived in that turn is seen together.
     """
@@ -76,7 +75,9 @@ class BatchingPolicy(Protocol):
     is_lazy: bool
 
     @property
-    def waiting_count(self) -> int: ...
+    def waiting_count(self) -> int:
+        """Requests held."""
+        ...
 
     def add(self, request: InferRequest) -> None:
         """Put a request at the end of the queue."""

@@ -1,0 +1,58 @@
+"""What every frontend calls: nothing in here knows a protocol, nothing behind it knows a frontend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from tritonpy.handles import JsonObject
+from tritonpy.model.signature import TensorSpec
+from tritonpy.request import InferRequest
+
+EXTENSIONS = ("model_repository", "model_configuration", "binary_tensor_data", "parameters", "statistics")
+"""The protocol extensions this server implements, as its metadata lists them."""
+
+
+class Dataplane(Protocol):
+    """The server as a frontend sees it; local now, another process's later. On the loop only.
+
+    Versions are strings as the client wrote them, "" for the newest ready one. Methods that take a model
+    raise `NotFound`, `Unavailable` or `InvalidArg` with Triton's text when there is no such version to talk to.
+    """
+
+    def is_live(self) -> bool:
+        """Whether the server runs at all."""
+
+    def is_ready(self) -> bool:
+        """Whether every model that should serve does, or the server is strict about none of them."""
+
+    def model_ready(self, name: str, version: str = "") -> bool:
+        """Whether a model version would take requests; False for an unknown one."""
+
+    def server_metadata(self) -> JsonObject:
+        """Name, version and extensions of the server."""
+
+    def model_metadata(self, name: str, version: str = "") -> JsonObject:
+        """Versions, platform, inputs and outputs of a model."""
+
+    def model_config(self, name: str, version: str = "") -> JsonObject:
+        """The normalised configuration of a model version."""
+
+    def model_statistics(self, name: str = "", version: str = "") -> JsonObject:
+        """`model_stats` of one version, of all versions of a model, or of everything."""
+
+    def repository_index(self, ready: bool = False) -> list[JsonObject]:
+        """Name, version, state and reason of every model version, or of the ready ones only."""
+
+    def is_decoupled(self, name: str, version: str = "") -> bool:
+        """Whether a request may get any number of responses."""
+
+    def input_specs(self, name: str, version: str = "") -> Mapping[str, TensorSpec]:
+        """The inputs of a model version, by name."""
+
+    def infer(self, request: InferRequest) -> None:
+        """Accept a request; its answers go to `request.sink`, exactly one of them final.
+
+        Raises:
+            TritonError: the request is refused; its sink will hear nothing.
+        """

@@ -1,0 +1,326 @@
+"""The body of an inference request and of its response."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from tritonpy.datatypes import DATATYPES
+from tritonpy.errors import InvalidArg, NotFound, TritonError, Unsupported
+from tritonpy.frontends.http.json_body import (
+    Json,
+    array,
+    boolean,
+    data_json,
+    member,
+    parse_json,
+    string,
+    tensor_from_data,
+    unsigned,
+)
+from tritonpy.model.signature import TensorSpec
+from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
+from tritonpy.response import InferResponse, ParameterValue
+from tritonpy.tensor import Tensor
+
+Body = bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class OutputForm:
+    """How the client wants its outputs.
+
+    Attributes:
+        binary_by_default: for outputs that `binary` does not name.
+        binary: per named output, whether its data travels behind the JSON.
+    """
+
+    binary_by_default: bool
+    binary: Mapping[str, bool]
+
+
+_ALL_JSON = OutputForm(False, {})
+_ALL_BINARY = OutputForm(True, {})
+
+
+def parse_infer_request(
+    body: Body, header_length: int | None, model_name: str, model_version: str
+) -> tuple[InferRequest, OutputForm]:
+    """Read a request whose JSON is the first `header_length` bytes, or all of the body when that is None.
+
+    Raises:
+        TritonError: with Triton's code and text for whatever is wrong with the body by itself; whether it fits
+            the model is checked later.
+    """
+    size = len(body)
+    if header_length is None:
+        header_length = size
+    elif header_length > size:
+        raise InvalidArg(f"inference header size should be in range (0, {size}), got: {header_length}")
+    tail = memoryview(body)[header_length:] if header_length < size else None
+    document = parse_json(body if tail is None else memoryview(body)[:header_length])
+    inputs, used = _parse_inputs(array(member(document, "inputs"), "inputs"), tail, model_name)
+    if tail is not None and used != len(tail):
+        raise InvalidArg(f"unexpected additional input data for model '{model_name}'")
+    request = InferRequest(model_name, inputs, model_version=model_version)
+    request_id = document.get("id")
+    if request_id is not None:
+        request.id = string(request_id, "id")
+    binary_by_default = False
+    parameters = document.get("parameters")
+    if parameters is not None:
+        binary_by_default = _apply_parameters(request, parameters)
+    outputs = document.get("outputs")
+    if not outputs:
+        return request, _ALL_BINARY if binary_by_default else _ALL_JSON
+    names, form = _parse_outputs(array(outputs, "outputs"), binary_by_default)
+    request.requested_outputs = names
+    return request, form
+
+
+def parse_raw_request(
+    body: Body, specs: Mapping[str, TensorSpec], model_name: str, model_version: str
+) -> tuple[InferRequest, OutputForm]:
+    """Read a request that is the bytes of the model's only input and nothing else.
+
+    Raises:
+        InvalidArg: the model has other than one input, or the bytes do not make a tensor of it.
+    """
+    if len(specs) != 1:
+        raise InvalidArg(
+            f"Raw request must only have 1 input (found 1) to be deduced but got {len(specs)} inputs in "
+            f"'{model_name}' model configuration"
+        )
+    spec = next(iter(specs.values()))
+    if spec.datatype == "BYTES":
+        buffer: Body = len(body).to_bytes(4, "little") + bytes(body)
+        shape = tuple(1 if dim == -1 else dim for dim in spec.shape)
+    else:
+        buffer = body
+        shape = _deduce_shape(spec, len(body), model_name)
+    tensor = Tensor(spec.name, spec.datatype, shape, buffer)
+    return InferRequest(model_name, {spec.name: tensor}, model_version=model_version), _ALL_BINARY
+
+
+def _deduce_shape(spec: TensorSpec, byte_size: int, model_name: str) -> tuple[int, ...]:
+    shape = list(spec.shape)
+    if shape.count(-1) > 1 and shape[0] == -1:
+        shape[0] = 1  # the batch dimension
+    if shape.count(-1) > 1:
+        raise InvalidArg(
+            f"The shape of the raw input '{spec.name}' can not be deduced because there are more than one "
+            f"variable-sized dimension for model '{model_name}'"
+        )
+    known = DATATYPES[spec.datatype].byte_size
+    for dim in shape:
+        known *= dim if dim != -1 else 1
+    if -1 in shape:
+        if not known or byte_size % known:
+            raise InvalidArg(
+                f"input byte size mismatch for input 'raw_input' for model '{model_name}'. Expected a "
+                f"multiple of {known}, got {byte_size}"
+            )
+        shape[shape.index(-1)] = byte_size // known
+    elif byte_size != known:
+        raise InvalidArg(
+            f"input byte size mismatch for input 'raw_input' for model '{model_name}'. "
+            f"Expected {known}, got {byte_size}"
+        )
+    return tuple(shape)
+
+
+def _parse_inputs(
+    inputs: list[Json], tail: memoryview | None, model_name: str
+) -> tuple[dict[str, Tensor], int]:
+    tensors: dict[str, Tensor] = {}
+    offset = 0
+    for item in inputs:
+        name = string(member(item, "name"), "name")
+        datatype = string(member(item, "datatype"), "datatype")
+        if datatype not in DATATYPES:
+            raise InvalidArg(f"invalid datatype for input {name}")
+        shape = tuple(array(member(item, "shape"), "shape"))
+        for dim in shape:
+            unsigned(dim, "shape")
+        parameters = item.get("parameters")
+        byte_size = None
+        if parameters is not None:
+            byte_size = _binary_size(parameters)
+        sources = ["'data'"] if "data" in item else []
+        if byte_size is not None:
+            sources.append("'binary_data_size'")
+        if parameters is not None and "shared_memory_region" in parameters:
+            sources.append("'shared_memory_region'")
+        if len(sources) != 1:
+            found = "set " + " ".join(sources) if sources else "no field is set"
+            raise InvalidArg(
+                "Input must set only one of the following fields: 'data', 'binary_data_size' in "
+                f"'parameters', 'shared_memory_region' in 'parameters'. But {found}"
+            )
+        if name in tensors:
+            raise InvalidArg(f"input '{name}' already exists in request")
+        if byte_size is not None:
+            available = len(tail) - offset if tail is not None else 0
+            if byte_size > available:
+                raise InvalidArg(
+                    f"unexpected size for input '{name}', expecting {byte_size - available} additional "
+                    f"bytes for model '{model_name}'"
+                )
+            data: Body = tail[offset : offset + byte_size] if tail is not None else b""
+            offset += byte_size
+            tensors[name] = Tensor(name, datatype, shape, data)
+        elif "data" in item:
+            tensors[name] = tensor_from_data(name, datatype, shape, item["data"])
+        else:
+            raise NotFound(f"Unable to find shared memory region: '{parameters['shared_memory_region']}'")
+    return tensors, offset
+
+
+def _binary_size(parameters: Json) -> int | None:
+    value = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
+    return None if value is None else unsigned(value, "binary_data_size")
+
+
+def _parse_outputs(outputs: list[Json], by_default: bool) -> tuple[tuple[str, ...], OutputForm]:
+    binary: dict[str, bool] = {}
+    for item in outputs:
+        name = string(member(item, "name"), "name")
+        parameters = item.get("parameters") or {}
+        if "classification" in parameters:
+            raise Unsupported(f"output '{name}': the classification extension is not supported")
+        if "shared_memory_region" in parameters:
+            raise NotFound(f"Unable to find shared memory region: '{parameters['shared_memory_region']}'")
+        if "binary_data" in parameters:
+            binary[name] = boolean(parameters["binary_data"], "binary_data")
+        else:
+            binary[name] = by_default
+    return tuple(binary), OutputForm(by_default, binary)
+
+
+def _apply_parameters(request: InferRequest, parameters: Json) -> bool:
+    """Put parameters where they belong; returns `binary_data_output`."""
+    if not isinstance(parameters, dict):
+        raise InvalidArg("'parameters' of the request should be an object")
+    custom: dict[str, ParameterValue] = {}
+    binary_by_default = False
+    for key, value in parameters.items():
+        if key == "sequence_id":
+            request.correlation_id = value if isinstance(value, str) else unsigned(value, key)
+        elif key == "sequence_start":
+            request.flags |= SEQUENCE_START if boolean(value, key) else 0
+        elif key == "sequence_end":
+            request.flags |= SEQUENCE_END if boolean(value, key) else 0
+        elif key == "priority":
+            request.priority = unsigned(value, key)
+        elif key == "timeout":
+            request.timeout_us = unsigned(value, key)
+        elif key == "binary_data_output":
+            binary_by_default = boolean(value, key)
+        elif key.startswith("triton_"):
+            raise InvalidArg(
+                "parameter keys starting with 'triton_' are reserved for Triton usage and should not be "
+                "specified."
+            )
+        elif isinstance(value, bool | int | str | float):
+            custom[key] = value
+        else:
+            raise InvalidArg(
+                f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'."
+            )
+    request.parameters = custom
+    return binary_by_default
+
+
+class ResponseEncoder:
+    """Writes response bodies; the JSON of a binary response is remembered per shape."""
+
+    MOST_REMEMBERED = 512
+
+    def __init__(self) -> None:
+        self._headers: dict[tuple[Any, ...], bytes] = {}  # Any: names, datatypes, shapes and sizes
+
+    def encode(
+        self, request: InferRequest, response: InferResponse, form: OutputForm
+    ) -> tuple[bytes, list[bytes | bytearray | memoryview], int | None]:
+        """Write a successful response.
+
+        Returns:
+            The JSON, the binary tensors that follow it, and their size together; None when none is binary.
+
+        Raises:
+            InvalidArg: an output cannot travel as JSON.
+        """
+        outputs = response.outputs
+        binary = form.binary
+        default = form.binary_by_default
+        if all([binary.get(tensor.name, default) for tensor in outputs]) and outputs:
+            wires = [tensor.wire() for tensor in outputs]
+            sizes = [len(wire) for wire in wires]
+            if request.id or response.parameters:
+                return self._header(request, response, sizes), wires, sum(sizes)
+            key = (
+                request.model_name,
+                request.model_version,
+                *[part for tensor in outputs for part in (tensor.name, tensor.datatype, tensor.shape)],
+                *sizes,
+            )
+            header = self._headers.get(key)
+            if header is None:
+                header = self._header(request, response, sizes)
+                if len(self._headers) >= self.MOST_REMEMBERED:
+                    self._headers.clear()
+                self._headers[key] = header
+            return header, wires, sum(sizes)
+        return self._mixed(request, response, form)
+
+    def _header(self, request: InferRequest, response: InferResponse, sizes: list[int]) -> bytes:
+        document = _head(request, response)
+        document["outputs"] = [
+            {
+                "name": tensor.name,
+                "datatype": tensor.datatype,
+                "shape": tensor.shape,
+                "parameters": {"binary_data_size": size},
+            }
+            for tensor, size in zip(response.outputs, sizes, strict=True)
+        ]
+        return orjson.dumps(document)
+
+    def _mixed(
+        self, request: InferRequest, response: InferResponse, form: OutputForm
+    ) -> tuple[bytes, list[bytes | bytearray | memoryview], int | None]:
+        wires: list[bytes | bytearray | memoryview] = []
+        entries: list[dict[str, Any]] = []  # Any: JSON
+        for tensor in response.outputs:
+            entry: dict[str, Any] = {  # Any: JSON
+                "name": tensor.name,
+                "datatype": tensor.datatype,
+                "shape": tensor.shape,
+            }
+            if form.binary.get(tensor.name, form.binary_by_default):
+                wire = tensor.wire()
+                wires.append(wire)
+                entry["parameters"] = {"binary_data_size": len(wire)}
+            else:
+                entry["data"] = orjson.Fragment(data_json(tensor))
+            entries.append(entry)
+        document = _head(request, response)
+        document["outputs"] = entries
+        return orjson.dumps(document), wires, sum(map(len, wires)) if wires else None
+
+
+def _head(request: InferRequest, response: InferResponse) -> dict[str, Any]:  # Any: JSON
+    document: dict[str, Any] = {"id": request.id} if request.id else {}  # Any: JSON
+    document["model_name"] = request.model_name
+    document["model_version"] = request.model_version
+    if response.parameters:
+        document["parameters"] = response.parameters
+    return document
+
+
+def error_body(error: TritonError) -> bytes:
+    """The body of every error."""
+    return orjson.dumps({"error": error.message})

@@ -1,0 +1,65 @@
+"""An HTTP request as the routes see it, and the writing of responses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from tritonpy.errors import TritonError
+from tritonpy.frontends.http.errors import REASON, STATUS
+from tritonpy.frontends.http.infer import Body
+
+Chunk = bytes | bytearray | memoryview
+
+JSON = b"application/json"
+BINARY = b"application/octet-stream"
+
+_STATUS_LINE = {code: b"HTTP/1.1 %d %b\r\n" % (code, reason) for code, reason in REASON.items()}
+
+
+@dataclass(slots=True)
+class HttpRequest:
+    """One parsed request.
+
+    Attributes:
+        method: such as `GET`.
+        path: as it came, not URL-decoded, without the query string.
+        headers: by lower-case name; of a repeated header the last.
+        body: the received bytes, not copied again.
+        keep_alive: whether the connection stays open afterwards.
+    """
+
+    method: bytes
+    path: str
+    headers: dict[bytes, bytes]
+    body: Body
+    keep_alive: bool
+
+
+def response_head(
+    status: int, content_type: bytes, length: int, keep_alive: bool, extra: Sequence[bytes] = ()
+) -> bytes:
+    """The status line and headers of a response, up to and including the empty line."""
+    head = [_STATUS_LINE[status]]
+    if length or content_type:
+        head.append(b"Content-Type: %b\r\n" % content_type)
+    head.append(b"Content-Length: %d\r\n" % length)
+    head += extra
+    if not keep_alive:
+        head.append(b"Connection: close\r\n")
+    head.append(b"\r\n")
+    return b"".join(head)
+
+
+def error_response(error: TritonError, keep_alive: bool) -> bytes:
+    """A whole error response."""
+    body = orjson.dumps({"error": error.message})
+    return response_head(STATUS[error.code], JSON, len(body), keep_alive) + body
+
+
+def refusal(status: int, text: str, keep_alive: bool, extra: Sequence[bytes] = ()) -> bytes:
+    """A whole error response of the protocol itself, such as 404 or 405."""
+    body = orjson.dumps({"error": text})
+    return response_head(status, JSON, len(body), keep_alive, extra) + body

@@ -1,0 +1,362 @@
+"""One HTTP/1.1 connection: bytes in, requests out, responses back in order.
+
+Small requests pass through httptools. The body of a larger one is received straight into a buffer of its own
+size, which the request's tensors then point into: no byte of it is copied in Python. After such a body the
+parser is replaced by a fresh one, since the old one still waits for it.
+
+One request of a connection runs at a time; the next ones wait as bytes in the kernel, because the socket is
+not read meanwhile. That is also the back-pressure towards the client: nothing is read while its last answer
+is still being written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+import httptools
+import numpy as np
+
+from tritonpy.errors import InvalidArg, TritonError, Unavailable
+from tritonpy.frontends.http.errors import STATUS
+from tritonpy.frontends.http.message import Chunk, HttpRequest, refusal
+
+_LARGE_BODY = 16 * 1024
+_MOST_HEADER_BYTES = 64 * 1024
+_JOIN_BELOW = 64 * 1024
+
+INFER_HEADER_LENGTH = b"inference-header-content-length"
+
+
+class Handler(Protocol):
+    """Answers requests; called on the loop."""
+
+    def __call__(self, request: HttpRequest, connection: HttpConnection) -> None:
+        """Answer through `connection.write` or `connection.write_parts`, now or later, exactly once."""
+
+
+class Admission:
+    """Counts the bytes of requests that are held, so that memory stays bounded.
+
+    Args:
+        limit: bytes held at once; a request that arrives while nothing is held is let in whatever its size.
+            0 means no limit.
+        json_limit: the largest body that is not binary.
+    """
+
+    def __init__(self, limit: int, json_limit: int) -> None:
+        self.limit = limit
+        self.json_limit = json_limit
+        self.held = 0
+
+    def admits(self, byte_size: int) -> bool:
+        """Whether a body of this size may be read now."""
+        return not self.limit or not self.held or self.held + byte_size <= self.limit
+
+
+class HttpConnection(asyncio.BufferedProtocol):
+    """A client's connection; on the loop only.
+
+    Args:
+        handler: answers requests.
+        connections: the server's set of open connections.
+        admission: shared by all connections.
+        scratch: where small reads land; shared by all connections when the loop copies it out at once.
+
+    Attributes:
+        epoch: the sweeper's tick when something last arrived.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        connections: set[HttpConnection],
+        admission: Admission,
+        scratch: memoryview,
+    ) -> None:
+        self._handler = handler
+        self._connections = connections
+        self._admission = admission
+        self._scratch = scratch
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._waiting: deque[tuple[HttpRequest, int]] = deque()
+        self._current: HttpRequest | None = None
+        self._current_held = 0
+        self._is_running = False
+        self._on_lost: Callable[[], None] | None = None
+        self._is_draining = False
+        self._is_write_paused = False
+        self._is_read_paused = False
+        self._is_dead = False
+        self.epoch = 0
+        self._start_message()
+
+    # What routes and the server call.
+
+    def watch(self, on_lost: Callable[[], None]) -> None:
+        """Have `on_lost` called if the client goes away before the current request is answered."""
+        self._on_lost = on_lost
+
+    def write(self, response: bytes) -> None:
+        """Answer the current request with these bytes."""
+        if self._transport is not None:
+            self._transport.write(response)
+        self._finish()
+
+    def write_parts(self, head: bytes, parts: list[Chunk], size: int) -> None:
+        """Answer the current request; large parts leave from where they are."""
+        if self._transport is not None:
+            if size <= _JOIN_BELOW:
+                self._transport.write(b"".join([head, *parts]))
+            else:
+                self._transport.writelines([head, *parts])
+        self._finish()
+
+    @property
+    def keep_alive(self) -> bool:
+        """Whether the connection stays open after the current answer."""
+        return self._current is not None and self._current.keep_alive and not self._is_draining
+
+    @property
+    def is_mid_message(self) -> bool:
+        """Whether a request has begun to arrive but is not complete."""
+        return self._has_begun and not self._is_read_paused
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being answered or an answer is still on its way out."""
+        return self._current is not None or self._is_write_paused
+
+    def drain(self) -> None:
+        """Close after the current answer, or now when there is none."""
+        self._is_draining = True
+        if self._current is None and self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Drop the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def time_out(self) -> None:
+        """The client stopped in the middle of a request."""
+        self._refuse(refusal(408, "the request did not arrive in time", False))
+
+    # asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self._transport = None
+        self._is_dead = True
+        self._connections.discard(self)
+        self._release_body()
+        on_lost, self._on_lost = self._on_lost, None
+        if on_lost is not None:
+            on_lost()
+
+    def eof_received(self) -> bool:
+        """The client has hung up: closes the connection, which cancels the current request."""
+        return False
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go: the rest of a large body, or the scratch buffer."""
+        if self._body_view is not None:
+            return self._body_view[self._body_filled :]
+        return self._scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have arrived."""
+        self.epoch = -1
+        if self._body_view is not None:
+            self._body_filled += nbytes
+            if self._body_filled == len(self._body_view):
+                self._parser = httptools.HttpRequestParser(self)
+                self._complete(self._body_view)
+            return
+        if self._is_dead:
+            return
+        try:
+            self._parser.feed_data(self._scratch[:nbytes])
+        except httptools.HttpParserUpgrade:
+            self._refuse(refusal(400, "protocol upgrades are not supported", False))
+        except (httptools.HttpParserError, httptools.HttpParserCallbackError) as exc:
+            cause = exc.__context__
+            if isinstance(cause, TritonError):
+                retry = [b"Retry-After: 1\r\n"] if isinstance(cause, Unavailable) else []
+                self._refuse(refusal(STATUS[cause.code], cause.message, False, retry))
+            else:
+                self._refuse(refusal(400, "malformed HTTP request", False))
+
+    def pause_writing(self) -> None:
+        """The client reads slowly."""
+        self._is_write_paused = True
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._is_write_paused = False
+        self._next()
+
+    # httptools callbacks
+
+    def _start_message(self) -> None:
+        self._url = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._header_bytes = 0
+        self._parts: list[bytes] = []
+        self._parts_size = 0
+        self._body_view: memoryview | None = None
+        self._body_filled = 0
+        self._held = 0
+        self._has_begun = False
+        self._keep_alive = True
+        self._method = b""
+
+    def on_message_begin(self) -> None:
+        """A request starts."""
+        self._has_begun = True
+
+    def on_url(self, url: bytes) -> None:
+        """Part of the request line's target."""
+        self._url += url
+        self._count_header(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header."""
+        self._headers[name.lower()] = value
+        self._count_header(len(name) + len(value))
+
+    def on_headers_complete(self) -> None:
+        """All headers are here: decide how, and whether, the body is received."""
+        headers = self._headers
+        self._method = self._parser.get_method()
+        self._keep_alive = self._parser.should_keep_alive()
+        if (
+            b"expect" in headers
+            and headers[b"expect"].lower() == b"100-continue"
+            and self._transport is not None
+        ):
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        length = headers.get(b"content-length")
+        if length is None:
+            return
+        size = int(length)
+        self._hold(size)
+        if size > _LARGE_BODY:
+            self._body_view = np.empty(size, np.uint8).data
+
+    def on_body(self, body: bytes) -> None:
+        """Part of a body that came with its headers, is small, or is chunked."""
+        if self._body_view is not None:
+            end = self._body_filled + len(body)
+            self._body_view[self._body_filled : end] = body
+            self._body_filled = end
+            return
+        self._parts.append(body)
+        self._parts_size += len(body)
+        if self._parts_size > self._held:
+            self._hold(self._parts_size)
+
+    def on_message_complete(self) -> None:
+        """The request is complete, and was small, chunked, or came in one piece with its headers."""
+        if self._body_view is not None:
+            self._complete(self._body_view)
+        else:
+            parts = self._parts
+            self._complete(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    # Inside
+
+    def _count_header(self, byte_size: int) -> None:
+        self._header_bytes += byte_size
+        if self._header_bytes > _MOST_HEADER_BYTES:
+            raise InvalidArg(f"the request's headers exceed {_MOST_HEADER_BYTES} bytes")
+
+    def _hold(self, size: int) -> None:
+        admission = self._admission
+        if size > admission.json_limit and INFER_HEADER_LENGTH not in self._headers:
+            raise InvalidArg(
+                f"request of {size} bytes exceeds the maximum allowed input size of {admission.json_limit} "
+                f"bytes. Use --http-max-input-size to increase the limit."
+            )
+        if not admission.admits(size - self._held):
+            raise Unavailable(
+                f"request of {size} bytes refused: {admission.held} bytes of requests are held and "
+                f"--max-inflight-bytes is {admission.limit}"
+            )
+        admission.held += size - self._held
+        self._held = size
+
+    def _release_body(self) -> None:
+        self._admission.held -= self._held
+        self._held = 0
+
+    def _complete(self, body: bytes | memoryview) -> None:
+        url = self._url
+        query = url.find(b"?")
+        path = (url if query < 0 else url[:query]).decode("latin-1")
+        request = HttpRequest(self._method, path, self._headers, body, self._keep_alive)
+        held = self._held
+        self._start_message()
+        if self._current is None and not self._waiting and not self._is_write_paused:
+            self._run(request, held)
+        else:
+            self._waiting.append((request, held))
+            self._pause_reading()
+
+    def _run(self, request: HttpRequest, held: int) -> None:
+        self._current = request
+        self._current_held = held
+        self._handler(request, self)
+
+    def _finish(self) -> None:
+        """The current request is answered."""
+        current = self._current
+        if current is None:
+            return
+        self._on_lost = None
+        self._admission.held -= self._current_held
+        self._current_held = 0
+        close = not current.keep_alive or self._is_draining
+        self._current = None
+        if close and self._transport is not None:
+            self._transport.close()
+        elif self._is_read_paused and not self._is_running:
+            self._next()
+
+    def _next(self) -> None:
+        """Run what was pipelined, then read on."""
+        self._is_running = True  # an answer given at once comes back through _finish: loop, do not recurse
+        while self._waiting and self._current is None and not self._is_write_paused and not self._is_dead:
+            self._run(*self._waiting.popleft())
+        self._is_running = False
+        if (
+            self._is_read_paused
+            and not self._waiting
+            and self._current is None
+            and self._transport is not None
+        ):
+            self._is_read_paused = False
+            self._transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if not self._is_read_paused and self._transport is not None:
+            self._is_read_paused = True
+            self._transport.pause_reading()
+
+    def _refuse(self, response: bytes) -> None:
+        """Answer what cannot be parsed, after whatever is being answered, and close."""
+        self._release_body()
+        self._is_dead = True
+        if self._transport is not None:
+            if self._current is None:
+                self._transport.write(response)
+            self._transport.close()

@@ -1,0 +1,219 @@
+"""Which path does what."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from tritonpy.errors import Internal, InvalidArg, TritonError, Unsupported
+from tritonpy.frontends.dataplane import Dataplane
+from tritonpy.frontends.http.infer import (
+    OutputForm,
+    ResponseEncoder,
+    parse_infer_request,
+    parse_raw_request,
+)
+from tritonpy.frontends.http.json_body import boolean, parse_json
+from tritonpy.frontends.http.message import BINARY, JSON, HttpRequest, error_response, refusal, response_head
+from tritonpy.frontends.http.protocol import INFER_HEADER_LENGTH, HttpConnection
+from tritonpy.request import InferRequest
+from tritonpy.response import InferResponse
+
+_log = logging.getLogger("tritonpy.http")
+
+_MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/([0-9]+))?(?:/(infer|config|stats|ready))?\Z")
+
+Answer = Callable[[HttpRequest, HttpConnection, str, str], None]
+
+
+class Router:
+    """Answers HTTP requests by calling the data plane; satisfies `protocol.Handler`.
+
+    Paths are matched as they came: no URL decoding, no trailing slash, query strings ignored.
+    """
+
+    def __init__(self, dataplane: Dataplane) -> None:
+        self._dataplane = dataplane
+        self._encoder = ResponseEncoder()
+        self._fixed: dict[str, tuple[bytes, Callable[[HttpRequest, HttpConnection], None]]] = {
+            "/v2": (b"GET", self._server_metadata),
+            "/v2/health/live": (b"GET", self._live),
+            "/v2/health/ready": (b"GET", self._ready),
+            "/v2/models/stats": (b"GET", self._all_statistics),
+            "/v2/repository/index": (b"POST", self._index),
+        }
+        self._model: dict[str | None, tuple[bytes, Answer]] = {
+            None: (b"GET", self._model_metadata),
+            "infer": (b"POST", self._infer),
+            "config": (b"GET", self._model_config),
+            "stats": (b"GET", self._model_statistics),
+            "ready": (b"GET", self._model_ready),
+        }
+
+    def __call__(self, request: HttpRequest, connection: HttpConnection) -> None:
+        """Answer one request; nothing raised here reaches the connection."""
+        try:
+            self._dispatch(request, connection)
+        except TritonError as error:
+            connection.write(error_response(error, connection.keep_alive))
+        except Exception as exc:
+            _log.exception("%s %s failed", request.method.decode("latin-1"), request.path)
+            error = Internal(f"{type(exc).__name__}: {exc}")
+            connection.write(error_response(error, connection.keep_alive))
+
+    def _dispatch(self, request: HttpRequest, connection: HttpConnection) -> None:
+        fixed = self._fixed.get(request.path)
+        if fixed is not None:
+            method, answer = fixed
+            if request.method == method:
+                answer(request, connection)
+                return
+        else:
+            match = _MODEL.match(request.path)
+            if match is None:
+                connection.write(refusal(404, "Not Found", connection.keep_alive))
+                return
+            name, version, what = match.groups()
+            method, answer_model = self._model[what]
+            if request.method == method:
+                answer_model(request, connection, name, version or "")
+                return
+        connection.write(refusal(405, "Method Not Allowed", connection.keep_alive))
+
+    def _json(self, connection: HttpConnection, document: Any) -> None:  # Any: JSON
+        body = orjson.dumps(document)
+        connection.write(response_head(200, JSON, len(body), connection.keep_alive) + body)
+
+    def _empty(self, connection: HttpConnection, status: int) -> None:
+        connection.write(response_head(status, b"", 0, connection.keep_alive))
+
+    def _server_metadata(self, request: HttpRequest, connection: HttpConnection) -> None:
+        self._json(connection, self._dataplane.server_metadata())
+
+    def _live(self, request: HttpRequest, connection: HttpConnection) -> None:
+        self._empty(connection, 200 if self._dataplane.is_live() else 400)
+
+    def _ready(self, request: HttpRequest, connection: HttpConnection) -> None:
+        self._empty(connection, 200 if self._dataplane.is_ready() else 400)
+
+    def _all_statistics(self, request: HttpRequest, connection: HttpConnection) -> None:
+        self._json(connection, self._dataplane.model_statistics())
+
+    def _index(self, request: HttpRequest, connection: HttpConnection) -> None:
+        document = parse_json(request.body) if request.body else {}
+        ready = (
+            boolean(document["ready"], "ready")
+            if isinstance(document, dict) and "ready" in document
+            else False
+        )
+        self._json(connection, self._dataplane.repository_index(ready))
+
+    def _model_metadata(
+        self, request: HttpRequest, connection: HttpConnection, name: str, version: str
+    ) -> None:
+        self._json(connection, self._dataplane.model_metadata(name, version))
+
+    def _model_config(
+        self, request: HttpRequest, connection: HttpConnection, name: str, version: str
+    ) -> None:
+        self._json(connection, self._dataplane.model_config(name, version))
+
+    def _model_statistics(
+        self, request: HttpRequest, connection: HttpConnection, name: str, version: str
+    ) -> None:
+        self._json(connection, self._dataplane.model_statistics(name, version))
+
+    def _model_ready(self, request: HttpRequest, connection: HttpConnection, name: str, version: str) -> None:
+        if self._dataplane.model_ready(name, version):
+            self._empty(connection, 200)
+        else:
+            connection.write(refusal(400, "Model version not ready", connection.keep_alive))
+
+    def _infer(self, request: HttpRequest, connection: HttpConnection, name: str, version: str) -> None:
+        arrival_ns = time.monotonic_ns()
+        dataplane = self._dataplane
+        if dataplane.is_decoupled(name, version):
+            raise Unsupported("HTTP end point doesn't support models with decoupled transaction policy")
+        encoding = request.headers.get(b"content-encoding", b"identity")
+        if encoding.lower() != b"identity":
+            raise Unsupported("Unsupported compression type")
+        header_length = _header_length(request)
+        if header_length == 0 or not request.body:
+            specs = dataplane.input_specs(name, version)
+            infer_request, form = parse_raw_request(request.body, specs, name, version)
+        else:
+            infer_request, form = parse_infer_request(request.body, header_length, name, version)
+        infer_request.arrival_ns = arrival_ns
+        infer_request.sink = _Answer(connection, self._encoder, form)
+        dataplane.infer(infer_request)
+        if not infer_request.answered:
+            connection.watch(_Canceller(infer_request))
+
+
+def _header_length(request: HttpRequest) -> int | None:
+    value = request.headers.get(INFER_HEADER_LENGTH)
+    if value is None:
+        return None
+    text = value.strip()
+    if text.startswith(b"-") and text[1:].isdigit():
+        raise InvalidArg(
+            f"inference header size should be in range (0, {len(request.body)}), got: {text.decode()}"
+        )
+    if not text.isdigit():
+        raise InvalidArg(f"Unable to parse Inference-Header-Content-Length, got: {text.decode('latin-1')}")
+    return int(text)
+
+
+class _Canceller:
+    """Cancels a request whose client is gone, without keeping the request alive."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: InferRequest) -> None:
+        self._request = weakref.ref(request)
+
+    def __call__(self) -> None:
+        request = self._request()
+        if request is not None:
+            request.cancel()
+
+
+class _Answer:
+    """Writes the one response of an inference; satisfies `ResponseSink`."""
+
+    __slots__ = ("_connection", "_encoder", "_form")
+
+    def __init__(self, connection: HttpConnection, encoder: ResponseEncoder, form: OutputForm) -> None:
+        self._connection = connection
+        self._encoder = encoder
+        self._form = form
+
+    def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        connection = self._connection
+        try:
+            if response is None:
+                raise Internal(f"{request.label}the model sent no response")
+            if response.error is not None:
+                raise response.error
+            header, wires, size = self._encoder.encode(request, response, self._form)
+        except TritonError as error:
+            connection.write(error_response(error, connection.keep_alive))
+            return
+        except Exception as exc:
+            _log.exception("%sthe response cannot be written", request.label)
+            error = Internal(f"{request.label}the response cannot be written: {type(exc).__name__}: {exc}")
+            connection.write(error_response(error, connection.keep_alive))
+            return
+        keep_alive = connection.keep_alive
+        if size is None:
+            connection.write(response_head(200, JSON, len(header), keep_alive) + header)
+            return
+        length = b"Inference-Header-Content-Length: %d\r\n" % len(header)
+        head = response_head(200, BINARY, len(header) + size, keep_alive, (length,)) + header
+        connection.write_parts(head, wires, size)

@@ -1,0 +1,99 @@
+"""The inference port: listens, keeps track of connections, sweeps stalled ones, drains at the end."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tritonpy.frontends.dataplane import Dataplane
+from tritonpy.frontends.http.protocol import Admission, HttpConnection
+from tritonpy.frontends.http.routes import Router
+
+_BACKLOG = 1024
+_SCRATCH_BYTE_SIZE = 256 * 1024
+_SWEEP_S = 15.0
+_STALLED_SWEEPS = 4
+
+
+class HttpServer:
+    """HTTP/1.1 on one address.
+
+    Args:
+        dataplane: what requests are answered with.
+        address: to listen on.
+        port: 0 lets the system choose.
+        max_input_byte_size: the largest request body that is JSON.
+        max_inflight_byte_size: bytes of requests held at once; 0 for no limit.
+    """
+
+    def __init__(
+        self,
+        dataplane: Dataplane,
+        address: str,
+        port: int,
+        *,
+        max_input_byte_size: int,
+        max_inflight_byte_size: int,
+    ) -> None:
+        self._router = Router(dataplane)
+        self._address = address
+        self._port = port
+        self._admission = Admission(max_inflight_byte_size, max_input_byte_size)
+        self._connections: set[HttpConnection] = set()
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._epoch = 0
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return self._port
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        loop = asyncio.get_running_loop()
+        # One read buffer serves all connections where a read is complete before the next one begins, as in
+        # uvloop and the selector loops; Windows' proactor reads into buffers in the background.
+        shares_scratch = type(loop).__name__ != "ProactorEventLoop"
+        scratch = memoryview(bytearray(_SCRATCH_BYTE_SIZE))
+
+        def connection() -> HttpConnection:
+            own = scratch if shares_scratch else memoryview(bytearray(_SCRATCH_BYTE_SIZE))
+            return HttpConnection(self._router, self._connections, self._admission, own)
+
+        self._server = await loop.create_server(connection, self._address, self._port, backlog=_BACKLOG)
+        self._port = self._server.sockets[0].getsockname()[1]
+        self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
+
+    async def stop_accepting(self) -> None:
+        """Close the listening socket and every connection that has nothing under way."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for connection in list(self._connections):
+            connection.drain()
+
+    def abort(self) -> None:
+        """Drop the connections that are left."""
+        for connection in list(self._connections):
+            connection.abort()
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        return len(self._connections)
+
+    def _sweep(self) -> None:
+        """End connections whose request stopped arriving some sweeps ago."""
+        self._epoch += 1
+        for connection in list(self._connections):
+            if connection.epoch == -1:
+                connection.epoch = self._epoch
+            elif connection.is_mid_message and self._epoch - connection.epoch >= _STALLED_SWEEPS:
+                connection.time_out()
+        self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
