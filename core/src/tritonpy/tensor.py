@@ -40,22 +40,33 @@ class Tensor:
 
     @classmethod
     def from_numpy(cls, name: str, array: Array, datatype: str | None = None) -> Tensor:
-        """Wrap an array without copying it; its wire form is made when first needed.
+        """Wrap an array of numbers without copying it; strings are packed at once.
 
         Args:
             name: the tensor's name.
-            array: elements; strings and objects become BYTES.
+            array: elements; strings and objects become BYTES, numbers of another byte order are converted.
             datatype: needed for BF16 only (an array of `uint16` holding the raw bits).
 
         Raises:
-            InvalidArg: the protocol has no type for this dtype.
+            InvalidArg: the protocol has no type for this dtype, or BF16 was asked for and these are no bits.
         """
+        dtype = array.dtype
         if datatype is None:
-            datatype = datatype_of(array.dtype)
+            datatype = datatype_of(dtype)
             if datatype is None:
+                raise InvalidArg(f"tensor '{name}': the protocol has no datatype for numpy dtype '{dtype}'")
+        if datatype == "BYTES":
+            # Packed here, on the model's thread and not on the loop; and whoever gets this tensor in the same
+            # process reads what a client would read: `bytes`, whatever kind of strings the model made.
+            return cls(name, datatype, array.shape, pack_bytes(array))
+        wanted = DATATYPES[datatype].numpy
+        if dtype is not wanted and dtype != wanted:  # the usual dtypes are singletons
+            if datatype == "BF16":
                 raise InvalidArg(
-                    f"tensor '{name}': the protocol has no datatype for numpy dtype '{array.dtype}'"
+                    f"tensor '{name}': datatype BF16 wants numpy dtype 'uint16' holding the raw bits, "
+                    f"got '{dtype}'"
                 )
+            array = array.astype(wanted)
         tensor = cls.__new__(cls)
         tensor.name = name
         tensor.datatype = datatype
@@ -78,7 +89,8 @@ class Tensor:
     def buffer(self) -> Buffer:
         """The bytes where they are: host memory of this process or a location to open."""
         if self._buffer is None:
-            self._buffer = self._pack()
+            assert self._array is not None  # a tensor has a buffer or an array
+            self._buffer = byte_view(self._array)
         return self._buffer
 
     @property
@@ -118,9 +130,11 @@ class Tensor:
         array = self._array
         if array is None:
             if self.datatype == "BYTES":
-                elements = np.empty(self.element_count, object)
-                elements[:] = unpack_bytes(self.wire(), len(elements))
-                array = elements.reshape(self.shape)
+                # Unpacked before anything is allocated for them: the shape is only a claim.
+                elements = unpack_bytes(self.wire(), self.element_count)
+                array = np.empty(len(elements), object)
+                array[:] = elements
+                array = array.reshape(self.shape)
             else:
                 try:
                     array = np.frombuffer(self.wire(), DATATYPES[self.datatype].numpy).reshape(self.shape)
@@ -141,16 +155,6 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"Tensor({self.name!r}, {self.datatype}, {list(self.shape)})"
-
-    def _pack(self) -> Buffer:
-        assert self._array is not None  # a tensor has a buffer or an array
-        if self.datatype == "BYTES":
-            return pack_bytes(self._array)
-        array = self._array
-        wanted = DATATYPES[self.datatype].numpy
-        if array.dtype != wanted:
-            array = array.astype(wanted)
-        return byte_view(array)
 
 
 def pack_bytes(array: Array) -> bytes:
