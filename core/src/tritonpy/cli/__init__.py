@@ -1,0 +1,1 @@
+"""The command `corectl`: serve, and talk to a running server."""

@@ -1,0 +1,120 @@
+"""A small HTTP client for a running server; the standard library is enough for one request at a time."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import click
+
+DEFAULT_URL = "http://localhost:8000"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back: status, headers by lower-case name, body."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:  # Any: JSON
+        """The body as JSON.
+
+        Raises:
+            click.ClickException: it is none.
+        """
+        try:
+            return json.loads(self.body)
+        except ValueError as exc:
+            raise click.ClickException(f"the server answered something else than JSON: {exc}") from exc
+
+    @property
+    def error(self) -> str:
+        """The text of an error answer."""
+        try:
+            return str(json.loads(self.body)["error"])
+        except (ValueError, KeyError, TypeError):
+            return self.body.decode(errors="replace").strip() or f"HTTP status {self.status}"
+
+
+class HttpClient:
+    """Talks to one server.
+
+    Args:
+        url: `http://host:port`, where the scheme and the port may be left out.
+        timeout_s: how long to wait for an answer.
+    """
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        try:
+            port = parts.port
+        except ValueError as exc:
+            raise click.BadParameter(f"'{url}': {exc}", param_hint="--url") from exc
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise click.BadParameter(
+                f"got '{url}', expected something like {DEFAULT_URL}", param_hint="--url"
+            )
+        self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+        self._prefix = parts.path.rstrip("/")
+        self._timeout_s = timeout_s
+        if parts.scheme == "https":
+            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                parts.hostname, port, timeout=timeout_s
+            )
+        else:
+            self._connection = http.client.HTTPConnection(parts.hostname, port or 8000, timeout=timeout_s)
+
+    def send(
+        self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        """Send one request and read its answer, whatever its status.
+
+        Raises:
+            click.ClickException: nothing listens there, or it does not speak HTTP.
+        """
+        try:
+            self._connection.request(method, self._prefix + path, body, headers or {})
+            response = self._connection.getresponse()
+            answer = Answer(
+                response.status,
+                {name.lower(): value for name, value in response.getheaders()},
+                response.read(),
+            )
+        except TimeoutError as exc:
+            raise click.ClickException(
+                f"no answer from {self.url} within {self._timeout_s:g} s; wait longer with --timeout"
+            ) from exc
+        except OSError as exc:
+            raise click.ClickException(
+                f"no server answers at {self.url}: {exc.strerror or exc}. Start one with "
+                f"`corectl serve --model-repository PATH`, or say with --url where it is"
+            ) from exc
+        except http.client.HTTPException as exc:
+            raise click.ClickException(
+                f"what answers at {self.url} does not speak HTTP ({type(exc).__name__}); "
+                f"the HTTP port is 8000 unless the server was told otherwise"
+            ) from exc
+        return answer
+
+    def get_json(self, path: str) -> Any:  # Any: JSON
+        """The JSON found at `path`.
+
+        Raises:
+            click.ClickException: the server cannot be reached or answers with an error, whose text it has.
+        """
+        answer = self.send("GET", path)
+        if answer.status != 200:
+            raise click.ClickException(f"{answer.error} (HTTP status {answer.status} from {self.url}{path})")
+        return answer.json()
+
+
+def model_path(model: str, version: str = "") -> str:
+    """The path of a model's endpoints."""
+    # The server takes the path as it comes, without decoding; only what HTTP itself forbids is encoded.
+    name = quote(model, safe="!$&'()*+,;=:@~[]|^`{}<>\"")
+    return f"/v2/models/{name}/versions/{version}" if version else f"/v2/models/{name}"

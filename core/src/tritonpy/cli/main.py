@@ -1,0 +1,117 @@
+"""`corectl`: one group whose commands are imported only when they are called.
+
+Listing the commands must stay quick, so the built-in ones are a table, and installed distributions are asked
+only for commands (group `tritonpy.cli`) that the table does not have.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+import click
+
+# name: module that holds a click command of that name, one line for the listing
+BUILT_IN = {
+    "infer": ("tritonpy.cli.infer", "Send one inference request to a running server."),
+    "models": ("tritonpy.cli.models", "List the models of a running server."),
+    "plugins": ("tritonpy.cli.plugins", "List the plugins installed here."),
+    "serve": ("tritonpy.cli.serve", "Serve the models of a repository over HTTP and gRPC."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its built-in commands by name and looks for others when it must."""
+
+    _asked_plugins = False
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of built-in commands, then of those that plugins add."""
+        self._ask_plugins()
+        return sorted(BUILT_IN) + sorted(set(self.commands) - set(BUILT_IN))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command called `cmd_name`."""
+        if cmd_name in BUILT_IN:
+            command = getattr(importlib.import_module(BUILT_IN[cmd_name][0]), cmd_name)
+            assert isinstance(command, click.Command)
+            return command
+        self._ask_plugins()
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The listing of `--help`, without importing a built-in command."""
+        rows = []
+        for name in self.list_commands(ctx):
+            if name in BUILT_IN:
+                rows.append((name, BUILT_IN[name][1]))
+            elif not self.commands[name].hidden:
+                rows.append((name, self.commands[name].get_short_help_str(80)))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def _ask_plugins(self) -> None:
+        if self._asked_plugins:
+            return
+        self._asked_plugins = True
+        from importlib.metadata import entry_points
+
+        if not entry_points(group="tritonpy.cli"):
+            return  # the hook specs import numpy, which is slow: only when somebody needs them
+        from tritonpy.plugin_manager import PluginManager
+
+        manager = PluginManager("cli")
+        for plugin in manager.load_all():
+            add_commands = manager.bind(plugin, "cli_commands")
+            if add_commands is not None:
+                add_commands(self)
+        for info in manager.info():
+            if info.state == "failed":
+                reason = info.error.strip().splitlines()[-1]
+                click.echo(
+                    f"corectl: plugin '{info.name}' of {info.distribution} is broken: {reason}", err=True
+                )
+
+
+def _show_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from tritonpy.version import __version__
+
+        click.echo(f"corectl {__version__}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version.",
+)
+def corectl() -> None:
+    """Serve models, and talk to a server that does."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `corectl` and return its exit status; wrong usage is 1, as with tritonserver."""
+    try:
+        status = corectl.main(args=arguments, prog_name="corectl", standalone_mode=False)
+    except click.exceptions.Exit as exc:
+        return exc.exit_code
+    except click.Abort:
+        click.echo("Aborted.", err=True)
+        return 130
+    except click.ClickException as exc:
+        exc.show()
+        return 1
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        sys.stderr.close()
+        return 1
+    return status if isinstance(status, int) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
