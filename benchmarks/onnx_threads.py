@@ -50,7 +50,7 @@ def build_model(kind: str) -> bytes:
 
     last = "X"
     if kind == "conv":
-        shape = ["N", 3, 64, 64]
+        shape = ["N", 3, 128, 128]
         for i, (cin, cout) in enumerate([(3, 32), (32, 32), (32, 64)]):
             w = weight(f"w{i}", cout, cin, 3, 3)
             nodes.append(
@@ -115,7 +115,7 @@ def measure(setting: str, kind: str) -> dict[str, float]:
 
     first = make()
     sessions = [first, first if shared else make()]
-    x = np.ones((4, 3, 64, 64) if kind == "conv" else (4, 256), "f4")
+    x = np.ones((4, 3, 128, 128) if kind == "conv" else (4, 256), "f4")
     for session in sessions:
         for _ in range(5):
             session.run(None, {"X": x})
