@@ -165,9 +165,16 @@ class InferRequest:
         Raises:
             Internal: the request has had its final response, or was not handed to a backend.
         """
-        if self._outbox is None:
-            raise Internal(f"request '{self.id}' for model '{self.model_name}' is not being executed")
-        self._outbox.post(self, response, final)
+        outbox = self._outbox
+        if outbox is None:
+            raise Internal(
+                f"request '{self.id}' for model '{self.model_name}' is not being executed, "
+                f"or has had its final response"
+            )
+        if final:
+            # From here on its place in a worker may belong to another request, which must not get its answers.
+            self._outbox = None
+        outbox.post(self, response, final)
 
     # For the loop.
 
@@ -192,11 +199,13 @@ class InferRequest:
             if len(response.outputs) > len(wanted) or any(out.name not in wanted for out in response.outputs):
                 response.outputs = [out for out in response.outputs if out.name in wanted]
         sink = self.sink
-        if sink is not None:
-            sink.on_response(self, response, final)
-        if final and owner is not None:
-            self.owner = None
-            owner.request_finished(self, response.error if response is not None else None)
+        try:
+            if sink is not None:
+                sink.on_response(self, response, final)
+        finally:
+            if final and owner is not None:
+                self.owner = None
+                owner.request_finished(self, response.error if response is not None else None)
 
     def fail(self, error: TritonError) -> None:
         """Answer with an error and nothing after it; on the loop only."""

@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tritonpy.errors import Cancelled, ErrorCode, Internal, NotFound, TritonError
+from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
+from tritonpy.response import InferResponse
+from tritonpy.tensor import Tensor
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.answers: list[tuple[InferResponse | None, bool]] = []
+
+    def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        self.answers.append((response, final))
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.finished: list[TritonError | None] = []
+
+    def request_finished(self, request: InferRequest, error: TritonError | None) -> None:
+        self.finished.append(error)
+
+
+class Outbox:
+    """Keeps what was posted until the test plays the loop."""
+
+    def __init__(self) -> None:
+        self.posted: list[tuple[InferRequest, InferResponse | None, bool]] = []
+
+    def post(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        self.posted.append((request, response, final))
+
+    def deliver_all(self) -> None:
+        while self.posted:
+            request, response, final = self.posted.pop(0)
+            request.deliver(response, final)
+
+
+def tensor(name: str) -> Tensor:
+    return Tensor(name, "INT8", (4,), b"abcd")
+
+
+def new_request(**attributes: object) -> tuple[InferRequest, Sink, Owner]:
+    sink, owner = Sink(), Owner()
+    request = InferRequest("m", {"A": tensor("A"), "B": tensor("B")}, sink=sink, **attributes)  # type: ignore[arg-type]
+    request.owner = owner
+    return request, sink, owner
+
+
+# What a backend sees
+
+
+def test_an_input_is_found_by_name():
+    request, _, _ = new_request()
+
+    assert request.input("B") is request.inputs["B"]
+
+
+def test_a_missing_input_is_named_together_with_those_that_came():
+    request, _, _ = new_request()
+
+    with pytest.raises(
+        NotFound, match=r"input 'C' is not in the request for model 'm', which carries \['A', 'B'\]"
+    ):
+        request.input("C")
+
+
+def test_byte_size_is_the_sum_of_the_wire_forms():
+    text = Tensor.from_numpy("T", np.array([b"ab", b""], object))
+    request = InferRequest("m", {"A": tensor("A"), "T": text})
+
+    assert request.byte_size == 4 + (4 + 2 + 4)
+
+
+@pytest.mark.parametrize(
+    ("requested", "wanted"), [(None, True), (("Y",), True), (("X",), False), ((), False)]
+)
+def test_an_output_is_wanted_when_it_was_requested_or_nothing_was_said(requested, wanted):
+    request, _, _ = new_request(requested_outputs=requested)
+
+    assert request.wants("Y") is wanted
+
+
+def test_a_request_without_parameters_has_empty_ones():
+    request, _, _ = new_request()
+
+    assert request.parameters == {}
+    assert (request.flags, request.correlation_id, request.priority, request.timeout_us) == (0, 0, 0, 0)
+
+
+def test_sequence_flags_combine():
+    request, _, _ = new_request(flags=SEQUENCE_START | SEQUENCE_END, correlation_id="a")
+
+    assert request.flags == 3
+
+
+def test_messages_name_the_request_even_when_it_has_no_id():
+    assert new_request(id="7")[0].label == "[request id: 7] "
+    assert new_request()[0].label == "[request id: <id_unknown>] "
+
+
+# Exactly one final response
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans())))
+def test_whatever_is_delivered_at_most_one_answer_is_final_and_nothing_follows_it(deliveries):
+    request, sink, owner = new_request()
+
+    for has_response, final in deliveries:
+        request.deliver(InferResponse() if has_response else None, final)
+
+    finals = [final for _, final in sink.answers]
+    first_final = next((index for index, (_, final) in enumerate(deliveries) if final), None)
+    expected = deliveries if first_final is None else deliveries[: first_final + 1]
+    assert finals == [final for _, final in expected]
+    assert len(owner.finished) == finals.count(True) == int(request.answered)
+
+
+def test_fail_answers_with_the_error_and_tells_the_owner():
+    request, sink, owner = new_request()
+    error = NotFound("gone")
+
+    request.fail(error)
+
+    [(response, final)] = sink.answers
+    assert response is not None
+    assert (response.error, response.outputs, final) == (error, [], True)
+    assert owner.finished == [error]
+
+
+def test_the_owner_hears_of_the_end_after_the_sink():
+    order: list[str] = []
+
+    class OrderedSink:
+        def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+            order.append(f"sink final={final}")
+
+    class OrderedOwner:
+        def request_finished(self, request: InferRequest, error: TritonError | None) -> None:
+            order.append(f"owner error={error}")
+
+    request = InferRequest("m", {}, sink=OrderedSink())
+    request.owner = OrderedOwner()
+
+    request.deliver(InferResponse(), final=False)
+    request.deliver(None)
+
+    assert order == ["sink final=False", "sink final=True", "owner error=None"]
+    assert request.owner is None
+
+
+def test_a_sink_that_raises_does_not_keep_the_model_from_counting_the_request():
+    class BrokenSink:
+        def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+            raise OSError("connection lost")
+
+    owner = Owner()
+    request = InferRequest("m", {}, sink=BrokenSink())
+    request.owner = owner
+
+    with pytest.raises(OSError, match="connection lost"):
+        request.deliver(InferResponse())
+
+    assert owner.finished == [None]
+    assert request.answered
+
+
+def test_a_request_nobody_waits_for_can_be_answered():
+    request = InferRequest("m", {})
+
+    request.deliver(InferResponse())
+
+    assert request.answered
+
+
+@pytest.mark.parametrize(
+    ("requested", "produced", "delivered"),
+    [
+        (None, "XYZ", "XYZ"),
+        (("X",), "X", "X"),
+        (("Z", "X"), "XYZ", "XZ"),
+        (("X",), "Y", ""),
+        ((), "XY", ""),
+    ],
+)
+def test_outputs_nobody_asked_for_are_dropped_before_the_sink(requested, produced, delivered):
+    request, sink, _ = new_request(requested_outputs=requested)
+
+    request.deliver(InferResponse([tensor(name) for name in produced]))
+
+    [(response, _)] = sink.answers
+    assert response is not None
+    assert [output.name for output in response.outputs] == list(delivered)
+
+
+# Answering from a backend
+
+
+def test_respond_goes_through_the_outbox_and_not_straight_to_the_sink():
+    request, sink, _ = new_request()
+    outbox = Outbox()
+    request.attach(outbox)
+
+    request.respond(InferResponse(), final=False)
+    request.respond()
+
+    assert sink.answers == []
+    outbox.deliver_all()
+    assert [final for _, final in sink.answers] == [False, True]
+
+
+def test_respond_before_the_execution_is_refused():
+    request, _, _ = new_request(id="9")
+
+    with pytest.raises(Internal, match="request '9' for model 'm' is not being executed"):
+        request.respond(InferResponse())
+
+
+def test_respond_after_the_final_response_is_refused():
+    # The server may have given the request's place in a worker to another request by then.
+    request, _, _ = new_request()
+    outbox = Outbox()
+    request.attach(outbox)
+    request.respond(InferResponse())
+
+    with pytest.raises(Internal, match="has had its final response"):
+        request.respond(InferResponse())
+
+    assert len(outbox.posted) == 1
+
+
+def test_a_request_dropped_without_an_answer_is_answered_internal():
+    request, sink, owner = new_request(id="5")
+    outbox = Outbox()
+    request.attach(outbox)
+    request.respond(InferResponse(), final=False)
+    outbox.deliver_all()
+
+    del request
+    gc.collect()
+    outbox.deliver_all()
+
+    [_, (response, final)] = sink.answers
+    assert response is not None
+    assert response.error is not None
+    assert (response.error.code, final) == (ErrorCode.INTERNAL, True)
+    assert str(response.error) == ("[request id: 5] model 'm' dropped the request without a final response")
+    assert owner.finished == [response.error]
+
+
+@pytest.mark.parametrize("delivered_first", [True, False])
+def test_an_answered_request_may_be_dropped(delivered_first):
+    request, sink, _ = new_request()
+    outbox = Outbox()
+    request.attach(outbox)
+    gone = weakref.ref(request)
+
+    request.respond(InferResponse())
+    if delivered_first:
+        outbox.deliver_all()
+    del request
+    outbox.deliver_all()
+    gc.collect()
+
+    assert gone() is None
+    assert [(response is not None and response.error, final) for response, final in sink.answers] == [
+        (None, True)
+    ]
+
+
+def test_a_request_that_was_never_executed_may_be_dropped():
+    request, sink, _ = new_request()
+
+    del request
+    gc.collect()
+
+    assert sink.answers == []
+
+
+def test_a_request_the_server_answered_itself_is_not_answered_again_when_dropped():
+    request, sink, _ = new_request()
+    outbox = Outbox()
+    request.attach(outbox)
+    request.fail(Cancelled("client left"))
+
+    del request
+    gc.collect()
+
+    assert outbox.posted == []
+    assert len(sink.answers) == 1
+
+
+# Cancellation
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.cancelled: list[InferRequest] = []
+
+    def request_cancelled(self, request: InferRequest) -> None:
+        assert request.is_cancelled()
+        self.cancelled.append(request)
+
+
+def test_cancelling_twice_tells_the_holder_once():
+    request, _, _ = new_request()
+    holder = Holder()
+    request.on_cancel = holder
+
+    request.cancel()
+    request.cancel()
+
+    assert holder.cancelled == [request]
+    assert request.is_cancelled()
+
+
+def test_cancelling_an_answered_request_does_nothing():
+    request, _, _ = new_request()
+    holder = Holder()
+    request.on_cancel = holder
+    request.deliver(InferResponse())
+
+    request.cancel()
+
+    assert holder.cancelled == []
+    assert not request.is_cancelled()
+
+
+def test_a_cancelled_request_can_still_be_answered():
+    request, sink, _ = new_request()
+    request.cancel()
+
+    request.fail(Cancelled("client left"))
+
+    assert len(sink.answers) == 1
