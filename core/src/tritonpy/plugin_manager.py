@@ -119,7 +119,7 @@ class PluginManager:
             assert info.entry is not None  # what was registered directly is loaded or failed
             try:
                 plugin = info.entry.load()
-            except Exception:  # a broken plugin must not take the server with it
+            except (Exception, SystemExit):  # a broken plugin must not take the server with it
                 info.state, info.error = "failed", traceback.format_exc()
             else:
                 self._adopt(info, plugin)
@@ -156,25 +156,27 @@ class PluginManager:
                 version=dist.version if dist else "",
                 entry=entry,
             )
-            rival = self._plugins.get(entry.name)
-            if rival is None:
-                self._plugins[entry.name] = info
-            elif (rival.distribution, rival.entry) != (info.distribution, entry):
+            rival = self._plugins.setdefault(entry.name, info)
+            if rival.distribution != info.distribution:
                 rival.state = "failed"
+                rival.distribution += f", {info.distribution}"
                 rival.error = (
-                    f"the name '{entry.name}' is offered by two distributions, "
-                    f"{rival.distribution} and {info.distribution}; uninstall one of them"
+                    f"the name '{entry.name}' is offered by several distributions, {rival.distribution}; "
+                    f"keep one of them and uninstall the others"
                 )
 
     def _adopt(self, info: PluginInfo, plugin: object) -> None:
         try:
-            self._pluggy.register(plugin, info.name)
-            # An unknown hook name is a spelling mistake today, not a hook of tomorrow.
-            self._pluggy.check_pending()
-        except Exception:
-            if self._pluggy.is_registered(plugin):
+            # Two names may stand for one plugin, which is registered under the first.
+            if not any(known.plugin is plugin for known in self._plugins.values()):
+                self._pluggy.register(plugin, info.name)
+                # An unknown hook name is a spelling mistake today, not a hook of tomorrow.
+                self._pluggy.check_pending()
+        except Exception as exc:
+            if self._pluggy.get_plugin(info.name) is plugin:
                 self._pluggy.unregister(plugin)
-            info.state, info.error = "failed", traceback.format_exc()
+            is_refusal = isinstance(exc, pluggy.PluginValidationError)
+            info.state, info.error = "failed", _one_line(exc) if is_refusal else traceback.format_exc()
             return
         info.plugin, info.state = plugin, "loaded"
         info.hooks = sorted(caller.name for caller in self._pluggy.get_hookcallers(plugin) or [])
@@ -186,6 +188,11 @@ def _new_pluggy(kind: str) -> pluggy.PluginManager:
     if kind == "backends":  # a backend may bring the strategy for all its models
         manager.add_hookspecs(hookspecs.BatchingHooks)
     return manager
+
+
+def _one_line(exc: Exception) -> str:
+    """Pluggy tells plugin, hook and fault on a line each; people look for them on one."""
+    return ", ".join(str(exc).splitlines()) or type(exc).__name__
 
 
 def bind_object(kind: str, plugin: object, name: str) -> Callable[[str], Hook | None]:
@@ -202,7 +209,7 @@ def bind_object(kind: str, plugin: object, name: str) -> Callable[[str], Hook | 
         manager.register(plugin, name)
         manager.check_pending()
     except pluggy.PluginValidationError as exc:
-        raise Internal(f"'{name}' does not fit the hooks of kind '{kind}': {exc}") from exc
+        raise Internal(f"'{name}' does not fit the hooks of kind '{kind}': {_one_line(exc)}") from exc
     return lambda hook: bind_hook(manager, plugin, hook)
 
 
@@ -214,12 +221,13 @@ def bind_hook(manager: pluggy.PluginManager, plugin: object, name: str) -> Hook 
     """
     caller = getattr(manager.hook, name)
     impls = caller.get_hookimpls()
-    impl = next((impl for impl in impls if impl.plugin is plugin and not impl.wrapper), None)
+    plain = [impl for impl in impls if not impl.wrapper and not impl.hookwrapper]
+    impl = next((impl for impl in plain if impl.plugin is plugin), None)
     if impl is None:
         return None
     argnames = tuple(caller.spec.argnames)
-    if any(other.wrapper or other.hookwrapper for other in impls):
-        rivals = {other.plugin for other in impls if not other.wrapper and not other.hookwrapper} - {plugin}
+    if len(plain) < len(impls):
+        rivals = [other.plugin for other in plain if other is not impl]
         chain = manager.subset_hook_caller(name, remove_plugins=rivals)
         return lambda *args: chain(**dict(zip(argnames, args, strict=True)))
     function: Hook = impl.function
