@@ -62,16 +62,13 @@ class LazyGroup(click.Group):
         from tritonpy.plugin_manager import PluginManager
 
         manager = PluginManager("cli")
-        for plugin in manager.load_all():
-            add_commands = manager.bind(plugin, "cli_commands")
-            if add_commands is not None:
-                add_commands(self)
-        for info in manager.info():
-            if info.state == "failed":
-                reason = info.error.strip().splitlines()[-1]
-                click.echo(
-                    f"corectl: plugin '{info.name}' of {info.distribution} is broken: {reason}", err=True
-                )
+        for name in manager.names():
+            try:
+                add_commands = manager.bind(manager.load(name), "cli_commands")
+                if add_commands is not None:
+                    add_commands(self)
+            except Exception as exc:  # a broken plugin must not take the other commands with it
+                click.echo(f"corectl: {exc}", err=True)
 
 
 def _show_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
@@ -82,23 +79,28 @@ def _show_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> N
         ctx.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
-    help="Show the version.",
-)
-def corectl() -> None:
-    """Serve models, and talk to a server that does."""
+def build_group() -> LazyGroup:
+    """The group without any command imported; a fresh one looks for plugins again."""
+    version = click.Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_version,
+        help="Show the version and exit.",
+    )
+    return LazyGroup(
+        "corectl",
+        help="Serve models, and talk to a server that does.",
+        params=[version],
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `corectl` and return its exit status; wrong usage is 1, as with tritonserver."""
     try:
-        status = corectl.main(args=arguments, prog_name="corectl", standalone_mode=False)
+        status = build_group().main(args=arguments, prog_name="corectl", standalone_mode=False)
     except click.exceptions.Exit as exc:
         return exc.exit_code
     except click.Abort:

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from tritonpy.cli.main import main
+from tritonpy.cli.serve import serve
+from tritonpy.options import ServerOptions
+
+Read = Callable[..., ServerOptions]
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Read:
+    """Runs `corectl serve` up to the moment the server would start."""
+    started: list[ServerOptions] = []
+
+    def run(options: ServerOptions) -> int:
+        started.append(options)
+        return 7
+
+    server = ModuleType("tritonpy.server")
+    server.run = run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tritonpy.server", server)
+    monkeypatch.setattr(sys, "setswitchinterval", lambda interval: None)
+
+    def read(*arguments: str) -> ServerOptions:
+        assert main(["serve", *arguments]) == 7
+        return started.pop()
+
+    return read
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["serve", *arguments]) == 1
+    return capsys.readouterr().err
+
+
+def test_without_options_everything_is_tritons_default(read: Read) -> None:
+    assert read("--model-repository", "models") == ServerOptions(model_repositories=("models",))
+
+
+def test_each_option_reaches_its_field(read: Read, tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+
+    options = read(
+        "--model-repository=a",
+        "--model-store=b",
+        "--id=me",
+        "--exit-timeout-secs=5",
+        "--exit-on-error=false",
+        "--strict-readiness=0",
+        "--disable-auto-complete-config",
+        "--model-control-mode=none",
+        "--backend-directory=/backends",
+        "--backend-config=python,shm-default-byte-size=1",
+        "--backend-config=default-max-batch-size=4",
+        "--disable-plugin=backends:square",
+        "--strategy-path-policy=strict",
+        "--allow-http=false",
+        "--http-address=127.0.0.1",
+        "--http-port=1",
+        "--http-max-input-size=100",
+        "--allow-grpc=off",
+        "--grpc-address=127.0.0.2",
+        "--grpc-port=2",
+        "--allow-metrics=FALSE",
+        "--metrics-address=127.0.0.3",
+        "--metrics-port=3",
+        "--max-inflight-bytes=200",
+        "--log-verbose=2",
+        "--log-info=false",
+        "--log-warning=false",
+        "--log-error=false",
+        "--log-format=json",
+        f"--log-file={log}",
+    )
+
+    assert options == ServerOptions(
+        model_repositories=("a", "b"),
+        server_id="me",
+        exit_timeout_s=5,
+        exit_on_error=False,
+        strict_readiness=False,
+        auto_complete_config=False,
+        backend_directory="/backends",
+        backend_config=(("python", "shm-default-byte-size", "1"), ("", "default-max-batch-size", "4")),
+        disabled_plugins=(("backends", "square"),),
+        strategy_path_policy="strict",
+        allow_http=False,
+        http_address="127.0.0.1",
+        http_port=1,
+        http_max_input_byte_size=100,
+        allow_grpc=False,
+        grpc_address="127.0.0.2",
+        grpc_port=2,
+        allow_metrics=False,
+        metrics_address="127.0.0.3",
+        metrics_port=3,
+        max_inflight_byte_size=200,
+        log_verbose=2,
+        log_info=False,
+        log_warning=False,
+        log_error=False,
+        log_format="json",
+        log_file=str(log),
+    )
+
+
+def test_every_field_of_the_options_has_an_option() -> None:
+    names = {param.name for param in serve.params}
+
+    missing = {field.name for field in fields(ServerOptions)} - names
+    assert missing == {"auto_complete_config"}  # which is --disable-auto-complete-config
+
+
+def test_a_switch_without_a_value_is_true(read: Read) -> None:
+    options = read(
+        "--model-repository", "m", "--exit-on-error", "--log-verbose", "--strict-readiness", "false"
+    )
+
+    assert options.exit_on_error
+    assert options.log_verbose == 1
+    assert not options.strict_readiness
+
+
+def test_metrics_are_served_where_http_is(read: Read) -> None:
+    assert read("--model-repository=m", "--http-address=127.0.0.1").metrics_address == "127.0.0.1"
+
+
+def test_strict_model_config_still_works_and_names_its_successor(
+    read: Read, capsys: pytest.CaptureFixture[str]
+) -> None:
+    strict = read("--model-repository=m", "--strict-model-config=true")
+    lax = read("--model-repository=m", "--strict-model-config=false")
+
+    assert (strict.auto_complete_config, lax.auto_complete_config) == (False, True)
+    assert "--disable-auto-complete-config" in capsys.readouterr().err
+
+
+def test_the_log_is_written_while_the_server_runs(
+    read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import logging
+
+    log = tmp_path / "server.log"
+    run = sys.modules["tritonpy.server"].run
+
+    def logging_run(options: ServerOptions) -> int:
+        logging.getLogger("tritonpy.server").info("started")
+        return int(run(options))
+
+    monkeypatch.setattr(sys.modules["tritonpy.server"], "run", logging_run)
+    read("--model-repository=m", f"--log-file={log}")
+
+    assert '] "started"' in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "--model-repository must be specified"),
+        (["--model-repository=m", "--no-such-option"], "No such option '--no-such-option'"),
+        (["--model-repository=m", "surplus"], "unexpected extra argument (surplus)"),
+        (["--model-repository=m", "--allow-http=maybe"], "got 'maybe', expected true, false, 1 or 0"),
+        (["--model-repository=m", "--http-port=70000"], "70000"),
+        (["--model-repository=m", "--log-verbose=loud"], "got 'loud', expected a number"),
+        (["--model-repository=m", "--backend-config=python"], "expected <backend>,<key>=<value>"),
+        (["--model-repository=m", "--backend-config=,a=b"], "expected <backend>,<key>=<value>"),
+        (["--model-repository=m", "--disable-plugin=square"], "expected KIND:NAME with KIND one of backends"),
+        (["--model-repository=m", "--disable-plugin=wheels:a"], "expected KIND:NAME"),
+        (["--model-repository=m", "--model-control-mode=poll"], "--model-control-mode=poll is not available"),
+        (["--model-repository=m", "--model-control-mode=x"], "invalid argument for --model-control-mode"),
+        (["--model-repository=m", "--load-model=a"], "'--load-model' is an option of tritonserver that"),
+        (["--model-repository=m", "--log-file=/nowhere/x"], "cannot write '/nowhere/x'"),
+        (
+            ["--model-repository=m", "--http-port=8001"],
+            "The server cannot listen to HTTP requests and GRPC requests at the same address and port "
+            "'0.0.0.0:8001'",
+        ),
+        (
+            ["--model-repository=m", "--metrics-port=8000"],
+            "The server cannot listen to HTTP requests and metrics requests at the same address and port",
+        ),
+    ],
+)
+def test_wrong_usage_is_named_and_ends_with_status_1(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
+) -> None:
+    error = refused(capsys, *arguments)
+
+    assert error.startswith("Usage: corectl serve")
+    assert text in error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--http-port=8001", "--allow-grpc=false"],
+        ["--http-port=8001", "--grpc-address=127.0.0.1"],
+        ["--http-port=0", "--grpc-port=0", "--metrics-port=0"],
+    ],
+)
+def test_services_that_do_not_meet_may_have_the_same_port(read: Read, arguments: list[str]) -> None:
+    read("--model-repository=m", *arguments)
+
+
+def test_show_config_prints_each_value_with_its_origin_and_starts_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status = main(
+        ["serve", "--model-repository=m", "--show-config", "--http-address=::1", "--backend-config=a,b=c"]
+    )
+
+    lines = [line.split(None, 2) for line in capsys.readouterr().out.splitlines()]
+    assert status == 0
+    assert ["--model-repository", "m", "command line"] in lines
+    assert ["--http-address", "::1", "command line"] in lines
+    assert ["--metrics-address", "::1", "--http-address"] in lines
+    assert ["--backend-config", "a,b=c", "command line"] in lines
+    assert ["--http-port", "8000", "default"] in lines
+    assert ["--allow-grpc", "true", "default"] in lines
+    assert len(lines) == len(serve.params) - 1  # all but itself
