@@ -1,0 +1,76 @@
+# Everything runs in a virtual environment in .venv, made with plain pip; uv, where it is found, is quicker.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-done
+UV := $(shell command -v uv 2>/dev/null)
+
+DISTRIBUTIONS := $(patsubst %/pyproject.toml,%,core/pyproject.toml sdk/pyproject.toml \
+	$(wildcard plugins/*/*/pyproject.toml) $(wildcard plugins/abi/pyproject.toml))
+SOURCES := $(wildcard $(addsuffix /src,$(DISTRIBUTIONS)))
+EDITABLES := $(addprefix --editable ,$(DISTRIBUTIONS))
+
+empty :=
+space := $(empty) $(empty)
+
+# What is left out of `make test` because it needs the real server, much time or a device.
+SLOW := parity or stress or gpu
+
+.DEFAULT_GOAL := help
+.PHONY: help setup fmt lint serve test test-all parity bench protos docs dist
+
+help: ## show this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
+
+setup: $(STAMP) ## make .venv and install every distribution of this repository into it, editable
+
+$(STAMP): pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "tritonpy needs Python 3.11 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+ifeq ($(UV),)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev $(EDITABLES)
+else
+	$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt --group dev $(EDITABLES)
+endif
+	touch $@
+
+fmt: $(STAMP) ## rewrite the code in the project's format
+	$(BIN)/ruff check --quiet --fix-only .
+	$(BIN)/ruff format .
+
+lint: $(STAMP) ## ruff, mypy and the import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	MYPYPATH=$(subst $(space),:,$(SOURCES)) $(BIN)/mypy $(SOURCES)
+	$(BIN)/lint-imports --no-cache
+
+serve: $(STAMP) ## serve the handwritten digits on ports 8000 (HTTP), 8001 (gRPC) and 8002 (metrics)
+	$(BIN)/corectl serve --model-repository examples/digits/models
+
+test: $(STAMP) ## every test that needs nothing but pip; under ten minutes
+	$(BIN)/python -m pytest -n 2 -m "not ($(SLOW))"
+
+test-all: $(STAMP) ## the tests that `make test` leaves out: beside the real server, and under stress
+	$(BIN)/python benchmarks/real_triton.py fetch
+	$(BIN)/python -m pytest -m "$(SLOW)"
+
+parity: $(STAMP) ## only the comparison with the real server
+	$(BIN)/python benchmarks/real_triton.py fetch
+	$(BIN)/python -m pytest -m parity
+
+bench: $(STAMP) ## measure beside the real server; results go to benchmarks/results
+	$(BIN)/python benchmarks/real_triton.py fetch
+	$(BIN)/python benchmarks/compare.py
+
+protos: $(STAMP) ## make descriptors and type stubs anew from the .proto files
+	$(BIN)/python core/tools/build_protos.py
+
+docs: $(STAMP) ## write the reference pages that are made from code
+	$(BIN)/python docs/generate.py
+
+dist: $(STAMP) ## build wheels and source archives of every distribution into dist/
+	rm -rf dist
+	for folder in $(DISTRIBUTIONS); do $(BIN)/python -m build --outdir dist $$folder || exit 1; done
