@@ -17,7 +17,7 @@ class Dataplane(Protocol):
     """The server as a frontend sees it; local now, another process's later. On the loop only.
 
     Versions are strings as the client wrote them, "" for the newest ready one. Methods that take a model
-    raise `NotFound`, `Unavailable` or `InvalidArg` with Triton's text when there is no such version to talk to.
+    raise `NotFound`, `Unavailable` or `InvalidArg` with Triton's text when there is no such version.
     """
 
     def is_live(self) -> bool:

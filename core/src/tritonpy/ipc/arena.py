@@ -127,21 +127,27 @@ class PeerSegments:
         self._socket = segment_socket
         self._on_release = on_release
         self._segments: list[mmap.mmap] = []
+        self._receive_lock = threading.Lock()
         self._owners: dict[int, Any] = {}  # Any: weak references to the arrays that own blocks
 
     def segment(self, index: int) -> mmap.mmap:
-        """Segment number `index` of the other end."""
-        while index >= len(self._segments):
-            data, fds, _, _ = socket.recv_fds(self._socket, _ANNOUNCE.size, 1)
-            if not fds:
-                raise ConnectionError("the other end closed the channel before it sent a segment")
-            try:
-                number, byte_size = _ANNOUNCE.unpack(data)
-                assert number == len(self._segments)  # descriptors arrive in the order of creation
-                self._segments.append(mmap.mmap(fds[0], byte_size))
-            finally:
-                os.close(fds[0])
+        """Segment number `index` of the other end; from any thread."""
+        if index >= len(self._segments):
+            with self._receive_lock:
+                while index >= len(self._segments):
+                    self._receive_segment()
         return self._segments[index]
+
+    def _receive_segment(self) -> None:
+        data, fds, _, _ = socket.recv_fds(self._socket, _ANNOUNCE.size, 1)
+        if not fds:
+            raise ConnectionError("the other end closed the channel before it sent a segment")
+        try:
+            number, byte_size = _ANNOUNCE.unpack(data)
+            assert number == len(self._segments)  # descriptors arrive in the order of creation
+            self._segments.append(mmap.mmap(fds[0], byte_size))
+        finally:
+            os.close(fds[0])
 
     def view(self, reference: int, byte_size: int) -> np.ndarray[Any, Any]:
         """The bytes of a block, as an array; the block is given back when its last view is gone."""

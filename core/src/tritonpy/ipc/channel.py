@@ -42,11 +42,16 @@ class Endpoint:
         if not releases:
             return encode_frame((kind, (), *payload))
         given_back = []
-        while True:
-            try:
+        try:
+            while releases:
                 given_back.append(releases.popleft())
-            except IndexError:
-                return encode_frame((kind, tuple(given_back), *payload))
+        except IndexError:  # another thread packs too
+            pass
+        try:
+            return encode_frame((kind, tuple(given_back), *payload))
+        except ValueError:  # the payload cannot travel; what was to be given back still has to
+            releases.extend(given_back)
+            raise
 
     def accept(self, message: Message) -> None:
         """Take back the blocks that the other end has finished reading; call it for every message."""

@@ -40,7 +40,6 @@ from __future__ import annotations
 
 import marshal
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 SETUP, COMPLETE, INITIALIZE, EXECUTE, FINALIZE = 1, 2, 3, 4, 5
@@ -66,8 +65,10 @@ class FrameReader:
     def __init__(self) -> None:
         self._rest = b""
 
-    def feed(self, data: bytes) -> Iterator[Message]:
-        """Yield every message that `data` completes, in order."""
+    def feed(self, data: bytes) -> list[Message]:
+        """Return every message that `data` completes, in order."""
+        # A list and not a generator: a receiver that fails at one message must not leave the rest uncut.
+        messages = []
         if self._rest:
             data = self._rest + data
             self._rest = b""
@@ -77,7 +78,8 @@ class FrameReader:
             end = start + 4 + _LENGTH.unpack_from(data, start)[0]
             if end > size:
                 break
-            yield marshal.loads(data[start + 4 : end])
+            messages.append(marshal.loads(data[start + 4 : end]))
             start = end
         if start < size:
             self._rest = data[start:]
+        return messages

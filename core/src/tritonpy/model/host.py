@@ -47,6 +47,8 @@ class ProcessRunner:
         model: the handle that describes the model.
         start_timeout_s: how long a worker may take to answer each step of its start.
         finalize_timeout_s: how long it may take to finalize.
+        on_down: an instance is dead and could not be restarted at once.
+        on_restart: a worker was started again and executes.
     """
 
     def __init__(
@@ -57,12 +59,14 @@ class ProcessRunner:
         start_timeout_s: float,
         finalize_timeout_s: float,
         on_down: OnDown,
+        on_restart: Callable[[], None],
     ) -> None:
         self._backend = backend
         self._model = model
         self._start_timeout_s = start_timeout_s
         self._finalize_timeout_s = finalize_timeout_s
         self._on_down = on_down
+        self._on_restart = on_restart
         self._spare: WorkerProcess | None = None
 
     async def open(self) -> None:
@@ -82,7 +86,7 @@ class ProcessRunner:
     async def start_instance(self, slot: Slot, on_idle: OnIdle) -> ProcessInstance:
         """Start a worker, or take the spare one, and wait until its instance is initialised."""
         worker, self._spare = self._spare, None
-        instance = ProcessInstance(self, slot, self._model, on_idle, self._on_down)
+        instance = ProcessInstance(self, slot, self._model, on_idle, self._on_down, self._on_restart)
         await instance.open(worker)
         return instance
 
@@ -154,18 +158,18 @@ class ProcessInstance:
     """
 
     def __init__(
-        self, runner: ProcessRunner, slot: Slot, model: Model, on_idle: OnIdle, on_down: OnDown
+        self, runner: ProcessRunner, slot: Slot, model: Model, on_idle: OnIdle, on_down: OnDown, on_restart: OnIdle
     ) -> None:
         self.name = slot.name
         self.depth = 0
         self.capacity = _PREFETCH
         self.is_ready = False
-        self.restart_count = 0
         self._runner = runner
         self._slot = slot
         self._rows = max(1, model.max_batch_size)
         self._on_idle = on_idle
         self._on_down = on_down
+        self._on_restart = on_restart
         self._worker: WorkerProcess | None = None
         self._is_closing = False
         self._restarting: asyncio.Task[None] | None = None
@@ -311,7 +315,6 @@ class ProcessInstance:
                 self._fail_waiting(reason)
                 self._on_down(reason)
                 await asyncio.sleep(min(0.25 * 2**self._early_deaths, _LONGEST_PAUSE_S))
-            self.restart_count += 1
             started = time.monotonic()
             try:
                 await self.open()
@@ -324,6 +327,7 @@ class ProcessInstance:
             waiting, self._executions = self._executions, deque()
             for execution, _ in waiting:
                 self._send(self._worker, execution)
+            self._on_restart()
             self._on_idle()
             return
 

@@ -10,7 +10,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tritonpy import ipc
 from tritonpy.errors import ErrorCode, Internal, TritonError
@@ -157,8 +157,7 @@ class WorkerProcess(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The channel is open."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without inheriting from it
 
     def data_received(self, data: bytes) -> None:
         """Take what the worker wrote."""

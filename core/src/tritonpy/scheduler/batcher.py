@@ -32,6 +32,7 @@ class BoundStrategy:
     Attributes:
         name: the installed name or the path, for messages.
         slow_scan_count: scans of the queue in which it took over a millisecond.
+        on_slow_scan: called after each of them.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class BoundStrategy:
             )
         self.name = name
         self.slow_scan_count = 0
+        self.on_slow_scan: Callable[[], None] | None = None
         self._clock = clock
         self._hooks = hooks
         self._batcher = Batcher(model)
@@ -107,6 +109,8 @@ class BoundStrategy:
 
     def _note_slow_scan(self) -> None:
         self.slow_scan_count += 1
+        if self.on_slow_scan is not None:
+            self.on_slow_scan()
         if self.slow_scan_count == _SLOW_SCANS_TO_WARN:
             _log.warning(
                 "batching strategy '%s' of model '%s' repeatedly takes over 1 ms for a scan of the queue; "

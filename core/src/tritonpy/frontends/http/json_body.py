@@ -82,7 +82,7 @@ def boolean(value: Json, key: str) -> bool:
     return value
 
 
-_NUMBER_KINDS = {
+_NUMBER_KINDS: dict[str, tuple[set[type], str]] = {
     "BOOL": ({bool}, "non-boolean as boolean"),
     "FP32": ({int, float}, "non-number as double"),
     "FP64": ({int, float}, "non-number as double"),
@@ -125,7 +125,7 @@ def tensor_from_data(name: str, datatype: str, shape: tuple[int, ...], data: Jso
     if datatype.startswith("UINT") and flat and min(flat) < 0:
         raise error
     try:
-        elements = np.array(flat, _DTYPES[datatype])
+        elements: Array = np.array(flat, _DTYPES[datatype])
     except OverflowError:  # beyond 64 bits
         raise error from None
     wanted = DATATYPES[datatype].numpy

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 import httptools
 import numpy as np
@@ -61,9 +61,9 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     Args:
         handler: answers requests.
-        connections: the server's set of open connections.
         admission: shared by all connections.
         scratch: where small reads land; shared by all connections when the loop copies it out at once.
+        on_open, on_close: keep the server's list of connections.
 
     Attributes:
         epoch: the sweeper's tick when something last arrived.
@@ -72,14 +72,16 @@ class HttpConnection(asyncio.BufferedProtocol):
     def __init__(
         self,
         handler: Handler,
-        connections: set[HttpConnection],
         admission: Admission,
         scratch: memoryview,
+        on_open: Callable[[HttpConnection], None],
+        on_close: Callable[[HttpConnection], None],
     ) -> None:
         self._handler = handler
-        self._connections = connections
         self._admission = admission
         self._scratch = scratch
+        self._on_open = on_open
+        self._on_close = on_close
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[tuple[HttpRequest, int]] = deque()
@@ -149,15 +151,14 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._connections.add(self)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without inheriting from it
+        self._on_open(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         self._transport = None
         self._is_dead = True
-        self._connections.discard(self)
+        self._on_close(self)
         self._release_body()
         on_lost, self._on_lost = self._on_lost, None
         if on_lost is not None:

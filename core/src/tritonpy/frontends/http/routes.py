@@ -64,8 +64,8 @@ class Router:
             connection.write(error_response(error, connection.keep_alive))
         except Exception as exc:
             _log.exception("%s %s failed", request.method.decode("latin-1"), request.path)
-            error = Internal(f"{type(exc).__name__}: {exc}")
-            connection.write(error_response(error, connection.keep_alive))
+            failure = Internal(f"{type(exc).__name__}: {exc}")
+            connection.write(error_response(failure, connection.keep_alive))
 
     def _dispatch(self, request: HttpRequest, connection: HttpConnection) -> None:
         fixed = self._fixed.get(request.path)
@@ -207,8 +207,8 @@ class _Answer:
             return
         except Exception as exc:
             _log.exception("%sthe response cannot be written", request.label)
-            error = Internal(f"{request.label}the response cannot be written: {type(exc).__name__}: {exc}")
-            connection.write(error_response(error, connection.keep_alive))
+            failure = Internal(f"{request.label}the response cannot be written: {type(exc).__name__}: {exc}")
+            connection.write(error_response(failure, connection.keep_alive))
             return
         keep_alive = connection.keep_alive
         if size is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.http.protocol import Admission, HttpConnection
@@ -39,6 +40,7 @@ class HttpServer:
         self._port = port
         self._admission = Admission(max_inflight_byte_size, max_input_byte_size)
         self._connections: set[HttpConnection] = set()
+        self._closed = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._epoch = 0
@@ -62,7 +64,7 @@ class HttpServer:
 
         def connection() -> HttpConnection:
             own = scratch if shares_scratch else memoryview(bytearray(_SCRATCH_BYTE_SIZE))
-            return HttpConnection(self._router, self._connections, self._admission, own)
+            return HttpConnection(self._router, self._admission, own, self._opened, self._lost)
 
         self._server = await loop.create_server(connection, self._address, self._port, backlog=_BACKLOG)
         self._port = self._server.sockets[0].getsockname()[1]
@@ -78,8 +80,13 @@ class HttpServer:
         for connection in list(self._connections):
             connection.drain()
 
-    def abort(self) -> None:
-        """Drop the connections that are left."""
+    async def stop(self, timeout_s: float) -> None:
+        """Wait until answers on their way have left, then drop the connections that are left."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self._connections:
+                    self._closed.clear()
+                    await self._closed.wait()
         for connection in list(self._connections):
             connection.abort()
 
@@ -87,6 +94,13 @@ class HttpServer:
     def connection_count(self) -> int:
         """Open connections."""
         return len(self._connections)
+
+    def _opened(self, connection: HttpConnection) -> None:
+        self._connections.add(connection)
+
+    def _lost(self, connection: HttpConnection) -> None:
+        self._connections.discard(connection)
+        self._closed.set()
 
     def _sweep(self) -> None:
         """End connections whose request stopped arriving some sweeps ago."""

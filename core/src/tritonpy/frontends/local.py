@@ -1,0 +1,119 @@
+"""The data plane of the models in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tritonpy.errors import InvalidArg, TritonError
+from tritonpy.frontends.dataplane import EXTENSIONS
+from tritonpy.handles import JsonObject
+from tritonpy.model.model import LoadedModel
+from tritonpy.model.signature import TensorSpec
+from tritonpy.repository.registry import ModelRegistry
+from tritonpy.request import InferRequest
+from tritonpy.stats import statistics_json
+from tritonpy.version import __version__
+
+
+class LocalDataplane:
+    """Answers frontends from a registry of loaded models; satisfies `Dataplane`.
+
+    Args:
+        registry: the models.
+        server_id: the name in the server metadata.
+        strict_readiness: ready only when no model failed to load.
+    """
+
+    def __init__(self, registry: ModelRegistry, *, server_id: str, strict_readiness: bool) -> None:
+        self._registry = registry
+        self._server_id = server_id
+        self._strict_readiness = strict_readiness
+        self._is_serving = False
+        self._is_stopping = False
+
+    def set_serving(self) -> None:
+        """The models have been loaded: readiness may be true from now on."""
+        self._is_serving = True
+
+    def set_stopping(self) -> None:
+        """The server is going away: readiness is false from now on."""
+        self._is_stopping = True
+
+    def is_live(self) -> bool:
+        """See `Dataplane`."""
+        return True
+
+    def is_ready(self) -> bool:
+        """See `Dataplane`."""
+        if not self._is_serving or self._is_stopping:
+            return False
+        return not self._strict_readiness or self._registry.is_fully_ready()
+
+    def model_ready(self, name: str, version: str = "") -> bool:
+        """See `Dataplane`."""
+        try:
+            return self._registry.find(name, version).is_ready
+        except TritonError as error:
+            if isinstance(error, InvalidArg):
+                raise
+            return False
+
+    def server_metadata(self) -> JsonObject:
+        """See `Dataplane`."""
+        return {"name": self._server_id, "version": __version__, "extensions": list(EXTENSIONS)}
+
+    def model_metadata(self, name: str, version: str = "") -> JsonObject:
+        """See `Dataplane`."""
+        model = self._registry.find(name, version)
+        return {
+            "name": model.name,
+            "versions": [str(number) for number in self._registry.ready_versions(name)],
+            "platform": model.config.get("platform") or model.config.get("backend", ""),
+            "inputs": _tensors(model.signature.inputs),
+            "outputs": _tensors(model.signature.outputs),
+        }
+
+    def model_config(self, name: str, version: str = "") -> JsonObject:
+        """See `Dataplane`."""
+        return self._registry.find(name, version).config
+
+    def model_statistics(self, name: str = "", version: str = "") -> JsonObject:
+        """See `Dataplane`."""
+        if not name:
+            models = self._registry.all_models()
+        elif version:
+            models = [self._found_for_statistics(name, version)]
+        else:
+            self._found_for_statistics(name, version)
+            models = self._registry.versions_of(name)
+        return {
+            "model_stats": [statistics_json(model.name, model.version_text, model.stats) for model in models]
+        }
+
+    def repository_index(self, ready: bool = False) -> list[JsonObject]:
+        """See `Dataplane`."""
+        return self._registry.index(ready)
+
+    def is_decoupled(self, name: str, version: str = "") -> bool:
+        """See `Dataplane`."""
+        return self._registry.find(name, version).is_decoupled
+
+    def input_specs(self, name: str, version: str = "") -> Mapping[str, TensorSpec]:
+        """See `Dataplane`."""
+        return self._registry.find(name, version).signature.inputs
+
+    def infer(self, request: InferRequest) -> None:
+        """See `Dataplane`."""
+        self._registry.find(request.model_name, request.model_version).infer(request)
+
+    def _found_for_statistics(self, name: str, version: str) -> LoadedModel:
+        try:
+            return self._registry.find(name, version)
+        except TritonError:
+            raise InvalidArg(f"requested model '{name}' is not available") from None
+
+
+def _tensors(specs: Mapping[str, TensorSpec]) -> list[JsonObject]:
+    return [
+        {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)} for spec in specs.values()
+    ]

@@ -1,0 +1,136 @@
+"""One loaded version of one model: its check, its scheduler, its instances, its numbers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from tritonpy.errors import TritonError, Unavailable
+from tritonpy.handles import JsonObject, Model
+from tritonpy.model.execution import Instance
+from tritonpy.model.signature import Signature
+from tritonpy.request import InferRequest
+from tritonpy.stats import ModelStats
+
+
+class RequestScheduler(Protocol):
+    """What a loaded model asks of its scheduler; see `tritonpy.scheduler`."""
+
+    def enqueue(self, request: InferRequest) -> None:
+        """Take a checked request."""
+
+    def refuse(self, error: TritonError | None) -> None:
+        """Fail what waits and refuse what comes, until called with None."""
+
+    def close(self, error: TritonError) -> None:
+        """Stop for good."""
+
+
+class LoadedModel:
+    """A model version that takes requests; owned by the loop.
+
+    Attributes:
+        name: the model's name.
+        version: its version number.
+        version_text: the same as clients write it.
+        config: the normalised configuration as a plain dict.
+        is_decoupled: whether requests may get any number of responses.
+        signature: the compiled check of its requests.
+        stats: its counters.
+        instances: its execution slots.
+        strategy_name: the batching strategy, "" for none.
+        load_duration_s: how long loading took.
+
+    Args:
+        close: finalises instances, strategy, model and backend, once nothing is in flight.
+    """
+
+    def __init__(
+        self,
+        handle: Model,
+        signature: Signature,
+        stats: ModelStats,
+        scheduler: RequestScheduler,
+        instances: Sequence[Instance],
+        close: Callable[[], Awaitable[None]],
+        *,
+        strategy_name: str = "",
+        load_duration_s: float = 0.0,
+    ) -> None:
+        self.handle = handle
+        self.name = handle.name
+        self.version = handle.version
+        self.version_text = str(handle.version)
+        self.config: JsonObject = handle.config
+        self.is_decoupled = handle.is_decoupled
+        self.signature = signature
+        self.stats = stats
+        self.scheduler = scheduler
+        self.instances = instances
+        self.strategy_name = strategy_name
+        self.load_duration_s = load_duration_s
+        self._close = close
+        self._inflight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._down: TritonError | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether at least one instance would take an execution now, or soon will have finished one."""
+        return self._down is None
+
+    @property
+    def inflight_count(self) -> int:
+        """Requests accepted and not finally answered."""
+        return self._inflight
+
+    def infer(self, request: InferRequest) -> None:
+        """Check a request and queue it.
+
+        Raises:
+            TritonError: the request does not fit the model, or nothing can run it now.
+        """
+        self.signature.check(request)
+        request.model_version = self.version_text
+        request.owner = self
+        self._inflight += 1
+        if self._inflight == 1:
+            self._idle.clear()
+        try:
+            self.scheduler.enqueue(request)
+        except TritonError:
+            request.owner = None
+            self._finish_one()
+            raise
+
+    def request_finished(self, request: InferRequest, error: TritonError | None) -> None:
+        """See `RequestOwner`."""
+        self._finish_one()
+
+    def instance_down(self, error: TritonError) -> None:
+        """An instance cannot be brought back for now; with no other left, requests are refused."""
+        if not any(instance.is_ready for instance in self.instances):
+            self._down = Unavailable(f"model '{self.name}' version {self.version} has no live instance: {error}")
+            self.scheduler.refuse(self._down)
+
+    def instance_up(self) -> None:
+        """An instance takes executions again."""
+        if self._down is not None:
+            self._down = None
+            self.scheduler.refuse(None)
+
+    async def drain(self) -> None:
+        """Wait until every accepted request is answered."""
+        await self._idle.wait()
+
+    async def close(self, error: TritonError) -> None:
+        """Answer what still waits with `error`, then finalise instances, strategy and model."""
+        self.scheduler.close(error)
+        await self._close()
+
+    def _finish_one(self) -> None:
+        self._inflight -= 1
+        if self._inflight == 0:
+            self._idle.set()

@@ -1,0 +1,314 @@
+"""The composition root: builds everything from the options, starts it, and takes it down in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from prometheus_client import CollectorRegistry
+
+from tritonpy.errors import TritonError, Unavailable
+from tritonpy.frontends.grpc.server import GrpcServer
+from tritonpy.frontends.http.server import HttpServer
+from tritonpy.frontends.local import LocalDataplane
+from tritonpy.frontends.metrics import MetricsFrontend
+from tritonpy.metrics.loop_watch import LoopWatch
+from tritonpy.metrics.models import ModelMetrics, ModelSnapshot
+from tritonpy.metrics.server import ServerMetrics
+from tritonpy.model.bridge import LoopBridge
+from tritonpy.options import ServerOptions
+from tritonpy.plugin_manager import PluginManager
+from tritonpy.repository.loader import LoaderSettings, ModelLoader
+from tritonpy.repository.manager import RepositoryManager
+from tritonpy.repository.registry import ModelRegistry
+from tritonpy.repository.table import models_table
+from tritonpy.scheduler.batcher import StrategyFinder
+from tritonpy.version import __version__
+
+_log = logging.getLogger("tritonpy.server")
+
+Plugins = Mapping[str, Mapping[str, object]]
+"""Plugin objects by kind and name, beside those that are installed."""
+
+
+class ServerRuntime:
+    """Everything that lives on the server's loop, from start to stop.
+
+    Args:
+        options: what the server was told.
+        plugins: plugin objects to register beside the installed ones.
+        discover: look for installed plugins.
+    """
+
+    def __init__(self, options: ServerOptions, *, plugins: Plugins | None = None, discover: bool = True) -> None:
+        self._options = options
+        managers = {
+            kind: PluginManager(
+                kind,
+                discover=discover,
+                disabled=[name for disabled_kind, name in options.disabled_plugins if disabled_kind == kind],
+            )
+            for kind in ("backends", "batching", "loaders")
+        }
+        for kind, named in (plugins or {}).items():
+            for name, plugin in named.items():
+                managers[kind].register(name, plugin)
+        self.registry = ModelRegistry()
+        metrics_registry = CollectorRegistry()
+        self._server_metrics = ServerMetrics(metrics_registry)
+        self._watch = LoopWatch(self._server_metrics.observe_loop_lag)
+        loader = ModelLoader(
+            managers["backends"],
+            StrategyFinder(
+                managers["batching"], managers["loaders"], is_strict=options.strategy_path_policy == "strict"
+            ),
+            LoaderSettings(options.auto_complete_config, options.backend_config),
+            LoopBridge(asyncio.get_running_loop()),
+            _MetricsObserver(self._server_metrics),
+        )
+        self._repository = RepositoryManager(
+            options.model_repositories,
+            loader,
+            self.registry,
+            auto_complete_config=options.auto_complete_config,
+        )
+        self.dataplane = LocalDataplane(
+            self.registry, server_id=options.server_id, strict_readiness=options.strict_readiness
+        )
+        self.http: HttpServer | None = None
+        self.grpc: GrpcServer | None = None
+        self.metrics: MetricsFrontend | None = None
+        self.metrics_port = options.metrics_port
+        if options.allow_http:
+            self.http = HttpServer(
+                self.dataplane,
+                options.http_address,
+                options.http_port,
+                max_input_byte_size=options.http_max_input_byte_size,
+                max_inflight_byte_size=options.max_inflight_byte_size,
+            )
+        if options.allow_grpc:
+            self.grpc = GrpcServer(self.dataplane, options.grpc_address, options.grpc_port)
+        if options.allow_metrics:
+            self.metrics = MetricsFrontend(
+                metrics_registry, ModelMetrics(metrics_registry, self._snapshots).take
+            )
+
+    async def start(self) -> None:
+        """Load the models, then open the ports.
+
+        Raises:
+            TritonError: a model failed to load and the options say that this is the end.
+            OSError: an address cannot be had.
+        """
+        self._watch.start()
+        all_loaded = await self._repository.load_all()
+        _log.info("models:", extra={"table": models_table(self.registry.index())})
+        if not all_loaded and self._options.exit_on_error:
+            raise TritonError("failed to load all models")
+        options = self._options
+        if self.http is not None:
+            await self.http.start()
+            _log.info("Started HTTPService at %s:%d", options.http_address, self.http.port)
+        if self.grpc is not None:
+            await self.grpc.start()
+            _log.info("Started GRPCInferenceService at %s:%d", options.grpc_address, self.grpc.port)
+        if self.metrics is not None:
+            self.metrics_port = await self.metrics.start(options.metrics_address, options.metrics_port)
+            _log.info("Started Metrics Service at %s:%d", options.metrics_address, self.metrics_port)
+        self.dataplane.set_serving()
+
+    async def stop(self) -> None:
+        """Stop accepting, drain, answer the rest UNAVAILABLE, finalise instances, models and backends."""
+        self.dataplane.set_stopping()
+        if self.http is not None:
+            await self.http.stop_accepting()
+        grpc_stop = asyncio.create_task(self.grpc.stop(self._options.exit_timeout_s)) if self.grpc else None
+        models = self.registry.all_models()
+        busy = sum(model.inflight_count for model in models)
+        if busy:
+            _log.info("Waiting for %d in-flight requests, at most %g s", busy, self._options.exit_timeout_s)
+        try:
+            async with asyncio.timeout(self._options.exit_timeout_s):
+                await asyncio.gather(*(model.drain() for model in models))
+        except TimeoutError:
+            _log.warning("Exit timeout expired with requests in flight; they are answered UNAVAILABLE")
+        await self._repository.unload_all()
+        if grpc_stop is not None:
+            await grpc_stop
+        if self.http is not None:
+            await self.http.stop(timeout_s=5.0)
+        if self.metrics is not None:
+            await self.metrics.stop()
+        self._watch.stop()
+        _log.info("Server stopped")
+
+    def _snapshots(self) -> list[ModelSnapshot]:
+        return [
+            ModelSnapshot(
+                model.name,
+                model.version_text,
+                model.stats.snapshot(),
+                model.config.get("metric_tags", {}),
+                load_duration_s=model.load_duration_s,
+            )
+            for model in self.registry.all_models()
+        ]
+
+
+class _MetricsObserver:
+    """Passes what the loader observes on to the metrics; satisfies `LoadObserver`."""
+
+    def __init__(self, metrics: ServerMetrics) -> None:
+        self._metrics = metrics
+
+    def worker_restarted(self, model: str, version: str) -> None:
+        self._metrics.count_worker_restart(model, version)
+
+    def scan_was_slow(self, model: str, version: str) -> None:
+        self._metrics.count_slow_scan(model, version)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:  # Windows
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def run(options: ServerOptions) -> int:
+    """Serve until SIGINT or SIGTERM; returns the exit status of the program."""
+    with asyncio.Runner(loop_factory=_new_loop) as runner:
+        return runner.run(_serve(options))
+
+
+async def _serve(options: ServerOptions) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        try:
+            loop.add_signal_handler(number, stop.set)
+        except NotImplementedError:  # Windows
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
+    runtime = ServerRuntime(options)
+    _log.info("tritonpy %s, server id '%s'", __version__, options.server_id)
+    starting = asyncio.create_task(runtime.start())
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    status = 0
+    if starting.done() and starting.exception() is not None:
+        _log.error("error: creating server: %s", _described(starting.exception()))
+        status = 1
+    elif not starting.done():
+        starting.cancel()
+        await asyncio.wait((starting,))
+    await stop.wait() if status == 0 else None
+    stopping.cancel()
+    _log.info("Stopping")
+    await runtime.stop()
+    return status
+
+
+def _described(error: BaseException | None) -> str:
+    if isinstance(error, TritonError):
+        return f"{error.code.text} - {error.message}"
+    return f"{type(error).__name__}: {error}"
+
+
+class Server:
+    """A server inside another program or a test, on a thread and loop of its own.
+
+    ```python
+    with Server(ServerOptions(("models",), http_port=0)) as server:
+        print(server.http_port)
+    ```
+
+    Args:
+        options: ports of 0 let the system choose.
+        plugins: plugin objects by kind and name, beside the installed ones.
+        discover: look for installed plugins; tests of one plugin pass False.
+
+    Raises:
+        TritonError, OSError: from `start`, when a model cannot be loaded or an address cannot be had.
+    """
+
+    def __init__(self, options: ServerOptions, *, plugins: Plugins | None = None, discover: bool = True) -> None:
+        self._options = options
+        self._plugins = plugins
+        self._discover = discover
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._started = threading.Event()
+        self._error: BaseException | None = None
+        self._runtime: ServerRuntime | None = None
+        self._thread = threading.Thread(target=self._run, name="tritonpy-server", daemon=True)
+
+    def start(self) -> None:
+        """Return once the server is ready."""
+        self._thread.start()
+        self._started.wait()
+        if self._error is not None:
+            self._thread.join()
+            raise self._error
+
+    def stop(self) -> None:
+        """Drain and stop; returns when everything is finalised."""
+        if self._loop is not None and self._stop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def runtime(self) -> ServerRuntime:
+        """What runs on the loop; touch it there only."""
+        assert self._runtime is not None  # started
+        return self._runtime
+
+    @property
+    def http_port(self) -> int:
+        """The HTTP port listened on."""
+        assert self.runtime.http is not None
+        return self.runtime.http.port
+
+    @property
+    def grpc_port(self) -> int:
+        """The gRPC port listened on."""
+        assert self.runtime.grpc is not None
+        return self.runtime.grpc.port
+
+    @property
+    def metrics_port(self) -> int:
+        """The metrics port listened on."""
+        return self.runtime.metrics_port
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        try:
+            self._runtime = ServerRuntime(self._options, plugins=self._plugins, discover=self._discover)
+            await self._runtime.start()
+        except BaseException as exc:
+            self._error = exc
+        self._started.set()
+        if self._error is None:
+            await self._stop.wait()
+        if self._runtime is not None:
+            await self._runtime.stop()
