@@ -24,7 +24,7 @@ from google.protobuf.descriptor_pb2 import (
 PROTOS = Path(__file__).resolve().parent / "src" / "tritonpy" / "protos"
 SOURCES = ("model_config.proto", "grpc_service.proto")
 
-_STUB_HEADER = '''"""The message classes as a type checker sees them. Written by `make protos` from the .proto files."""
+_STUB_HEADER = '''"""The message classes as type checkers see them; `make protos` writes this file."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 from google.protobuf import json_format, text_format
-
 from tritonpy import protos
 from tritonpy.protos import POOL, DataType, ModelConfig, ModelInferRequest, ModelInferResponse, rpc_methods
 from tritonpy.protos.pool import split_descriptor_set

@@ -1,4 +1,4 @@
-"""The message classes as a type checker sees them. Written by `make protos` from the .proto files."""
+"""The message classes as type checkers see them; `make protos` writes this file."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
