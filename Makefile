@@ -66,7 +66,7 @@ bench: $(STAMP) ## measure beside the real server; results go to benchmarks/resu
 	$(BIN)/python benchmarks/compare.py
 
 protos: $(STAMP) ## make descriptors and type stubs anew from the .proto files
-	$(BIN)/python core/tools/build_protos.py
+	$(BIN)/python core/build_protos.py
 
 docs: $(STAMP) ## write the reference pages that are made from code
 	$(BIN)/python docs/generate.py
