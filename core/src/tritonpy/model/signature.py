@@ -133,7 +133,7 @@ class Signature:
             raise InvalidArg(
                 f"{label}{expected} but got {len(inputs)} inputs for model '{self.model_name}'. "
                 f"Got input(s) {_quoted(inputs)}, but missing required input(s) "
-                f"{_quoted(missing)}. Please provide all required input(s)."
+                f"{_quoted(missing) if missing else ']'}. Please provide all required input(s)."
             )
         for name in inputs:
             if name not in self.inputs:
@@ -214,14 +214,15 @@ def check_bytes_tensor(tensor: Tensor, model_name: str, label: str = "") -> None
         if size - offset < 4:
             raise InvalidArg(
                 f"{label}incomplete string length indicator for {where} for model '{model_name}', "
-                f"expecting 4 bytes but only {size - offset} bytes available"
+                f"expecting 4 bytes but only {size - offset} bytes available. Please make sure the string "
+                f"length indicator is in one buffer."
             )
         length = int.from_bytes(buffer[offset : offset + 4], "little")
         offset += 4
         if length > size - offset:
             raise InvalidArg(
-                f"{label}incomplete string data for {where} for model '{model_name}', expecting string of "
-                f"length {length} but only {size - offset} bytes available"
+                f"incomplete string data for {where}, expecting string of length "
+                f"{length} but only {size - offset} bytes available"
             )
         offset += length
         found += 1

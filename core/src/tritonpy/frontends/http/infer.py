@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from tritonpy.datatypes import DATATYPES
-from tritonpy.errors import InvalidArg, NotFound, TritonError, Unsupported
+from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError, Unsupported
 from tritonpy.frontends.http.json_body import (
     Json,
     array,
@@ -42,6 +42,7 @@ class OutputForm:
     binary: Mapping[str, bool]
 
 
+_NO_ID = "[request id: <id_unknown>] "  # a raw request carries none
 _ALL_JSON = OutputForm(False, {})
 _ALL_BINARY = OutputForm(True, {})
 
@@ -62,13 +63,14 @@ def parse_infer_request(
         raise InvalidArg(f"inference header size should be in range (0, {size}), got: {header_length}")
     tail = memoryview(body)[header_length:] if header_length < size else None
     document = parse_json(body if tail is None else memoryview(body)[:header_length])
-    inputs, used = _parse_inputs(array(member(document, "inputs"), "inputs"), tail, model_name)
-    if tail is not None and used != len(tail):
-        raise InvalidArg(f"unexpected additional input data for model '{model_name}'")
-    request = InferRequest(model_name, inputs, model_version=model_version)
+    items = array(member(document, "inputs"), "inputs")
+    request = InferRequest(model_name, {}, model_version=model_version)
     request_id = document.get("id")
     if request_id is not None:
         request.id = string(request_id, "id")
+    request.inputs, used = _parse_inputs(items, tail, request)
+    if tail is not None and used != len(tail):
+        raise InvalidArg(f"unexpected additional input data for model '{model_name}'")
     binary_by_default = False
     parameters = document.get("parameters")
     if parameters is not None:
@@ -91,7 +93,7 @@ def parse_raw_request(
     """
     if len(specs) != 1:
         raise InvalidArg(
-            f"Raw request must only have 1 input (found 1) to be deduced but got {len(specs)} inputs in "
+            f"{_NO_ID}Raw request must only have 1 input (found 1) to be deduced but got {len(specs)} inputs in "
             f"'{model_name}' model configuration"
         )
     spec = next(iter(specs.values()))
@@ -111,7 +113,7 @@ def _deduce_shape(spec: TensorSpec, byte_size: int, model_name: str) -> tuple[in
         shape[0] = 1  # the batch dimension
     if shape.count(-1) > 1:
         raise InvalidArg(
-            f"The shape of the raw input '{spec.name}' can not be deduced because there are more than one "
+            f"{_NO_ID}The shape of the raw input '{spec.name}' can not be deduced because there are more than one "
             f"variable-sized dimension for model '{model_name}'"
         )
     known = DATATYPES[spec.datatype].byte_size
@@ -120,20 +122,20 @@ def _deduce_shape(spec: TensorSpec, byte_size: int, model_name: str) -> tuple[in
     if -1 in shape:
         if not known or byte_size % known:
             raise InvalidArg(
-                f"input byte size mismatch for input 'raw_input' for model '{model_name}'. Expected a "
+                f"{_NO_ID}input byte size mismatch for input 'raw_input' for model '{model_name}'. Expected a "
                 f"multiple of {known}, got {byte_size}"
             )
         shape[shape.index(-1)] = byte_size // known
     elif byte_size != known:
         raise InvalidArg(
-            f"input byte size mismatch for input 'raw_input' for model '{model_name}'. "
+            f"{_NO_ID}input byte size mismatch for input 'raw_input' for model '{model_name}'. "
             f"Expected {known}, got {byte_size}"
         )
     return tuple(shape)
 
 
 def _parse_inputs(
-    inputs: list[Json], tail: memoryview | None, model_name: str
+    inputs: list[Json], tail: memoryview | None, request: InferRequest
 ) -> tuple[dict[str, Tensor], int]:
     tensors: dict[str, Tensor] = {}
     offset = 0
@@ -161,13 +163,13 @@ def _parse_inputs(
                 f"'parameters', 'shared_memory_region' in 'parameters'. But {found}"
             )
         if name in tensors:
-            raise InvalidArg(f"input '{name}' already exists in request")
+            raise InvalidArg(f"{request.label}input '{name}' already exists in request")
         if byte_size is not None:
             available = len(tail) - offset if tail is not None else 0
             if byte_size > available:
                 raise InvalidArg(
                     f"unexpected size for input '{name}', expecting {byte_size - available} additional "
-                    f"bytes for model '{model_name}'"
+                    f"bytes for model '{request.model_name}'"
                 )
             data: Body = tail[offset : offset + byte_size] if tail is not None else b""
             offset += byte_size
@@ -203,7 +205,7 @@ def _parse_outputs(outputs: list[Json], by_default: bool) -> tuple[tuple[str, ..
 def _apply_parameters(request: InferRequest, parameters: Json) -> bool:
     """Put parameters where they belong; returns `binary_data_output`."""
     if not isinstance(parameters, dict):
-        raise InvalidArg("'parameters' of the request should be an object")
+        raise Internal("failed to get request params.: attempt to get members for non-object")
     custom: dict[str, ParameterValue] = {}
     binary_by_default = False
     for key, value in parameters.items():
