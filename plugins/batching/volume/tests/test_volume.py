@@ -107,10 +107,9 @@ def test_attempts_do_not_share_what_is_left():
 
 
 def test_a_configuration_without_the_limit_is_refused_with_the_line_to_add():
-    with pytest.raises(
-        NotFound,
-        match="^Unable to find MAX_BATCH_VOLUME_BYTES parameter in model config of 'm'; add parameters",
-    ):
+    reason = r"^Unable to find MAX_BATCH_VOLUME_BYTES parameter in model config of 'm'; add parameters \{"
+
+    with pytest.raises(NotFound, match=reason):
         volume.model_batcher_initialize(model_with(None))
 
 
