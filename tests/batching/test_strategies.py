@@ -37,15 +37,20 @@ def model_batch_finalize(batch):
     pass
 """
 
-REFUSES_THREES = HELD + """
+REFUSES_THREES = (
+    HELD
+    + """
 @hookimpl
 def model_batch_include_request(request, batch):
     if request.input("INPUT0").shape[1] == 3:
         raise ValueError("three is one too many")
     return True
 """
+)
 
-SLEEPS = HELD + """
+SLEEPS = (
+    HELD
+    + """
 import time
 
 @hookimpl
@@ -53,12 +58,16 @@ def model_batch_include_request(request, batch):
     time.sleep(0.005)
     return True
 """
+)
 
-FAILS_AT_INIT = HELD.replace("return None", 'raise ValueError("no such budget")') + """
+FAILS_AT_INIT = (
+    HELD.replace("return None", 'raise ValueError("no such budget")')
+    + """
 @hookimpl
 def model_batch_include_request(request, batch):
     return True
 """
+)
 
 
 def identity(strategy: str = "", **parameters: str) -> dict[str, Any]:
@@ -246,7 +255,9 @@ def test_a_slow_strategy_is_named_in_log_and_metric(
         for _ in range(5):
             infer(server.http_port, "m", 2)
 
-    warnings = [record.getMessage() for record in caplog.records if "batching strategy" in record.getMessage()]
+    warnings = [
+        record.getMessage() for record in caplog.records if "batching strategy" in record.getMessage()
+    ]
     assert len(warnings) == 1
     assert "batchstrategy.py" in warnings[0]
     assert 'tritonpy_slow_batching_scans_total{model="m",version="1"} 5' in scrape(server)

@@ -1,0 +1,266 @@
+"""HTTP/1.1 itself, over raw sockets: pieces, pipelines, chunks, limits, slow readers and clients that vanish."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from tritonpy.options import ServerOptions
+from tritonpy.server import Server
+from tritonpy_sdk.repository import ModelRepository
+
+CONFIG = {
+    "backend": "identity",
+    "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
+    "output": [{"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    repository = ModelRepository(tmp_path_factory.mktemp("models"))
+    repository.model("echo", CONFIG)
+    slow = {"execute_delay_ms": {"string_value": "300"}}
+    repository.model("slow", {**CONFIG, "parameters": slow})
+    isolated = {"TRITONPY_ISOLATION": {"string_value": "process"}}
+    repository.model("isolated", {**CONFIG, "parameters": isolated})
+    options = ServerOptions(
+        (str(repository.path),),
+        http_address="127.0.0.1",
+        http_port=0,
+        allow_grpc=False,
+        allow_metrics=False,
+        http_max_input_byte_size=1_000_000,
+        max_inflight_byte_size=64_000_000,
+    )
+    with Server(options) as running:
+        yield running
+
+
+def connect(server: Server) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.http_port), timeout=30)
+
+
+def binary_request(model: str, array: np.ndarray, *headers: str, chunked: bool = False) -> bytes:
+    document = {
+        "inputs": [
+            {
+                "name": "INPUT0",
+                "datatype": "FP32",
+                "shape": list(array.shape),
+                "parameters": {"binary_data_size": array.nbytes},
+            }
+        ],
+        "parameters": {"binary_data_output": True},
+    }
+    head = json.dumps(document).encode()
+    body = head + array.tobytes()
+    lines = [
+        f"POST /v2/models/{model}/infer HTTP/1.1",
+        "Host: test",
+        f"Inference-Header-Content-Length: {len(head)}",
+        *headers,
+    ]
+    if chunked:
+        lines.append("Transfer-Encoding: chunked")
+        pieces = [body[at : at + 1000] for at in range(0, len(body), 1000)]
+        body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+    else:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def read_response(stream: socket.SocketIO) -> tuple[int, dict[str, str], bytes]:
+    status = int(stream.readline().split()[1])  # type: ignore[attr-defined]
+    headers = {}
+    while (line := stream.readline()) not in (b"\r\n", b""):  # type: ignore[attr-defined]
+        name, _, value = line.decode().partition(":")
+        headers[name.lower()] = value.strip()
+    return status, headers, stream.read(int(headers.get("content-length", "0")))  # type: ignore[return-value]
+
+
+def floats(headers: dict[str, str], body: bytes) -> np.ndarray:
+    return np.frombuffer(body[int(headers["inference-header-content-length"]) :], np.float32)
+
+
+@pytest.mark.parametrize("count", [1, 16, 4000, 5000, 300_000])
+@pytest.mark.parametrize("model", ["echo", "isolated"])
+def test_binary_tensors_of_every_size_come_back_whole(server: Server, model: str, count: int) -> None:
+    array = np.random.default_rng(count).random(count, np.float32)
+    with connect(server) as client, client.makefile("rb") as stream:
+        for _ in range(3):
+            client.sendall(binary_request(model, array))
+            status, headers, body = read_response(stream)
+
+            assert status == 200
+            np.testing.assert_array_equal(floats(headers, body), array)
+
+
+def test_a_request_that_arrives_byte_by_byte_is_answered(server: Server) -> None:
+    with connect(server) as client, client.makefile("rb") as stream:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in binary_request("echo", np.arange(4, dtype=np.float32)):
+            client.sendall(bytes([byte]))
+
+        assert read_response(stream)[0] == 200
+
+
+def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
+    arrays = [np.full(count, count, np.float32) for count in (1, 20_000, 3, 9000, 2)]
+    with connect(server) as client, client.makefile("rb") as stream:
+        client.sendall(b"".join(binary_request("echo", array) for array in arrays))
+
+        for array in arrays:
+            status, headers, body = read_response(stream)
+            assert status == 200
+            np.testing.assert_array_equal(floats(headers, body), array)
+
+
+def test_a_thousand_small_requests_in_one_write_are_all_answered(server: Server) -> None:
+    with connect(server) as client, client.makefile("rb") as stream:
+        client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n" * 1000)
+
+        assert [read_response(stream)[0] for _ in range(1000)] == [200] * 1000
+
+
+def test_chunked_bodies_are_accepted(server: Server) -> None:
+    array = np.arange(10_000, dtype=np.float32)
+    with connect(server) as client, client.makefile("rb") as stream:
+        client.sendall(binary_request("echo", array, chunked=True))
+        status, headers, body = read_response(stream)
+
+        assert status == 200
+        np.testing.assert_array_equal(floats(headers, body), array)
+
+
+def test_expect_100_continue_is_honoured(server: Server) -> None:
+    request = binary_request("echo", np.arange(4, dtype=np.float32), "Expect: 100-continue")
+    head, _, body = request.partition(b"\r\n\r\n")
+    with connect(server) as client, client.makefile("rb") as stream:
+        client.sendall(head + b"\r\n\r\n")
+        assert stream.readline() == b"HTTP/1.1 100 Continue\r\n"
+        assert stream.readline() == b"\r\n"
+        client.sendall(body)
+
+        assert read_response(stream)[0] == 200
+
+
+def test_http_1_0_and_connection_close_end_the_connection(server: Server) -> None:
+    for request in (
+        b"GET /v2/health/live HTTP/1.0\r\n\r\n",
+        b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n",
+    ):
+        with connect(server) as client, client.makefile("rb") as stream:
+            client.sendall(request)
+
+            assert read_response(stream)[0] == 200
+            assert stream.read() == b""
+
+
+@pytest.mark.parametrize(
+    "junk", [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\0" * 100]
+)
+def test_what_is_not_http_ends_its_connection_and_nothing_else(server: Server, junk: bytes) -> None:
+    with connect(server) as client, client.makefile("rb") as stream:
+        client.sendall(junk)
+        assert stream.readline() in (b"", b"HTTP/1.1 400 Bad Request\r\n")
+
+    with connect(server) as client, client.makefile("rb") as stream:
+        client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n")
+        assert read_response(stream)[0] == 200
+
+
+def test_huge_headers_are_refused(server: Server) -> None:
+    with connect(server) as client, client.makefile("rb") as stream:
+        client.sendall(b"GET /v2 HTTP/1.1\r\nHost: t\r\nX: " + b"x" * 100_000 + b"\r\n\r\n")
+        status, _, body = read_response(stream)
+
+        assert status == 400
+        assert b"headers exceed" in body
+
+
+def test_a_json_body_over_the_limit_is_refused_with_the_knob_before_it_is_read(server: Server) -> None:
+    with connect(server) as client, client.makefile("rb") as stream:
+        client.sendall(b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: t\r\nContent-Length: 9000000\r\n\r\n{")
+        status, _, body = read_response(stream)
+
+        assert status == 400
+        assert b"--http-max-input-size" in body
+
+
+def test_more_bytes_than_may_be_held_are_refused_while_others_are_held(server: Server) -> None:
+    head = (
+        b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: t\r\nInference-Header-Content-Length: 10\r\n"
+        b"Content-Length: 40000000\r\n\r\n"
+    )
+    with connect(server) as first, connect(server) as second, second.makefile("rb") as stream:
+        first.sendall(head + b"x")
+        _wait_until(lambda: server.runtime.http._admission.held == 40_000_000)  # type: ignore[union-attr]
+        second.sendall(head)
+        status, headers, body = read_response(stream)
+
+        assert status == 503
+        assert "retry-after" in headers
+        assert b"--max-inflight-bytes" in body
+    _wait_until(lambda: server.runtime.http._admission.held == 0)  # type: ignore[union-attr]
+
+
+def test_a_client_that_hangs_up_cancels_its_queued_request(server: Server) -> None:
+    stats = server.runtime.registry.find("slow").stats
+    executions = stats.execution_count
+    request = binary_request("slow", np.arange(4, dtype=np.float32))
+    with connect(server) as running, running.makefile("rb") as stream:
+        running.sendall(request)
+        waiting = connect(server)
+        waiting.sendall(request)
+        _wait_until(lambda: stats.pending_count == 1)
+        waiting.close()
+        _wait_until(lambda: stats.pending_count == 0)
+        assert read_response(stream)[0] == 200
+
+    assert stats.failures["CANCELED"] == 1
+    assert stats.execution_count == executions + 1
+
+
+def test_a_slow_reader_gets_every_byte_right_while_blocks_are_recycled(server: Server) -> None:
+    """Answers of 8 MB from a worker's shared memory, read slowly, while other requests reuse freed blocks."""
+    rng = np.random.default_rng(1)
+    slow_arrays = [rng.random(2_000_000, np.float32) for _ in range(3)]
+    with connect(server) as slow, slow.makefile("rb") as slow_stream, connect(server) as quick:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        with quick.makefile("rb") as quick_stream:
+            for array in slow_arrays:
+                slow.sendall(binary_request("isolated", array))
+                for turn in range(6):  # the answer to the slow client is on its way meanwhile
+                    other = np.full(2_000_000, turn, np.float32)
+                    quick.sendall(binary_request("isolated", other))
+                    status, headers, body = read_response(quick_stream)
+                    assert status == 200
+                    np.testing.assert_array_equal(floats(headers, body), other)
+                status, headers, body = read_response(slow_stream)
+
+                assert status == 200
+                np.testing.assert_array_equal(floats(headers, body), array)
+
+
+def test_keep_alive_serves_a_thousand_requests_on_one_connection(server: Server) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+    for _ in range(1000):
+        connection.request("GET", "/v2/health/ready")
+        response = connection.getresponse()
+        response.read()
+        assert response.status == 200
+    connection.close()
+
+
+def _wait_until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.002)
