@@ -63,7 +63,7 @@ parity: $(STAMP) ## only the comparison with the real server
 
 bench: $(STAMP) ## measure beside the real server; results go to benchmarks/results
 	$(BIN)/python benchmarks/real_triton.py fetch
-	$(BIN)/python benchmarks/compare.py
+	$(BIN)/python benchmarks/bench.py
 
 protos: $(STAMP) ## make descriptors and type stubs anew from the .proto files
 	$(BIN)/python core/build_protos.py
