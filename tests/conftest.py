@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -77,3 +79,64 @@ def real_triton() -> Iterator[Callable[[Path], dict[str, int]]]:
             return ports
 
         yield start
+
+
+class CorectlServer:
+    """A `corectl serve` of this environment, as a process.
+
+    Attributes:
+        process: the server.
+        ports: by service: `HTTPService`, `GRPCInferenceService`, `Metrics Service`.
+    """
+
+    def __init__(self, *arguments: str) -> None:
+        command = [str(Path(sys.executable).with_name("corectl")), "serve", *arguments]
+        for service in ("http", "grpc", "metrics"):
+            command += [f"--{service}-address=127.0.0.1", f"--{service}-port=0"]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.lines: list[str] = []
+        self.ports: dict[str, int] = {}
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if match := re.search(r"Started (.+) at 127\.0\.0\.1:(\d+)", line):
+                self.ports[match[1]] = int(match[2])
+            if len(self.ports) == 3:
+                break
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait for the end; returns the exit status."""
+        self.process.send_signal(number)
+        status = self.process.wait(60)
+        self._reader.join()
+        return status
+
+    @property
+    def log(self) -> str:
+        """Everything it wrote to standard error so far."""
+        return "".join(self.lines)
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.lines.extend(self.process.stderr)
+
+
+@pytest.fixture
+def corectl() -> Iterator[Callable[..., CorectlServer]]:
+    """Start `corectl serve` with the given arguments; returns once its three ports are open."""
+    started: list[CorectlServer] = []
+
+    def start(*arguments: str) -> CorectlServer:
+        started.append(CorectlServer(*arguments))
+        return started[-1]
+
+    yield start
+    for server in started:
+        if server.process.poll() is None:
+            server.process.kill()
+            server.process.wait()
+        if server.process.stderr is not None:
+            server._reader.join()
+            server.process.stderr.close()

@@ -1,0 +1,131 @@
+"""SIGTERM while requests are under way: nothing that was accepted is lost."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tritonpy_sdk.repository import ModelRepository
+
+CONFIG = {
+    "backend": "identity",
+    "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
+    "output": [{"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
+    "parameters": {"execute_delay_ms": {"string_value": "20"}},
+}
+BODY = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [2], "data": [1, 2]}]}).encode()
+
+
+def send_until_refused(port: int, outcomes: list[str]) -> None:
+    """Ask again and again on one connection; note how each request ended."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    while True:
+        try:
+            connection.request("POST", "/v2/models/echo/infer", BODY)
+        except OSError:
+            outcomes.append("refused")  # the connection was closed before the request could be sent
+            return
+        try:
+            response = connection.getresponse()
+            response.read()
+        except http.client.RemoteDisconnected:
+            # Closed between two requests, as keep-alive allows: the server never had this one.
+            outcomes.append("refused")
+            return
+        except OSError as error:
+            outcomes.append(f"lost: {error!r}")
+            return
+        outcomes.append(str(response.status))
+        if response.will_close:
+            return
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_a_terminated_server_answers_what_it_accepted_and_leaves_no_process(
+    corectl: Callable[..., Any], tmp_path: Path, isolation: str
+) -> None:
+    parameters = {**CONFIG["parameters"], "TRITONPY_ISOLATION": {"string_value": isolation}}  # type: ignore[dict-item]
+    ModelRepository(tmp_path).model("echo", {**CONFIG, "parameters": parameters})
+    server = corectl(f"--model-repository={tmp_path}")
+    children = psutil.Process(server.process.pid).children(recursive=True)
+    outcomes: list[list[str]] = [[] for _ in range(8)]
+    threads = [
+        threading.Thread(target=send_until_refused, args=(server.ports["HTTPService"], ends))
+        for ends in outcomes
+    ]
+    for thread in threads:
+        thread.start()
+    while sum(map(len, outcomes)) < 20:
+        time.sleep(0.01)
+
+    status = server.stop(signal.SIGTERM)
+
+    for thread in threads:
+        thread.join()
+    flat = [outcome for ends in outcomes for outcome in ends]
+    assert status == 0, server.log
+    assert set(flat) <= {"200", "refused"}, flat
+    assert flat.count("200") >= 20
+    psutil.wait_procs(children, timeout=10)
+    assert not [child for child in children if child.is_running()]
+
+
+def test_what_is_not_done_when_the_exit_timeout_expires_is_answered_unavailable(
+    corectl: Callable[..., Any], tmp_path: Path
+) -> None:
+    parameters = {"execute_delay_ms": {"string_value": "1500"}}
+    ModelRepository(tmp_path).model("echo", {**CONFIG, "parameters": parameters})
+    server = corectl(f"--model-repository={tmp_path}", "--exit-timeout-secs=1")
+    outcomes: list[list[str]] = [[] for _ in range(4)]
+    threads = [
+        threading.Thread(target=send_until_refused, args=(server.ports["HTTPService"], ends))
+        for ends in outcomes
+    ]
+    for thread in threads:
+        thread.start()
+    connection = http.client.HTTPConnection("127.0.0.1", server.ports["Metrics Service"], timeout=30)
+    while True:  # until three of the four wait behind the one that runs
+        connection.request("GET", "/metrics")
+        if (
+            'nv_inference_pending_request_count{model="echo",version="1"} 3'
+            in connection.getresponse().read().decode()
+        ):
+            break
+    connection.close()
+
+    status = server.stop(signal.SIGTERM)
+
+    for thread in threads:
+        thread.join()
+    assert status == 0, server.log
+    assert sorted(ends[0] for ends in outcomes) == ["200", "503", "503", "503"], outcomes
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_server_stops_at_once(corectl: Callable[..., Any], tmp_path: Path, number: int) -> None:
+    ModelRepository(tmp_path).model("echo", CONFIG)
+    server = corectl(f"--model-repository={tmp_path}")
+
+    assert server.stop(number) == 0, server.log
+    assert "Server stopped" in server.log
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_start_with_status_1_and_says_why(
+    corectl: Callable[..., Any], tmp_path: Path
+) -> None:
+    ModelRepository(tmp_path).model("echo", {**CONFIG, "backend": "nosuch"})
+    server = corectl(f"--model-repository={tmp_path}")
+
+    assert server.process.wait(30) == 1
+    server._reader.join()
+    assert "no installed plugin of kind 'backends' is called 'nosuch'" in server.log
+    assert "creating server: Internal - failed to load all models" in server.log

@@ -1,0 +1,124 @@
+"""A worker that dies costs the batch it was at, is named, and is replaced."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tritonpy.server import Server
+from tritonpy_sdk.repository import ModelRepository
+
+
+def config(delay_ms: int, **more: Any) -> dict[str, Any]:
+    return {
+        "backend": "identity",
+        "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
+        "output": [{"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
+        "parameters": {
+            "execute_delay_ms": {"string_value": str(delay_ms)},
+            "TRITONPY_ISOLATION": {"string_value": "process"},
+        },
+        **more,
+    }
+
+
+def infer(port: int, model: str = "m", count: int = 2) -> tuple[int, dict[str, Any]]:
+    body = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [count], "data": [1.0] * count}]}
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("POST", f"/v2/models/{model}/infer", json.dumps(body))
+    response = connection.getresponse()
+    document = json.loads(response.read())
+    connection.close()
+    return response.status, document
+
+
+def shared_memory_names() -> set[str]:
+    return {name for name in os.listdir("/dev/shm") if "tritonpy" in name}
+
+
+def test_a_killed_worker_fails_its_batch_by_signal_name_and_the_next_requests_are_served(
+    serve: Callable[..., Server], tmp_path: Any
+) -> None:
+    before = shared_memory_names()
+    ModelRepository(tmp_path).model("m", config(200))
+    server = serve(tmp_path)
+    loaded = server.runtime.registry.find("m")
+    first_pid = loaded.instances[0].pid  # type: ignore[attr-defined]
+    answers: list[Any] = [None] * 4
+    threads = []
+    for index in range(4):
+
+        def one(index: int = index) -> None:
+            answers[index] = infer(server.http_port)
+
+        threads.append(threading.Thread(target=one))
+        threads[-1].start()
+    while loaded.inflight_count < 4:
+        time.sleep(0.001)
+    time.sleep(0.05)  # the first batch has begun: it takes 200 ms
+
+    killed = time.monotonic()
+    os.kill(first_pid, signal.SIGKILL)
+    for thread in threads:
+        thread.join()
+
+    failed = [document["error"] for status, document in answers if status == 500]
+    assert len(failed) == 1, answers
+    assert "Stub process 'm_0' is not healthy" in failed[0]
+    assert "signal 9 (SIGKILL)" in failed[0]
+    assert [status for status, _ in answers].count(200) == 3
+    assert time.monotonic() - killed < 10
+    assert loaded.instances[0].pid != first_pid  # type: ignore[attr-defined]
+    assert shared_memory_names() == before
+
+
+def test_an_idle_workers_death_costs_nothing(serve: Callable[..., Server], tmp_path: Any) -> None:
+    ModelRepository(tmp_path).model("m", config(0))
+    server = serve(tmp_path)
+    instance = server.runtime.registry.find("m").instances[0]
+    assert infer(server.http_port)[0] == 200
+    for _ in range(3):
+        pid = instance.pid  # type: ignore[attr-defined]
+        os.kill(pid, signal.SIGKILL)
+        while instance._worker is None or instance.pid == pid:  # type: ignore[attr-defined]
+            time.sleep(0.005)
+
+        assert infer(server.http_port)[0] == 200
+
+
+def test_restarts_are_counted_in_a_metric(serve: Callable[..., Server], tmp_path: Any) -> None:
+    ModelRepository(tmp_path).model("m", config(0))
+    server = serve(tmp_path)
+    instance = server.runtime.registry.find("m").instances[0]
+    pid = instance.pid  # type: ignore[attr-defined]
+    os.kill(pid, signal.SIGKILL)
+    while not (instance.is_ready and instance.pid != pid):  # type: ignore[attr-defined]
+        time.sleep(0.005)
+    connection = http.client.HTTPConnection("127.0.0.1", server.metrics_port, timeout=30)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read().decode()
+    connection.close()
+
+    assert 'tritonpy_worker_restarts_total{model="m",version="1"} 1' in text
+
+
+@pytest.mark.parametrize("count", [2, 100_000])
+def test_with_two_instances_the_other_one_serves_on(
+    serve: Callable[..., Server], tmp_path: Any, count: int
+) -> None:
+    ModelRepository(tmp_path).model("m", config(5, instance_group=[{"count": 2, "kind": "KIND_CPU"}]))
+    server = serve(tmp_path)
+    instances = server.runtime.registry.find("m").instances
+    os.kill(instances[0].pid, signal.SIGKILL)  # type: ignore[attr-defined]
+
+    statuses = [infer(server.http_port, count=count)[0] for _ in range(20)]
+
+    assert statuses.count(200) >= 19

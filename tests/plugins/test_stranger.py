@@ -1,0 +1,332 @@
+"""A third party's wheels, installed beside ours into an environment of their own, listed and served.
+
+The environment must not see this checkout: here our distributions are installed editable, and a stranger's plugin
+that only works in a checkout is worth nothing. So everything of ours and everything of the stranger comes from
+wheels built a moment ago. What tritonpy declares as its dependencies, and theirs, is linked in from the running
+environment: a download would make the test slow and depend on the network, and a `.pth` file pointing here would
+let the editable installs shine through. A dependency that is used but not declared fails here, as it would for the
+stranger.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+import venv
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+BACKEND = ROOT / "examples" / "tritonpy-backend-xyz"
+STRATEGY = ROOT / "examples" / "tritonpy-batching-xyz"
+
+BROKEN_PLUGIN = """
+from tritonpy.plugin import hookimpl
+
+def find_licence():
+    raise LookupError("no licence for broken")
+
+find_licence()
+"""
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, env=clean_variables(**environment)
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def clean_variables(**additions: str) -> dict[str, str]:
+    """The process environment without anything that would make a Python look elsewhere."""
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_", "UV_"))
+    }
+    return {**kept, **additions}
+
+
+def dependencies_of(name: str) -> set[str]:
+    """Distributions that `name` needs, directly or not, in the running environment."""
+    needed: set[str] = set()
+    todo = [name]
+    while todo:
+        for line in distribution(todo.pop()).requires or []:
+            requirement = Requirement(line)
+            dependency = canonicalize_name(requirement.name)
+            if dependency not in needed and (
+                requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+            ):
+                needed.add(dependency)
+                todo.append(dependency)
+    return needed
+
+
+def link_distribution(name: str, site_packages: Path) -> None:
+    """Make an installed distribution appear in another environment of the same Python."""
+    installed = distribution(name)
+    top_level = {
+        file.parts[0] for file in installed.files or [] if file.parts[0] not in ("..", "__pycache__")
+    }
+    for entry in top_level:
+        link = site_packages / entry
+        if not link.is_symlink():  # several distributions may share a namespace package
+            link.symlink_to(str(installed.locate_file(entry)))
+
+
+class Environment:
+    """A virtual environment with the wheels in it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._binaries = directory / ("Scripts" if sys.platform == "win32" else "bin")
+        self.python = self._binaries / "python"
+        self.corectl = self._binaries / "corectl"
+
+    @property
+    def site_packages(self) -> Path:
+        return Path(run(self.python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    wheelhouse = tmp_path_factory.mktemp("wheelhouse")
+    pip = (sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check")
+    # Without isolation and index: the build backend is the one of the running environment.
+    build = ("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", wheelhouse)
+    run(*pip, *build, ROOT / "core", BACKEND, STRATEGY)
+
+    directory = tmp_path_factory.mktemp("clean") / "venv"
+    venv.create(directory, symlinks=True)
+    clean = Environment(directory)
+    site_packages = clean.site_packages
+    for dependency in dependencies_of("tritonpy"):
+        link_distribution(dependency, site_packages)
+
+    # pip of this environment works on the other; it also checks that every requirement is met.
+    install = ("install", "--no-index", "--find-links", wheelhouse)
+    run(*pip, "--python", clean.python, *install, "tritonpy-backend-xyz", "tritonpy-batching-xyz")
+    return clean
+
+
+class Server:
+    """A running `corectl serve`; its ports are read from its log."""
+
+    def __init__(self, environment: Environment, *arguments: str, **variables: str) -> None:
+        ports = [
+            f"--{service}-{what}"
+            for service in ("http", "grpc", "metrics")
+            for what in ("address=127.0.0.1", "port=0")
+        ]
+        self._process = subprocess.Popen(
+            [environment.corectl, "serve", *ports, *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=clean_variables(**variables),
+        )
+        assert self._process.stderr is not None
+        self.log: list[str] = []
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, args=(self._process.stderr,))
+        self._reader.start()
+        self.http_port = int(self._wait_for(r"Started HTTPService at 127\.0\.0\.1:(\d+)"))
+
+    def _read(self, stream: IO[str]) -> None:
+        with stream:
+            for line in stream:
+                self.log.append(line)
+                self._lines.put(line)
+        self._lines.put("")
+
+    def _wait_for(self, pattern: str) -> str:
+        while line := self._lines.get(timeout=50):
+            if found := re.search(pattern, line):
+                return found[1]
+        raise AssertionError(f"the server ended before it said {pattern!r}:\n{''.join(self.log)}")
+
+    def ask(self, path: str, body: object = None) -> tuple[int, Any]:
+        """The status and the JSON that the server answers."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.http_port}{path}", data)
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                text = answer.read()
+                return answer.status, json.loads(text) if text else None
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                text = refusal.read()
+                return refusal.code, json.loads(text) if text else None
+
+    def stop(self) -> int:
+        """End it as an operator does; the exit status."""
+        self._process.terminate()
+        status = self._process.wait(timeout=40)
+        self._reader.join()
+        return status
+
+
+@pytest.fixture
+def serve(environment: Environment) -> Iterator[Callable[..., Server]]:
+    """Starts servers; all of them have to stop cleanly."""
+    servers: list[Server] = []
+
+    def start(*arguments: str, **variables: str) -> Server:
+        servers.append(Server(environment, *arguments, **variables))
+        return servers[-1]
+
+    yield start
+    assert [server.stop() for server in servers] == [0] * len(servers)
+
+
+def readme_request(readme: Path) -> tuple[str, Any]:
+    """Path and body of the first curl line of a README."""
+    found = re.search(r"curl -s localhost:8000(\S+) -d '(.*)'", readme.read_text())
+    assert found is not None
+    return found[1], json.loads(found[2])
+
+
+def test_the_environment_sees_nothing_of_this_checkout(environment: Environment) -> None:
+    program = (
+        "import sys, tritonpy, tritonpy_backend_xyz as xyz; print(tritonpy.__file__, xyz.__file__, *sys.path)"
+    )
+
+    assert str(ROOT) not in run(environment.python, "-c", program)
+
+
+def test_the_stranger_needs_less_than_forty_lines() -> None:
+    for module in (*BACKEND.glob("src/*/*.py"), *STRATEGY.glob("src/*/*.py")):
+        assert len(module.read_text().splitlines()) < 40
+
+
+def test_corectl_lists_the_stranger_with_distribution_and_version(environment: Environment) -> None:
+    listed = json.loads(run(environment.corectl, "plugins", "--load", "--json"))
+
+    found = {(info["kind"], info["name"]): info for info in listed}
+    assert {info["distribution"] for info in listed} == {
+        "tritonpy",
+        "tritonpy-backend-xyz",
+        "tritonpy-batching-xyz",
+    }
+    backend, strategy = found["backends", "xyz"], found["batching", "xyz"]
+    assert (backend["distribution"], backend["version"], backend["state"]) == (
+        "tritonpy-backend-xyz",
+        "1.0.0",
+        "loaded",
+    )
+    assert backend["hooks"] == ["model_initialize", "model_instance_execute"]
+    assert (strategy["distribution"], strategy["state"]) == ("tritonpy-batching-xyz", "loaded")
+    assert len(strategy["hooks"]) == 5
+
+
+def test_the_readme_of_the_backend_is_true(serve: Callable[..., Server]) -> None:
+    server = serve("--model-repository", str(BACKEND / "models"))
+    path, body = readme_request(BACKEND / "README.md")
+
+    status, answer = server.ask(path, body)
+
+    assert (status, answer["model_name"]) == (200, "parabola")
+    [output] = answer["outputs"]
+    assert (output["name"], output["datatype"], output["shape"]) == ("Y", "FP32", [3, 1])
+    assert output["data"] == [-2.0, -1.0, 7.0]
+    assert '"data":[-2.0,-1.0,7.0]' in (BACKEND / "README.md").read_text()
+
+
+def test_many_clients_of_the_stranger_get_their_own_answers(serve: Callable[..., Server]) -> None:
+    server = serve("--model-repository", str(BACKEND / "models"))
+    path, _ = readme_request(BACKEND / "README.md")
+
+    def ask(number: int) -> object:
+        rows = number % 3 + 1
+        x = {"name": "X", "datatype": "FP32", "shape": [rows, 1], "data": [number] * rows}
+        return server.ask(path, {"inputs": [x]})[1]["outputs"][0]["data"]
+
+    with ThreadPoolExecutor(8) as clients:
+        answers = list(clients.map(ask, range(64)))
+
+    assert answers == [[number**2 - 2.0] * (number % 3 + 1) for number in range(64)]
+
+
+def test_what_the_stranger_says_about_a_bad_model_file_reaches_the_operator(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    models = shutil.copytree(BACKEND / "models", tmp_path / "models")
+    (models / "parabola" / "1" / "coefficients.json").write_text("one, zero")
+
+    server = serve("--model-repository", str(models), "--exit-on-error=false")
+
+    assert server.ask("/v2/models/parabola/ready")[0] != 200
+    assert "model 'parabola': expected a JSON list of numbers in" in "".join(server.log)
+
+
+def test_the_strategy_keeps_adapters_apart(serve: Callable[..., Server]) -> None:
+    # The scheduler waits until all six are queued, so that the first batches do not depend on timing.
+    server = serve("--model-repository", str(STRATEGY / "models"), TRITONSERVER_DELAY_SCHEDULER="6")
+    path, body = readme_request(STRATEGY / "README.md")
+
+    def ask(adapter: str) -> int:
+        return server.ask(path, {**body, "parameters": {"adapter": adapter}})[0]
+
+    def batches() -> dict[int, int]:
+        [stats] = server.ask("/v2/models/adapted/stats")[1]["model_stats"]
+        return {batch["batch_size"]: batch["compute_infer"]["count"] for batch in stats["batch_stats"]}
+
+    with ThreadPoolExecutor(6) as clients:
+        assert list(clients.map(ask, ["french"] * 6)) == [200] * 6
+        together = batches()
+        assert list(clients.map(ask, ["a", "b", "c", "d", "e", "f"])) == [200] * 6
+
+    assert together == {6: 1}
+    assert batches() == {6: 1, 1: 6}
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """A folder for PYTHONPATH with a distribution whose module raises at import."""
+    folder = tmp_path / "broken"
+    info = folder / "acme_broken-0.9.dist-info"
+    info.mkdir(parents=True)
+    (folder / "acme_broken.py").write_text(BROKEN_PLUGIN)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-broken\nVersion: 0.9\n")
+    (info / "entry_points.txt").write_text("[tritonpy.backends]\nbroken = acme_broken\n")
+    return folder
+
+
+def test_a_broken_plugin_is_listed_with_its_traceback(environment: Environment, broken: Path) -> None:
+    listed = run(environment.corectl, "plugins", "--load", PYTHONPATH=str(broken))
+
+    assert "backends:broken of acme-broken failed:" in listed
+    assert 'acme_broken.py", line 5, in find_licence' in listed
+    assert "LookupError: no licence for broken" in listed
+
+
+def test_a_broken_plugin_fails_only_the_models_that_need_it(
+    serve: Callable[..., Server], broken: Path, tmp_path: Path
+) -> None:
+    models = shutil.copytree(BACKEND / "models", tmp_path / "models")
+    shutil.copytree(models / "parabola", models / "unlucky")
+    config = models / "unlucky" / "config.pbtxt"
+    config.write_text(config.read_text().replace('backend: "xyz"', 'backend: "broken"'))
+
+    server = serve("--model-repository", str(models), "--exit-on-error=false", PYTHONPATH=str(broken))
+
+    path, body = readme_request(BACKEND / "README.md")
+    assert server.ask(path, body)[0] == 200
+    status, answer = server.ask(path.replace("parabola", "unlucky"), body)
+    assert status != 200
+    assert "unlucky" in answer["error"]
+    assert "LookupError: no licence for broken" in "".join(server.log)
