@@ -1,11 +1,11 @@
 """A third party's wheels, installed beside ours into an environment of their own, listed and served.
 
-The environment must not see this checkout: here our distributions are installed editable, and a stranger's plugin
-that only works in a checkout is worth nothing. So everything of ours and everything of the stranger comes from
-wheels built a moment ago. What tritonpy declares as its dependencies, and theirs, is linked in from the running
-environment: a download would make the test slow and depend on the network, and a `.pth` file pointing here would
-let the editable installs shine through. A dependency that is used but not declared fails here, as it would for the
-stranger.
+The environment must not see this checkout: here our distributions are installed editable, and a stranger's
+plugin that only works in a checkout is worth nothing. So everything of ours and everything of the stranger
+comes from wheels built a moment ago. What tritonpy declares as its dependencies, and theirs, is linked in
+from the running environment: a download would make the test slow and depend on the network, and a `.pth`
+file pointing here would let the editable installs shine through. A dependency that is used but not declared
+fails here, as it would for the stranger.
 """
 
 from __future__ import annotations
