@@ -31,6 +31,10 @@ class GrpcInferClient:
         self._timeout_s = timeout_s
         self._channel = grpc.insecure_channel(self._target, options=_UNLIMITED)
 
+    def close(self) -> None:
+        """End the channel."""
+        self._channel.close()
+
     def inputs(self, model: str, version: str) -> list[WantedInput]:
         """The model's inputs.
 

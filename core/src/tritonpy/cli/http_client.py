@@ -69,6 +69,10 @@ class HttpClient:
         else:
             self._connection = http.client.HTTPConnection(parts.hostname, port or 8000, timeout=timeout_s)
 
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
     def send(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> Answer:

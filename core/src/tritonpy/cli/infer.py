@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from typing import Protocol
 
 import click
 
@@ -50,16 +51,34 @@ def infer(
     Datatypes and shapes are taken from the model; a missing batch dimension is added. For example:
     `corectl infer digits --input image=@seven.npy`.
     """
-    client: HttpInferClient | Any  # Any: its module imports gRPC, which only some calls need
-    if use_grpc:
-        from tritonpy.cli.grpc_client import GrpcInferClient
+    pairs = _pairs(values, "--input")
+    with closing(_connect(url, timeout_s, use_grpc=use_grpc)) as client:
+        inputs = _build_inputs(model, client.inputs(model, version), pairs, shapes)
+        for reply in client.infer(model, version, inputs, outputs):
+            click.echo(as_json(reply) if show_json else as_text(reply))
 
-        client = GrpcInferClient(url, timeout_s)
-    else:
-        client = HttpInferClient(url, timeout_s)
-    inputs = _build_inputs(model, client.inputs(model, version), _pairs(values, "--input"), shapes)
-    for reply in client.infer(model, version, inputs, outputs):
-        click.echo(as_json(reply) if show_json else as_text(reply))
+
+class InferClient(Protocol):
+    """What either protocol can do."""
+
+    def inputs(self, model: str, version: str) -> list[WantedInput]:
+        """The model's inputs."""
+
+    def infer(
+        self, model: str, version: str, inputs: Sequence[Tensor], outputs: Sequence[str]
+    ) -> Iterable[Reply]:
+        """Send the request and return what comes back, as it comes."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+
+def _connect(url: str | None, timeout_s: float, *, use_grpc: bool) -> InferClient:
+    if use_grpc:
+        from tritonpy.cli.grpc_client import GrpcInferClient  # imports gRPC, which takes its time
+
+        return GrpcInferClient(url, timeout_s)
+    return HttpInferClient(url, timeout_s)
 
 
 class HttpInferClient:
@@ -72,6 +91,10 @@ class HttpInferClient:
 
     def __init__(self, url: str | None, timeout_s: float) -> None:
         self._client = HttpClient(url or "localhost:8000", timeout_s)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._client.close()
 
     def inputs(self, model: str, version: str) -> list[WantedInput]:
         """The model's inputs.

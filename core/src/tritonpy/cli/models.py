@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
 
 import click
@@ -17,7 +18,8 @@ from tritonpy.cli.table import format_table
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def models(url: str, timeout_s: float, as_json: bool) -> None:
     """List the models of a running server with their state, and why a model is not ready."""
-    found = _index(HttpClient(url, timeout_s))
+    with closing(HttpClient(url, timeout_s)) as client:
+        found = _index(client)
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
