@@ -163,7 +163,7 @@ class ProcessInstance:
         self.name = slot.name
         self.depth = 0
         self.capacity = _PREFETCH
-        self.is_ready = False
+        self._is_open = False
         self._runner = runner
         self._slot = slot
         self._rows = max(1, model.max_batch_size)
@@ -183,6 +183,11 @@ class ProcessInstance:
         self._free = list(range(CONTROL_SLOTS - 1, -1, -1))
 
     @property
+    def is_ready(self) -> bool:
+        """See `Instance`; also False while so many requests are open that a batch might not find slots."""
+        return self._is_open and self._worker is not None and self._worker.is_connected
+
+    @property
     def pid(self) -> int:
         """Process id of the worker."""
         assert self._worker is not None  # opened
@@ -191,13 +196,13 @@ class ProcessInstance:
     async def open(self, worker: WorkerProcess | None = None) -> None:
         """Start the worker (or take a started one) and initialise the instance in it."""
         self._worker = await self._runner.start_worker_for(self._slot, worker, self._take, self._died)
-        self.is_ready = True
+        self._is_open = True
 
     def submit(self, execution: Execution) -> None:
         """See `Instance`."""
         self.depth += 1
         worker = self._worker
-        if worker is None or not self.is_ready:
+        if worker is None or not worker.is_connected:
             self._executions.append((execution, []))  # sent by the restart that is under way
             return
         self._send(worker, execution)
@@ -205,7 +210,7 @@ class ProcessInstance:
     async def close(self) -> None:
         """See `Instance`."""
         self._is_closing = True
-        self.is_ready = False
+        self._is_open = False
         if self._restarting is not None:
             self._restarting.cancel()
         if self._worker is not None:
@@ -239,7 +244,7 @@ class ProcessInstance:
         self._batch += 1
         worker.send(frame.EXECUTE, self._batch, encoded)
         if len(free) < self._rows:
-            self.is_ready = False  # until open requests are answered: decoupled models may keep many
+            self._is_open = False  # until open requests are answered: decoupled models may keep many
 
     def _take(self, message: Message) -> None:
         assert self._worker is not None
@@ -259,18 +264,20 @@ class ProcessInstance:
         self.depth -= 1
         self._early_deaths = 0
         if failure is not None:
-            for slot in slots:
-                self._release(slot)
+            self._release_all(execution, slots)
             execution.fail(TritonError(failure[1], ErrorCode(failure[0])), times)
         elif responses is None:
             execution.finish(times, None)
         else:
-            answers: list[InferResponse] = []
-            for slot, encoded in zip(slots, responses, strict=True):
-                self._release(slot)
-                answers.append(_decode_response(encoded, endpoint))
-            execution.finish(times, answers)
+            self._release_all(execution, slots)
+            execution.finish(times, [_decode_response(encoded, endpoint) for encoded in responses])
         self._on_idle()
+
+    def _release_all(self, execution: Execution, slots: list[int]) -> None:
+        for request, slot in zip(execution.requests, slots, strict=True):
+            # A request that answered by itself has given its slot back, and another may have it by now.
+            if self._requests.get(slot) is request:
+                self._release(slot)
 
     def _release(self, slot: int) -> None:
         request = self._requests.pop(slot, None)
@@ -281,20 +288,21 @@ class ProcessInstance:
             self._worker.cancel_flags[slot] = 0
         request.slot = -1
         self._free.append(slot)
-        if not self.is_ready and len(self._free) >= self._rows and not self._is_closing:
-            self.is_ready = True
+        if not self._is_open and len(self._free) >= self._rows and not self._is_closing:
+            self._is_open = True
             self._on_idle()
 
     def _died(self, error: TritonError) -> None:
-        self.is_ready = False
+        self._is_open = False
         _log.error("%s; %d requests were at it", error.message, len(self._requests))
         executions, requests = self._executions, self._requests
         self._reset()
         self._worker = None
         started = False
         for execution, slots in executions:
-            for slot in slots:
-                requests.pop(slot, None)
+            for request, slot in zip(execution.requests, slots, strict=bool(slots)):
+                if requests.get(slot) is request:
+                    del requests[slot]
             if not started and slots:
                 started = True  # executed in order, each answered before the next: only the first had begun
                 self.depth -= 1

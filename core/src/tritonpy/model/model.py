@@ -100,7 +100,7 @@ class LoadedModel:
             self._idle.clear()
         try:
             self.scheduler.enqueue(request)
-        except TritonError:
+        except BaseException:
             request.owner = None
             self._finish_one()
             raise

@@ -113,6 +113,7 @@ class HookWorker:
         instance.compute_start_ns = instance.compute_end_ns = 0
         responses: Sequence[InferResponse] | None = None
         failure: tuple[int, str] | None = None
+        requests: list[_WorkerRequest] = []
         try:
             execute = self._backend.execute
             assert execute is not None
@@ -129,9 +130,9 @@ class HookWorker:
             )
             failure = (int(error.code), error.message)
             responses = None
-        if responses is not None:
+        if responses is not None or failure is not None:
             for request in requests:
-                request.answered = True
+                request.attach(None)  # the server answers them, and their slots go to other requests
         answers = [self._encode(response) for response in responses] if responses is not None else None
         end = time.monotonic_ns()
         times = (start, instance.compute_start_ns or start, instance.compute_end_ns or end, end)
@@ -146,7 +147,7 @@ class HookWorker:
 
         return self._runner.run(settled())
 
-    def _decode(self, encoded: tuple[Any, ...]) -> InferRequest:
+    def _decode(self, encoded: tuple[Any, ...]) -> _WorkerRequest:
         slot, request_id, flags, correlation_id, timeout_us, priority, parameters, requested, inputs = encoded
         assert self._model is not None
         request = _WorkerRequest(

@@ -38,11 +38,14 @@ class WorkerProcess(asyncio.Protocol):
             names exit code or signal.
 
     Attributes:
+        is_connected: False from the moment the channel is known to be closed; `on_exit` follows when the
+            process has been reaped.
         cancel_flags: shared with the worker; byte `slot` set to 1 cancels the request in that slot.
     """
 
     def __init__(self, name: str, on_message: OnMessage, on_exit: OnExit) -> None:
         self.name = name
+        self.is_connected = False
         self._on_message = on_message
         self._on_exit = on_exit
         self._reader = FrameReader()
@@ -100,9 +103,13 @@ class WorkerProcess(asyncio.Protocol):
         return self._process.pid
 
     def send(self, kind: int, *payload: Any) -> None:  # Any: see frame
-        """Queue one message; it leaves at the end of this turn of the loop."""
+        """Queue one message; it leaves at the end of this turn of the loop.
+
+        Nothing happens when the worker is gone: `on_exit` is about to say so.
+        """
         assert self._transport is not None  # started
-        self._transport.write(self.endpoint.pack(kind, *payload))
+        if self.is_connected and not self._transport.is_closing():
+            self._transport.write(self.endpoint.pack(kind, *payload))
 
     async def ask(
         self, kind: int, *payload: Any, timeout_s: float | None = None
@@ -158,6 +165,7 @@ class WorkerProcess(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The channel is open."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without inheriting from it
+        self.is_connected = True
 
     def data_received(self, data: bytes) -> None:
         """Take what the worker wrote."""
@@ -176,6 +184,7 @@ class WorkerProcess(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The worker is gone, or will be in a moment."""
+        self.is_connected = False
         task = asyncio.get_running_loop().create_task(self._reap())
         task.add_done_callback(lambda _: None)  # holds the task until it is done
         self._reaper = task
