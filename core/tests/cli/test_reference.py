@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -13,3 +16,14 @@ def test_reference_pages_say_what_the_code_says() -> None:
     )
 
     assert (run.returncode, run.stdout + run.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "page",
+    sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]),
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text())
+
+    assert [target for target in targets if not (page.parent / target).exists()] == []
