@@ -138,9 +138,8 @@ class ProcessRunner:
         )
         try:
             await worker.ask(frame.INITIALIZE, instance, timeout_s=self._start_timeout_s)
-        except TritonError:
+        except BaseException:  # also when a closing instance cancels its restart: no process may be left
             worker.kill()
-            await worker.close(self._finalize_timeout_s)
             raise
         return worker
 
@@ -213,6 +212,7 @@ class ProcessInstance:
         self._is_open = False
         if self._restarting is not None:
             self._restarting.cancel()
+            await asyncio.wait((self._restarting,))
         if self._worker is not None:
             await self._worker.close(self._runner.finalize_timeout_s)
         error = Internal(f"instance '{self.name}' was closed before it answered")

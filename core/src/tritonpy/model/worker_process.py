@@ -73,13 +73,7 @@ class WorkerProcess(asyncio.Protocol):
         }
         try:
             self.cancel_flags = self.endpoint.arena.add_segment(CONTROL_SLOTS)
-            self._process = await asyncio.to_thread(
-                subprocess.Popen,
-                list(command),
-                env=variables,
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), their_segments.fileno()),
-            )
+            self._process = await _spawn(command, variables, (theirs.fileno(), their_segments.fileno()))
         except OSError as exc:
             ours.close()
             our_segments.close()
@@ -88,7 +82,11 @@ class WorkerProcess(asyncio.Protocol):
             theirs.close()
             their_segments.close()
         ours.setblocking(False)
-        await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
+        try:
+            await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
+        except BaseException:
+            self.kill()
+            raise
 
     def adopt(self, name: str, on_message: OnMessage, on_exit: OnExit) -> None:
         """Give the running worker to an instance."""
@@ -206,6 +204,28 @@ class WorkerProcess(asyncio.Protocol):
         if not self._is_closing:
             self._is_closing = True
             self._on_exit(error)
+
+
+async def _spawn(
+    command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]
+) -> subprocess.Popen[bytes]:
+    """Exec a program without stopping the loop; cancelled, it leaves no process behind."""
+    spawning = asyncio.ensure_future(
+        asyncio.to_thread(
+            subprocess.Popen,
+            list(command),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            pass_fds=descriptors,
+        )
+    )
+    try:
+        return await asyncio.shield(spawning)
+    except asyncio.CancelledError:
+        process = await spawning
+        process.kill()
+        await asyncio.to_thread(process.wait)
+        raise
 
 
 def _how_it_ended(status: int) -> str:
