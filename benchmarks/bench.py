@@ -1,0 +1,271 @@
+"""Compare our server with the real tritonserver, side by side on this machine.
+
+    python benchmarks/bench.py [--quick] [--name NAME] [--servers triton ours] [--parts cases conv]
+
+README.md beside this file says what is measured and how to read it. Results go to
+`benchmarks/results/<date>-<name>.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import itertools
+import json
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import process_tree
+import report
+from bench_servers import OURS_COMMAND, TRITON_COMMAND, NotStarted, RunningServer, start
+from load_generator import WINDOWS, Load, LoadFailed, measure
+from machine_facts import machine_facts
+
+HERE = Path(__file__).resolve().parent
+MODELS = HERE / "models"
+PARTS = ("startup", "cases", "loading", "conv")
+IDLE_S = 1.0
+Results = dict[str, Any]  # becomes JSON
+
+
+def main() -> int:
+    """Run the chosen parts, print them and write the file."""
+    options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, so that the servers stop
+    templates = {"triton": TRITON_COMMAND, "ours": options.ours_command}
+    templates = {name: templates[name] for name in options.servers}
+    results: Results = {
+        "name": options.name,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "machine": machine_facts(),
+        "settings": {key: value for key, value in vars(options).items() if key != "name"},
+    }
+    load = results["machine"]["load_average_at_start"]
+    if load > 0.5:
+        print(f"The machine is busy (load average {load:.1f}): trust ratios, not rates.\n")
+    print(
+        f"{options.rounds} interleaved rounds; each measurement is exactly {WINDOWS} windows of"
+        f" {options.window_ms} ms (perf_analyzer's search for a stable value is off).\n"
+    )
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+            scratch = Path(folder)
+            if "startup" in options.parts:
+                results["startup"] = _measure_startup(templates, scratch, options.startup_rounds)
+            if "cases" in options.parts:
+                results["cases"] = _measure_cases(templates, scratch, options)
+            if "loading" in options.parts:
+                results["loading"] = _measure_loading(templates, scratch, options)
+            if "conv" in options.parts:
+                results["conv"] = _measure_conv(templates, scratch, options)
+    except NotStarted as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; both servers are stopped, nothing is written", file=sys.stderr)
+        return 130
+    results["minutes"] = round(sum(_durations(results)) / 60, 1)
+    print(f"\nwritten: {_write(results)}")
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    """Read the command line; `--quick` only changes defaults."""
+    parser = argparse.ArgumentParser(description="Compare our server with the real tritonserver.")
+    parser.add_argument("--quick", action="store_true", help="3 rounds of short windows, under two minutes")
+    parser.add_argument("--name", help="end of the result file's name; default bench or quick")
+    parser.add_argument("--servers", nargs="+", choices=("triton", "ours"), default=["triton", "ours"])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, help="default all; --quick leaves out loading")
+    parser.add_argument("--rounds", type=int, help="default 5, with --quick 3")
+    parser.add_argument("--startup-rounds", type=int, help="default as --rounds, with --quick 1")
+    parser.add_argument("--window-ms", type=int, help="default 1000, with --quick 250")
+    parser.add_argument("--model", default="identity_py", help="a model of benchmarks/models")
+    parser.add_argument("--protocols", nargs="+", choices=("http", "grpc"), default=["http", "grpc"])
+    parser.add_argument("--concurrency", nargs="+", type=int, default=[1, 8, 32])
+    parser.add_argument("--sizes", nargs="+", type=int, default=[64, 1 << 20], help="bytes of the tensor")
+    parser.add_argument(
+        "--ours-command",
+        default=OURS_COMMAND,
+        help="another server in the place of ours; {repository} {http} {grpc} {metrics} are filled in",
+    )
+    options = parser.parse_args()
+    quick = options.quick
+    options.name = options.name or ("quick" if quick else "bench")
+    options.parts = options.parts or [part for part in PARTS if not (quick and part == "loading")]
+    options.rounds = options.rounds or (3 if quick else 5)
+    options.startup_rounds = options.startup_rounds or (1 if quick else options.rounds)
+    options.window_ms = options.window_ms or (250 if quick else 1000)
+    return options
+
+
+def _measure_startup(templates: dict[str, str], scratch: Path, rounds: int) -> Results:
+    """Start each server on its own several times; note when it was ready and what it holds while idle."""
+    rows: dict[str, list[Results]] = {name: [] for name in templates}
+    started = time.monotonic()
+    for _ in range(rounds):
+        for name, template in templates.items():
+            with _running({name: template}, scratch) as servers:
+                server = servers[name]
+                before_us = process_tree.cpu_time_us(server.root_pid)
+                time.sleep(IDLE_S)
+                idle_us = process_tree.cpu_time_us(server.root_pid) - before_us
+                memory = asdict(process_tree.memory(server.root_pid))
+            percent = round(idle_us / IDLE_S / 1e4, 1)
+            rows[name].append({"ready_s": server.ready_s, **memory, "idle_cpu_percent": percent})
+    print(f"start to ready, and idle afterwards (2 models, medians of {rounds})")
+    for name, found in rows.items():
+        ready, rss, pss, cpu = (
+            report.median(found, field) for field in ("ready_s", "rss_mib", "pss_mib", "idle_cpu_percent")
+        )
+        processes = found[0]["processes"]
+        print(f"  {name:<7} {ready} s, {processes} processes, RSS {rss} MiB, PSS {pss} MiB, CPU {cpu} %")
+    print()
+    return {**rows, "duration_s": round(time.monotonic() - started, 1)}
+
+
+def _measure_cases(templates: dict[str, str], scratch: Path, options: argparse.Namespace) -> Results:
+    """Measure every combination of protocol, concurrency and size, alternating between the servers."""
+    loads = [
+        Load(options.model, protocol, concurrency, "INPUT0", str(byte_size // 4), byte_size)
+        for byte_size, protocol, concurrency in itertools.product(
+            options.sizes, options.protocols, options.concurrency
+        )
+    ]
+    rounds: dict[Load, list[dict[str, Results]]] = {load: [] for load in loads}
+    started = time.monotonic()
+    with _running(templates, scratch) as servers:
+        for server in servers.values():
+            _check_answers(server, loads)
+        for number in range(options.rounds):
+            for load in loads:
+                order = list(servers.values())
+                if number % 2:
+                    order.reverse()  # neither server always follows the other
+                rounds[load].append({server.name: _try(server, load, servers, options) for server in order})
+            print(f"round {number + 1} of {options.rounds} done", file=sys.stderr)
+    print(report.HEADER)
+    cases = []
+    for load, pairs in rounds.items():
+        summary = report.case_summary(pairs)
+        size = f"{load.byte_size >> 20} MiB" if load.byte_size >= 1 << 20 else f"{load.byte_size} B"
+        print("\n".join(report.case_lines(f"{load.protocol} c={load.concurrency} {size}", summary)))
+        cases.append({"load": asdict(load), "summary": summary, "rounds": pairs})
+    _report_failures(rounds)
+    return {"cases": cases, "duration_s": round(time.monotonic() - started, 1)}
+
+
+def _try(
+    server: RunningServer, load: Load, servers: dict[str, RunningServer], options: argparse.Namespace
+) -> Results:
+    """Measure once; a failure is a result too, so that the other cases still run."""
+    idle = next((other for other in servers.values() if other is not server), None)
+    try:
+        return asdict(measure(server, load, options.window_ms, idle))
+    except LoadFailed as error:
+        return {"failed": str(error)}
+
+
+def _report_failures(rounds: dict[Load, list[dict[str, Results]]]) -> None:
+    """Print what went wrong, and whether the server that should have been idle was."""
+    for load, pairs in rounds.items():
+        for pair in pairs:
+            for name, row in pair.items():
+                if "failed" in row:
+                    print(f"FAILED {name} {load.protocol} c={load.concurrency}: {row['failed']}")
+    rows = [row for pairs in rounds.values() for pair in pairs for row in pair.values()]
+    idle = [row["idle_server_cpu_percent"] for row in rows if row.get("idle_server_cpu_percent") is not None]
+    if idle:
+        print(f"\nThe idle server used {statistics.median(idle):.1f} % of a core, at most {max(idle)} %.")
+
+
+def _measure_loading(templates: dict[str, str], scratch: Path, options: argparse.Namespace) -> Results:
+    """Measure the identity model's p99 while another model loads."""
+    from model_loading import measure_while_loading
+
+    started = time.monotonic()
+    print(f"\np99 of {options.model}, one request at a time over HTTP, while another model loads and unloads")
+    found: Results = {}
+    for name, template in templates.items():
+        found[name] = measure_while_loading(name, template, scratch, options.window_ms, options.rounds)
+        if "not_measured" in found[name]:
+            print(f"  {name:<7} not measured: {found[name]['not_measured']}")
+            continue
+        alone = report.median(found[name]["alone"], "p99_us")
+        beside = report.median(found[name]["while_loading"], "p99_us")
+        print(f"  {name:<7} {beside:,.0f} µs, undisturbed {alone:,.0f} µs ({found[name]['loads']} loads)")
+    return {**found, "duration_s": round(time.monotonic() - started, 1)}
+
+
+def _measure_conv(templates: dict[str, str], scratch: Path, options: argparse.Namespace) -> Results:
+    """Measure our server with a model that computes, against the framework alone."""
+    started = time.monotonic()
+    print("\nconvolutional network: served end to end / ONNX Runtime in a bare loop on the same batches")
+    if "ours" not in templates:
+        found: Results = {"not_measured": "ours is not among --servers"}
+    else:
+        from conv_model import measure_conv_model
+
+        found = measure_conv_model(templates["ours"], scratch, options.window_ms, options.rounds)
+    if "not_measured" in found:
+        print(f"  not measured: {found['not_measured']}")
+    else:
+        for title, case in found.items():
+            last = case["rounds"][-1]
+            print(f"  {title}: {case['ratio']:.3f}; batches {last['batches']}, ms {last['bare_batch_ms']}")
+    return {**found, "duration_s": round(time.monotonic() - started, 1)}
+
+
+@contextlib.contextmanager
+def _running(templates: dict[str, str], scratch: Path) -> Iterator[dict[str, RunningServer]]:
+    """Run the servers on `benchmarks/models` for as long as the `with` block lasts."""
+    with contextlib.ExitStack() as stack:
+        servers = {}
+        for name, template in templates.items():
+            servers[name] = start(name, template, MODELS, scratch / f"{name}.log")
+            stack.callback(servers[name].stop)
+        yield servers
+
+
+def _check_answers(server: RunningServer, loads: list[Load]) -> None:
+    """Refuse to measure a server whose identity answers with something else than its input.
+
+    perf_analyzer does not look at answers, and one without data is a fast answer.
+    """
+    for byte_size in {load.byte_size for load in loads}:
+        values = bytes(itertools.islice(itertools.cycle(range(64)), byte_size))
+        shape = [1, byte_size // 4] if loads[0].model_name.endswith("_batched") else [byte_size // 4]
+        answer = server.infer_binary(loads[0].model_name, "INPUT0", shape, values)
+        if not answer.endswith(values):
+            raise NotStarted(
+                f"{server.name} answered {byte_size} bytes with something else: {answer[:300]!r}"
+            )
+
+
+def _durations(results: Results) -> Iterator[float]:
+    """Yield the seconds each part took."""
+    for part in PARTS:
+        if part in results:
+            yield results[part]["duration_s"]
+
+
+def _write(results: Results) -> Path:
+    """Write the result file, beside an older one of the same day and name."""
+    stem = f"{results['date'][:10]}-{results['name']}"
+    folder = HERE / "results"
+    folder.mkdir(exist_ok=True)
+    numbered = (folder / f"{stem}{'' if n == 1 else f'-{n}'}.json" for n in itertools.count(1))
+    path = next(path for path in numbered if not path.exists())
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(main())
