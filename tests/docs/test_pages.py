@@ -1,0 +1,115 @@
+"""What the pages tell a newcomer to type works, on the server that `make serve` starts."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+MODELS = ROOT / "examples/digits/models"
+PAGES = ["README.md", "examples/digits/README.md"]
+
+# Lines that set up or serve are run by `.ci/run` itself, or by another test; the rest of a page is run here.
+RUN_ELSEWHERE = ("make ", "pip install", "corectl serve", "python3 -m venv", ".cache/digits-train/bin/")
+
+_BLOCK = re.compile(r"^```(?:console|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def commands(page: str) -> list[str]:
+    """The commands of a page's shell blocks; a trailing backslash continues a line."""
+    found = []
+    for block in _BLOCK.findall((ROOT / page).read_text()):
+        for line in block.replace("\\\n", " ").splitlines():
+            command = line.removeprefix("$ ").strip()
+            if command and not command.startswith("#"):
+                found.append(command)
+    return found
+
+
+def runnable(page: str) -> list[str]:
+    return [command for command in commands(page) if not command.startswith(RUN_ELSEWHERE)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_of_the_page_succeeds(corectl: Callable[..., Any], page: str) -> None:
+    server = corectl(f"--model-repository={MODELS}")
+    http = f"localhost:{server.ports['HTTPService']}"
+    grpc = f"localhost:{server.ports['GRPCInferenceService']}"
+    scripts = str(Path(sys.executable).parent)
+    for command in runnable(page):
+        line = command.replace(".venv/bin", scripts).replace("localhost:8000", http)
+        if "client.py" in line:
+            line += f" --url {http} --grpc-url {grpc}"
+        elif "/corectl " in line:
+            line += f" --url {http}"
+        result = subprocess.run(
+            line,
+            shell=True,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env={**os.environ, "no_proxy": "*"},
+        )
+
+        assert result.returncode == 0, f"{command}\n{result.stdout}\n{result.stderr}"
+        assert result.stdout.strip(), command
+        assert '{"error"' not in result.stdout, f"{command}\n{result.stdout}"
+
+
+def test_the_pages_have_commands_to_run() -> None:
+    assert all(len(runnable(page)) >= 2 for page in PAGES)
+
+
+def test_the_readme_promises_the_two_commands() -> None:
+    assert {"make serve", "make test"} <= set(commands("README.md"))
+
+
+def test_the_first_answer_is_a_seven(corectl: Callable[..., Any]) -> None:
+    server = corectl(f"--model-repository={MODELS}")
+    line = next(command for command in commands("README.md") if command.startswith("curl"))
+    line = line.replace("localhost:8000", f"localhost:{server.ports['HTTPService']}")
+    answer = subprocess.run(
+        [*line.split(), "--noproxy", "*"], cwd=ROOT, capture_output=True, check=True, timeout=60
+    ).stdout
+
+    import json
+
+    scores = json.loads(answer)["outputs"][0]["data"]
+    assert scores.index(max(scores)) == 7
+
+
+@pytest.mark.parametrize("mode", [[], ["--straight"]])
+def test_the_digits_client_reads_at_least_97_percent_over_both_protocols(
+    corectl: Callable[..., Any], mode: list[str]
+) -> None:
+    server = corectl(f"--model-repository={MODELS}")
+    result = subprocess.run(
+        [
+            sys.executable,
+            "examples/digits/client.py",
+            "--url",
+            f"localhost:{server.ports['HTTPService']}",
+            "--grpc-url",
+            f"localhost:{server.ports['GRPCInferenceService']}",
+            *mode,
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    accuracies = [float(number) for number in re.findall(r"(\d+\.\d+) ?%", result.stdout)]
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert len(accuracies) == 2, result.stdout
+    assert min(accuracies) >= 97
