@@ -1,0 +1,128 @@
+"""One version of one ONNX model: its file, what it takes and gives, and the sessions its instances run."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from tritonpy.plugin import JsonObject, Model, NotFound, Unsupported
+
+from tritonpy_backend_onnxruntime.framework import Framework, framework_error
+from tritonpy_backend_onnxruntime.options import SessionSettings, read_settings, session_options
+from tritonpy_backend_onnxruntime.providers import Provider, providers_for
+from tritonpy_backend_onnxruntime.signature import Binding, ModelSignature, bind_tensors, read_signature
+
+MODEL_FILENAME = "model.onnx"
+
+Session = Any  # Any: onnxruntime is untyped
+
+
+class OnnxModel:
+    """What the instances of a model version share; thread-safe.
+
+    By default instances on one device run one session: ONNX Runtime allows that, and the weights are then
+    loaded once instead of once for each instance.
+
+    Attributes:
+        framework: ONNX Runtime and the settings for all models.
+        settings: how sessions are made.
+        signature: what the file says.
+        inputs: configured inputs; set by `bind`.
+        outputs: configured outputs; set by `bind`.
+    """
+
+    def __init__(self, model: Model, framework: Framework, settings: SessionSettings) -> None:
+        self.framework = framework
+        self.settings = settings
+        self.inputs: tuple[Binding, ...] = ()
+        self.outputs: tuple[Binding, ...] = ()
+        self._name = model.name
+        self._path = find_model_file(model)
+        self._config = model.config
+        self._lock = threading.Lock()  # guards _sessions
+        self._sessions: dict[str, Session] = {}
+        self._first_providers = _first_providers(framework, model.config)
+        self.signature: ModelSignature = read_signature(self._shared(self._first_providers))
+
+    def fits(self, settings: SessionSettings, config: JsonObject) -> bool:
+        """Whether this is what a fresh one with these settings would be."""
+        return self.settings == settings and self._first_providers == _first_providers(self.framework, config)
+
+    def bind(self, config: JsonObject) -> None:
+        """Compare a complete configuration with the model file.
+
+        Raises:
+            TritonError: they do not fit.
+        """
+        self._config = config
+        self.inputs, self.outputs = bind_tensors(config, self.signature)
+        datatypes = {binding.datatype for binding in self.inputs + self.outputs}
+        if {"BF16", "BYTES"} <= datatypes:
+            raise Unsupported(
+                f"model '{self._name}': ONNX Runtime's Python interface cannot run a model that takes or "
+                f"gives both bfloat16 and strings"
+            )
+
+    def session_for(self, kind: str, device_id: int) -> Session:
+        """The session for an instance of this kind on this device."""
+        providers = providers_for(self.framework, self._config, kind, device_id)
+        if self.settings.shares_session:
+            return self._shared(providers)
+        with self._lock:  # the one that `signature` was read from goes to the first instance
+            session = self._sessions.pop(str(providers), None)
+        return session if session is not None else self._open(providers)
+
+    def _shared(self, providers: list[Provider]) -> Session:
+        key = str(providers)
+        with self._lock:
+            if key not in self._sessions:
+                self._sessions[key] = self._open(providers)
+            return self._sessions[key]
+
+    def _open(self, providers: list[Provider]) -> Session:
+        try:
+            options = session_options(self.framework, self.settings)
+            return self.framework.ort.InferenceSession(
+                self._path, options, providers=providers, enable_fallback=0
+            )
+        except Exception as exc:  # onnxruntime's exceptions have no common base
+            raise framework_error(exc, f"failed to load model '{self._name}': ") from exc
+
+
+def _first_providers(framework: Framework, config: JsonObject) -> list[Provider]:
+    """Where the first instance will run; its session is also the one that the signature is read from."""
+    group: JsonObject = next(iter(config.get("instance_group", ())), {})
+    gpus = group.get("gpus") or [0]
+    return providers_for(framework, config, group.get("kind", "KIND_CPU"), int(gpus[0]))
+
+
+def open_model(model: Model) -> OnnxModel:
+    """Open a model's file, or take what auto-complete has just opened when it is still what is wanted.
+
+    Raises:
+        TritonError: the file is missing or broken, or a parameter is wrong.
+    """
+    framework: Framework = model.backend.state
+    settings = read_settings(model, framework)
+    opened = model.state
+    if isinstance(opened, OnnxModel) and opened.fits(settings, model.config):
+        return opened
+    model.state = opened = None  # before the file is loaded again
+    return OnnxModel(model, framework, settings)
+
+
+def find_model_file(model: Model) -> Path:
+    """The model file: `default_model_filename`, which may be a directory that holds `model.onnx`.
+
+    Raises:
+        NotFound: there is none.
+    """
+    path = model.version_directory / (model.config.get("default_model_filename") or MODEL_FILENAME)
+    candidate = path / MODEL_FILENAME if path.is_dir() else path
+    if not candidate.is_file():
+        raise NotFound(
+            f"unable to find '{path}' or '{path / MODEL_FILENAME}' for model '{model.name}', "
+            f"version {model.version}"
+        )
+    return candidate
