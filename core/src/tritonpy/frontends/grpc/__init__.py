@@ -1,0 +1,1 @@
+"""The gRPC frontend: service `inference.GRPCInferenceService` on grpcio."""

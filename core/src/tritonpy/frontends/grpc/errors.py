@@ -1,0 +1,60 @@
+"""From Triton's error codes to gRPC's status codes."""
+
+from __future__ import annotations
+
+import logging
+
+import grpc
+
+from tritonpy.errors import ErrorCode, Internal, TritonError
+
+_log = logging.getLogger("tritonpy.grpc")
+
+STATUS = {
+    ErrorCode.UNKNOWN: grpc.StatusCode.UNKNOWN,
+    ErrorCode.INTERNAL: grpc.StatusCode.INTERNAL,
+    ErrorCode.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    ErrorCode.INVALID_ARG: grpc.StatusCode.INVALID_ARGUMENT,
+    ErrorCode.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    ErrorCode.UNSUPPORTED: grpc.StatusCode.UNIMPLEMENTED,
+    ErrorCode.ALREADY_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
+    ErrorCode.CANCELLED: grpc.StatusCode.CANCELLED,
+}
+
+_MOST_DETAILS_BYTES = 6000
+"""Status details travel as an HTTP/2 header, of which gRPC clients take about 8 KiB and else see nothing but
+RESOURCE_EXHAUSTED."""
+_MOST_BYTES_PER_CHARACTER = 12  # four bytes of UTF-8, percent-encoded
+
+
+def as_triton_error(exc: Exception, where: str) -> TritonError:
+    """What the client is told of an exception; one that nobody meant for it is logged with its traceback.
+
+    Args:
+        exc: what was raised.
+        where: what was being done, for the log.
+
+    Returns:
+        An error without a traceback, so that keeping it keeps no frame alive.
+    """
+    if isinstance(exc, TritonError):
+        return exc.with_traceback(None)
+    _log.error("%s failed", where, exc_info=exc)
+    return Internal(f"{type(exc).__name__}: {exc}")
+
+
+def status_of(error: TritonError) -> tuple[grpc.StatusCode, str]:
+    """The code and the text that a call ends with; a text that no client would accept is cut."""
+    message = error.message or error.code.text
+    if len(message) * _MOST_BYTES_PER_CHARACTER > _MOST_DETAILS_BYTES or not message.isascii():
+        message = _clipped(message.encode("utf-8", "replace").decode())  # lone surrogates cannot travel
+    return STATUS[error.code], message
+
+
+def _clipped(message: str) -> str:
+    size = 0
+    for index, character in enumerate(message):
+        size += 1 if " " <= character <= "~" and character != "%" else 3 * len(character.encode())
+        if size > _MOST_DETAILS_BYTES:
+            return f"{message[:index]}… ({len(message) - index} more characters)"
+    return message

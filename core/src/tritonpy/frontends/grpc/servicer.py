@@ -1,0 +1,181 @@
+"""What each call of the service does, without knowing how its bytes came and go.
+
+Inference takes and gives serialized messages, so that tensors are copied no more than they must be; the other
+calls take and give message objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import weakref
+from collections.abc import Callable, Iterable
+from typing import cast
+
+from google.protobuf import json_format
+from google.protobuf.message import Message
+
+from tritonpy import protos
+from tritonpy.errors import Internal, TritonError, Unsupported
+from tritonpy.frontends.dataplane import Dataplane
+from tritonpy.frontends.grpc.convert import parse_infer_request, to_infer_request
+from tritonpy.frontends.grpc.encoder import ResponseEncoder
+from tritonpy.frontends.grpc.errors import as_triton_error
+from tritonpy.frontends.grpc.stream import InferStream
+from tritonpy.handles import JsonObject
+from tritonpy.request import InferRequest
+from tritonpy.response import InferResponse
+
+
+class Servicer:
+    """The calls of `inference.GRPCInferenceService`; on the loop only.
+
+    Args:
+        dataplane: what calls are answered with.
+        max_queued_byte_size: bytes of responses that may wait for the client of one stream.
+    """
+
+    def __init__(self, dataplane: Dataplane, *, max_queued_byte_size: int) -> None:
+        self._dataplane = dataplane
+        self._encoder = ResponseEncoder()
+        self._max_queued_byte_size = max_queued_byte_size
+        self._streams: weakref.WeakSet[InferStream] = weakref.WeakSet()
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """Let streams end: they answer what they have accepted and read nothing more."""
+        self._is_stopping = True
+        for stream in list(self._streams):
+            stream.stop()
+
+    async def model_infer(self, body: bytes) -> bytes | TritonError:
+        """Run one serialized `ModelInferRequest` and return the serialized response, or the model's error.
+
+        The error is returned, not raised: it may be shared by a whole batch, and raising would tie each
+        call's frame, and the tensors in it, to it.
+
+        Raises:
+            TritonError: the request was refused.
+        """
+        sink = _UnarySink(self._encoder, asyncio.get_running_loop().create_future())
+        request = self._start(body, sink)
+        try:
+            return await sink.outcome
+        except asyncio.CancelledError:  # the client went away, or its deadline passed
+            alive = request()
+            if alive is not None:
+                alive.cancel()
+            raise
+
+    def _start(self, body: bytes, sink: _UnarySink) -> weakref.ref[InferRequest]:
+        """Hand a request to the data plane; after this the model alone keeps it alive.
+
+        A backend that drops a request without an answer is found out by the request's death.
+        """
+        arrival_ns = time.monotonic_ns()
+        message, raw_contents = parse_infer_request(body)
+        if self._dataplane.is_decoupled(message.model_name, message.model_version):
+            raise Unsupported("ModelInfer RPC doesn't support models with decoupled transaction policy")
+        request, _ = to_infer_request(message, raw_contents)
+        request.arrival_ns = arrival_ns
+        request.sink = sink
+        self._dataplane.infer(request)
+        return weakref.ref(request)
+
+    def open_stream(self, metadata: Iterable[tuple[str, str | bytes]]) -> InferStream:
+        """Begin a `ModelStreamInfer` call.
+
+        Args:
+            metadata: what the client sent along; `triton_grpc_error: true` asks that the first error of a
+                model ends the call with that error's status.
+        """
+        stream = InferStream(
+            self._dataplane,
+            self._encoder,
+            max_queued_byte_size=self._max_queued_byte_size,
+            ends_on_error=("triton_grpc_error", "true") in metadata,
+        )
+        self._streams.add(stream)
+        if self._is_stopping:
+            stream.stop()
+        return stream
+
+    def described_calls(self) -> dict[str, Callable[[Message], Message]]:
+        """The calls that take one message and give one, by name."""
+        return {
+            name: cast("Callable[[Message], Message]", call)  # each is called with its own request type
+            for name, call in {
+                "ServerLive": self._server_live,
+                "ServerReady": self._server_ready,
+                "ModelReady": self._model_ready,
+                "ServerMetadata": self._server_metadata,
+                "ModelMetadata": self._model_metadata,
+                "ModelConfig": self._model_config,
+                "ModelStatistics": self._model_statistics,
+            }.items()
+        }
+
+    def _server_live(self, request: protos.ServerLiveRequest) -> Message:
+        return protos.ServerLiveResponse(live=self._dataplane.is_live())
+
+    def _server_ready(self, request: protos.ServerReadyRequest) -> Message:
+        return protos.ServerReadyResponse(ready=self._dataplane.is_ready())
+
+    def _model_ready(self, request: protos.ModelReadyRequest) -> Message:
+        return protos.ModelReadyResponse(ready=self._dataplane.model_ready(request.name, request.version))
+
+    def _server_metadata(self, request: protos.ServerMetadataRequest) -> Message:
+        return _filled(protos.ServerMetadataResponse(), self._dataplane.server_metadata())
+
+    def _model_metadata(self, request: protos.ModelMetadataRequest) -> Message:
+        metadata = self._dataplane.model_metadata(request.name, request.version)
+        return _filled(protos.ModelMetadataResponse(), metadata)
+
+    def _model_config(self, request: protos.ModelConfigRequest) -> Message:
+        config = self._dataplane.model_config(request.name, request.version)
+        return _filled(protos.ModelConfigResponse(), {"config": config})
+
+    def _model_statistics(self, request: protos.ModelStatisticsRequest) -> Message:
+        statistics = self._dataplane.model_statistics(request.name, request.version)
+        return _filled(protos.ModelStatisticsResponse(), statistics)
+
+
+def _filled(message: Message, document: JsonObject) -> Message:
+    return json_format.ParseDict(document, message, descriptor_pool=protos.POOL)
+
+
+class _UnarySink:
+    """Turns the one response of a request into what its call returns; satisfies `ResponseSink`."""
+
+    __slots__ = ("_encoder", "_response", "outcome")
+
+    def __init__(self, encoder: ResponseEncoder, outcome: asyncio.Future[bytes | TritonError]) -> None:
+        self._encoder = encoder
+        self._response: InferResponse | None = None
+        self.outcome = outcome
+
+    def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        """See `ResponseSink`."""
+        if self.outcome.done():  # answered, or the client is gone
+            return
+        if response is None:
+            response = self._response
+        elif self._response is not None:
+            self._finish(Internal(f"{request.label}expected a single response, got 2"))
+            return
+        if not final:
+            self._response = response
+        elif response is None:
+            self._finish(Internal(f"{request.label}model '{request.model_name}' sent no response"))
+        elif response.error is not None:
+            self._finish(response.error)
+        else:
+            try:
+                self._finish(self._encoder.encode(request, response))
+            except Exception as exc:
+                where = f"{request.label}writing the response of model '{request.model_name}'"
+                self._finish(as_triton_error(exc, where))
+
+    def _finish(self, outcome: bytes | TritonError) -> None:
+        self._response = None
+        self.outcome.set_result(outcome)

@@ -1,0 +1,301 @@
+"""One `ModelStreamInfer` call: requests in, responses out, both in the order that clients rely on.
+
+Requests to models that answer exactly once form a line: their responses leave in the order the requests
+came, refusals included. Requests to decoupled models stand outside of it: their responses leave as they are
+produced, before or between the others.
+
+A sink is called on the loop and must not wait, so a slow client cannot hold up the model that answers it.
+What can be done on the loop is done here: while half of the byte limit waits to be sent, no further request
+is read from the stream, which is enough where requests and responses come in pairs. A decoupled model may
+still answer faster than its client reads. When that passes the limit, the stream's open requests are
+cancelled, what waits is dropped and the stream ends UNAVAILABLE: memory stays bounded, and the other
+streams, and the other requests of the same batch, never notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import weakref
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from tritonpy.errors import Internal, TritonError, Unavailable
+from tritonpy.frontends.dataplane import Dataplane
+from tritonpy.frontends.grpc.convert import parse_infer_request, to_infer_request
+from tritonpy.frontends.grpc.encoder import (
+    ResponseEncoder,
+    encode_empty_final,
+    encode_failure,
+    encode_refusal,
+)
+from tritonpy.frontends.grpc.errors import as_triton_error
+from tritonpy.request import InferRequest
+from tritonpy.response import InferResponse
+
+STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
+
+
+Read = Callable[[], Awaitable[bytes | None]]
+"""Gives the next serialized request; None when the client sends no more."""
+Write = Callable[[bytes], Awaitable[None]]
+"""Sends a serialized response; returns when the next one may follow."""
+
+
+class InferStream:
+    """The state of one call; on the loop only.
+
+    Args:
+        dataplane: takes the requests.
+        encoder: writes the responses.
+        max_queued_byte_size: bytes of responses that may wait for the client. A response that finds none
+            waiting is let in whatever its size.
+        ends_on_error: the first error that comes from running a request ends the call with that error's
+            status, instead of travelling as a message.
+    """
+
+    def __init__(
+        self,
+        dataplane: Dataplane,
+        encoder: ResponseEncoder,
+        *,
+        max_queued_byte_size: int,
+        ends_on_error: bool = False,
+    ) -> None:
+        self._dataplane = dataplane
+        self._encoder = encoder
+        self._limit = max_queued_byte_size
+        self._ends_on_error = ends_on_error
+        self._queue: deque[bytes | TritonError] = deque()
+        self._queued_byte_size = 0
+        self._line: deque[_StreamSink] = deque()
+        # Only weakly: a request that its backend dropped must be able to die, which is how it gets an answer.
+        self._open: dict[_StreamSink, weakref.ref[InferRequest]] = {}
+        self._reader: asyncio.Task[None] | None = None
+        self._wakeup: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self._is_half_closed = False
+        self._is_stopping = False
+        self._is_closed = False
+
+    async def run(self, read: Read, write: Write) -> None:
+        """Serve the call until the client has half-closed it and everything is answered.
+
+        Raises:
+            TritonError: what the call ends with instead of OK.
+        """
+        self._reader = asyncio.get_running_loop().create_task(self._receive_all(read))
+        try:
+            await self._send_all(write)
+        finally:  # also when the client went away, which cancels this coroutine
+            self._reader.cancel()
+            self._close()
+
+    def stop(self) -> None:
+        """The server is going away: read nothing more, answer what was accepted, then end UNAVAILABLE."""
+        self._is_stopping = True
+        if self._reader is not None:
+            self._reader.cancel()
+        self._wake()
+
+    # Receiving
+
+    async def _receive_all(self, read: Read) -> None:
+        try:
+            while (body := await read()) is not None:
+                self._receive(body)
+                while self._queued_byte_size * 2 > self._limit:
+                    self._room = asyncio.get_running_loop().create_future()
+                    await self._room
+            self._is_half_closed = True
+        except Exception as exc:
+            self._queue.append(as_triton_error(exc, "reading from a stream"))
+        self._wake()
+
+    def _receive(self, body: bytes) -> None:
+        """Take one serialized request; whatever is wrong with it becomes a response."""
+        arrival_ns = time.monotonic_ns()
+        sink = _StreamSink(self)
+        self._line.append(sink)
+        try:
+            message, raw_contents = parse_infer_request(body)
+            sink.request_id = message.id
+            if self._dataplane.is_decoupled(message.model_name, message.model_version):
+                sink.is_decoupled = True
+                self._line.pop()
+            request, wants_empty_final = to_infer_request(message, raw_contents)
+            request.arrival_ns = arrival_ns
+            request.sink = sink
+            if wants_empty_final:
+                sink.empty_final = encode_empty_final(request.model_name, request.model_version, request.id)
+            self._open[sink] = weakref.ref(request)
+            self._dataplane.infer(request)
+        except Exception as exc:
+            # The error gets no name here: its traceback leads to this frame, which holds the whole request.
+            where = f"ModelStreamInfer of request '{sink.request_id}'"
+            sink.complete(encode_refusal(as_triton_error(exc, where), sink.request_id))
+
+    # What sinks call
+
+    def encode(
+        self, request: InferRequest, response: InferResponse | None, final: bool
+    ) -> bytes | TritonError:
+        """The message for one response, or the error that the call must end with."""
+        if response is None:
+            error: TritonError = Internal(f"{request.label}model '{request.model_name}' sent no response")
+        elif response.error is not None:
+            error = response.error
+        else:
+            try:
+                return self._encoder.encode_streamed(request, response, final)
+            except Exception as exc:
+                where = f"{request.label}writing a response of model '{request.model_name}'"
+                error = as_triton_error(exc, where)
+        return error if self._ends_on_error else encode_failure(error, request, final)
+
+    def hold(self, item: bytes | TritonError) -> bool:
+        """Count a response that will wait; False when it cannot, because the stream is over or too full."""
+        if self._is_closed:
+            return False
+        byte_size = len(item) if isinstance(item, bytes) else 0
+        if self._queued_byte_size and self._queued_byte_size + byte_size > self._limit:
+            self._close()
+            self._queue.append(
+                Unavailable(
+                    f"{self._queued_byte_size} bytes of responses wait for the client of this stream, which "
+                    f"reads too slowly to be sent {byte_size} more: at most {self._limit} are held"
+                )
+            )
+            self._wake()
+            return False
+        self._queued_byte_size += byte_size
+        return True
+
+    def send(self, item: bytes | TritonError) -> None:
+        """Queue a response that was counted."""
+        self._queue.append(item)
+        self._wake()
+
+    def release(self) -> None:
+        """Queue what the head of the line has, and let the next ones move up behind complete ones."""
+        line = self._line
+        while line:
+            first = line[0]
+            for item in first.held:
+                self.send(item)
+            first.held.clear()
+            if not first.is_complete:
+                return
+            line.popleft()
+
+    def finished(self, sink: _StreamSink) -> None:
+        """A request has had its last response."""
+        self._open.pop(sink, None)
+        if not self._open:
+            self._wake()
+
+    # Sending
+
+    async def _send_all(self, write: Write) -> None:
+        queue = self._queue
+        while True:
+            while queue:
+                item = queue.popleft()
+                if isinstance(item, TritonError):
+                    raise item.with_traceback(None)
+                await write(item)
+                self._queued_byte_size -= len(item)
+                self._make_room()
+            if not self._open:
+                if self._is_half_closed:
+                    return
+                if self._is_stopping:
+                    raise Unavailable(STOPPING)
+            self._wakeup = asyncio.get_running_loop().create_future()
+            await self._wakeup
+
+    def _wake(self) -> None:
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
+
+    def _make_room(self) -> None:
+        if self._room is not None and self._queued_byte_size * 2 <= self._limit and not self._room.done():
+            self._room.set_result(None)
+
+    def _close(self) -> None:
+        """Nobody reads any more: cancel what is open, forget what waits."""
+        self._is_closed = True
+        self._queue.clear()
+        self._line.clear()
+        opened, self._open = self._open, {}
+        for reference in opened.values():
+            request = reference()
+            if request is not None:
+                request.cancel()
+
+
+class _StreamSink:
+    """Takes the responses of one request; satisfies `ResponseSink`.
+
+    Attributes:
+        request_id: the client's.
+        held: responses that wait for their turn in the line.
+        is_decoupled: the request stands outside of the line.
+        has_answered: there was a response.
+        is_complete: nothing follows.
+        empty_final: what is sent for a final flag that comes alone, if the client wants that.
+    """
+
+    __slots__ = (
+        "_stream",
+        "empty_final",
+        "has_answered",
+        "held",
+        "is_complete",
+        "is_decoupled",
+        "request_id",
+    )
+
+    def __init__(self, stream: InferStream) -> None:
+        self._stream = stream
+        self.request_id = ""
+        self.is_decoupled = False
+        self.has_answered = False
+        self.is_complete = False
+        self.empty_final: bytes | None = None
+        self.held: list[bytes | TritonError] = []
+
+    def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        """See `ResponseSink`."""
+        if self.is_complete:
+            return
+        if response is not None or not (self.is_decoupled or self.has_answered):
+            item: bytes | TritonError | None = self._stream.encode(request, response, final)
+        else:
+            item = self.empty_final
+        if final:
+            self.complete(item)
+        elif item is not None:
+            self._pass(item)
+
+    def complete(self, item: bytes | TritonError | None) -> None:
+        """Take the last response, if there is one."""
+        if self.is_complete:
+            return
+        self.is_complete = True
+        if item is not None:
+            self._pass(item)
+        elif not self.is_decoupled:
+            self._stream.release()
+        self._stream.finished(self)
+
+    def _pass(self, item: bytes | TritonError) -> None:
+        self.has_answered = True
+        stream = self._stream
+        if not stream.hold(item):
+            return
+        if self.is_decoupled:
+            stream.send(item)
+        else:
+            self.held.append(item)
+            stream.release()
