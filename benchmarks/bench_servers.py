@@ -59,7 +59,7 @@ class RunningServer:
         return json.loads(text) if text else None
 
     def infer_binary(self, model_name: str, input_name: str, shape: list[int], values: bytes) -> bytes:
-        """Send one FP32 tensor in binary and return the whole body of the answer, its output in binary too."""
+        """Send one FP32 tensor in binary and return the whole answer, whose output is binary too."""
         size = {"binary_data_size": len(values)}
         tensor = {"name": input_name, "datatype": "FP32", "shape": shape, "parameters": size}
         header = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
