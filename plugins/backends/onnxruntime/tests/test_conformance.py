@@ -1,0 +1,4 @@
+from tritonpy_sdk.testing import BackendConformance
+
+
+class TestOnnx(BackendConformance, backend="onnxruntime", models="tests/models"): ...

@@ -1,0 +1,250 @@
+"""Run a backend's models through its hooks as a server would: same order, same kind of threads."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tritonpy.handles import JsonObject, Model, ModelInstance
+from tritonpy.model.backend import BoundBackend
+from tritonpy.model.placement import place_instances
+from tritonpy.plugin_manager import PluginManager
+from tritonpy.repository.layout import ModelDirectory, read_repositories
+from tritonpy.repository.settle import read_config, settle_config, settle_structure
+from tritonpy.request import InferRequest
+from tritonpy.response import InferResponse
+
+ANSWER_TIMEOUT_S = 30.0
+"""How long a backend that answers by itself may take after `model_instance_execute` returned."""
+
+
+@dataclass(slots=True)
+class Answer:
+    """What one request got.
+
+    Attributes:
+        responses: in the order they came; a final flag that came alone is none.
+        final_count: how often the backend said that nothing follows; 1 is right.
+    """
+
+    responses: list[InferResponse] = field(default_factory=list)
+    final_count: int = 0
+
+    @property
+    def only(self) -> InferResponse:
+        """The response of a request that got exactly one."""
+        assert len(self.responses) == 1, f"expected one response, got {self.responses}"
+        return self.responses[0]
+
+
+class BackendDriver:
+    """One backend plugin and the repository its models lie in.
+
+    Example:
+        >>> with BackendDriver("onnxruntime", repository).load("net") as model:
+        ...     (answer,) = model.execute([request])
+
+    Args:
+        backend: the name of an installed plugin, or a plugin object.
+        repository: a model repository, as a server reads it.
+        settings: what `--backend-config` would say.
+    """
+
+    def __init__(
+        self, backend: str | object, repository: Path, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self._manager = PluginManager("backends", discover=isinstance(backend, str))
+        if isinstance(backend, str):
+            name = backend
+        else:
+            name = getattr(backend, "__name__", type(backend).__name__)
+            self._manager.register(name, backend)
+        self.bound = BoundBackend(name, self._manager, settings or {})
+        found, refused = read_repositories((str(repository),))
+        assert not refused
+        self._directories = {directory.name: directory for directory in found}
+
+    @property
+    def model_names(self) -> list[str]:
+        """The models of the repository, sorted."""
+        return sorted(self._directories)
+
+    def load(self, name: str, *, alias: str = "", path: Path | None = None) -> DrivenModel:
+        """Prepare the newest version of a model; entering the result runs the hooks that load it.
+
+        Args:
+            name: a model of the repository.
+            alias: call the model so instead.
+            path: take its files from this directory instead.
+        """
+        directory = self._directories[name]
+        config = settle_structure(read_config(directory, lambda _: self.bound, True))
+        config["name"] = alias or name
+        return DrivenModel(self.bound, config, directory, path or directory.path)
+
+
+class DrivenModel:
+    """One loaded model version; a context manager that loads on entry and finalises on exit.
+
+    Attributes:
+        handle: what the hooks receive.
+        instances: what they receive for each instance.
+        given: the configuration before auto-complete.
+    """
+
+    def __init__(
+        self, backend: BoundBackend, config: JsonObject, directory: ModelDirectory, path: Path
+    ) -> None:
+        self._backend = backend
+        self.given = config
+        self.handle = Model(config["name"], max(directory.versions), dict(config), path, backend.handle)
+        self.instances: list[ModelInstance] = []
+        self._threads: list[ThreadPoolExecutor] = []
+        self._runners: dict[int, asyncio.Runner] = {}
+        self._undo: list[Callable[[], object]] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self._load()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def config(self) -> JsonObject:
+        """The settled configuration."""
+        return self.handle.config
+
+    def close(self) -> None:
+        """Finalise what was initialised, in reverse order."""
+        while self._undo:
+            self._undo.pop()()
+        self.instances.clear()
+        self._threads.clear()
+
+    def auto_complete(self) -> JsonObject | None:
+        """Call the auto-complete hook once more and return what it says, without using it."""
+        hook = self._backend.model_auto_complete_config
+        handle = self.handle
+        fresh = Model(handle.name, handle.version, self.given, handle.directory, handle.backend)
+        completed: JsonObject | None = hook(fresh) if hook else None
+        return completed
+
+    def execute(self, requests: Sequence[InferRequest], instance: int = 0) -> list[Answer]:
+        """Execute one batch on an instance's thread and wait until every request has its final response.
+
+        Raises:
+            Exception: what `model_instance_execute` raised.
+        """
+        return self._threads[instance].submit(self._execute, requests, instance).result()
+
+    def is_ready(self, instance: int = 0) -> object:
+        """What `model_instance_ready` says; True without one."""
+        hook = self._backend.instance_ready
+        return hook(self.instances[instance]) if hook else True
+
+    def _load(self) -> None:
+        backend = self._backend
+        backend.acquire()
+        self._undo.append(backend.release)
+        hook = backend.model_auto_complete_config
+        completed: JsonObject | None = hook(self.handle) if hook else None
+        config = self.handle.config if completed is None else completed
+        self.handle.config = settle_config(config, backend.attributes)
+        if backend.model_initialize is not None:
+            backend.model_initialize(self.handle)
+        if (finalize := backend.model_finalize) is not None:
+            self._undo.append(lambda: finalize(self.handle))
+        for slot in place_instances(self.handle.config):
+            self._start(ModelInstance(slot.name, slot.index, slot.kind, slot.device_id, self.handle))
+
+    def _start(self, instance: ModelInstance) -> None:
+        thread = ThreadPoolExecutor(1, thread_name_prefix=instance.name)
+        self._undo.append(thread.shutdown)
+        if (initialize := self._backend.instance_initialize) is not None:
+            thread.submit(initialize, instance).result()
+        if (finalize := self._backend.instance_finalize) is not None:
+            self._undo.append(lambda: thread.submit(finalize, instance).result())
+        self.instances.append(instance)
+        self._threads.append(thread)
+
+    def _execute(self, requests: Sequence[InferRequest], index: int) -> list[Answer]:
+        hook = self._backend.execute
+        assert hook is not None, "the backend brings its own worker program; drive it through a server"
+        outbox = _Outbox(requests)
+        for request in requests:
+            request.attach(outbox)
+        instance = self.instances[index]
+        instance.compute_start_ns = instance.compute_end_ns = 0
+        try:
+            returned = hook(instance, requests)
+            if inspect.isawaitable(returned):
+                returned = self._await(returned, index)
+            if returned is None:
+                return outbox.wait()
+        except BaseException:
+            for request in requests:
+                request.attach(None)
+            raise
+        for request in requests:
+            request.attach(None)
+        assert not any(answer.responses or answer.final_count for answer in outbox.answers), (
+            "model_instance_execute returned responses and also sent some through request.respond"
+        )
+        assert len(returned) == len(requests), f"{len(returned)} responses for {len(requests)} requests"
+        return [Answer([response], 1) for response in returned]
+
+    def _await(self, returned: object, index: int) -> Sequence[InferResponse] | None:
+        if index not in self._runners:
+            self._runners[index] = asyncio.Runner()
+            self._undo.append(self._runners[index].close)
+
+        async def settled() -> Sequence[InferResponse] | None:
+            return await returned  # type: ignore[misc,no-any-return]
+
+        return self._runners[index].run(settled())
+
+
+class _Outbox:
+    """Collects what requests are answered from whichever thread; the lock guards `answers`."""
+
+    def __init__(self, requests: Sequence[InferRequest]) -> None:
+        self._index = {id(request): index for index, request in enumerate(requests)}
+        self.answers = [Answer() for _ in requests]
+        self._lock = threading.Condition()
+
+    def post(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        """See `tritonpy.request.Outbox`."""
+        with self._lock:
+            answer = self.answers[self._index[id(request)]]
+            if response is not None:
+                answer.responses.append(response)
+            answer.final_count += final
+            self._lock.notify()
+
+    def wait(self) -> list[Answer]:
+        """Return once every request has had a final response.
+
+        Raises:
+            AssertionError: one has not, after `ANSWER_TIMEOUT_S`.
+        """
+        with self._lock:
+            done = self._lock.wait_for(
+                lambda: all(answer.final_count for answer in self.answers), ANSWER_TIMEOUT_S
+            )
+            missing = sum(not answer.final_count for answer in self.answers)
+        assert done, f"{missing} of {len(self.answers)} requests got no final response"
+        return self.answers
