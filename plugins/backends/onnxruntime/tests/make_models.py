@@ -1,4 +1,4 @@
-"""Write the models of `tests/models` anew: python make_models.py. They are committed; this is their source."""
+"""The source of the models in `tests/models`; `python make_models.py` writes them anew."""
 
 from __future__ import annotations
 
