@@ -40,13 +40,13 @@ def test_instances_that_share_a_session_use_all_cores_together(tmp_path, cores, 
 @pytest.mark.parametrize(
     ("cores", "instances", "threads"), [(2, [2], 1), (16, [2], 8), (16, [1], 16), (4, [9], 1)]
 )
-def test_instances_with_sessions_of_their_own_get_equal_parts(tmp_path, cores, instances, threads):
-    parameters = {"share_session_between_instances": "false"}
+@pytest.mark.parametrize(
+    "parameters", [{"share_session_between_instances": "false"}, {"TRITONPY_ISOLATION": "process"}]
+)
+def test_instances_with_threads_of_their_own_get_equal_parts(tmp_path, cores, instances, threads, parameters):
+    given = model(tmp_path, parameters, instance_group=groups(*instances))
 
-    settings = read_settings(model(tmp_path, parameters, instance_group=groups(*instances)), FRAMEWORK, cores)
-
-    assert settings.intra_op_thread_count == threads
-    assert not settings.shares_session
+    assert read_settings(given, FRAMEWORK, cores).intra_op_thread_count == threads
 
 
 def test_gpu_and_passive_instances_are_not_counted(tmp_path):

@@ -17,6 +17,7 @@ ENTRY_PREFIXES = ("session.", "optimization.", "ep.", "mlas.")
 
 ARENA_SHRINKAGE = "memory.enable_memory_arena_shrinkage"
 _DEFAULT_CPU_INSTANCES = 2
+_ISOLATION = "TRITONPY_ISOLATION"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ def read_settings(model: Model, framework: Framework, core_count: int | None = N
     cores = core_count or usable_core_count()
     intra = framework.intra_op_thread_count
     if intra is None:
-        intra = _fair_thread_count(cores, _cpu_instance_count(model.config), shares_session)
+        has_pool_in_common = shares_session and model.parameter(_ISOLATION) != "process"
+        intra = _fair_thread_count(cores, _cpu_instance_count(model.config), has_pool_in_common)
     inter = framework.inter_op_thread_count or 0
     keys = [key for key in model.config.get("parameters", {}) if key.startswith(ENTRY_PREFIXES)]
     entries = {"session.intra_op.allow_spinning": "0", "session.inter_op.allow_spinning": "0"}
@@ -148,9 +150,9 @@ def usable_core_count() -> int:
         return cores
 
 
-def _fair_thread_count(cores: int, instances: int, shares_session: bool) -> int:
-    if shares_session:
-        # One pool for all: each instance brings its own thread, the pool brings the rest.
+def _fair_thread_count(cores: int, instances: int, has_pool_in_common: bool) -> int:
+    if has_pool_in_common:
+        # Each instance brings its own thread, the pool brings the rest.
         return max(1, cores - instances + 1)
     return max(1, cores // instances)
 

@@ -14,6 +14,7 @@ from tritonpy.plugin import (
     Internal,
     InvalidArg,
     ModelInstance,
+    Tensor,
     TritonError,
 )
 
@@ -25,6 +26,20 @@ from tritonpy_backend_onnxruntime.signature import Binding
 from tritonpy_backend_onnxruntime.strings import decode_strings
 
 Feeds = dict[str, Array]
+
+
+class _Entry:
+    """One request of a batch with its arrays in the shapes that the model wants."""
+
+    __slots__ = ("feeds", "index", "request", "row_count")
+
+    def __init__(self, index: int, request: InferRequest, feeds: Feeds) -> None:
+        self.index = index
+        self.request = request
+        self.feeds = feeds
+        # Not `batch_size`, which is 1 for a request of zero rows. Models that do not batch ignore it.
+        first = next(iter(feeds.values()), None)
+        self.row_count = request.batch_size if first is None or not first.shape else first.shape[0]
 
 
 class InstanceSession:
@@ -52,25 +67,25 @@ class InstanceSession:
         Running them alone after a failure keeps a value that only the model can refuse, such as an index
         out of range, from failing the requests it happened to be batched with.
         """
+        model_name = instance.model.name
         responses: dict[int, InferResponse] = {}
-        feeds: dict[int, Feeds] = {}
+        entries: list[_Entry] = []
         for index, request in enumerate(requests):
             try:
-                feeds[index] = self._feeds(request, instance.model.name)
+                entries.append(_Entry(index, request, self._feeds(request, model_name)))
             except TritonError as exc:
                 responses[index] = InferResponse(error=exc)
-        fits = instance.model.max_batch_size > 0 and len({_key(feed) for feed in feeds.values()}) == 1
-        if len(feeds) > 1 and fits:
+        if instance.model.max_batch_size > 0 and len(entries) > 1 and _fit_together(entries):
             try:
-                responses |= self._run(instance, requests, feeds)
-                return [responses[index] for index in range(len(requests))]
+                responses |= self._run(instance, entries)
+                entries = []
             except TritonError:
                 pass
-        for index, feed in feeds.items():
+        for entry in entries:
             try:
-                responses |= self._run(instance, requests, {index: feed})
+                responses |= self._run(instance, [entry])
             except TritonError as exc:
-                responses[index] = InferResponse(error=exc)
+                responses[entry.index] = InferResponse(error=exc)
         return [responses[index] for index in range(len(requests))]
 
     def _feeds(self, request: InferRequest, model_name: str) -> Feeds:
@@ -87,36 +102,30 @@ class InstanceSession:
             feeds[name] = array if binding.model is None else array.reshape(binding.to_model(array.shape))
         return feeds
 
-    def _run(
-        self, instance: ModelInstance, requests: Sequence[InferRequest], feeds: Mapping[int, Feeds]
-    ) -> dict[int, InferResponse]:
-        """Run the requests that `feeds` names in one call and return their responses."""
-        wanted = [
-            binding
-            for binding in self._outputs
-            if any(requests[index].wants(binding.name) for index in feeds)
-        ]
-        batch = _gather(list(feeds.values()), self._pool)
+    def _run(self, instance: ModelInstance, entries: Sequence[_Entry]) -> dict[int, InferResponse]:
+        """Run requests that fit together in one call and return their responses by index."""
+        wanted = self._outputs
+        if all(entry.request.requested_outputs is not None for entry in entries):
+            wanted = tuple(
+                binding for binding in wanted if any(entry.request.wants(binding.name) for entry in entries)
+            )
+        batch = _gather(entries, self._pool)
         start = instance.now_ns()
         arrays = self._call([binding.name for binding in wanted], batch) if wanted else []
         instance.report_compute(instance.compute_start_ns or start, instance.now_ns())
         del batch  # its block may be used again while the outputs are on their way
 
-        responses = {index: InferResponse() for index in feeds}
-        rows = {index: _row_count(feed, requests[index]) for index, feed in feeds.items()}
-        total = sum(rows.values())
+        responses = {entry.index: InferResponse() for entry in entries}
+        total = sum(entry.row_count for entry in entries)
         for binding, array in zip(wanted, arrays, strict=True):
             if binding.batches and array.shape[:1] != (total,):
                 raise Internal(
                     f"model '{instance.model.name}' gave output '{binding.name}' of shape "
                     f"{list(array.shape)} for a batch of {total}; expected {total} as first dimension"
                 )
-            first = 0
-            for index, count in rows.items():
-                part = array[first : first + count] if len(rows) > 1 else array
-                first += count
-                if requests[index].wants(binding.name):
-                    _add_output(responses[index], binding, part)
+            if binding.model is not None:
+                array = array.reshape(binding.to_client(array.shape))
+            _hand_out(binding, array, entries, responses)
         return responses
 
     def _call(self, names: list[str], feeds: Feeds) -> list[Array]:
@@ -131,22 +140,22 @@ class InstanceSession:
             raise framework_error(exc) from exc
 
 
-def _key(feeds: Feeds) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """Equal for requests that can be put one under the other."""
-    return tuple(sorted((name, array.shape[1:]) for name, array in feeds.items()))
+def _fit_together(entries: Sequence[_Entry]) -> bool:
+    """Whether the requests can be put one under the other; those with optional inputs may differ."""
+    first = entries[0].feeds
+    shapes = [(name, array.shape[1:]) for name, array in first.items()]
+    return all(
+        len(entry.feeds) == len(first)
+        and all(name in entry.feeds and entry.feeds[name].shape[1:] == shape for name, shape in shapes)
+        for entry in entries
+    )
 
 
-def _row_count(feeds: Feeds, request: InferRequest) -> int:
-    """Rows of a request for a model that batches; a request of zero rows still has `batch_size` 1."""
-    first = next(iter(feeds.values()), None)
-    return request.batch_size if first is None or not first.shape else first.shape[0]
-
-
-def _gather(requests: Sequence[Feeds], pool: BlockPool) -> Feeds:
+def _gather(entries: Sequence[_Entry], pool: BlockPool) -> Feeds:
     """Put requests one under the other: one copy for many, none for one."""
-    if len(requests) == 1:
-        return {name: _usable(array, pool) for name, array in requests[0].items()}
-    return {name: _stacked([feeds[name] for feeds in requests], pool) for name in requests[0]}
+    if len(entries) == 1:
+        return {name: _usable(array, pool) for name, array in entries[0].feeds.items()}
+    return {name: _stacked([entry.feeds[name] for entry in entries], pool) for name in entries[0].feeds}
 
 
 def _usable(array: Array, pool: BlockPool) -> Array:
@@ -165,7 +174,15 @@ def _stacked(arrays: Sequence[Array], pool: BlockPool) -> Array:
     return np.concatenate(arrays, out=block)
 
 
-def _add_output(response: InferResponse, binding: Binding, array: Array) -> None:
-    if binding.model is not None:
-        array = array.reshape(binding.to_client(array.shape))
-    response.add(binding.name, array, "BF16" if binding.datatype == "BF16" else None)
+def _hand_out(
+    binding: Binding, array: Array, entries: Sequence[_Entry], responses: Mapping[int, InferResponse]
+) -> None:
+    """Give each request that wants an output its rows of it; nothing is copied."""
+    name, datatype = binding.name, binding.datatype
+    first = 0
+    for entry in entries:
+        last = first + entry.row_count
+        if entry.request.wants(name):
+            rows = array[first:last] if len(entries) > 1 else array
+            responses[entry.index].outputs.append(Tensor.from_numpy(name, rows, datatype))
+        first = last
