@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
@@ -20,6 +21,8 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.so_reuseport", 0),  # two servers on one port would take turns, unnoticed
 )
+_LAST_BYTES_S = 5.0
+"""How long a stopping server lets clients take to receive answers that are given."""
 _MOST_QUEUED_BYTES = 256 * 1024 * 1024
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
@@ -78,11 +81,21 @@ class GrpcServer:
         self._server = server
 
     async def stop(self, timeout_s: float) -> None:
-        """Accept nothing more and wait for the calls in flight; cancel those that take longer."""
-        self._servicer.stop()
-        if self._server is not None:
-            server, self._server = self._server, None
-            await server.stop(timeout_s)
+        """Refuse new requests, wait for those in flight, and cancel those that take longer.
+
+        The port closes last: grpcio drops calls that it has received but not handed over when it stops, so
+        until then late ones are told UNAVAILABLE.
+        """
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._servicer.drain()
+        except TimeoutError:
+            await server.stop(None)
+        else:
+            await server.stop(_LAST_BYTES_S)
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         described = self._servicer.described_calls()
@@ -111,7 +124,8 @@ class GrpcServer:
             return body if isinstance(body, bytes) else None  # grpc.aio.EOF
 
         try:
-            await self._servicer.open_stream(context.invocation_metadata() or ()).run(read, context.write)
+            metadata = context.invocation_metadata() or ()
+            await self._servicer.model_stream_infer(read, context.write, metadata)
             return
         except Exception as exc:
             error = as_triton_error(exc, "ModelStreamInfer")

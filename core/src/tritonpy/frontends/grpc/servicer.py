@@ -16,12 +16,12 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from tritonpy import protos
-from tritonpy.errors import Internal, TritonError, Unsupported
+from tritonpy.errors import Internal, TritonError, Unavailable, Unsupported
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.grpc.convert import parse_infer_request, to_infer_request
 from tritonpy.frontends.grpc.encoder import ResponseEncoder
 from tritonpy.frontends.grpc.errors import as_triton_error
-from tritonpy.frontends.grpc.stream import InferStream
+from tritonpy.frontends.grpc.stream import STOPPING, InferStream, Read, Write
 from tritonpy.handles import JsonObject
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
@@ -39,14 +39,19 @@ class Servicer:
         self._dataplane = dataplane
         self._encoder = ResponseEncoder()
         self._max_queued_byte_size = max_queued_byte_size
-        self._streams: weakref.WeakSet[InferStream] = weakref.WeakSet()
+        self._streams: set[InferStream] = set()
+        self._unary_count = 0
         self._is_stopping = False
+        self._drained: asyncio.Future[None] | None = None
 
-    def stop(self) -> None:
-        """Let streams end: they answer what they have accepted and read nothing more."""
+    async def drain(self) -> None:
+        """Refuse new inference requests, and return when every accepted one is answered."""
         self._is_stopping = True
-        for stream in list(self._streams):
+        for stream in self._streams:
             stream.stop()
+        if self._unary_count or self._streams:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
 
     async def model_infer(self, body: bytes) -> bytes | TritonError:
         """Run one serialized `ModelInferRequest` and return the serialized response, or the model's error.
@@ -59,6 +64,7 @@ class Servicer:
         """
         sink = _UnarySink(self._encoder, asyncio.get_running_loop().create_future())
         request = self._start(body, sink)
+        self._unary_count += 1
         try:
             return await sink.outcome
         except asyncio.CancelledError:  # the client went away, or its deadline passed
@@ -66,12 +72,17 @@ class Servicer:
             if alive is not None:
                 alive.cancel()
             raise
+        finally:
+            self._unary_count -= 1
+            self._call_ended()
 
     def _start(self, body: bytes, sink: _UnarySink) -> weakref.ref[InferRequest]:
         """Hand a request to the data plane; after this the model alone keeps it alive.
 
         A backend that drops a request without an answer is found out by the request's death.
         """
+        if self._is_stopping:
+            raise Unavailable(STOPPING)
         arrival_ns = time.monotonic_ns()
         message, raw_contents = parse_infer_request(body)
         if self._dataplane.is_decoupled(message.model_name, message.model_version):
@@ -82,12 +93,19 @@ class Servicer:
         self._dataplane.infer(request)
         return weakref.ref(request)
 
-    def open_stream(self, metadata: Iterable[tuple[str, str | bytes]]) -> InferStream:
-        """Begin a `ModelStreamInfer` call.
+    async def model_stream_infer(
+        self, read: Read, write: Write, metadata: Iterable[tuple[str, str | bytes]]
+    ) -> None:
+        """Run serialized requests as they come, and send serialized responses.
 
         Args:
+            read: gives the client's messages.
+            write: sends one to the client.
             metadata: what the client sent along; `triton_grpc_error: true` asks that the first error of a
                 model ends the call with that error's status.
+
+        Raises:
+            TritonError: what the call ends with instead of OK.
         """
         stream = InferStream(
             self._dataplane,
@@ -95,10 +113,14 @@ class Servicer:
             max_queued_byte_size=self._max_queued_byte_size,
             ends_on_error=("triton_grpc_error", "true") in metadata,
         )
-        self._streams.add(stream)
         if self._is_stopping:
-            stream.stop()
-        return stream
+            raise Unavailable(STOPPING)
+        self._streams.add(stream)
+        try:
+            await stream.run(read, write)
+        finally:
+            self._streams.discard(stream)
+            self._call_ended()
 
     def described_calls(self) -> dict[str, Callable[[Message], Message]]:
         """The calls that take one message and give one, by name."""
@@ -114,6 +136,10 @@ class Servicer:
                 "ModelStatistics": self._model_statistics,
             }.items()
         }
+
+    def _call_ended(self) -> None:
+        if self._drained is not None and not (self._unary_count or self._streams or self._drained.done()):
+            self._drained.set_result(None)
 
     def _server_live(self, request: protos.ServerLiveRequest) -> Message:
         return protos.ServerLiveResponse(live=self._dataplane.is_live())
