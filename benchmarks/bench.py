@@ -41,7 +41,7 @@ def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, so that the servers stop
     templates = {"triton": TRITON_COMMAND, "ours": options.ours_command}
-    templates = {name: templates[name] for name in options.servers}
+    templates = {name: templates[name] for name in report.SERVERS if name in options.servers}
     results: Results = {
         "name": options.name,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -127,8 +127,12 @@ def _measure_startup(templates: dict[str, str], scratch: Path, rounds: int) -> R
         )
         processes = found[0]["processes"]
         print(f"  {name:<7} {ready} s, {processes} processes, RSS {rss} MiB, PSS {pss} MiB, CPU {cpu} %")
+    pairs = [dict(zip(rows, pair, strict=True)) for pair in zip(*rows.values(), strict=True)]
+    ratio = {field: report.median_ratio(pairs, field) for field in ("ready_s", "rss_mib", "pss_mib")}
+    if len(rows) == len(report.SERVERS):
+        print("  ours/Triton: " + ", ".join(f"{field} {report.times(ratio[field])}" for field in ratio))
     print()
-    return {**rows, "duration_s": round(time.monotonic() - started, 1)}
+    return {**rows, "ratio": ratio, "duration_s": round(time.monotonic() - started, 1)}
 
 
 def _measure_cases(templates: dict[str, str], scratch: Path, options: argparse.Namespace) -> Results:
@@ -201,6 +205,8 @@ def _measure_loading(templates: dict[str, str], scratch: Path, options: argparse
         alone = report.median(found[name]["alone"], "p99_us")
         beside = report.median(found[name]["while_loading"], "p99_us")
         print(f"  {name:<7} {beside:,.0f} µs, undisturbed {alone:,.0f} µs ({found[name]['loads']} loads)")
+        for failure in found[name]["failures"]:
+            print(f"  {name:<7} one round failed: {failure}")
     return {**found, "duration_s": round(time.monotonic() - started, 1)}
 
 

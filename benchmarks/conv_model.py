@@ -20,6 +20,7 @@ from load_generator import Load, LoadFailed, measure
 
 IMAGE_SHAPE = (3, 64, 64)
 MAX_BATCH_SIZE = 4
+MIN_WINDOW_MS = 500  # a batch takes tens of milliseconds; shorter windows would count too few of them
 LOADS = {
     # Three batches' worth of single requests: while one batch runs, the next is waiting in full.
     "single images, batched by the server": {"concurrency": 3 * MAX_BATCH_SIZE, "batch_size": 1},
@@ -51,6 +52,7 @@ def measure_conv_model(template: str, scratch: Path, window_ms: int, rounds: int
         server = start("ours", template, repository, scratch / "conv-ours.log")
     except NotStarted as error:
         return {"not_measured": str(error)}
+    window_ms = max(window_ms, MIN_WINDOW_MS)
     try:
         return {title: _measure_load(server, model_path, title, window_ms, rounds) for title in LOADS}
     except (OSError, KeyError, LoadFailed) as error:
@@ -76,7 +78,7 @@ def _measure_load(
             for size, count in _executed_batches(server).items()
             if count > before.get(size, 0)
         }
-        bare_infer_per_s, batch_ms = loop.rate(executed, seconds=3 * window_ms / 1000)
+        bare_infer_per_s, batch_ms = loop.rate(executed, seconds=window_ms / 1000)
         results.append(
             {
                 "served": asdict(served),

@@ -50,17 +50,23 @@ def measure_while_loading(
     try:
         server.ask("/v2/repository/models/slow_start_py/load", {})
         server.ask("/v2/repository/models/slow_start_py/unload", {})
-        alone, beside, loads = [], [], 0
+        alone, beside, failures, loads = [], [], [], 0
         for _ in range(rounds):
-            alone.append(measure(server, LOAD, window_ms))
-            with _Loader(server) as loader:
-                beside.append(measure(server, LOAD, window_ms))
-            loads += loader.loads
+            try:
+                alone.append(measure(server, LOAD, window_ms))
+                with _Loader(server) as loader:
+                    beside.append(measure(server, LOAD, window_ms))
+            except LoadFailed as error:
+                failures.append(str(error))  # one bad round leaves the others
+                continue
             if loader.failure is not None:
                 return {"not_measured": loader.failure}
+            loads += loader.loads
+        if not beside:
+            return {"not_measured": f"every round failed, the last with: {failures[-1]}"}
     except urllib.error.HTTPError as error:
         return {"not_measured": f"{error.url}: {error.code} {error.read().decode(errors='replace')[:300]}"}
-    except (OSError, LoadFailed) as error:
+    except OSError as error:
         return {"not_measured": f"{type(error).__name__}: {error}"}
     finally:
         server.stop()
@@ -68,6 +74,7 @@ def measure_while_loading(
         "loads": loads,
         "alone": [asdict(measurement) for measurement in alone],
         "while_loading": [asdict(measurement) for measurement in beside],
+        "failures": failures,
     }
 
 

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+SERVERS = ("triton", "ours")
 FIELDS = ("infer_per_s", "p50_us", "p99_us", "server_cpu_us")
 Row = Mapping[str, Any]  # a measurement as it goes into the JSON file
 
@@ -25,16 +26,18 @@ def median_ratio(rounds: Sequence[Mapping[str, Row]], field: str) -> float | Non
     ratios = [
         float(pair["ours"][field]) / float(pair["triton"][field])
         for pair in rounds
-        if all(pair.get(name, {}).get(field) for name in ("ours", "triton"))
+        if all(name in pair and pair[name].get(field) for name in SERVERS)
     ]
     return round(statistics.median(ratios), 3) if ratios else None
 
 
 def case_summary(rounds: Sequence[Mapping[str, Row]]) -> dict[str, object]:
-    """Return the medians of both servers and their ratios for one case."""
+    """Return the medians of each server and the ratios for one case."""
     summary: dict[str, object] = {}
-    for name in ("triton", "ours"):
+    for name in SERVERS:
         rows = [pair[name] for pair in rounds if name in pair]
+        if not rows:
+            continue
         summary[name] = {field: median(rows, field) for field in FIELDS}
     summary["ratio"] = {field: median_ratio(rounds, field) for field in FIELDS}
     return summary
@@ -47,20 +50,22 @@ HEADER = (
 
 
 def case_lines(title: str, summary: Mapping[str, Any]) -> list[str]:
-    """Return the two lines of the table for one case, the ratios on the second."""
-    lines = []
-    for name in ("triton", "ours"):
-        numbers = summary[name]
-        lines.append(
-            f"{title if name == 'triton' else '':<22} {name:<7} {number(numbers['infer_per_s']):>9}"
-            f" {number(numbers['p50_us']):>9} {number(numbers['p99_us']):>9}"
-            f" {number(numbers['server_cpu_us']):>11}"
-        )
+    """Return the lines of the table for one case: one for each server, the ratios at the end of the last."""
+    lines: list[str] = []
+    for name in SERVERS:
+        if name in summary:
+            numbers = summary[name]
+            lines.append(
+                f"{title if not lines else '':<22} {name:<7} {number(numbers['infer_per_s']):>9}"
+                f" {number(numbers['p50_us']):>9} {number(numbers['p99_us']):>9}"
+                f" {number(numbers['server_cpu_us']):>11}"
+            )
     ratio = summary["ratio"]
-    lines[1] += (
-        f"{'':<16} {times(ratio['infer_per_s']):>8} {times(ratio['p99_us']):>6}"
-        f" {times(ratio['server_cpu_us']):>6}"
-    )
+    if len(lines) == len(SERVERS):
+        lines[-1] += (
+            f"{'':<16} {times(ratio['infer_per_s']):>8} {times(ratio['p99_us']):>6}"
+            f" {times(ratio['server_cpu_us']):>6}"
+        )
     return lines
 
 
