@@ -111,7 +111,7 @@ class WorkerChannel:
     def receive(self) -> Message | None:
         """Wait for the next message; None when the server has closed the channel."""
         while not self._pending:
-            data = self._socket.recv(256 * 1024)
+            data = self._socket.recv(64 * 1024)  # above 128 KiB malloc maps and unmaps pages for every call
             if not data:
                 return None
             self._pending.extend(self._reader.feed(data))

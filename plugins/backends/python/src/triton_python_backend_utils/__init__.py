@@ -1,0 +1,62 @@
+"""What a Python model imports: `import triton_python_backend_utils as pb_utils`.
+
+The names and their behaviour are those of Triton's module, so that one `model.py` serves on both. It works
+the same in a worker of the server, in an editor and in a plain unit test: tensors, requests and responses can
+be made by hand. It needs only numpy and runs on Python 3.9 and newer.
+"""
+
+from __future__ import annotations
+
+from ._config import (
+    get_input_config_by_name,
+    get_output_config_by_name,
+    using_decoupled_model_transaction_policy,
+)
+from ._datatypes import (
+    TRITON_STRING_TO_NUMPY,
+    numpy_to_triton_type,
+    triton_string_to_numpy,
+    triton_to_numpy_type,
+)
+from ._errors import TritonError, TritonModelException
+from ._logger import Logger
+from ._model_config import ModelConfig
+from ._model_dir import get_model_dir
+from ._request import (
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
+    TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
+    InferenceRequest,
+    InferenceTrace,
+    get_input_tensor_by_name,
+)
+from ._response import InferenceResponse, get_output_tensor_by_name
+from ._sender import TRITONSERVER_RESPONSE_COMPLETE_FINAL, InferenceResponseSender
+from ._strings import deserialize_bytes_tensor, serialize_byte_tensor
+from ._tensor import Tensor
+
+__all__ = [
+    "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END",
+    "TRITONSERVER_REQUEST_FLAG_SEQUENCE_START",
+    "TRITONSERVER_RESPONSE_COMPLETE_FINAL",
+    "TRITON_STRING_TO_NUMPY",
+    "InferenceRequest",
+    "InferenceResponse",
+    "InferenceResponseSender",
+    "InferenceTrace",
+    "Logger",
+    "ModelConfig",
+    "Tensor",
+    "TritonError",
+    "TritonModelException",
+    "deserialize_bytes_tensor",
+    "get_input_config_by_name",
+    "get_input_tensor_by_name",
+    "get_model_dir",
+    "get_output_config_by_name",
+    "get_output_tensor_by_name",
+    "numpy_to_triton_type",
+    "serialize_byte_tensor",
+    "triton_string_to_numpy",
+    "triton_to_numpy_type",
+    "using_decoupled_model_transaction_policy",
+]

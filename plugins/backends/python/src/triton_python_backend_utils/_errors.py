@@ -1,0 +1,58 @@
+"""The errors a model answers with, and the exception it raises."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ErrorCode(IntEnum):
+    """The codes of `TRITONSERVER_Error_Code`; models write `TritonError.NOT_FOUND`."""
+
+    UNKNOWN = 0
+    INTERNAL = 1
+    NOT_FOUND = 2
+    INVALID_ARG = 3
+    UNAVAILABLE = 4
+    UNSUPPORTED = 5
+    ALREADY_EXISTS = 6
+    CANCELLED = 7
+
+
+class TritonError(Exception):
+    """An error that reaches the client with its code and exactly its text.
+
+    Put it into a response: `InferenceResponse(error=TritonError("no such image", TritonError.NOT_FOUND))`. It
+    may also be raised, and then answers every request of the batch (Triton's own cannot be raised).
+
+    Args:
+        message: what the client reads.
+        code: one of the codes below.
+    """
+
+    UNKNOWN = ErrorCode.UNKNOWN
+    INTERNAL = ErrorCode.INTERNAL
+    NOT_FOUND = ErrorCode.NOT_FOUND
+    INVALID_ARG = ErrorCode.INVALID_ARG
+    UNAVAILABLE = ErrorCode.UNAVAILABLE
+    UNSUPPORTED = ErrorCode.UNSUPPORTED
+    ALREADY_EXISTS = ErrorCode.ALREADY_EXISTS
+    CANCELLED = ErrorCode.CANCELLED
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
+        if not isinstance(message, str):
+            raise TypeError(f"TritonError: message must be a str, got {type(message).__name__}")
+        super().__init__(message)
+        self._message = str(message)
+        self._code = ErrorCode(code)
+
+    def code(self) -> ErrorCode:
+        """The error's code."""
+        return self._code
+
+    def message(self) -> str:
+        """The error's text."""
+        return self._message
+
+
+class TritonModelException(Exception):
+    """What the functions of this module raise; a model raises it to fail a batch or its own start."""

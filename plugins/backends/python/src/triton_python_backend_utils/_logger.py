@@ -1,0 +1,65 @@
+"""Lines for the server's log."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+
+
+class LogLevel(IntEnum):
+    """The levels; models write `Logger.WARNING`."""
+
+    INFO = 0
+    WARNING = 1
+    ERROR = 2
+    VERBOSE = 3
+
+
+def _to_stderr(level: int, message: str) -> None:
+    print(f"{LogLevel(level).name}: {message}", file=sys.stderr)
+
+
+_sink: Callable[[int, str], None] = _to_stderr
+
+
+def set_sink(sink: Callable[[int, str], None]) -> None:
+    """Say where lines go; called by the worker."""
+    global _sink
+    _sink = sink
+
+
+class Logger:
+    """Writes to the server's log; to standard error where no server is."""
+
+    INFO = LogLevel.INFO
+    WARNING = LogLevel.WARNING
+    ERROR = LogLevel.ERROR
+    VERBOSE = LogLevel.VERBOSE
+
+    @staticmethod
+    def log(message: str, level: LogLevel = LogLevel.INFO) -> None:
+        """Write one message; `VERBOSE` shows only when the server was told to log verbosely."""
+        if not isinstance(message, str):
+            raise TypeError(f"Logger: message must be a str, got {type(message).__name__}")
+        _sink(LogLevel(level), message)
+
+    @staticmethod
+    def log_info(message: str) -> None:
+        """Something worth knowing."""
+        Logger.log(message, LogLevel.INFO)
+
+    @staticmethod
+    def log_warn(message: str) -> None:
+        """Something is odd."""
+        Logger.log(message, LogLevel.WARNING)
+
+    @staticmethod
+    def log_error(message: str) -> None:
+        """Something went wrong."""
+        Logger.log(message, LogLevel.ERROR)
+
+    @staticmethod
+    def log_verbose(message: str) -> None:
+        """Detail for whoever looks for it."""
+        Logger.log(message, LogLevel.VERBOSE)

@@ -1,0 +1,153 @@
+"""One request, as a model sees it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Union
+
+from ._response import ParameterValue, checked_parameters
+from ._sender import InferenceResponseSender, Server
+from ._tensor import Tensor
+
+TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
+TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
+
+CorrelationId = Union[int, str]  # noqa: UP007 (evaluated, also by Python 3.9)
+Wire = tuple[Any, ...]
+"""A request as it travels: slot, id, flags, correlation id, timeout in microseconds, priority, parameters,
+requested outputs, inputs. Any: each has its own type."""
+
+
+class InferenceTrace:
+    """A place holder: requests are not traced yet."""
+
+    __slots__ = ()
+
+    def get_context(self) -> str | None:
+        """The trace's context for an OpenTelemetry propagator, or None."""
+        return None
+
+
+class InferenceRequest:
+    """One request: in `execute` from a client, in a test made by hand.
+
+    Args:
+        request_id: the client's id, "" when it gave none.
+        correlation_id: names the sequence the request belongs to; 0 or "" for none.
+        inputs: the input tensors.
+        requested_output_names: the outputs to produce.
+        model_name: the model.
+        model_version: -1 lets the server choose.
+        flags: `TRITONSERVER_REQUEST_FLAG_SEQUENCE_START` and `_END`, combined.
+        timeout: how long the request may wait in a queue, in microseconds; 0 for no limit.
+        trace: ignored so far.
+        parameters: custom parameters.
+
+    Raises:
+        TypeError: an argument is missing or of the wrong type.
+        TritonModelException: a parameter is of a type that cannot travel.
+    """
+
+    __slots__ = ("_inputs", "_sender", "_server", "_wire")
+
+    _inputs: list[Tensor]
+    _sender: InferenceResponseSender | None  # made when asked for
+    _server: Server | None  # None in a request made by hand
+    _wire: Wire
+
+    def __init__(
+        self,
+        request_id: str = "",
+        correlation_id: CorrelationId = 0,
+        inputs: Iterable[Tensor] | None = None,
+        requested_output_names: Iterable[str] | None = None,
+        model_name: str | None = None,
+        model_version: int = -1,
+        flags: int = 0,
+        timeout: int = 0,
+        trace: InferenceTrace | None = None,
+        parameters: Mapping[str, ParameterValue] | None = None,
+    ) -> None:
+        if inputs is None or requested_output_names is None or model_name is None:
+            raise TypeError("InferenceRequest: inputs, requested_output_names and model_name are required")
+        self._inputs = list(inputs)
+        for tensor in self._inputs:
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"InferenceRequest: inputs must hold Tensors, got {type(tensor).__name__}")
+        for what, value in (("flags", flags), ("timeout", timeout), ("model_version", model_version)):
+            if not isinstance(value, int):
+                raise TypeError(f"InferenceRequest: {what} must be an int, got {type(value).__name__}")
+        checked = None if parameters is None else checked_parameters(parameters)
+        requested = tuple(requested_output_names)
+        self._wire = (-1, request_id, flags, correlation_id, timeout, 0, checked, requested, ())
+        self._server = None
+        self._sender = None
+
+    def inputs(self) -> list[Tensor]:
+        """The input tensors, in the order the client sent them."""
+        return self._inputs
+
+    def request_id(self) -> str:
+        """The client's id, "" when it gave none."""
+        return self._wire[1]  # type: ignore[no-any-return]
+
+    def correlation_id(self) -> CorrelationId:
+        """The sequence the request belongs to; 0 or "" for none."""
+        return self._wire[3]  # type: ignore[no-any-return]
+
+    def flags(self) -> int:
+        """`TRITONSERVER_REQUEST_FLAG_SEQUENCE_START` and `_END`, combined."""
+        return self._wire[2]  # type: ignore[no-any-return]
+
+    def set_flags(self, flags: int) -> None:
+        """Change the flags."""
+        if not isinstance(flags, int):
+            raise TypeError(f"set_flags: flags must be an int, got {type(flags).__name__}")
+        self._wire = (*self._wire[:2], flags, *self._wire[3:])
+
+    def timeout(self) -> int:
+        """How long the request may wait in a queue, in microseconds; 0 when the client set no limit."""
+        return self._wire[4]  # type: ignore[no-any-return]
+
+    def parameters(self) -> str:
+        """The custom parameters as JSON text; `{}` when there are none."""
+        return json.dumps(self._wire[6] or {}, separators=(",", ":"))
+
+    def trace(self) -> InferenceTrace:
+        """The request's trace."""
+        return InferenceTrace()
+
+    def requested_output_names(self) -> set[str]:
+        """The outputs the client wants; all outputs of the configuration when it named none."""
+        requested = self._wire[7]
+        if requested is not None:
+            return set(requested)
+        server = self._server
+        return set(server.outputs) if server is not None else set()
+
+    def get_response_sender(self) -> InferenceResponseSender:
+        """What sends this request's responses; always the same one."""
+        sender = self._sender
+        if sender is None:
+            wire = self._wire
+            sender = self._sender = InferenceResponseSender(self._server, wire[0], wire[1], wire[7])
+        return sender
+
+    def is_cancelled(self) -> bool:
+        """Whether the client no longer wants an answer."""
+        if self._sender is not None:
+            return self._sender.is_cancelled()
+        server = self._server
+        return server is not None and server.is_cancelled(self._wire[0])
+
+    def __repr__(self) -> str:
+        return f"InferenceRequest(request_id={self._wire[1]!r}, inputs={self._inputs})"
+
+
+def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
+    """The input called `name`, or None when the request does not carry it."""
+    for tensor in inference_request._inputs:
+        if tensor._name == name:
+            return tensor
+    return None

@@ -1,0 +1,64 @@
+"""What clients and logs read about an exception in a model; the form is Triton's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from types import TracebackType
+
+import triton_python_backend_utils as pb_utils
+from triton_python_backend_utils._wire import printable
+
+Failure = tuple[int, str]
+"""Code and text of an error."""
+
+_OWN_DIRECTORIES = (
+    os.path.dirname(os.path.abspath(__file__)),
+    os.path.abspath(os.path.dirname(pb_utils.__file__)),
+)
+
+
+class BadResult(Exception):
+    """`execute` returned what it must not; the text says what."""
+
+
+def describe(exc: BaseException) -> str:
+    """An exception's type and text, then the lines it passed through, innermost first.
+
+    Only lines of the model and of what it calls are shown: none of ours, none of the import machinery.
+    """
+    if isinstance(exc, BadResult):
+        return str(exc)
+    try:
+        text = str(exc) or "<EMPTY MESSAGE>"
+    except Exception:
+        text = "<UNPRINTABLE MESSAGE>"
+    lines = list(_lines(exc.__traceback__))
+    described = f"{type(exc).__name__}: {text}"
+    if lines:
+        described += "\n\nAt:\n" + "".join(reversed(lines))
+    return printable(described)
+
+
+def as_failure(exc: BaseException) -> Failure:
+    """The code and text for an exception while a model is loaded."""
+    if isinstance(exc, pb_utils.TritonError):
+        return int(exc.code()), printable(exc.message())
+    return int(pb_utils.TritonError.INTERNAL), describe(exc)
+
+
+def as_execution_failure(exc: BaseException, instance: str) -> Failure:
+    """The code and text for an exception in `execute`."""
+    if isinstance(exc, pb_utils.TritonError):
+        return as_failure(exc)
+    text = f"Failed to process the request(s) for model '{instance}', message: {describe(exc)}"
+    return int(pb_utils.TritonError.INTERNAL), text
+
+
+def _lines(traceback: TracebackType | None) -> Iterator[str]:
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        path = code.co_filename
+        if not path.startswith(("<frozen importlib", *_OWN_DIRECTORIES)):
+            yield f"  {path}({traceback.tb_lineno}): {code.co_name}\n"
+        traceback = traceback.tb_next

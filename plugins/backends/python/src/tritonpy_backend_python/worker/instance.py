@@ -1,0 +1,234 @@
+"""An instance of a model: executes batches, checks what the model returns, and answers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from _queue import SimpleQueue  # the C part alone: its `put` may be called from a finalizer
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from triton_python_backend_utils import InferenceRequest, InferenceResponse
+from triton_python_backend_utils._wire import (
+    Answer,
+    close,
+    decode_request,
+    discard,
+    encode_response,
+    finish,
+    has_sender,
+    requested_of,
+    slot_of,
+)
+
+from .channel import Channel, frame
+from .failure import BadResult, Failure, as_execution_failure
+from .model_file import JsonObject, ModelFile
+
+_INTERNAL = 1
+
+
+class ModelInstance:
+    """A `TritonPythonModel` at work; it is the `Server` of its requests.
+
+    Args:
+        channel: where answers go.
+        file: the file the model came from.
+        model: the initialized model.
+        spec: what INITIALIZE says.
+
+    Attributes:
+        is_decoupled: whether a request may have any number of responses.
+        outputs: the outputs in the configuration, and whether each is BF16.
+    """
+
+    def __init__(self, channel: Channel, file: ModelFile, model: Any, spec: JsonObject) -> None:
+        config = spec["config"]
+        self.name: str = spec["name"]
+        self.is_decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled", False))
+        self.outputs: dict[str, bool] = {
+            output["name"]: output.get("data_type") == "TYPE_BF16" for output in config.get("output", ())
+        }
+        self._model_name = file.name
+        self._model = model
+        self._channel = channel
+        self._endpoint = channel.endpoint
+        self._execute: Callable[[list[InferenceRequest]], Any] = getattr(model, "execute", self._no_execute)
+        self._path = file.path
+        self._abandoned: SimpleQueue[tuple[int, str]] = SimpleQueue()
+        self._reaper: threading.Thread | None = None
+        self._coroutines: Any = None  # Any: `Coroutines`, imported when needed
+
+    def execute(self, batch: int, wires: Sequence[tuple[Any, ...]]) -> None:  # Any: see `frame.py`
+        """Run one batch and say that it is done."""
+        times, answers, failure = self._run(wires)
+        # The requests are gone by now, so this frame takes along the blocks their inputs were in.
+        self._channel.send(frame.EXECUTED, batch, times, answers, failure)
+
+    def finalize(self) -> None:
+        """Let the model clean up."""
+        finalize = getattr(self._model, "finalize", None)
+        if finalize is not None:
+            finalize()
+
+    def is_cancelled(self, slot: int) -> bool:
+        """See `Server`."""
+        return self._channel.is_cancelled(slot)
+
+    def respond(
+        self, slot: int, requested: tuple[str, ...] | None, response: InferenceResponse | None, final: bool
+    ) -> None:
+        """See `Server`."""
+        answer = None
+        if response is not None:
+            answer = encode_response(response, requested, self.outputs, self._endpoint)
+        self._channel.send(frame.RESPONSE, slot, answer, final)
+
+    def abandon(self, slot: int, request_id: str) -> None:
+        """See `Server`."""
+        # Perhaps inside a garbage collection, in a thread that holds the channel's lock: only note it here.
+        self._abandoned.put((slot, request_id))
+
+    def _run(
+        self, wires: Sequence[tuple[Any, ...]]
+    ) -> tuple[tuple[int, int, int, int], list[Answer] | None, Failure | None]:
+        clock = time.monotonic_ns
+        start = clock()
+        requests = [decode_request(wire, self, self._endpoint) for wire in wires]
+        answers: list[Answer] | None = None
+        failure: Failure | None = None
+        begin = clock()
+        end = 0
+        try:
+            outcome = self._execute(requests)
+            if outcome is not None and type(outcome) is not list and hasattr(outcome, "__await__"):
+                outcome = self._await(outcome, requests)
+            end = clock()
+            answers = self._answers(requests, outcome)
+        except BaseException as exc:  # SystemExit too: whatever a model does costs its batch only
+            end = end or clock()
+            failure = self._fail(requests, as_execution_failure(exc, self.name))
+        return (start, begin, end, clock()), answers, failure
+
+    def _answers(self, requests: list[InferenceRequest], outcome: Any) -> list[Answer] | None:
+        if outcome is None:
+            self._leave_open(requests)
+            return None
+        self._check(requests, outcome)
+        for request, response in zip(requests, outcome):  # noqa: B905 (Python 3.9)
+            if response is None or has_sender(request):
+                self._answer_apart(requests, outcome)
+                return None
+        outputs, endpoint = self.outputs, self._endpoint
+        answers: list[Answer] = []
+        try:
+            for request, response in zip(requests, outcome):  # noqa: B905 (Python 3.9)
+                answers.append(encode_response(response, requested_of(request), outputs, endpoint))
+        except BaseException:
+            discard(answers, endpoint)
+            raise
+        for request in requests:
+            finish(request)
+        return answers
+
+    def _check(self, requests: list[InferenceRequest], outcome: Any) -> None:
+        if self.is_decoupled:
+            raise BadResult(
+                f"Python model '{self.name}' is using the decoupled mode and the execute function "
+                f"must return None."
+            )
+        if not isinstance(outcome, list):
+            raise BadResult(f"Expected a list in the execute return, found type '{type(outcome)}'.")
+        if len(outcome) != len(requests):
+            raise BadResult(
+                f"Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+                f"InferenceRequest(s) size is:{len(requests)}, "
+                f"and InferenceResponse(s) size is:{len(outcome)}\n"
+            )
+        for response in outcome:
+            if type(response) is not InferenceResponse and response is not None:
+                raise BadResult(
+                    f"Expected an 'InferenceResponse' object in the execute function return list, "
+                    f"found type '{type(response)}'."
+                )
+
+    def _answer_apart(
+        self, requests: list[InferenceRequest], outcome: list[InferenceResponse | None]
+    ) -> None:
+        """Some requests are answered by the list, others by their senders."""
+        for request, response in zip(requests, outcome):  # noqa: B905 (Python 3.9)
+            if response is None:
+                self._leave_open([request])
+            elif close(request):
+                self._respond_or_fail(request, response)
+            else:
+                self._channel.send(
+                    frame.LOG,
+                    2,
+                    f"Failed to process the request(s) for model '{self.name}', message: Unable to send "
+                    f"response. Non-decoupled model cannot send more than one response.",
+                    request.request_id(),
+                )
+
+    def _respond_or_fail(self, request: InferenceRequest, response: InferenceResponse) -> None:
+        try:
+            self.respond(slot_of(request), requested_of(request), response, True)
+        except Exception as exc:
+            self._send_error(request, as_execution_failure(exc, self.name))
+
+    def _fail(self, requests: list[InferenceRequest], failure: Failure) -> Failure | None:
+        """Answer what is unanswered; returns the failure when that is the whole batch."""
+        waiting = [request for request in requests if close(request)]
+        if len(waiting) == len(requests):
+            return failure
+        # The slots of the others are free again and may name new requests: each answer goes alone.
+        for request in waiting:
+            self._send_error(request, failure)
+        self._channel.send(frame.LOG, 2, failure[1], "")
+        return None
+
+    def _send_error(self, request: InferenceRequest, failure: Failure) -> None:
+        self._channel.send(frame.RESPONSE, slot_of(request), ([], None, failure), True)
+
+    def _leave_open(self, requests: list[InferenceRequest]) -> None:
+        """The model answers these later; should it forget one, its sender's end is noticed."""
+        for request in requests:
+            request.get_response_sender()
+        if self._reaper is None:
+            self._reaper = threading.Thread(target=self._reap, name="abandoned-requests", daemon=True)
+            self._reaper.start()
+
+    def _reap(self) -> None:
+        while True:
+            slot, request_id = self._abandoned.get()
+            text = (
+                f"[request id: {request_id or '<id_unknown>'}] model '{self._model_name}' "
+                f"dropped the request without a final response"
+            )
+            self._channel.send(frame.RESPONSE, slot, ([], None, (_INTERNAL, text)), True)
+
+    def _await(self, awaitable: Any, requests: list[InferenceRequest]) -> Any:
+        if self._coroutines is None:
+            from .coroutines import Coroutines  # late: asyncio is slow to import
+
+            self._coroutines = Coroutines()
+        if not self.is_decoupled:
+            return self._coroutines.wait(awaitable)
+
+        def on_done(outcome: Any, error: BaseException | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                if outcome is not None:
+                    self._check(requests, outcome)
+            except BaseException as exc:
+                failure = as_execution_failure(exc, self.name)
+                for request in requests:
+                    if close(request):
+                        self._send_error(request, failure)
+
+        self._coroutines.start(awaitable, on_done)
+        return None
+
+    def _no_execute(self, _: list[InferenceRequest]) -> None:
+        raise BadResult(f"Python model {self._path} does not implement `execute` method.")

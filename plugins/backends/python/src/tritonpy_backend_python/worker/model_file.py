@@ -1,0 +1,96 @@
+"""A model's `model.py`: imported once, asked to complete the configuration, made into an instance."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from types import ModuleType
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+from triton_python_backend_utils._model_dir import set_model_dir
+
+from .failure import BadResult
+
+JsonObject = dict[str, Any]  # Any: JSON
+
+
+class ModelFile:
+    """The file that holds `class TritonPythonModel`.
+
+    Args:
+        spec: what SETUP says: name, version, directory, config.
+    """
+
+    def __init__(self, spec: JsonObject) -> None:
+        self.name: str = spec["name"]
+        self.version = str(spec["version"])
+        self.directory: str = spec["directory"]
+        self.config: JsonObject = spec["config"]
+        self._version_directory = os.path.join(self.directory, self.version)
+        self.path = os.path.join(
+            self._version_directory, self.config.get("default_model_filename") or "model.py"
+        )
+        self._class: Any = None  # Any: the model's own class
+
+    def complete(self) -> str | None:
+        """Have the model complete its configuration.
+
+        Returns:
+            The configuration as JSON, or None when the model has no `auto_complete_config`.
+        """
+        complete = getattr(self._model_class(), "auto_complete_config", None)
+        if complete is None:
+            return None
+        completed = complete(pb_utils.ModelConfig(json.dumps(self.config)))
+        if not isinstance(completed, pb_utils.ModelConfig):
+            raise BadResult(
+                f"auto_complete_config function in model '{self.name}' must return a valid "
+                f"pb.ModelConfig object."
+            )
+        return json.dumps(completed.as_dict())
+
+    def instantiate(self, instance: JsonObject) -> Any:  # Any: the model's own class
+        """Make the model and initialize it.
+
+        Args:
+            instance: what INITIALIZE says: name, kind, device_id, config.
+        """
+        model = self._model_class()()
+        initialize = getattr(model, "initialize", None)
+        if initialize is not None:
+            initialize(
+                {
+                    "model_config": json.dumps(instance["config"], separators=(",", ":")),
+                    "model_instance_kind": instance["kind"].replace("KIND_", "", 1),
+                    "model_instance_name": instance["name"],
+                    "model_instance_device_id": str(instance["device_id"]),
+                    "model_repository": self.directory,
+                    "model_version": self.version,
+                    "model_name": self.name,
+                }
+            )
+        return model
+
+    def _model_class(self) -> Any:  # Any: the model's own class
+        if self._class is None:
+            self._class = self._import().TritonPythonModel
+        return self._class
+
+    def _import(self) -> ModuleType:
+        if not os.path.isfile(self.path):
+            raise BadResult(f"model '{self.name}': expected its model file at {self.path}, which is no file")
+        sys.path += [self._version_directory, self.directory]
+        set_model_dir(self._version_directory)
+        # Named as a member of the version directory, so that `from .other import …` works, as in Triton.
+        package = sys.modules[self.version] = ModuleType(self.version)
+        package.__path__ = [self._version_directory]
+        name = f"{self.version}.{os.path.basename(self.path).rpartition('.')[0]}"
+        spec = spec_from_file_location(name, self.path)
+        if spec is None or spec.loader is None:
+            raise BadResult(f"model '{self.name}': {self.path} is no Python file; its name must end in .py")
+        module = sys.modules[name] = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module

@@ -1,0 +1,93 @@
+"""The conversation with the server: one message after the other, until it says goodbye."""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from triton_python_backend_utils._logger import set_sink
+
+from .channel import Channel, frame, open_channel
+from .failure import as_failure, describe
+from .instance import ModelInstance
+from .model_file import ModelFile
+
+Reply = tuple[Any, ...]  # Any: see `frame.py`
+
+
+class Session:
+    """One model and one instance of it, at the far end of a channel."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._file: ModelFile | None = None
+        self._instance: ModelInstance | None = None
+
+    def run(self) -> None:
+        """Handle messages until the server asks to finalize or closes the channel."""
+        receive = self._channel.receive
+        while True:
+            message = receive()
+            if message is None:
+                return
+            kind = message[0]
+            if kind == frame.EXECUTE:
+                assert self._instance is not None  # the server waits for INITIALIZED
+                self._instance.execute(message[2], message[3])
+            elif kind == frame.SETUP:
+                self._file = ModelFile(json.loads(message[2]))
+            elif kind == frame.COMPLETE:
+                self._answer(self._complete)
+            elif kind == frame.INITIALIZE:
+                self._answer(self._initialize, json.loads(message[2]))
+            elif kind == frame.FINALIZE:
+                self._channel.send(frame.FINALIZED, self._finalize())
+                return
+
+    def _answer(self, step: Callable[..., Reply], *args: Any) -> None:  # Any: the step's own
+        try:
+            reply = step(*args)
+        except BaseException as exc:  # SystemExit too: the server decides when this process ends
+            import traceback
+
+            code, text = as_failure(exc)
+            self._channel.send(frame.FAILED, code, text, traceback.format_exc())
+        else:
+            self._channel.send(*reply)
+
+    def _complete(self) -> Reply:
+        assert self._file is not None  # SETUP comes first
+        return frame.COMPLETED, self._file.complete()
+
+    def _initialize(self, spec: dict[str, Any]) -> Reply:  # Any: JSON
+        assert self._file is not None  # SETUP comes first
+        model = self._file.instantiate(spec)
+        self._instance = ModelInstance(self._channel, self._file, model, spec)
+        gc.freeze()  # what is loaded now stays: no later collection need look at it
+        return (frame.INITIALIZED,)
+
+    def _finalize(self) -> str | None:
+        if self._instance is None:
+            return None
+        try:
+            self._instance.finalize()
+        except BaseException as exc:
+            return describe(exc)
+        return None
+
+
+def serve() -> None:
+    """Serve the channel this process was started with."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the server decides
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True)  # what a model prints is to be seen when it prints it
+    channel = open_channel()
+    channel.endpoint.peer.segment(0)  # the cancellation flags, mapped before other threads may ask for them
+    channel.exit_with_server()
+    set_sink(lambda level, message: channel.send(frame.LOG, int(level), message, ""))
+    Session(channel).run()
