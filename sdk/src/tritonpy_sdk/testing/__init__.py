@@ -4,7 +4,7 @@ import pytest
 
 # Before the modules below are imported: a failed assertion then shows the values it compared.
 pytest.register_assert_rewrite(
-    "tritonpy_sdk.testing.conformance", "tritonpy_sdk.testing.driver", "tritonpy_sdk.testing.outputs"
+    *(f"tritonpy_sdk.testing.{name}" for name in ("conformance", "driver", "outputs", "served"))
 )
 
 from tritonpy_sdk.testing.conformance import BackendConformance  # noqa: E402

@@ -56,7 +56,7 @@ class BackendConformance:
     ) -> None:
         super().__init_subclass__(**rest)
         if backend:
-            cls.driver = BackendDriver(backend, _find(models, cls), settings)
+            cls.driver = BackendDriver(backend, find_models(models, cls), settings)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Run every test once for each model."""
@@ -310,7 +310,8 @@ def _batch(model: DrivenModel) -> list[tuple[int, int]]:
     return list(enumerate(sizes or [1]))
 
 
-def _find(models: str | Path, cls: type) -> Path:
+def find_models(models: str | Path, cls: type) -> Path:
+    """Find the repository that a suite's class names: absolute, beside its module or in a directory above."""
     source = sys.modules[cls.__module__].__file__ or inspect.getfile(cls)
     for base in Path(source).resolve().parents:
         if (base / models).is_dir():

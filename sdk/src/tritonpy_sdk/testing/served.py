@@ -1,0 +1,171 @@
+"""The tests of a backend behind a real server, its instances on threads and in processes of their own."""
+
+# ruff: noqa: D102 (a test's name is its sentence)
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from tritonpy.handles import JsonObject
+from tritonpy.options import ServerOptions
+from tritonpy.request import InferRequest
+from tritonpy.response import InferResponse
+from tritonpy.server import ServerRuntime
+from tritonpy.tensor import Array
+
+from tritonpy_sdk.testing.conformance import find_models
+from tritonpy_sdk.testing.driver import Answer, BackendDriver
+from tritonpy_sdk.testing.outputs import check_same
+from tritonpy_sdk.testing.samples import build_request, sample_inputs
+
+_PROCESS = """
+parameters { key: "TRITONPY_ISOLATION" value { string_value: "process" } }
+"""
+
+
+class ServedBackendConformance:
+    """Subclass this beside `BackendConformance` to run the models in a server as well.
+
+    ```python
+    class TestXyzServed(ServedBackendConformance, backend="xyz", models="tests/models"): ...
+    ```
+
+    Every model is served alone, once with the execution that the backend declares and, where that is
+    `thread`, once with each instance in a process. What comes out has to be what the hooks give without a
+    server.
+
+    Class arguments:
+        backend: the name of an installed plugin; a worker finds it by that name.
+        models: a model repository: absolute, or relative to the test file's directory or one above it.
+
+    Override `make_inputs` when a model needs more than made-up contents.
+    """
+
+    relative_tolerance: ClassVar[float] = 1e-4
+    absolute_tolerance: ClassVar[float] = 1e-5
+    driver: ClassVar[BackendDriver]
+    models: ClassVar[Path]
+
+    def __init_subclass__(cls, *, backend: str = "", models: str | Path = "", **rest: object) -> None:
+        super().__init_subclass__(**rest)
+        if backend:
+            cls.models = find_models(models, cls)
+            cls.driver = BackendDriver(backend, cls.models)
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Run every test once for each model and execution."""
+        if "model_name" in metafunc.fixturenames:
+            metafunc.parametrize("model_name", self.driver.model_names)
+        if "execution" in metafunc.fixturenames:
+            declared = self.driver.bound.attributes.execution
+            metafunc.parametrize("execution", ["thread", "process"] if declared == "thread" else [declared])
+
+    def make_inputs(
+        self, model_name: str, config: JsonObject, row_count: int, random: np.random.Generator
+    ) -> dict[str, Array]:
+        """Make one request's inputs; see `BackendConformance.make_inputs`."""
+        return sample_inputs(config, row_count, random)
+
+    def test_served_configuration_is_the_one_the_hooks_make(
+        self, model_name: str, execution: str, tmp_path: Path
+    ) -> None:
+        with self.driver.load(model_name) as model:
+            expected = {key: value for key, value in model.config.items() if key != "parameters"}
+
+        async def show() -> JsonObject:
+            async with self._serve(model_name, execution, tmp_path) as runtime:
+                return runtime.dataplane.model_config(model_name)
+
+        served = asyncio.run(show())
+
+        assert {key: value for key, value in served.items() if key != "parameters"} == expected
+
+    def test_requests_at_once_are_answered_as_by_the_hooks_alone(
+        self, model_name: str, execution: str, tmp_path: Path
+    ) -> None:
+        with self.driver.load(model_name) as model:
+            config = model.config
+            rows = [1 + seed % max(1, min(3, config["max_batch_size"])) for seed in range(16)]
+            alone = [
+                model.execute([self._request(model_name, config, count, seed)])[0]
+                for seed, count in enumerate(rows)
+            ]
+
+        async def infer_all() -> list[Answer]:
+            async with self._serve(model_name, execution, tmp_path) as runtime:
+                requests = [self._request(model_name, config, *sample[::-1]) for sample in enumerate(rows)]
+                return await asyncio.gather(*(_infer(runtime, request) for request in requests))
+
+        for got, expected in zip(asyncio.run(infer_all()), alone, strict=True):
+            assert got.final_count == 1
+            assert len(got.responses) == len(expected.responses)
+            for one, other in zip(got.responses, expected.responses, strict=True):
+                assert one.error is None, one.error
+                check_same(one.outputs, other.outputs, self.relative_tolerance, self.absolute_tolerance)
+
+    def test_what_was_accepted_is_answered_when_the_server_stops(
+        self, model_name: str, execution: str, tmp_path: Path
+    ) -> None:
+        with self.driver.load(model_name) as model:
+            config = model.config
+
+        async def infer_and_stop() -> list[Answer]:
+            async with self._serve(model_name, execution, tmp_path) as runtime:
+                requests = [self._request(model_name, config, 1, seed) for seed in range(8)]
+                waiting = [asyncio.ensure_future(_infer(runtime, request)) for request in requests]
+                await asyncio.sleep(0)  # every request is accepted before the server is asked to stop
+            return await asyncio.gather(*waiting)
+
+        for answer in asyncio.run(infer_and_stop()):
+            assert answer.final_count == 1
+            for response in answer.responses:
+                assert response.error is None, response.error
+
+    def _request(self, model_name: str, config: JsonObject, rows: int, seed: int) -> InferRequest:
+        arrays = self.make_inputs(model_name, config, rows, np.random.default_rng(seed))
+        return build_request(config, arrays)
+
+    @asynccontextmanager
+    async def _serve(self, model_name: str, execution: str, directory: Path) -> AsyncIterator[ServerRuntime]:
+        model = directory / model_name
+        shutil.copytree(self.models / model_name, model)
+        if execution != self.driver.bound.attributes.execution:
+            with (model / "config.pbtxt").open("a") as file:
+                file.write(_PROCESS)
+        options = ServerOptions((str(directory),), allow_http=False, allow_grpc=False, allow_metrics=False)
+        runtime = ServerRuntime(options)
+        try:
+            await runtime.start()
+            yield runtime
+        finally:
+            await runtime.stop()
+
+
+async def _infer(runtime: ServerRuntime, request: InferRequest) -> Answer:
+    sink = _Sink()
+    request.sink = sink
+    runtime.dataplane.infer(request)
+    await sink.done.wait()
+    return sink.answer
+
+
+class _Sink:
+    """Collects the answers of one request; satisfies `ResponseSink`."""
+
+    def __init__(self) -> None:
+        self.answer = Answer()
+        self.done = asyncio.Event()
+
+    def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        if response is not None:
+            self.answer.responses.append(response)
+        if final:
+            self.answer.final_count += 1
+            self.done.set()
