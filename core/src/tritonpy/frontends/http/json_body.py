@@ -34,7 +34,7 @@ def parse_json(body: bytes | bytearray | memoryview, what: str = "the request JS
 
 
 def _reason(message: str) -> str:
-    if "after JSON" in message or "trailing" in message:
+    if "after document" in message:
         return "The document root must not be followed by other values."
     if "empty" in message:
         return "The document is empty."
