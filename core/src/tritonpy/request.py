@@ -172,7 +172,7 @@ class InferRequest:
                 f"or has had its final response"
             )
         if final:
-            # From here on its place in a worker may belong to another request, which must not get its answers.
+            # From here on its place in a worker may belong to another request.
             self._outbox = None
         outbox.post(self, response, final)
 

@@ -13,7 +13,7 @@ from typing import Self
 
 from prometheus_client import CollectorRegistry
 
-from tritonpy.errors import TritonError, Unavailable
+from tritonpy.errors import TritonError
 from tritonpy.frontends.grpc.server import GrpcServer
 from tritonpy.frontends.http.server import HttpServer
 from tritonpy.frontends.local import LocalDataplane
@@ -46,7 +46,9 @@ class ServerRuntime:
         discover: look for installed plugins.
     """
 
-    def __init__(self, options: ServerOptions, *, plugins: Plugins | None = None, discover: bool = True) -> None:
+    def __init__(
+        self, options: ServerOptions, *, plugins: Plugins | None = None, discover: bool = True
+    ) -> None:
         self._options = options
         managers = {
             kind: PluginManager(
@@ -243,7 +245,9 @@ class Server:
         TritonError, OSError: from `start`, when a model cannot be loaded or an address cannot be had.
     """
 
-    def __init__(self, options: ServerOptions, *, plugins: Plugins | None = None, discover: bool = True) -> None:
+    def __init__(
+        self, options: ServerOptions, *, plugins: Plugins | None = None, discover: bool = True
+    ) -> None:
         self._options = options
         self._plugins = plugins
         self._discover = discover

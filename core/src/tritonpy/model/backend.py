@@ -1,4 +1,4 @@
-"""A backend plugin as the server uses it: hooks bound once, initialised with the first model that needs it."""
+"""A backend plugin as the server uses it: hooks bound once, initialised with its first model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tritonpy.plugin_manager import Hook, PluginManager
 
 
 def hook_failure(where: str, exc: Exception) -> TritonError:
-    """The error that stands for a plugin's exception: its own code and text, or INTERNAL with type and text."""
+    """The error for a plugin's exception: its own code and text, or INTERNAL with type and text."""
     if isinstance(exc, TritonError):
         return exc
     return Internal(f"{where}: {type(exc).__name__}: {exc}")

@@ -82,13 +82,15 @@ class Instance(Protocol):
         name: as Triton names it, such as `resnet_0_1`.
         depth: executions it has been given and not returned.
         capacity: executions it may be given; more than one lets the next batch travel while one computes.
-        is_ready: whether it takes executions now.
     """
 
     name: str
     depth: int
     capacity: int
-    is_ready: bool
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes executions now."""
 
     def submit(self, execution: Execution) -> None:
         """Start the execution; returns at once. The instance answers it and then tells its scheduler."""

@@ -157,7 +157,13 @@ class ProcessInstance:
     """
 
     def __init__(
-        self, runner: ProcessRunner, slot: Slot, model: Model, on_idle: OnIdle, on_down: OnDown, on_restart: OnIdle
+        self,
+        runner: ProcessRunner,
+        slot: Slot,
+        model: Model,
+        on_idle: OnIdle,
+        on_down: OnDown,
+        on_restart: OnIdle,
     ) -> None:
         self.name = slot.name
         self.depth = 0

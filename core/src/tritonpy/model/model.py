@@ -112,7 +112,9 @@ class LoadedModel:
     def instance_down(self, error: TritonError) -> None:
         """An instance cannot be brought back for now; with no other left, requests are refused."""
         if not any(instance.is_ready for instance in self.instances):
-            self._down = Unavailable(f"model '{self.name}' version {self.version} has no live instance: {error}")
+            self._down = Unavailable(
+                f"model '{self.name}' version {self.version} has no live instance: {error}"
+            )
             self.scheduler.refuse(self._down)
 
     def instance_up(self) -> None:

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import TritonError
@@ -22,7 +23,7 @@ from tritonpy.model.signature import Signature
 from tritonpy.model.threads import ThreadRunner
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.layout import ModelDirectory
-from tritonpy.repository.settle import settle_config, settle_structure
+from tritonpy.repository.settle import first_config, settled_config
 from tritonpy.scheduler.batcher import BoundStrategy, StrategyFinder
 from tritonpy.scheduler.decision import BatchingPolicy
 from tritonpy.scheduler.direct import DirectPolicy
@@ -37,8 +38,8 @@ ISOLATION_PARAMETER = "TRITONPY_ISOLATION"
 DELAY_VARIABLE = "TRITONSERVER_DELAY_SCHEDULER"
 
 
-class LoadObserver:
-    """What the server wants to hear of loaded models, for its metrics; does nothing by itself."""
+class LoadObserver(Protocol):
+    """What the server wants to hear of loaded models, for its metrics."""
 
     def worker_restarted(self, model: str, version: str) -> None:
         """A worker of the model was started again."""
@@ -110,7 +111,8 @@ class ModelLoader:
             TritonError: why it cannot be served; everything begun has been taken down again.
         """
         backend = self.bind_backend(config.backend)
-        handle = Model(directory.name, version, settle_structure(config), directory.path, backend.handle)
+        document = first_config(config, backend.attributes)
+        handle = Model(directory.name, version, document, directory.path, backend.handle)
         loading = _Loading(self, backend, handle)
         try:
             return await loading.run()
@@ -159,7 +161,8 @@ class _Loading:
         self._runner = runner = self._make_runner()
         await runner.open()
         completed = await runner.complete_config() if self._loader.settings.auto_complete_config else None
-        config = settle_config(handle.config if completed is None else completed, backend.attributes)
+        document = handle.config if completed is None else completed
+        config = settled_config(document, backend.attributes, handle.directory)
         handle.config = config
         await runner.initialize_model(config)
         strategy = await asyncio.to_thread(self._loader.strategies.find, handle, backend)

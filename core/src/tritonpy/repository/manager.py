@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from tritonpy.config.load import load_config
 from tritonpy.config.schema import ModelConfig
+from tritonpy.config.versions import select_versions
 from tritonpy.errors import TritonError, Unavailable
 from tritonpy.model.model import LoadedModel
 from tritonpy.repository.layout import ModelDirectory, read_repositories, require_versions
 from tritonpy.repository.loader import ModelLoader
 from tritonpy.repository.registry import ModelRegistry, ModelState
-from tritonpy.repository.settle import read_config, select_versions
+from tritonpy.repository.settle import read_config
 
 _log = logging.getLogger("tritonpy.repository")
 
@@ -63,14 +63,15 @@ class RepositoryManager:
 
     async def unload_all(self) -> None:
         """Take down every loaded version; what still waits is answered UNAVAILABLE."""
-        error = Unavailable("Server is stopping, scheduler for model has stopped accepting new inference requests")
+        error = Unavailable(
+            "Server is stopping, scheduler for model has stopped accepting new inference requests"
+        )
         await asyncio.gather(*(model.close(error) for model in self._registry.all_models()))
 
     async def _load(self, directory: ModelDirectory) -> bool:
         try:
-            config = await asyncio.to_thread(
-                read_config, directory, self._loader.bind_backend, self._auto_complete_config
-            )
+            must_exist = not self._auto_complete_config
+            config = await asyncio.to_thread(read_config, directory, must_exist=must_exist)
             versions = select_versions(config, directory.versions)
             require_versions(directory, versions)
         except TritonError as error:

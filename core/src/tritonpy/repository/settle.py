@@ -1,45 +1,64 @@
-"""From configuration files to the settled configuration of a model."""
-from __future__ import annotations
-from google.protobuf import json_format, text_format
-from tritonpy.errors import InvalidArg
-from tritonpy.protos import messages
-from tritonpy.protos.pool import POOL
+"""From a model's files to its settled configuration, in the two steps around the backend's completion."""
 
-def read_config(directory, bind_backend, auto_complete):
-    config = messages.ModelConfig()
-    if directory.config_path.exists():
-        text_format.Parse(directory.config_path.read_text(), config, descriptor_pool=POOL)
-    config.name = directory.name
-    if not config.backend:
-        v = directory.path / str(directory.versions[0])
-        config.backend = "onnxruntime" if (v / "model.onnx").exists() else "python"
+from __future__ import annotations
+
+from pathlib import Path
+
+from tritonpy.config.complete import complete_backend, normalize
+from tritonpy.config.load import load_config
+from tritonpy.config.schema import ModelConfig
+from tritonpy.config.show import config_from_dict, config_to_dict
+from tritonpy.config.validate import validate_complete, validate_structure
+from tritonpy.errors import InvalidArg, Unsupported
+from tritonpy.handles import BackendAttributes, JsonObject
+from tritonpy.repository.layout import ModelDirectory
+
+_SERVED_BY_NOTHING_YET = {
+    "sequence_batching": "sequence batching",
+    "ensemble_scheduling": "ensembles",
+}
+
+
+def read_config(directory: ModelDirectory, *, must_exist: bool) -> ModelConfig:
+    """Read a model's configuration, derive its backend, and check what no backend may change.
+
+    Args:
+        directory: the model.
+        must_exist: a model without a configuration file is refused, because nothing may complete one.
+
+    Raises:
+        TritonError: why the model cannot even be tried.
+    """
+    path = directory.config_path
+    if path.is_file():
+        config = load_config(path)
+    elif must_exist:
+        raise InvalidArg(f"model '{directory.name}' has no {path.name}, and auto-complete is disabled")
+    else:
+        config = ModelConfig()
+    complete_backend(config, directory.path, directory.versions[-1] if directory.versions else None)
+    validate_structure(config, directory.name)
+    unserved = _SERVED_BY_NOTHING_YET.get(config.WhichOneof("scheduling_choice") or "")
+    if unserved is not None:
+        raise Unsupported(f"model '{directory.name}': this server does not do {unserved} yet")
     return config
 
-def select_versions(config, versions):
-    return list(versions[-1:])
 
-def settle_structure(config):
-    return json_format.MessageToDict(config, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+def first_config(config: ModelConfig, attributes: BackendAttributes) -> JsonObject:
+    """What the backend is asked to complete: everything that stands in the file, and the derived names."""
+    if not config.default_model_filename:
+        config.default_model_filename = attributes.default_filename
+    return config_to_dict(config)
 
-def _ints(d):
-    if isinstance(d, dict):
-        return {k: _ints(v) for k, v in d.items()}
-    if isinstance(d, list):
-        return [_ints(v) for v in d]
-    if isinstance(d, str) and d.lstrip("-").isdigit():
-        return int(d)
-    return d
 
-def settle_config(config, attributes):
-    m = json_format.ParseDict(config, messages.ModelConfig(), descriptor_pool=POOL)
-    if not m.instance_group:
-        m.instance_group.add(name=m.name, kind=2, count=1)
-    for i, g in enumerate(m.instance_group):
-        g.name = g.name or f"{m.name}_{i}"
-        g.kind = g.kind or 2
-        g.count = g.count or 1
-    d = settle_structure(m)
-    p = d.pop("parameters", {})
-    d = _ints(d)
-    d["parameters"] = p
-    return d
+def settled_config(document: JsonObject, attributes: BackendAttributes, directory: Path) -> JsonObject:
+    """Normalise and check what the backend made of the configuration.
+
+    Raises:
+        InvalidArg: a field is unknown, or a rule is broken.
+    """
+    config = config_from_dict(document, directory.name)
+    validate_structure(config, directory.name)
+    normalize(config, attributes.preferred_groups)
+    validate_complete(config)
+    return config_to_dict(config)

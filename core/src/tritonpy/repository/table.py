@@ -26,7 +26,9 @@ def format_table(rows: Sequence[Sequence[str]]) -> str:
     for row in cells:
         for height in range(max(map(len, row))):
             texts = [cell[height] if height < len(cell) else "" for cell in row]
-            lines.append("| " + " | ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)) + " |")
+            lines.append(
+                "| " + " | ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)) + " |"
+            )
         if row is cells[0]:
             lines.append(rule)
     lines.append(rule)

@@ -93,8 +93,8 @@ def parse_raw_request(
     """
     if len(specs) != 1:
         raise InvalidArg(
-            f"{_NO_ID}Raw request must only have 1 input (found 1) to be deduced but got {len(specs)} inputs in "
-            f"'{model_name}' model configuration"
+            f"{_NO_ID}Raw request must only have 1 input (found 1) to be deduced but got {len(specs)} "
+            f"inputs in '{model_name}' model configuration"
         )
     spec = next(iter(specs.values()))
     if spec.datatype == "BYTES":
@@ -113,8 +113,8 @@ def _deduce_shape(spec: TensorSpec, byte_size: int, model_name: str) -> tuple[in
         shape[0] = 1  # the batch dimension
     if shape.count(-1) > 1:
         raise InvalidArg(
-            f"{_NO_ID}The shape of the raw input '{spec.name}' can not be deduced because there are more than one "
-            f"variable-sized dimension for model '{model_name}'"
+            f"{_NO_ID}The shape of the raw input '{spec.name}' can not be deduced because there are more "
+            f"than one variable-sized dimension for model '{model_name}'"
         )
     known = DATATYPES[spec.datatype].byte_size
     for dim in shape:
@@ -122,8 +122,8 @@ def _deduce_shape(spec: TensorSpec, byte_size: int, model_name: str) -> tuple[in
     if -1 in shape:
         if not known or byte_size % known:
             raise InvalidArg(
-                f"{_NO_ID}input byte size mismatch for input 'raw_input' for model '{model_name}'. Expected a "
-                f"multiple of {known}, got {byte_size}"
+                f"{_NO_ID}input byte size mismatch for input 'raw_input' for model '{model_name}'. Expected "
+                f"a multiple of {known}, got {byte_size}"
             )
         shape[shape.index(-1)] = byte_size // known
     elif byte_size != known:

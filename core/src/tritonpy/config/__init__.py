@@ -1,0 +1,1 @@
+"""The model configuration: read, completed, checked and shown."""
