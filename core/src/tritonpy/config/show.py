@@ -1,80 +1,86 @@
-"""The configuration as a plain dict, in the shape of `GET /v2/models/<name>/config`, and back."""
+"""A configuration as the plain dict that `GET /v2/models/<name>/config` answers and plugins read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from google.protobuf import json_format
 from google.protobuf.message import Message
 
+from tritonpy.config.fields import Field, Value, message_fields
+from tritonpy.config.read import config_from_dict as config_from_dict
 from tritonpy.config.schema import ModelConfig
-from tritonpy.errors import InvalidArg
-from tritonpy.protos import POOL
 
-Field = Any  # Any: a field descriptor, whose class differs between protobuf's implementations
-
-_REPEATED = 3
+JsonObject = dict[str, Any]  # Any: JSON
 
 
-def config_to_dict(config: ModelConfig) -> dict[str, Any]:  # Any: JSON
-    """Show a configuration: every primitive field, and those sub-messages that are set.
+def config_to_dict(config: ModelConfig) -> JsonObject:
+    """Show a configuration: every plain field even at its default, messages only where they are set.
 
-    Unlike protobuf's own JSON, 64-bit integers are numbers, and a scalar in a oneof shows only when chosen.
+    Keys come in Triton's order, maps sorted by key. All integers are numbers; the protobuf JSON mapping would
+    write 64-bit ones as strings, and Triton does so for three rare fields (`graph_spec` dimensions,
+    `secondary_devices.device_id`, `initial_state.dims`).
     """
-    return _message(config)
+    return _show_message(config)
 
 
-def config_from_dict(document: Mapping[str, Any], model_name: str) -> ModelConfig:  # Any: JSON
-    """Make a configuration of what a plugin returned, or of an override.
-
-    Raises:
-        InvalidArg: an unknown field or a value of a wrong type; names it.
-    """
-    try:
-        config = json_format.ParseDict(dict(document), ModelConfig(), descriptor_pool=POOL)
-    except json_format.ParseError as exc:
-        raise InvalidArg(f"the configuration of model '{model_name}' is not valid: {exc}") from exc
-    return config
+def _show_message(message: Message) -> JsonObject:
+    return {
+        field.name: _show_field(field, getattr(message, field.name))
+        for field in message_fields(message.DESCRIPTOR.full_name)
+        if not field.has_presence or message.HasField(field.name)
+    }
 
 
-def _message(message: Message) -> dict[str, Any]:  # Any: JSON
-    shown: dict[str, Any] = {}  # Any: JSON
-    for field in message.DESCRIPTOR.fields:
-        value = getattr(message, field.name)
-        if _is_map(field):
-            shown[field.name] = _map(field, value)
-        elif _is_repeated(field):
-            shown[field.name] = [_single(field, element) for element in value]
-        elif field.message_type is not None or field.containing_oneof is not None:
-            if message.HasField(field.name):
-                shown[field.name] = _single(field, value)
-        else:
-            shown[field.name] = _single(field, value)
-    return shown
+def _show_field(field: Field, value: Any) -> object:  # Any: whatever protobuf holds there
+    show = _printer(field.value)
+    if field.map_key is not None:
+        return {str(key): show(value[key]) for key in sorted(value)}
+    if field.is_repeated:
+        return [show(element) for element in value]
+    return show(value)
 
 
-def _map(field: Field, value: Mapping[Any, Any]) -> dict[str, Any]:  # Any: JSON
-    assert field.message_type is not None  # a map is a repeated message of key and value
-    element = field.message_type.fields_by_name["value"]
-    return {str(key): _single(element, value[key]) for key in sorted(value)}
+def _printer(value: Value) -> Callable[[Any], object]:  # Any: whatever protobuf holds there
+    match value.kind:
+        case "message":
+            return _show_message
+        case "enum":
+            return partial(_show_enum, value)
+        case "float32":
+            return _show_float32
+        case "float64":
+            return _show_float
+        case _:
+            return _show_plain
 
 
-def _single(field: Field, value: Any) -> Any:  # Any: a field's value, then JSON
-    if field.message_type is not None:
-        return _message(value)
-    if field.enum_type is not None:
-        known = field.enum_type.values_by_number.get(value)
-        return known.name if known is not None else value
+def _show_plain(value: object) -> object:
     return value
 
 
-def _is_map(field: Field) -> bool:
-    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+def _show_enum(enum: Value, number: int) -> object:
+    return enum.enum_names.get(number, number)
 
 
-def _is_repeated(field: Field) -> bool:
-    try:
-        return bool(field.is_repeated)
-    except AttributeError:  # protobuf before 6.31
-        return bool(field.label == _REPEATED)
+def _show_float(number: float) -> object:
+    """A number as protobuf's JSON writes it: whole ones without a fraction, special ones as words."""
+    if number != number:
+        return "NaN"
+    if number in (float("inf"), float("-inf")):
+        return "Infinity" if number > 0 else "-Infinity"
+    return int(number) if number.is_integer() else number
+
+
+def _show_float32(number: float) -> object:
+    """The shortest decimal that is the same 32-bit float: 0.3 and not 0.30000001192092896."""
+    if number != number or number in (float("inf"), float("-inf")) or number.is_integer():
+        return _show_float(number)
+    packed = struct.pack("<f", number)
+    for digits in range(6, 9):
+        short = float(f"{number:.{digits}g}")
+        if struct.pack("<f", short) == packed:
+            return short
+    return float(f"{number:.9g}")

@@ -1,24 +1,33 @@
-"""Which of a model's versions are served."""
+"""The version policy: which of a model's version directories are served."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from tritonpy.config.schema import ModelConfig
 
-_log = logging.getLogger("tritonpy.config")
 
+def select_versions(config: ModelConfig, available: Iterable[int]) -> list[int]:
+    """The versions that the policy of `config` picks out of the available ones, ascending.
 
-def select_versions(config: ModelConfig, available: Sequence[int]) -> list[int]:
-    """The versions that the configuration's policy chooses from those that have a directory, ascending."""
+    A policy that is missing altogether is *latest 1*; one that is there but chooses nothing means all, as in
+    Triton. Versions that `specific` names and nobody has are left out: see `missing_versions`.
+    """
+    versions = sorted(set(available))
+    if not config.HasField("version_policy"):
+        return versions[-1:]
     policy = config.version_policy
-    choice = policy.WhichOneof("policy_choice")
-    ordered = sorted(available)
-    if choice == "all":
-        return ordered
-    if choice == "specific":
-        for missing in sorted(set(policy.specific.versions) - set(ordered)):
-            _log.warning("version %d of model '%s' is specified, but not found", missing, config.name)
-        return [version for version in ordered if version in policy.specific.versions]
-    return ordered[-max(1, policy.latest.num_versions) :]
+    match policy.WhichOneof("policy_choice"):
+        case "latest":
+            count = policy.latest.num_versions
+            return versions[-count:] if count else []
+        case "specific":
+            wanted = set(policy.specific.versions)
+            return [version for version in versions if version in wanted]
+        case _:
+            return versions
+
+
+def missing_versions(config: ModelConfig, available: Iterable[int]) -> list[int]:
+    """The versions that a `specific` policy names although they do not exist, ascending; for the log."""
+    return sorted(set(config.version_policy.specific.versions) - set(available))

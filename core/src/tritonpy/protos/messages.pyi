@@ -499,20 +499,20 @@ class ModelSequenceBatching(Message):
         data_type: int
         @property
         def dims(self) -> RepeatedScalarFieldContainer[int]: ...
+        name: str
         zero_data: bool
         data_file: str
-        name: str
         def __init__(
             self,
             *,
             data_type: int | str | None = ...,
             dims: Iterable[int] | None = ...,
+            name: str | None = ...,
             zero_data: bool | None = ...,
             data_file: str | None = ...,
-            name: str | None = ...,
         ) -> None: ...
         def HasField(self, field_name: Literal["zero_data", "data_file", "state_data"]) -> bool: ...
-        def ClearField(self, field_name: Literal["data_type", "dims", "zero_data", "data_file", "name", "state_data"]) -> None: ...
+        def ClearField(self, field_name: Literal["data_type", "dims", "name", "zero_data", "data_file", "state_data"]) -> None: ...
         def WhichOneof(self, oneof_group: Literal["state_data"]) -> Literal["zero_data", "data_file"] | None: ...
     class State(Message):
         input_name: str

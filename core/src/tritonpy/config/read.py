@@ -1,0 +1,168 @@
+"""From JSON values back to a configuration: load overrides, and what a backend's auto-complete returns."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf.message import Message
+
+from tritonpy.config.fields import Field, Kind, Value, message_fields
+from tritonpy.config.schema import ModelConfig
+from tritonpy.errors import InvalidArg
+
+
+def config_from_dict(document: Mapping[str, object], model_name: str) -> ModelConfig:
+    """Read a configuration in the shape of `GET /v2/models/<name>/config`; anything may be left out.
+
+    The protobuf JSON mapping holds: `max_batch_size` may be written `maxBatchSize`, integers as strings,
+    enums by number or by name in either case; null leaves a field unset.
+
+    Args:
+        document: JSON values.
+        model_name: whose configuration it is, for errors.
+
+    Raises:
+        InvalidArg: names the field and says what was expected there; a field that does not exist is refused.
+    """
+    config = ModelConfig()
+    try:
+        _read_message(config, document, "")
+    except InvalidArg as exc:
+        raise InvalidArg(f"the configuration of model '{model_name}' is not valid: {exc}") from exc
+    return config
+
+
+def _read_message(message: Message, values: object, path: str) -> None:
+    if not isinstance(values, Mapping):
+        raise _unexpected(path, values, "an object")
+    fields = message_fields(message.DESCRIPTOR.full_name)
+    names = {field.name: field for field in fields} | {field.camel_name: field for field in fields}
+    seen: dict[str, str] = {}
+    for name, value in values.items():
+        here = f"{path}.{name}" if path else str(name)
+        field = names.get(name)
+        if field is None:
+            raise _unknown_field(str(name), path, [field.name for field in fields])
+        if value is None:
+            continue
+        group = field.oneof or field.name
+        if group in seen:
+            raise InvalidArg(f"field '{here}': '{seen[group]}' is already set")
+        seen[group] = str(name)
+        _read_field(message, field, value, here)
+
+
+def _read_field(message: Message, field: Field, value: object, path: str) -> None:
+    target = getattr(message, field.name)
+    if field.map_key is not None:
+        _read_map(target, field.map_key, field.value, value, path)
+    elif field.is_repeated:
+        if not isinstance(value, list | tuple):
+            raise _unexpected(path, value, "a list")
+        for index, element in enumerate(value):
+            here = f"{path}[{index}]"
+            if field.value.kind == "message":
+                _read_message(target.add(), element, here)
+            else:
+                _store(target.append, _plain(field.value, element, here), here)
+    elif field.value.kind == "message":
+        target.SetInParent()
+        _read_message(target, value, path)
+    else:
+        plain = _plain(field.value, value, path)
+        _store(lambda accepted: setattr(message, field.name, accepted), plain, path)
+
+
+def _read_map(
+    target: Any, key_kind: Kind, value_type: Value, values: object, path: str
+) -> None:  # Any: a map
+    if not isinstance(values, Mapping):
+        raise _unexpected(path, values, "an object")
+    for key, value in values.items():
+        here = f"{path}['{key}']"
+        typed_key = _whole(key, here) if key_kind == "int" else key
+        if key_kind == "str" and not isinstance(key, str):
+            raise _unexpected(here, key, "a string as key")
+        if value_type.kind == "message":
+            _store(lambda accepted: target[accepted], typed_key, here)  # looking it up makes the entry
+            _read_message(target[typed_key], value, here)
+        else:
+            plain = _plain(value_type, value, here)
+            target[typed_key] = plain
+
+
+def _plain(value_type: Value, value: object, path: str) -> object:
+    match value_type.kind:
+        case "enum":
+            return _enum(value_type, value, path)
+        case "bool":
+            if isinstance(value, bool):
+                return value
+            raise _unexpected(path, value, "true or false")
+        case "str":
+            if isinstance(value, str):
+                return value
+            raise _unexpected(path, value, "a string")
+        case "int":
+            return _whole(value, path)
+        case _:
+            return _number(value, path)
+
+
+def _enum(enum: Value, value: object, path: str) -> int:
+    if isinstance(value, str):
+        for number, name in enum.enum_names.items():
+            if name == value.upper():
+                return number
+    elif isinstance(value, int) and not isinstance(value, bool) and value in enum.enum_names:
+        return value
+    raise _unexpected(path, value, f"one of {', '.join(enum.enum_names.values())}")
+
+
+def _whole(value: object, path: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            pass
+    raise _unexpected(path, value, "a whole number")
+
+
+def _number(value: object, path: str) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    raise _unexpected(path, value, "a number")
+
+
+def _store(store: Any, value: object, path: str) -> None:  # Any: takes one value, answers nothing of interest
+    """Hand a value of the right kind to protobuf, which checks its range and its UTF-8."""
+    try:
+        store(value)
+    except (ValueError, TypeError, OverflowError) as exc:
+        raise InvalidArg(f"field '{path}': {exc}") from exc
+
+
+def _unexpected(path: str, value: object, expected: str) -> InvalidArg:
+    where = f"field '{path}'" if path else "as a whole"
+    shown = repr(value)
+    if len(shown) > 80:
+        shown = f"{shown[:77]}..."
+    return InvalidArg(f"{where}: got {shown}, expected {expected}")
+
+
+def _unknown_field(name: str, path: str, known: list[str]) -> InvalidArg:
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean '{close[0]}'?" if close else f"; fields here are {', '.join(known)}"
+    where = f" in '{path}'" if path else ""
+    return InvalidArg(f"no field is called '{name}'{where}{hint}")
