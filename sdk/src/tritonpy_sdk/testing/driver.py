@@ -17,7 +17,7 @@ from tritonpy.model.backend import BoundBackend
 from tritonpy.model.placement import place_instances
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.layout import ModelDirectory, read_repositories
-from tritonpy.repository.settle import read_config, settle_config, settle_structure
+from tritonpy.repository.settle import first_config, read_config, settled_config
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 
@@ -85,7 +85,7 @@ class BackendDriver:
             path: take its files from this directory instead.
         """
         directory = self._directories[name]
-        config = settle_structure(read_config(directory, lambda _: self.bound, True))
+        config = first_config(read_config(directory, must_exist=False), self.bound.attributes)
         config["name"] = alias or name
         return DrivenModel(self.bound, config, directory, path or directory.path)
 
@@ -163,7 +163,9 @@ class DrivenModel:
         hook = backend.model_auto_complete_config
         completed: JsonObject | None = hook(self.handle) if hook else None
         config = self.handle.config if completed is None else completed
-        self.handle.config = settle_config(config, backend.attributes)
+        # The name is checked against the directory's, which differs where a model goes by an alias.
+        directory = self.handle.directory.with_name(self.handle.name)
+        self.handle.config = settled_config(config, backend.attributes, directory)
         if backend.model_initialize is not None:
             backend.model_initialize(self.handle)
         if (finalize := backend.model_finalize) is not None:
