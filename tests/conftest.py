@@ -70,10 +70,12 @@ def real_triton() -> Iterator[Callable[[Path], dict[str, int]]]:
             def stop() -> None:
                 process.send_signal(signal.SIGTERM)
                 process.wait(30)
+                stdout.close()
 
+            stdout = process.stdout
+            assert stdout is not None
             stack.callback(stop)
-            assert process.stdout is not None
-            line = process.stdout.readline()
+            line = stdout.readline()
             assert line, "the real tritonserver did not start"
             ports: dict[str, int] = json.loads(line)
             return ports

@@ -1,0 +1,207 @@
+"""Streams over gRPC: what ours sends, and, in the parity run, that a real server sends the same."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonpy.options import ServerOptions
+from tritonpy.server import Server
+from tritonpy_sdk.repository import ModelRepository
+
+ONCE = """
+import time
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            values = request.inputs()[0].as_numpy()
+            if values[0] < 0:
+                error = pb_utils.TritonError("negative", pb_utils.TritonError.INVALID_ARG)
+                responses.append(pb_utils.InferenceResponse(error=error))
+            else:
+                time.sleep(float(values[0]))
+                responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", values)]))
+        return responses
+"""
+
+EACH = """
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for value in request.inputs()[0].as_numpy():
+                if value < 0:
+                    error = pb_utils.TritonError("negative", pb_utils.TritonError.INVALID_ARG)
+                    sender.send(pb_utils.InferenceResponse(error=error))
+                else:
+                    tensor = pb_utils.Tensor("OUT", value.reshape(1))
+                    sender.send(pb_utils.InferenceResponse([tensor]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+FINAL = "triton_final_response"
+WANTS_EMPTY_FINAL = {"triton_enable_empty_final_response": {"bool_param": True}}
+
+Answer = tuple[str, str, str, bool | None, list[float]]
+"""Error, model name, model version, final flag, values of the output."""
+
+
+def infer(model: str, id: str, *values: float, **more: Any) -> Any:
+    message = service_pb2.ModelInferRequest(model_name=model, id=id, **more)
+    message.inputs.add(name="IN", datatype="FP32", shape=[len(values)])
+    message.raw_input_contents.append(struct.pack(f"<{len(values)}f", *values))
+    return message
+
+
+def ask(stub: Any, *requests: Any, **options: Any) -> list[tuple[str, Answer]]:
+    """Send the requests in one stream and close it; returns what came with its request id."""
+    answers = []
+    for message in stub.ModelStreamInfer(iter(requests), timeout=50, **options):
+        response = message.infer_response
+        flag = response.parameters[FINAL].bool_param if FINAL in response.parameters else None
+        values = [
+            value
+            for raw in response.raw_output_contents
+            for value in struct.unpack(f"<{len(raw) // 4}f", raw)
+        ]
+        answers.append(
+            (response.id, (message.error_message, response.model_name, response.model_version, flag, values))
+        )
+    return answers
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("models")
+    repository = ModelRepository(root)
+    config = {
+        "input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [-1]}],
+        "output": [{"name": "OUT", "data_type": "TYPE_FP32", "dims": [-1]}],
+        "instance_group": [{"count": 2, "kind": "KIND_CPU"}],
+    }
+    repository.python("once", ONCE, config=config)
+    repository.python("each", EACH, config={**config, "model_transaction_policy": {"decoupled": True}})
+    return root
+
+
+@pytest.fixture(scope="module")
+def our_stub(models: Path) -> Iterator[Any]:
+    options = ServerOptions(
+        (str(models),), grpc_address="127.0.0.1", grpc_port=0, allow_http=False, allow_metrics=False
+    )
+    with Server(options) as server, grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+        yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+
+@pytest.fixture(scope="module")
+def real_stub(models: Path, real_triton: Callable[[Path], dict[str, int]]) -> Iterator[Any]:
+    with grpc.insecure_channel(f"127.0.0.1:{real_triton(models)['grpc']}") as channel:
+        yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+
+@pytest.fixture(params=["ours", pytest.param("real", marks=pytest.mark.parity)])
+def stub(request: pytest.FixtureRequest) -> Any:
+    """What is tested with this is said of both servers."""
+    return request.getfixturevalue("our_stub" if request.param == "ours" else "real_stub")
+
+
+def test_responses_of_models_that_answer_once_keep_the_order_of_requests(stub: Any) -> None:
+    answers = ask(
+        stub,
+        infer("once", "slow", 0.25),
+        infer("once", "quick", 0),
+        infer("nope", "bad"),
+        infer("once", "end", 0),
+    )
+
+    assert answers == [
+        ("slow", ("", "once", "1", True, [0.25])),
+        ("quick", ("", "once", "1", True, [0])),
+        ("bad", ("Request for unknown model: 'nope' is not found", "", "", None, [])),
+        ("end", ("", "once", "1", True, [0])),
+    ]
+
+
+def test_error_of_a_model_leaves_the_stream_open(stub: Any) -> None:
+    answers = ask(stub, infer("once", "bad", -1), infer("once", "good", 0))
+
+    assert answers == [
+        ("bad", ("negative", "once", "", True, [])),
+        ("good", ("", "once", "1", True, [0])),
+    ]
+
+
+def test_decoupled_responses_come_without_the_lone_final_flag(stub: Any) -> None:
+    assert ask(stub, infer("each", "e", 1, 2, 3)) == [
+        ("e", ("", "each", "1", False, [value])) for value in (1, 2, 3)
+    ]
+    assert ask(stub, infer("each", "none")) == []
+
+
+def test_lone_final_flag_comes_where_it_is_wanted(stub: Any) -> None:
+    assert ask(stub, infer("each", "e", 1, parameters=WANTS_EMPTY_FINAL)) == [
+        ("e", ("", "each", "1", False, [1])),
+        ("e", ("", "each", "", True, [])),
+    ]
+    assert ask(stub, infer("each", "none", parameters=WANTS_EMPTY_FINAL, model_version="1")) == [
+        ("none", ("", "each", "1", True, []))
+    ]
+    assert ask(stub, infer("once", "o", 0, parameters=WANTS_EMPTY_FINAL)) == [
+        ("o", ("", "once", "1", True, [0]))
+    ]
+
+
+def test_error_among_decoupled_responses_is_not_final(stub: Any) -> None:
+    assert ask(stub, infer("each", "e", 1, -1, 2)) == [
+        ("e", ("", "each", "1", False, [1])),
+        ("e", ("negative", "each", "", False, [])),
+        ("e", ("", "each", "1", False, [2])),
+    ]
+
+
+def test_every_request_of_a_mixed_stream_is_answered_in_its_own_order(our_stub: Any) -> None:
+    requests = []  # not for the real server: 2.51 dies of it
+    for index in range(20):
+        requests += [
+            infer("once", f"o{index}", index / 1000),
+            infer("each", f"e{index}", *range(index % 4)),
+        ]
+
+    answers = ask(our_stub, *requests)
+
+    assert [id for id, _ in answers if id.startswith("o")] == [f"o{index}" for index in range(20)]
+    for index in range(20):
+        assert [answer[4] for id, answer in answers if id == f"e{index}"] == [
+            [value] for value in range(index % 4)
+        ]
+
+
+def test_clients_may_want_a_status_for_the_error_of_a_model(stub: Any) -> None:
+    with pytest.raises(grpc.RpcError) as ended:
+        ask(stub, infer("once", "bad", -1), metadata=(("triton_grpc_error", "true"),))
+    refused = ask(stub, infer("nope", "bad"), metadata=(("triton_grpc_error", "true"),))
+
+    assert (ended.value.code(), ended.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "negative")
+    assert refused == [("bad", ("Request for unknown model: 'nope' is not found", "", "", None, []))]
+
+
+def test_unary_call_refuses_a_decoupled_model(stub: Any) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        stub.ModelInfer(infer("each", "e", 1), timeout=30)
+
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert (
+        refused.value.details() == "ModelInfer RPC doesn't support models with decoupled transaction policy"
+    )
