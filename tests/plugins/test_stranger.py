@@ -144,7 +144,12 @@ class Server:
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, args=(self._process.stderr,))
         self._reader.start()
-        self.http_port = int(self._wait_for(r"Started HTTPService at 127\.0\.0\.1:(\d+)"))
+        try:
+            self.http_port = int(self._wait_for(r"Started HTTPService at 127\.0\.0\.1:(\d+)"))
+        except BaseException:
+            self._process.kill()
+            self.stop()
+            raise
 
     def _read(self, stream: IO[str]) -> None:
         with stream:
