@@ -1,4 +1,7 @@
-"""The server's side of a worker, driven by hand: real processes, real socket pairs, the real frames."""
+"""The server's side of a worker, driven by hand: real processes, real socket pairs, the real frames.
+
+`TRITONPY_WORKER_PYTHON` names another interpreter for the workers to run on.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,13 @@ from tritonpy.ipc.frame import FrameReader
 from tritonpy.plugin import Tensor, datatype_of
 
 TIMEOUT_S = 20
+PYTHON = os.environ.get("TRITONPY_WORKER_PYTHON", sys.executable)
 
 
 class Worker:
     """A worker process and this end of its channel; blocking."""
 
-    def __init__(self, python=sys.executable, variables=None):
+    def __init__(self, python=PYTHON, variables=None):
         self._socket, theirs = socket.socketpair()
         segments, their_segments = socket.socketpair()
         self._socket.settimeout(TIMEOUT_S)
@@ -55,6 +59,33 @@ class Worker:
         self._messages = deque()
         self._batch = 0
         self.logs = []
+
+    def set_up(self, **changes):
+        """Tell it of `config`, the model in `directory`."""
+        spec = {
+            "name": self.config["name"],
+            "version": 1,
+            "directory": str(self.directory),
+            "backend": "python",
+            "settings": {},
+            "config": self.config,
+        }
+        self.send(frame.SETUP, json.dumps({**spec, **changes}))
+
+    def initialize(self, **changes):
+        """Have it make its instance; returns the answer."""
+        spec = {
+            "name": f"{self.config['name']}_0_0",
+            "index": 0,
+            "kind": "KIND_CPU",
+            "device_id": 0,
+            "config": self.config,
+        }
+        return self.ask(frame.INITIALIZE, json.dumps({**spec, **changes}))
+
+    @property
+    def model_file(self):
+        return self.directory / "1" / "model.py"
 
     def send(self, kind, *payload):
         self._socket.sendall(self.endpoint.pack(kind, *payload))
@@ -155,11 +186,7 @@ class Worker:
             self.process.wait()
 
 
-def model_config(name="net", **config):
-    return {"name": name, "backend": "python", "max_batch_size": 0, "input": [], "output": [], **config}
-
-
-def outputs(**data_types):
+def _outputs(data_types):
     return [{"name": name, "data_type": data_type, "dims": [-1]} for name, data_type in data_types.items()]
 
 
@@ -179,41 +206,27 @@ def workers():
 
 @pytest.fixture
 def set_up(workers, tmp_path):
-    """A worker that has been told of a model, whose file holds `code`."""
+    """A worker that has been told of a model, whose version directory holds `code` and `files`."""
 
-    def set_up(code, *, config=None, files=None, name="net", worker=None):
+    def set_up(code="", *, config=None, files=None, outputs=None, name="net", worker=None):
         version = tmp_path / name / "1"
         version.mkdir(parents=True)
         for path, text in {"model.py": code, **(files or {})}.items():
             (version / path).write_text(textwrap.dedent(text))
         worker = worker or workers()
-        spec = {
+        worker.config = {
             "name": name,
-            "version": 1,
-            "directory": str(tmp_path / name),
             "backend": "python",
-            "settings": {},
-            "config": model_config(name, **(config or {})),
+            "max_batch_size": 0,
+            "input": [],
+            "output": _outputs(outputs or {"OUTPUT0": "TYPE_FP32"}),
+            **(config or {}),
         }
-        worker.send(frame.SETUP, json.dumps(spec))
-        worker.config = spec["config"]
-        worker.model = version / "model.py"
+        worker.directory = tmp_path / name
+        worker.set_up()
         return worker
 
     return set_up
-
-
-def initialize(worker, **changes):
-    """Have the worker make its instance; returns the answer."""
-    spec = {
-        "name": f"{worker.config['name']}_0_0",
-        "index": 0,
-        "kind": "KIND_CPU",
-        "device_id": 0,
-        "config": worker.config,
-        **changes,
-    }
-    return worker.ask(frame.INITIALIZE, json.dumps(spec))
 
 
 @pytest.fixture
@@ -221,11 +234,10 @@ def load(set_up):
     """A worker whose instance is ready to execute."""
 
     def load(code, *, decoupled=False, **options):
-        config = {"output": outputs(OUTPUT0="TYPE_FP32"), **options.pop("config", {})}
         if decoupled:
-            config["model_transaction_policy"] = {"decoupled": True}
-        worker = set_up(code, config=config, **options)
-        answer = initialize(worker)
+            options["config"] = {"model_transaction_policy": {"decoupled": True}}
+        worker = set_up(code, **options)
+        answer = worker.initialize()
         assert answer[0] == frame.INITIALIZED, answer
         return worker
 
@@ -237,8 +249,14 @@ def load_execute(load):
     """A worker whose model is nothing but the body of `execute`."""
 
     def load_execute(body, *, is_async=False, **options):
-        code = f"""
-import threading, time, asyncio
+        body = textwrap.indent(textwrap.dedent(body).strip(), "        ")
+        return load(MODEL.replace("async def", "async def" if is_async else "def") + body + "\n", **options)
+
+    return load_execute
+
+
+MODEL = """
+import asyncio, threading, time
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -250,8 +268,5 @@ def answer(value=1.0):
 
 
 class TritonPythonModel:
-    {"async " if is_async else ""}def execute(self, requests):
-""" + textwrap.indent(textwrap.dedent(body).strip(), "        ")
-        return load(code, **options)
-
-    return load_execute
+    async def execute(self, requests):
+"""

@@ -1,0 +1,166 @@
+"""Models with `async def execute`."""
+
+from __future__ import annotations
+
+import pytest
+from tritonpy.ipc import frame
+
+PREFIX = "Failed to process the request(s) for model 'net_0_0', message: "
+
+
+def test_an_async_execute_is_awaited(load_execute):
+    worker = load_execute(
+        """
+        async def one(request):
+            await asyncio.sleep(0.001)
+            return answer(request.inputs()[0].as_numpy()[0])
+
+        return list(await asyncio.gather(*map(one, requests)))
+        """,
+        is_async=True,
+    )
+
+    for _ in range(3):
+        answers = worker.infer(worker.request(0, X=[1.0]), worker.request(1, X=[2.0]))
+        assert [outputs["OUTPUT0"].tolist() for outputs in answers] == [[1], [2]]
+
+
+def test_the_event_loop_stays_the_same_from_batch_to_batch(load_execute):
+    worker = load_execute(
+        """
+        loops = self.loops = [*getattr(self, "loops", []), asyncio.get_running_loop()]
+        return [answer(len(set(loops)))]
+        """,
+        is_async=True,
+    )
+
+    assert [worker.infer(worker.request())[0]["OUTPUT0"][0] for _ in range(3)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("exception", ["ValueError('boom')", "SystemExit('boom')"])
+def test_an_exception_says_where_without_the_loop_s_own_lines(load_execute, exception):
+    worker = load_execute(
+        f"""
+        if requests[0].parameters() != "{{}}": return [answer()]
+        await asyncio.sleep(0); raise {exception}
+        """,
+        is_async=True,
+    )
+
+    code, text = worker.failure(worker.request())
+
+    name = exception.partition("(")[0]
+    assert code == 1
+    assert text == f"{PREFIX}{name}: boom\n\nAt:\n  {worker.model_file}(16): execute\n"
+    assert worker.infer(worker.request(parameters={"a": 1}))[0]["OUTPUT0"].tolist() == [1]
+
+
+def test_a_decoupled_model_takes_the_next_batch_while_its_coroutines_run(load_execute):
+    worker = load_execute(
+        """
+        sender = requests[0].get_response_sender()
+        if not hasattr(self, "gate"):
+            self.gate = asyncio.Event()
+            await self.gate.wait()  # for the second batch
+        self.gate.set()
+        sender.send(answer(), FINAL)
+        """,
+        is_async=True,
+        decoupled=True,
+    )
+
+    worker.start(worker.request(4))
+    assert worker.expect(frame.EXECUTED)[2:] == (None, None)
+    worker.start(worker.request(5))
+    messages = [worker.receive() for _ in range(3)]
+
+    assert [message[2] for message in messages if message[0] == frame.RESPONSE] == [5, 4]
+
+
+def test_tasks_of_a_decoupled_model_go_on_after_execute(load_execute):
+    worker = load_execute(
+        """
+        async def run(sender):
+            for value in range(3):
+                await asyncio.sleep(0.001)
+                sender.send(answer(value), FINAL if value == 2 else 0)
+
+        self.tasks = [asyncio.create_task(run(request.get_response_sender())) for request in requests]
+        """,
+        is_async=True,
+        decoupled=True,
+    )
+
+    worker.start(worker.request(4))
+    assert worker.expect(frame.EXECUTED)[2:] == (None, None)
+
+    answers = [worker.response() for _ in range(3)]
+    assert [(outputs["OUTPUT0"][0], final) for _, outputs, _, final in answers] == [
+        (0, False),
+        (1, False),
+        (2, True),
+    ]
+
+
+def test_an_exception_in_a_decoupled_coroutine_answers_what_is_unanswered(load_execute):
+    worker = load_execute(
+        """
+        requests[0].get_response_sender().send(answer(), FINAL)
+        await asyncio.sleep(0.001); raise ValueError("boom")
+        """,
+        is_async=True,
+        decoupled=True,
+    )
+
+    worker.start(worker.request(4), worker.request(5))
+    messages = sorted(worker.receive() for _ in range(3))
+
+    assert messages[0][4:] == (None, None)
+    assert [(message[2], message[4]) for message in messages[1:]] == [(4, True), (5, True)]
+    code, text = messages[2][3][2]
+    assert code == 1
+    assert text == f"{PREFIX}ValueError: boom\n\nAt:\n  {worker.model_file}(16): execute\n"
+
+
+def test_a_decoupled_coroutine_must_return_none(load_execute):
+    worker = load_execute("return [answer()]", is_async=True, decoupled=True)
+
+    worker.start(worker.request(4))
+    messages = sorted([worker.receive(), worker.receive()])
+
+    assert messages[1][2] == 4
+    assert messages[1][3][2] == (
+        1,
+        f"{PREFIX}Python model 'net_0_0' is using the decoupled mode and the execute function "
+        f"must return None.",
+    )
+
+
+def test_a_task_that_exits_does_not_end_the_loop(load_execute):
+    worker = load_execute(
+        """
+        async def leave(): raise SystemExit
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        self.task = asyncio.create_task(leave())
+        await asyncio.sleep(0.001)
+        requests[0].get_response_sender().send(answer(), FINAL)
+        """,
+        is_async=True,
+        decoupled=True,
+    )
+
+    for slot in (4, 5):
+        worker.start(worker.request(slot))
+        answers = sorted([worker.receive(), worker.receive()])
+        assert answers[1][2] == slot
+        assert answers[1][3][2] is None
+
+
+def test_a_forgotten_request_of_a_coroutine_is_answered_with_an_error(load_execute):
+    worker = load_execute("await asyncio.sleep(0.001)", is_async=True, decoupled=True)
+
+    worker.start(worker.request(4, id="rid"))
+    messages = sorted([worker.receive(), worker.receive()])
+
+    text = "[request id: rid] model 'net' dropped the request without a final response"
+    assert messages[1][2:] == (4, ([], None, (1, text)), True)
