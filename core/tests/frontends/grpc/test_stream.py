@@ -415,7 +415,7 @@ def large(mebibytes: int = 1) -> InferResponse:
 def test_stream_of_a_client_that_does_not_read_is_ended_before_it_costs_much(
     start_harness: Callable[..., Any], make_request: Callable[..., Any]
 ) -> None:
-    harness = start_harness(max_queued_byte_size=4 * MEBIBYTE)
+    harness = start_harness(max_held_byte_size=4 * MEBIBYTE)
     stream = Stream(harness.stub)
     stream.send(make_request("decoupled", id="d"), make_request("manual", id="m"))
     harness.dataplane.wait_for(lambda plane: len(plane.requests) == 2)
@@ -437,7 +437,7 @@ def test_stream_of_a_client_that_does_not_read_is_ended_before_it_costs_much(
 def test_one_response_larger_than_the_limit_is_let_in(
     start_harness: Callable[..., Any], make_request: Callable[..., Any]
 ) -> None:
-    harness = start_harness(max_queued_byte_size=MEBIBYTE)
+    harness = start_harness(max_held_byte_size=MEBIBYTE)
     stream = Stream(harness.stub)
     stream.send(make_request("decoupled", id="d"))
     stream.half_close()
@@ -451,7 +451,7 @@ def test_one_response_larger_than_the_limit_is_let_in(
 def test_requests_of_a_client_that_does_not_read_are_not_read_either(
     start_harness: Callable[..., Any], make_request: Callable[..., Any]
 ) -> None:
-    harness = start_harness(max_queued_byte_size=4 * MEBIBYTE)
+    harness = start_harness(max_held_byte_size=4 * MEBIBYTE)
     stream = Stream(harness.stub)
     count = 64
     stream.send(*(make_request(id=str(index), data=bytes(MEBIBYTE)) for index in range(count)))
@@ -463,6 +463,25 @@ def test_requests_of_a_client_that_does_not_read_are_not_read_either(
         time.sleep(0.002)  # slower than the server: without a pause in reading, the limit would be passed
 
     assert responses == [str(index) for index in range(count)]
+
+
+def test_open_requests_of_one_stream_are_bounded(
+    start_harness: Callable[..., Any], make_request: Callable[..., Any]
+) -> None:
+    harness = start_harness(max_held_byte_size=4 * MEBIBYTE)
+    stream = Stream(harness.stub)
+    stream.send(*(make_request("manual", id=str(index), data=bytes(MEBIBYTE)) for index in range(20)))
+    stream.half_close()
+    harness.dataplane.wait_for(lambda plane: len(plane.requests) == 4)
+    harness.stub.ModelInfer(make_request(data=bytes(8 * MEBIBYTE)), timeout=20)  # time for more to come
+
+    most_open = len(harness.dataplane.requests)
+    for index in range(20):
+        harness.dataplane.wait_for(lambda plane, index=index: len(plane.requests) > index)
+        deliver(harness, str(index), numbers(index))
+
+    assert most_open == 4
+    assert [response.infer_response.id for response in stream.rest()] == [str(index) for index in range(20)]
 
 
 def test_tritonclient_streams_a_decoupled_model(harness: Any) -> None:

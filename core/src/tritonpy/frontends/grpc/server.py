@@ -21,9 +21,11 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.so_reuseport", 0),  # two servers on one port would take turns, unnoticed
 )
+_LATE_CALLS_S = 0.05
+"""How long a stopping server goes on to refuse calls in words after the last answer."""
 _LAST_BYTES_S = 5.0
 """How long a stopping server lets clients take to receive answers that are given."""
-_MOST_QUEUED_BYTES = 256 * 1024 * 1024
+_MOST_HELD_BYTES = 256 * 1024 * 1024
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 UnaryHandler: TypeAlias = Callable[[bytes, Context], Awaitable[bytes]]
@@ -39,8 +41,8 @@ class GrpcServer:
         dataplane: what calls are answered with.
         address: to listen on.
         port: 0 lets the system choose.
-        max_queued_byte_size: bytes of responses that may wait for the client of one stream; more of them end
-            the stream.
+        max_held_byte_size: bytes of open requests that one stream may have, and of responses that may wait
+            for its client. No more requests are read above it; more responses end the stream.
     """
 
     def __init__(
@@ -49,9 +51,9 @@ class GrpcServer:
         address: str,
         port: int,
         *,
-        max_queued_byte_size: int = _MOST_QUEUED_BYTES,
+        max_held_byte_size: int = _MOST_HELD_BYTES,
     ) -> None:
-        self._servicer = Servicer(dataplane, max_queued_byte_size=max_queued_byte_size)
+        self._servicer = Servicer(dataplane, max_held_byte_size=max_held_byte_size)
         self._address = address
         self._port = port
         self._server: grpc.aio.Server | None = None
@@ -83,8 +85,9 @@ class GrpcServer:
     async def stop(self, timeout_s: float) -> None:
         """Refuse new requests, wait for those in flight, and cancel those that take longer.
 
-        The port closes last: grpcio drops calls that it has received but not handed over when it stops, so
-        until then late ones are told UNAVAILABLE.
+        The port closes last, and a moment later than it could: calls that grpcio has received but not handed
+        over when it stops end CANCELLED, and a client that has just been answered is about to send the next.
+        Until then late ones are told UNAVAILABLE.
         """
         if self._server is None:
             return
@@ -92,6 +95,7 @@ class GrpcServer:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._servicer.drain()
+                await asyncio.sleep(_LATE_CALLS_S)
         except TimeoutError:
             await server.stop(None)
         else:

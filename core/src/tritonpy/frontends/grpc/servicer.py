@@ -32,13 +32,13 @@ class Servicer:
 
     Args:
         dataplane: what calls are answered with.
-        max_queued_byte_size: bytes of responses that may wait for the client of one stream.
+        max_held_byte_size: bytes of open requests, and of responses waiting for the client, in one stream.
     """
 
-    def __init__(self, dataplane: Dataplane, *, max_queued_byte_size: int) -> None:
+    def __init__(self, dataplane: Dataplane, *, max_held_byte_size: int) -> None:
         self._dataplane = dataplane
         self._encoder = ResponseEncoder()
-        self._max_queued_byte_size = max_queued_byte_size
+        self._max_held_byte_size = max_held_byte_size
         self._streams: set[InferStream] = set()
         self._unary_count = 0
         self._is_stopping = False
@@ -110,7 +110,7 @@ class Servicer:
         stream = InferStream(
             self._dataplane,
             self._encoder,
-            max_queued_byte_size=self._max_queued_byte_size,
+            max_held_byte_size=self._max_held_byte_size,
             ends_on_error=("triton_grpc_error", "true") in metadata,
         )
         if self._is_stopping:

@@ -5,11 +5,11 @@ came, refusals included. Requests to decoupled models stand outside of it: their
 produced, before or between the others.
 
 A sink is called on the loop and must not wait, so a slow client cannot hold up the model that answers it.
-What can be done on the loop is done here: while half of the byte limit waits to be sent, no further request
-is read from the stream, which is enough where requests and responses come in pairs. A decoupled model may
-still answer faster than its client reads. When that passes the limit, the stream's open requests are
-cancelled, what waits is dropped and the stream ends UNAVAILABLE: memory stays bounded, and the other
-streams, and the other requests of the same batch, never notice.
+What can be done on the loop is done here: no further request is read from the stream while its open requests
+exceed the byte limit or half of the limit waits to be sent, which is enough where requests and responses
+come in pairs. A decoupled model may still answer faster than its client reads. When that passes the limit,
+the stream's open requests are cancelled, what waits is dropped and the stream ends UNAVAILABLE: memory stays
+bounded, and the other streams, and the other requests of the same batch, never notice.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ from tritonpy.frontends.grpc.errors import as_triton_error
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 
+_REQUEST_OVERHEAD_BYTES = 2048
+"""What an open request costs beside its message."""
+
 STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
 
 
@@ -48,8 +51,8 @@ class InferStream:
     Args:
         dataplane: takes the requests.
         encoder: writes the responses.
-        max_queued_byte_size: bytes of responses that may wait for the client. A response that finds none
-            waiting is let in whatever its size.
+        max_held_byte_size: bytes of requests that may be open, and bytes of responses that may wait for the
+            client. One that finds nothing held is let in whatever its size.
         ends_on_error: the first error that comes from running a request ends the call with that error's
             status, instead of travelling as a message.
     """
@@ -59,15 +62,16 @@ class InferStream:
         dataplane: Dataplane,
         encoder: ResponseEncoder,
         *,
-        max_queued_byte_size: int,
+        max_held_byte_size: int,
         ends_on_error: bool = False,
     ) -> None:
         self._dataplane = dataplane
         self._encoder = encoder
-        self._limit = max_queued_byte_size
+        self._limit = max_held_byte_size
         self._ends_on_error = ends_on_error
         self._queue: deque[bytes | TritonError] = deque()
         self._queued_byte_size = 0
+        self._open_byte_size = 0
         self._line: deque[_StreamSink] = deque()
         # Only weakly: a request that its backend dropped must be able to die, which is how it gets an answer.
         self._open: dict[_StreamSink, weakref.ref[InferRequest]] = {}
@@ -104,7 +108,7 @@ class InferStream:
         try:
             while (body := await read()) is not None:
                 self._receive(body)
-                while self._queued_byte_size * 2 > self._limit:
+                while not self._has_room():
                     self._room = asyncio.get_running_loop().create_future()
                     await self._room
             self._is_half_closed = True
@@ -115,7 +119,8 @@ class InferStream:
     def _receive(self, body: bytes) -> None:
         """Take one serialized request; whatever is wrong with it becomes a response."""
         arrival_ns = time.monotonic_ns()
-        sink = _StreamSink(self)
+        sink = _StreamSink(self, len(body) + _REQUEST_OVERHEAD_BYTES)
+        self._open_byte_size += sink.byte_size
         self._line.append(sink)
         try:
             message, raw_contents = parse_infer_request(body)
@@ -191,6 +196,8 @@ class InferStream:
     def finished(self, sink: _StreamSink) -> None:
         """A request has had its last response."""
         self._open.pop(sink, None)
+        self._open_byte_size -= sink.byte_size
+        self._make_room()
         if not self._open:
             self._wake()
 
@@ -219,8 +226,11 @@ class InferStream:
             self._wakeup.set_result(None)
 
     def _make_room(self) -> None:
-        if self._room is not None and self._queued_byte_size * 2 <= self._limit and not self._room.done():
+        if self._room is not None and not self._room.done() and self._has_room():
             self._room.set_result(None)
+
+    def _has_room(self) -> bool:
+        return self._open_byte_size <= self._limit and self._queued_byte_size * 2 <= self._limit
 
     def _close(self) -> None:
         """Nobody reads any more: cancel what is open, forget what waits."""
@@ -238,6 +248,7 @@ class _StreamSink:
     """Takes the responses of one request; satisfies `ResponseSink`.
 
     Attributes:
+        byte_size: what the request holds in memory.
         request_id: the client's.
         held: responses that wait for their turn in the line.
         is_decoupled: the request stands outside of the line.
@@ -248,6 +259,7 @@ class _StreamSink:
 
     __slots__ = (
         "_stream",
+        "byte_size",
         "empty_final",
         "has_answered",
         "held",
@@ -256,8 +268,9 @@ class _StreamSink:
         "request_id",
     )
 
-    def __init__(self, stream: InferStream) -> None:
+    def __init__(self, stream: InferStream, byte_size: int) -> None:
         self._stream = stream
+        self.byte_size = byte_size
         self.request_id = ""
         self.is_decoupled = False
         self.has_answered = False
