@@ -91,11 +91,13 @@ class CorectlServer:
         ports: by service: `HTTPService`, `GRPCInferenceService`, `Metrics Service`.
     """
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, own_group: bool = False) -> None:
         command = [str(Path(sys.executable).with_name("corectl")), "serve", *arguments]
         for service in ("http", "grpc", "metrics"):
             command += [f"--{service}-address=127.0.0.1", f"--{service}-port=0"]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, start_new_session=own_group
+        )
         self.lines: list[str] = []
         self.ports: dict[str, int] = {}
         assert self.process.stderr is not None
@@ -130,8 +132,8 @@ def corectl() -> Iterator[Callable[..., CorectlServer]]:
     """Start `corectl serve` with the given arguments; returns once its three ports are open."""
     started: list[CorectlServer] = []
 
-    def start(*arguments: str) -> CorectlServer:
-        started.append(CorectlServer(*arguments))
+    def start(*arguments: str, own_group: bool = False) -> CorectlServer:
+        started.append(CorectlServer(*arguments, own_group=own_group))
         return started[-1]
 
     yield start

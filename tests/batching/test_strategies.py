@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from tritonpy.errors import TritonError
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import signal
 import threading
 import time
@@ -13,7 +14,6 @@ from typing import Any
 
 import psutil
 import pytest
-
 from tritonpy_sdk.repository import ModelRepository
 
 CONFIG = {
@@ -129,3 +129,30 @@ def test_a_model_that_cannot_be_loaded_ends_the_start_with_status_1_and_says_why
     server._reader.join()
     assert "no installed plugin of kind 'backends' is called 'nosuch'" in server.log
     assert "creating server: Internal - failed to load all models" in server.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_whole_process_group_still_drains(
+    corectl: Callable[..., Any], tmp_path: Path, number: int
+) -> None:
+    """Ctrl-C in a terminal and `timeout` reach the workers too; they leave the decision to the server."""
+    parameters = {
+        "execute_delay_ms": {"string_value": "500"},
+        "TRITONPY_ISOLATION": {"string_value": "process"},
+    }
+    ModelRepository(tmp_path).model("echo", {**CONFIG, "parameters": parameters})
+    server = corectl(f"--model-repository={tmp_path}", own_group=True)
+    connection = http.client.HTTPConnection("127.0.0.1", server.ports["HTTPService"], timeout=30)
+    connection.request("POST", "/v2/models/echo/infer", BODY)
+    ready = http.client.HTTPConnection("127.0.0.1", server.ports["HTTPService"], timeout=30)
+    ready.request("GET", "/v2/health/ready")  # answered after the inference request has been read
+    assert ready.getresponse().read() == b""
+    ready.close()
+
+    os.killpg(server.process.pid, number)
+
+    response = connection.getresponse()
+    response.read()
+    connection.close()
+    assert response.status == 200
+    assert server.process.wait(30) == 0, server.log

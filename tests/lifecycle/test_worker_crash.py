@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1 itself, over raw sockets: pieces, pipelines, chunks, limits, slow readers and clients that vanish."""
+"""HTTP/1.1 itself, over raw sockets: pieces, pipelines, chunks, limits, slow and vanishing clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository

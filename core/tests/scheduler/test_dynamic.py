@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.request import InferRequest
 from tritonpy.scheduler.decision import Closed, Dispatch, Idle, WaitUntil

@@ -82,7 +82,10 @@ class Session:
 
 def serve() -> None:
     """Serve the channel this process was started with."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the server decides
+    # Ctrl-C and a service manager's SIGTERM reach the whole group; when to go is the server's decision. A
+    # handler, not SIG_IGN: programs that a model starts would inherit the latter.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True)  # what a model prints is to be seen when it prints it
