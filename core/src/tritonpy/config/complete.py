@@ -1,73 +1,101 @@
-"""Fill in what a configuration leaves out, from its files and from defaults."""
+"""Fill in what a configuration leaves out: from its files, from its backend's wishes, and from defaults."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from tritonpy.config.schema import KIND_AUTO, KIND_CPU, KIND_GPU, ModelConfig
+from tritonpy.config.schema import KIND_AUTO, KIND_CPU, KIND_GPU, ModelConfig, ModelInstanceGroup
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import PreferredGroup
 
-# backend, platform, what its model file is called
+ENSEMBLE_PLATFORM = "ensemble"
+PLATFORMS: dict[str, tuple[str, ...]] = {
+    "tensorflow": ("tensorflow_savedmodel", "tensorflow_graphdef"),
+    "tensorrt": ("tensorrt_plan",),
+    "onnxruntime": ("onnxruntime_onnx",),
+    "pytorch": ("pytorch_libtorch", "torch_aoti"),
+}
+"""What `platform` may say for the backends whose platform means something; for others it is free text."""
+
+_DEFAULT_SEQUENCE_IDLE_US = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownBackend:
+    backend: str
+    platform: str
+    filename: str
+
+
+# In the order in which a version directory is searched: a file of an earlier line wins.
 _KNOWN = (
-    ("tensorflow", "tensorflow_savedmodel", "model.savedmodel"),
-    ("tensorflow", "tensorflow_graphdef", "model.graphdef"),
-    ("tensorrt", "tensorrt_plan", "model.plan"),
-    ("onnxruntime", "onnxruntime_onnx", "model.onnx"),
-    ("openvino", "", "model.xml"),
-    ("pytorch", "pytorch_libtorch", "model.pt"),
-    ("python", "", "model.py"),
+    _KnownBackend("tensorflow", "tensorflow_savedmodel", "model.savedmodel"),
+    _KnownBackend("tensorflow", "tensorflow_graphdef", "model.graphdef"),
+    _KnownBackend("tensorrt", "tensorrt_plan", "model.plan"),
+    _KnownBackend("onnxruntime", "onnxruntime_onnx", "model.onnx"),
+    _KnownBackend("openvino", "", "model.xml"),
+    _KnownBackend("pytorch", "pytorch_libtorch", "model.pt"),
+    _KnownBackend("pytorch", "torch_aoti", "model.pt2"),
+    _KnownBackend("python", "", "model.py"),
 )
-_ENSEMBLE = "ensemble"
 
 
 def complete_backend(config: ModelConfig, directory: Path, version: int | None) -> None:
-    """Derive backend, platform and model file name from each other and from the version's files.
+    """Derive backend, platform and model file name from each other and from the files of a version.
 
     Args:
         config: changed in place; its name is set to the directory's when it has none.
         directory: the model's directory.
-        version: a version to look into; None when there is none.
+        version: whose files to look at; None when the model has no version.
 
     Raises:
         InvalidArg: no backend can be derived.
     """
     if not config.name:
         config.name = directory.name
-    if config.platform == _ENSEMBLE or config.WhichOneof("scheduling_choice") == "ensemble_scheduling":
-        if not config.platform and not config.backend:
-            config.platform = _ENSEMBLE
+    if config.platform == ENSEMBLE_PLATFORM or config.HasField("ensemble_scheduling"):
         return
-    present = _files(directory, version)
-    for backend, platform, filename in _KNOWN:
-        wanted = config.default_model_filename or filename
-        if config.backend and config.backend != backend:
-            continue
-        if config.platform and config.platform != platform:
-            continue
-        if config.backend or config.platform or (wanted == filename and filename in present):
-            several = sum(known[0] == backend for known in _KNOWN) > 1
-            if several and not config.platform and wanted not in present:
-                continue
-            config.backend = backend
-            config.platform = platform
-            config.default_model_filename = wanted
-            return
-    if not config.backend:
-        _, dot, suffix = config.name.rpartition(".")
-        if not dot or not suffix:
+    known = _recognise(config, _file_names(directory, version))
+    if known is not None:
+        config.backend = config.backend or known.backend
+        config.platform = config.platform or known.platform
+        config.default_model_filename = config.default_model_filename or known.filename
+    if not (config.backend or config.platform or config.default_model_filename):
+        _, _, backend = config.name.partition(".")
+        if not backend:
             raise InvalidArg(
                 f"Invalid model name: Could not determine backend for model '{config.name}' with no backend "
                 f"in model configuration. Expected model name of the form 'model.<backend_name>'."
             )
-        config.backend = suffix
+        config.backend = backend
+        config.default_model_filename = f"model.{backend}"
 
 
-def _files(directory: Path, version: int | None) -> set[str]:
+def _recognise(config: ModelConfig, present: frozenset[str]) -> _KnownBackend | None:
+    """The line of the table that the configuration points at, or the files where it says nothing."""
+    candidates: tuple[_KnownBackend, ...] = _KNOWN
+    if config.backend:
+        candidates = tuple(known for known in candidates if known.backend == config.backend)
+    elif config.platform:
+        candidates = tuple(known for known in candidates if known.platform == config.platform)
+    elif config.default_model_filename:
+        candidates = tuple(known for known in candidates if known.filename == config.default_model_filename)
+    else:
+        candidates = tuple(known for known in candidates if known.filename in present)
+    if config.backend and len(candidates) > 1:  # one backend, several kinds of files
+        named = {config.platform, config.default_model_filename} - {""}
+        by_config = tuple(known for known in candidates if {known.platform, known.filename} & named)
+        by_file = tuple(known for known in candidates if known.filename in present)
+        candidates = by_config or by_file or (() if config.backend == "tensorflow" else candidates)
+    return candidates[0] if candidates else None
+
+
+def _file_names(directory: Path, version: int | None) -> frozenset[str]:
     if version is None:
-        return set()
-    return {path.name for path in (directory / str(version)).iterdir()}
+        return frozenset()
+    return frozenset(path.name for path in (directory / str(version)).iterdir())
 
 
 def normalize(
@@ -76,22 +104,16 @@ def normalize(
     """Make every default explicit, in place; called again after a backend has completed the configuration.
 
     Args:
-        config: with backend and name.
-        preferred_groups: what the backend proposes for models that configure no instance group.
-        gpus: the devices that are there.
+        config: with name and, unless it is an ensemble, backend.
+        preferred_groups: what the backend proposes for models that configure no instance group. Their count
+            is also the default of a configured group of the same kind.
+        gpus: ids of the devices that may be used.
     """
-    if not config.version_policy.WhichOneof("policy_choice"):
+    if not config.HasField("version_policy"):
         config.version_policy.latest.num_versions = 1
-    elif config.version_policy.WhichOneof("policy_choice") == "latest":
-        config.version_policy.latest.num_versions = config.version_policy.latest.num_versions or 1
-    if config.WhichOneof("scheduling_choice") == "dynamic_batching":
-        batching = config.dynamic_batching
-        if not batching.preferred_batch_size and config.max_batch_size > 0:
-            batching.preferred_batch_size.append(config.max_batch_size)
-    if config.WhichOneof("scheduling_choice") == "sequence_batching":
-        sequences = config.sequence_batching
-        sequences.max_sequence_idle_microseconds = sequences.max_sequence_idle_microseconds or 1_000_000
-    if config.platform == _ENSEMBLE:
+    _normalize_batching(config)
+    if config.platform == ENSEMBLE_PLATFORM:
+        config.model_transaction_policy.SetInParent()
         return
     if not config.optimization.HasField("input_pinned_memory"):
         config.optimization.input_pinned_memory.enable = True
@@ -100,19 +122,63 @@ def normalize(
     _normalize_groups(config, preferred_groups, gpus)
 
 
+def _normalize_batching(config: ModelConfig) -> None:
+    match config.WhichOneof("scheduling_choice"):
+        case "dynamic_batching":
+            sizes = config.dynamic_batching.preferred_batch_size
+        case "sequence_batching":
+            sequences = config.sequence_batching
+            if sequences.max_sequence_idle_microseconds == 0:
+                sequences.max_sequence_idle_microseconds = _DEFAULT_SEQUENCE_IDLE_US
+            if not sequences.HasField("oldest"):
+                return
+            sizes = sequences.oldest.preferred_batch_size
+        case _:
+            return
+    if not sizes and config.max_batch_size > 0:
+        sizes.append(config.max_batch_size)
+
+
 def _normalize_groups(
     config: ModelConfig, preferred_groups: Sequence[PreferredGroup], gpus: Sequence[int]
 ) -> None:
-    counts: dict[str, int] = {group.kind: group.count for group in preferred_groups}
-    if not config.instance_group:
-        config.instance_group.add(name=config.name)
-    for index, group in enumerate(config.instance_group):
-        group.name = group.name or f"{config.name}_{index}"
+    groups = config.instance_group
+    if not groups:
+        for preferred in preferred_groups or (PreferredGroup("KIND_AUTO", 0),):
+            groups.add(kind=ModelInstanceGroup.Kind.Value(preferred.kind), count=preferred.count)
+        if len(groups) == 1:
+            groups[0].name = config.name
+    counts = {ModelInstanceGroup.Kind.Value(group.kind): group.count for group in preferred_groups}
+    for index, group in enumerate(groups):
+        if not group.name:
+            group.name = f"{config.name}_{index}"
         if group.kind == KIND_AUTO:
-            listed = set(group.gpus)
-            group.kind = KIND_GPU if gpus and listed <= set(gpus) else KIND_CPU
+            group.kind = KIND_GPU if gpus and set(group.gpus) <= set(gpus) else KIND_CPU
         if group.kind == KIND_GPU and not group.gpus:
             group.gpus.extend(gpus)
         if group.count < 1:
-            name = next(name for name, number in group.Kind.items() if number == group.kind)
-            group.count = counts.get(name, 1)
+            group.count = max(1, counts.get(group.kind, 1))
+
+
+def complete_batching(config: ModelConfig, *, supports_batching: bool, default_max_batch_size: int) -> None:
+    """Turn batching on for a model that can batch and does not say otherwise, in place.
+
+    Args:
+        config: `max_batch_size` 0 counts as not said.
+        supports_batching: what the model file shows.
+        default_max_batch_size: the value to fill in; 0 fills nothing in.
+
+    Raises:
+        InvalidArg: the configuration asks for batches and the model cannot.
+    """
+    if not supports_batching:
+        if config.max_batch_size > 0:
+            raise InvalidArg(
+                f"autofill failed for model '{config.name}': model does not support batching while non-zero "
+                f"max_batch_size is specified"
+            )
+        return
+    if config.max_batch_size == 0:
+        config.max_batch_size = default_max_batch_size
+    if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
+        config.dynamic_batching.SetInParent()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from google.protobuf.message import Message
@@ -16,8 +16,9 @@ from tritonpy.errors import InvalidArg
 def config_from_dict(document: Mapping[str, object], model_name: str) -> ModelConfig:
     """Read a configuration in the shape of `GET /v2/models/<name>/config`; anything may be left out.
 
-    The protobuf JSON mapping holds: `max_batch_size` may be written `maxBatchSize`, integers as strings,
-    enums by number or by name in either case; null leaves a field unset.
+    The protobuf JSON mapping holds, as widely as Triton reads it: `max_batch_size` may be written
+    `maxBatchSize`, numbers and truth values as strings, enums by number or by name in either case, a list of
+    one message as that message; null leaves a field unset.
 
     Args:
         document: JSON values.
@@ -59,9 +60,7 @@ def _read_field(message: Message, field: Field, value: object, path: str) -> Non
     if field.map_key is not None:
         _read_map(target, field.map_key, field.value, value, path)
     elif field.is_repeated:
-        if not isinstance(value, list | tuple):
-            raise _unexpected(path, value, "a list")
-        for index, element in enumerate(value):
+        for index, element in enumerate(_elements(field, value, path)):
             here = f"{path}[{index}]"
             if field.value.kind == "message":
                 _read_message(target.add(), element, here)
@@ -73,6 +72,14 @@ def _read_field(message: Message, field: Field, value: object, path: str) -> Non
     else:
         plain = _plain(field.value, value, path)
         _store(lambda accepted: setattr(message, field.name, accepted), plain, path)
+
+
+def _elements(field: Field, value: object, path: str) -> Sequence[object]:
+    if isinstance(value, list | tuple):
+        return value
+    if isinstance(value, Mapping) and field.value.kind == "message":
+        return [value]  # Triton takes a single message for a list of one
+    raise _unexpected(path, value, "a list")
 
 
 def _read_map(
@@ -100,6 +107,8 @@ def _plain(value_type: Value, value: object, path: str) -> object:
         case "bool":
             if isinstance(value, bool):
                 return value
+            if value in ("true", "false"):  # Triton takes these words, too
+                return value == "true"
             raise _unexpected(path, value, "true or false")
         case "str":
             if isinstance(value, str):

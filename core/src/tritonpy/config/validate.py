@@ -1,61 +1,82 @@
-"""Every refusal of a configuration, one function per rule, in Triton's words.
+"""Every refusal of a configuration, in Triton's words, one function per rule.
 
-What concerns the model as a whole is checked before it is loaded; inputs, outputs and instance groups are
-checked after the backend had its chance to complete them.
+Two entry points, because a backend may complete inputs and outputs: what it cannot change is checked before
+it is asked, the rest afterwards. The rules of one subject share a module: `validate_scheduling`,
+`validate_ensemble`, `validate_tensors`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from pathlib import Path
 
-from tritonpy.config.schema import KIND_CPU, KIND_GPU, KIND_MODEL, ModelConfig
-from tritonpy.errors import InvalidArg
-from tritonpy.protos import DataType, ModelInput, ModelOutput, ModelQueuePolicy
+from tritonpy.config.complete import ENSEMBLE_PLATFORM, PLATFORMS
+from tritonpy.config.schema import KIND_CPU, KIND_GPU, KIND_MODEL, ModelConfig, ModelInstanceGroup
+from tritonpy.config.validate_ensemble import check_ensemble_graph, check_ensemble_has_no_instances
+from tritonpy.config.validate_scheduling import check_dynamic_batching, check_sequence_batching, check_states
+from tritonpy.config.validate_tensors import check_batch_io, check_inputs, check_outputs, check_warmup
+from tritonpy.errors import Internal, InvalidArg
 
-_ENSEMBLE = "ensemble"
-_TYPE_INVALID = DataType.Value("TYPE_INVALID")
-_NO_FORMAT = ModelInput.FORMAT_NONE
+# The oldest CUDA devices Triton takes; part of its message.
+_MIN_COMPUTE_CAPABILITY = 6.0
 
 
 def validate_structure(config: ModelConfig, directory_name: str) -> None:
     """Check what no backend may change.
 
+    Args:
+        config: completed from the model's files and normalised or not.
+        directory_name: of the model's directory.
+
     Raises:
         InvalidArg: the first rule that is broken.
     """
-    _check_name(config, directory_name)
-    _check_max_batch_size(config)
-    _check_platform(config)
-    _check_dynamic_batching(config)
-    _check_cache(config)
+    check_name(config, directory_name)
+    check_platform(config)
+    check_max_batch_size(config)
+    check_ensemble_has_no_instances(config)
+    check_ensemble_graph(config)
+    check_dynamic_batching(config)
+    check_sequence_batching(config)
+    check_response_cache(config)
+    check_metrics(config)
 
 
 def validate_complete(config: ModelConfig, gpus: Sequence[int] = ()) -> None:
-    """Check inputs, outputs and instance groups of a completed configuration.
+    """Check a configuration that its backend has completed and that is normalised.
 
     Args:
-        config: normalised.
-        gpus: the devices that are there.
+        config: what will be served.
+        gpus: ids of the devices that may be used.
 
     Raises:
         InvalidArg: the first rule that is broken.
     """
-    try:
-        _check_preferred_sizes(config)
-        for tensor in config.input:
-            _check_tensor(tensor, "input", config)
-            _check_format(tensor)
-        for output in config.output:
-            _check_tensor(output, "output", config)
-        _check_batch_io(config)
-        _check_groups(config, gpus)
-    except InvalidArg as exc:
-        suffix = f" for {config.name}"
-        raise exc if exc.message.endswith(suffix) else InvalidArg(exc.message + suffix) from None
+    check_inputs(config)
+    check_outputs(config)
+    check_batch_io(config)
+    check_states(config)
+    check_instance_groups(config, gpus)
+    check_warmup(config)
 
 
-def _check_name(config: ModelConfig, directory_name: str) -> None:
+def validate_files(config: ModelConfig, directory: Path) -> None:
+    """Check that the label files are there, which a configuration names beside the model's own files.
+
+    Raises:
+        Internal: one cannot be read; the code is Triton's.
+    """
+    for tensor in config.output:
+        if tensor.label_filename:
+            path = directory / tensor.label_filename
+            try:
+                path.open("rb").close()
+            except OSError as exc:
+                raise Internal(f"failed to open text file for read {path}: {exc.strerror}") from exc
+
+
+def check_name(config: ModelConfig, directory_name: str) -> None:
+    """A model is called like its directory."""
     if config.name != directory_name:
         raise InvalidArg(
             f"unexpected directory name '{directory_name}' for model '{config.name}', directory name must "
@@ -63,150 +84,88 @@ def _check_name(config: ModelConfig, directory_name: str) -> None:
         )
 
 
-def _check_max_batch_size(config: ModelConfig) -> None:
+def check_platform(config: ModelConfig) -> None:
+    """Platform and backend go together, and the platform `ensemble` with ensemble scheduling."""
+    is_ensemble = config.HasField("ensemble_scheduling")
+    if config.platform == ENSEMBLE_PLATFORM:
+        if config.backend:
+            raise InvalidArg(
+                f"Ensemble model '{config.name}' must have platform type 'ensemble' and empty backend type"
+            )
+        if not is_ensemble:
+            raise InvalidArg(
+                f"ensemble scheduling must be set for ensemble {config.name} whose platform is ensemble"
+            )
+        return
+    if is_ensemble:
+        raise InvalidArg(
+            f"ensemble scheduling cannot be set for model '{config.name}' whose platform is not ensemble"
+        )
+    if not config.backend:
+        raise InvalidArg(f"unexpected platform type '{config.platform}' for {config.name}")
+    if config.platform not in PLATFORMS.get(config.backend, (config.platform,)):
+        raise InvalidArg(f"unexpected 'platform' and 'backend' pair, got:{config.platform}, {config.backend}")
+
+
+def check_max_batch_size(config: ModelConfig) -> None:
+    """0 is no batching; less has no meaning."""
     if config.max_batch_size < 0:
         raise InvalidArg(f"'max_batch_size' must be non-negative value for {config.name}")
 
 
-def _check_platform(config: ModelConfig) -> None:
-    is_ensemble = config.WhichOneof("scheduling_choice") == "ensemble_scheduling"
-    if is_ensemble and config.platform != _ENSEMBLE:
-        raise InvalidArg(
-            f"ensemble scheduling cannot be set for model '{config.name}' whose platform is not ensemble"
-        )
-    if config.platform == _ENSEMBLE and not is_ensemble:
-        raise InvalidArg(
-            f"ensemble scheduling must be set for ensemble {config.name} whose platform is ensemble"
-        )
-    if config.platform == _ENSEMBLE and config.backend:
-        raise InvalidArg(f"unexpected 'platform' and 'backend' pair, got:{config.platform}, {config.backend}")
-
-
-def _check_dynamic_batching(config: ModelConfig) -> None:
-    if config.WhichOneof("scheduling_choice") != "dynamic_batching":
-        return
-    batching = config.dynamic_batching
-    levels = batching.priority_levels
-    name = config.name
-    if levels:
-        if not 1 <= batching.default_priority_level <= levels:
-            raise InvalidArg(f"default priority level must be in range [1, {levels}] for {name}")
-        if any(not 1 <= level <= levels for level in batching.priority_queue_policy):
-            raise InvalidArg(
-                f"priority queue policy must have priority level in range [1, {levels}] for {name}"
-            )
-    if not batching.preserve_ordering:
-        return
-    if levels > 1:
-        raise InvalidArg(f"Only one priority level is allowed when 'preserve_ordering' is true for {name}")
-    policies = [batching.default_queue_policy, *batching.priority_queue_policy.values()]
-    if any(policy.timeout_action == ModelQueuePolicy.DELAY for policy in policies):
-        raise InvalidArg(
-            f"Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for {name}"
-        )
-
-
-def _check_preferred_sizes(config: ModelConfig) -> None:
-    if config.WhichOneof("scheduling_choice") != "dynamic_batching":
-        return
-    for size in config.dynamic_batching.preferred_batch_size:
-        if size <= 0:
-            raise InvalidArg(f"dynamic batching preferred size must be positive for {config.name}")
-        if size > config.max_batch_size:
-            raise InvalidArg(f"dynamic batching preferred size must be <= max batch size for {config.name}")
-
-
-def _check_cache(config: ModelConfig) -> None:
+def check_response_cache(config: ModelConfig) -> None:
+    """Responses that depend on earlier requests, or come in any number, cannot be cached."""
     if not config.response_cache.enable:
         return
-    if config.WhichOneof("scheduling_choice") == "sequence_batching":
+    cause = ""
+    if config.HasField("sequence_batching"):
+        cause = "sequence batching scheduler"
+    elif config.model_transaction_policy.decoupled:
+        cause = "'decoupled' transaction policy"
+    if cause:
         raise InvalidArg(
-            f"Response Cache does not currently support model {config.name} with sequence batching "
-            f"scheduler. Please disable the response cache."
-        )
-    if config.model_transaction_policy.decoupled:
-        raise InvalidArg(
-            f"Response Cache does not currently support model {config.name} with 'decoupled' transaction "
-            f"policy. Please disable the response cache."
+            f"Response Cache does not currently support model {config.name} with {cause}. Please disable the "
+            f"response cache."
         )
 
 
-def _check_tensor(tensor: ModelInput | ModelOutput, role: str, config: ModelConfig) -> None:
-    name = tensor.name
-    if not name:
-        raise InvalidArg(f"model {role} must specify 'name'")
-    if tensor.data_type == _TYPE_INVALID:
-        raise InvalidArg(f"model {role} '{name}' must specify 'data_type'")
-    if not tensor.dims and not tensor.HasField("reshape"):
-        raise InvalidArg(f"model {role} '{name}' must specify 'dims'")
-    if any(dim < 1 and dim != -1 for dim in tensor.dims):
-        raise InvalidArg(
-            f"model {role} '{name}' dimension must be integer >= 1, or -1 to indicate a variable-size "
-            f"dimension"
-        )
-    if tensor.HasField("reshape"):
-        _check_reshape(tensor, role, config)
-    if tensor.is_shape_tensor and config.platform != "tensorrt_plan":
-        raise InvalidArg("shape tensors are only supported for TensorRT platform")
+def check_metrics(config: ModelConfig) -> None:
+    """Settings of a metric name the metric and set something."""
+    for control in config.model_metrics.metric_control:
+        if not control.HasField("metric_identifier"):
+            raise InvalidArg("metric control must specify 'metric_identifier'")
+        if not control.metric_identifier.family:
+            raise InvalidArg("metric identifier must specify non-empty 'family'")
+        if not control.HasField("histogram_options"):
+            raise InvalidArg("metric control must specify 'histogram_options'")
+        if not control.histogram_options.buckets:
+            raise InvalidArg("histogram options must specify non-empty 'buckets'")
 
 
-def _check_reshape(tensor: ModelInput | ModelOutput, role: str, config: ModelConfig) -> None:
-    shape = list(tensor.reshape.shape)
-    dims = list(tensor.dims)
-    name = tensor.name
-    if not shape and config.max_batch_size == 0:
-        raise InvalidArg(
-            f"model {role} '{name}' cannot have empty reshape for non-batching model as scalar tensors are "
-            f"not supported"
-        )
-    if shape.count(-1) != dims.count(-1):
-        raise InvalidArg(
-            f"model {role} '{name}' has different number of variable dimensions for dims and reshape"
-        )
-    if prod(dim for dim in shape if dim != -1) != prod(dim for dim in dims if dim != -1):
-        raise InvalidArg(f"model {role} '{name}' has different size for dims and reshape")
-
-
-def _check_format(tensor: ModelInput) -> None:
-    if tensor.format != _NO_FORMAT and len(tensor.dims) != 3:
-        raise InvalidArg(f"model input '{tensor.name}' model input NHWC/NCHW require 3 dims")
-
-
-def _check_batch_io(config: ModelConfig) -> None:
-    inputs = {tensor.name for tensor in config.input}
-    outputs = {tensor.name for tensor in config.output}
-    for batch_input in config.batch_input:
-        if batch_input.data_type not in (DataType.Value("TYPE_INT32"), DataType.Value("TYPE_FP32")):
-            raise InvalidArg("batch input data type must be TYPE_INT32 or TYPE_FP32")
-        if len(batch_input.source_input) != 1:
-            kind = batch_input.Kind.Name(batch_input.kind)
-            raise InvalidArg(
-                f"batch input kind '{kind}' expects 1 source input, got {len(batch_input.source_input)}"
-            )
-        for source in batch_input.source_input:
-            if source not in inputs:
-                raise InvalidArg(f"unknown source input name '{source}'")
-    seen: set[str] = set()
-    for batch_output in config.batch_output:
-        for target in batch_output.target_name:
-            if target not in outputs:
-                raise InvalidArg(f"unknown target output name '{target}'")
-            if target in seen:
-                raise InvalidArg(f"target output name '{target}' can only be specified once")
-            seen.add(target)
-
-
-def _check_groups(config: ModelConfig, gpus: Sequence[int]) -> None:
+def check_instance_groups(config: ModelConfig, gpus: Sequence[int]) -> None:
+    """Instance groups name devices that exist, and only where their kind has devices."""
     for group in config.instance_group:
         where = f"instance group {group.name} of model {config.name}"
         if group.kind == KIND_GPU:
-            if not gpus:
-                raise InvalidArg(f"{where} has kind KIND_GPU but no GPUs are available")
-            for gpu in group.gpus:
-                if gpu not in gpus:
-                    raise InvalidArg(f"{where} specifies invalid or unsupported gpu id {gpu}")
+            _check_gpus(group, where, gpus)
         elif group.gpus and group.kind in (KIND_CPU, KIND_MODEL):
-            kind = group.Kind.Name(group.kind)
+            kind = ModelInstanceGroup.Kind.Name(group.kind)
             raise InvalidArg(f"{where} has kind {kind} but specifies one or more GPUs")
-        if group.profile:
-            raise InvalidArg(f"{where} specifies profile field which is only supported for TensorRT models")
+        if group.profile and config.platform != "tensorrt_plan":
+            platform = f" {config.platform}" if config.platform else ""
+            raise InvalidArg(
+                f"{where} and platform{platform} specifies profile field which is only supported for "
+                f"TensorRT models"
+            )
+
+
+def _check_gpus(group: ModelInstanceGroup, where: str, gpus: Sequence[int]) -> None:
+    if not group.gpus:
+        raise InvalidArg(f"{where} has kind KIND_GPU but no GPUs are available")
+    for gpu in group.gpus:
+        if gpu not in gpus:
+            raise InvalidArg(
+                f"{where} specifies invalid or unsupported gpu id {gpu}. GPUs with at least the minimum "
+                f"required CUDA compute compatibility of {_MIN_COMPUTE_CAPABILITY:f} are: "
+                f"{', '.join(map(str, gpus))}"
+            )
