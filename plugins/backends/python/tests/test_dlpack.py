@@ -94,6 +94,32 @@ def test_bf16_comes_as_raw_bits_and_leaves_as_bf16():
     assert np.shares_memory(again.as_numpy(), tensor.as_numpy())
 
 
+def test_other_frameworks_read_our_capsules_as_we_mean_them():
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    alive = weakref.ref(array)
+
+    class Exporter:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **_):
+            return _dlpack.export(self.array, 2, 32)  # as FP32, which numpy knows
+
+        def __dlpack_device__(self):
+            return 1, 0
+
+    taken = np.from_dlpack(Exporter(array))
+    assert taken.tolist() == array.tolist()
+    assert np.shares_memory(taken, array)
+
+    del array
+    gc.collect()
+    assert alive() is not None
+    del taken
+    gc.collect()
+    assert alive() is None
+
+
 def test_a_bf16_capsule_nobody_takes_frees_its_tensor():
     array = bf16([1.0])
     alive = weakref.ref(array)

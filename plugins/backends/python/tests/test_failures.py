@@ -207,6 +207,15 @@ def test_a_worker_goes_with_the_server_even_while_it_computes(load_execute):
     assert worker.process.wait(20) == 1
 
 
+def test_a_crash_in_native_code_shows_the_model_s_line(load_execute):
+    worker = load_execute("import ctypes; ctypes.string_at(0)")
+    worker.start(worker.request())
+
+    assert worker.process.wait(20) == -signal.SIGSEGV
+    _, errors = worker.close()
+    assert f'File "{worker.model_file}", line {BODY_LINE - 1} in execute'.encode() in errors
+
+
 def test_a_model_that_ends_the_process_ends_it(load_execute):
     worker = load_execute("import os; os._exit(3)")
     worker.start(worker.request())

@@ -172,6 +172,7 @@ def test_a_model_that_cannot_start_says_why_and_where(set_up, case):
     assert code == 1
     assert text == message + (at(worker, *lines) if lines else "")
     assert message.partition(":")[0] in trace
+    assert "session.py" not in trace
 
 
 def test_an_error_of_triton_s_own_kind_keeps_its_code_and_text(set_up):

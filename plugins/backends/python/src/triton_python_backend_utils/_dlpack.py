@@ -137,7 +137,7 @@ def give(array: Array, datatype: str, options: dict[str, Any]) -> object:  # Any
     if datatype == "BYTES":
         raise TritonModelException("DLPack does not have support for string tensors.")
     if datatype == "BF16":
-        return _give_bf16(array)
+        return export(array, _BFLOAT, 16)
     if not array.flags.writeable:
         array = array.copy()  # numpy gives out nothing that must not be written to
     return array.__dlpack__(**options)
@@ -170,14 +170,15 @@ _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_cha
 )
 
 
-def _give_bf16(array: Array) -> object:
+def export(array: Array, code: int, bits: int) -> object:
+    """A capsule over the bytes of `array`, which it keeps alive, as elements of any DLPack type."""
     managed = _Managed()
     shape = (ctypes.c_int64 * max(1, array.ndim))(*array.shape)
     tensor = managed.tensor
     tensor.data = array.ctypes.data
     tensor.device_type = 1
     tensor.dimension_count = array.ndim
-    tensor.code, tensor.bits, tensor.lanes = _BFLOAT, 16, 1
+    tensor.code, tensor.bits, tensor.lanes = code, bits, 1
     tensor.shape = ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64))
     managed.deleter = _delete
     address = ctypes.addressof(managed)

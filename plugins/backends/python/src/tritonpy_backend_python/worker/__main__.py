@@ -25,9 +25,10 @@ def load_package(name: str, directory: str) -> None:
 def main() -> None:
     """Serve the channel this process was started with."""
     here = os.path.dirname(os.path.abspath(__file__))
+    source = os.path.dirname(os.path.dirname(here))
     if sys.path and os.path.abspath(sys.path[0]) == here:
         del sys.path[0]
-    load_package("triton_python_backend_utils", os.path.join(here, "..", "..", "triton_python_backend_utils"))
+    load_package("triton_python_backend_utils", os.path.join(source, "triton_python_backend_utils"))
     load_package("_tritonpy_python_worker", here)
     from _tritonpy_python_worker.session import serve  # type: ignore[import-not-found]
 

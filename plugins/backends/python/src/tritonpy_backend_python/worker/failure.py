@@ -40,6 +40,18 @@ def describe(exc: BaseException) -> str:
     return printable(described)
 
 
+def full_traceback(exc: BaseException) -> str:
+    """The traceback for the log, from the model's first line on; "" where the text alone says it all."""
+    if isinstance(exc, (BadResult, pb_utils.TritonError)):
+        return ""
+    import traceback  # late: few workers ever need it
+
+    entry = exc.__traceback__
+    while entry is not None and _is_foreign(entry):
+        entry = entry.tb_next
+    return printable("".join(traceback.format_exception(type(exc), exc, entry)))
+
+
 def as_failure(exc: BaseException) -> Failure:
     """The code and text for an exception while a model is loaded."""
     if isinstance(exc, pb_utils.TritonError):
@@ -57,8 +69,12 @@ def as_execution_failure(exc: BaseException, instance: str) -> Failure:
 
 def _lines(traceback: TracebackType | None) -> Iterator[str]:
     while traceback is not None:
-        code = traceback.tb_frame.f_code
-        path = code.co_filename
-        if not path.startswith(("<frozen importlib", *_OWN_DIRECTORIES)):
-            yield f"  {path}({traceback.tb_lineno}): {code.co_name}\n"
+        if not _is_foreign(traceback):
+            code = traceback.tb_frame.f_code
+            yield f"  {code.co_filename}({traceback.tb_lineno}): {code.co_name}\n"
         traceback = traceback.tb_next
+
+
+def _is_foreign(entry: TracebackType) -> bool:
+    """Whether a line is ours or the import machinery's, and so of no use to the model's author."""
+    return entry.tb_frame.f_code.co_filename.startswith(("<frozen importlib", *_OWN_DIRECTORIES))

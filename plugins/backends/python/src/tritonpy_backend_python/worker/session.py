@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
 import signal
@@ -12,7 +13,7 @@ from typing import Any
 from triton_python_backend_utils._logger import set_sink
 
 from .channel import Channel, frame, open_channel
-from .failure import as_failure, describe
+from .failure import as_failure, describe, full_traceback
 from .instance import ModelInstance
 from .model_file import ModelFile
 
@@ -52,10 +53,7 @@ class Session:
         try:
             reply = step(*args)
         except BaseException as exc:  # SystemExit too: the server decides when this process ends
-            import traceback
-
-            code, text = as_failure(exc)
-            self._channel.send(frame.FAILED, code, text, traceback.format_exc())
+            self._channel.send(frame.FAILED, *as_failure(exc), full_traceback(exc))
         else:
             self._channel.send(*reply)
 
@@ -82,6 +80,7 @@ class Session:
 
 def serve() -> None:
     """Serve the channel this process was started with."""
+    faulthandler.enable()  # a crash in native code shows the model's line on standard error
     # Ctrl-C and a service manager's SIGTERM reach the whole group; when to go is the server's decision. A
     # handler, not SIG_IGN: programs that a model starts would inherit the latter.
     for number in (signal.SIGINT, signal.SIGTERM):
