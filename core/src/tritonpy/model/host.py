@@ -35,7 +35,12 @@ _log = logging.getLogger("tritonpy.worker")
 OnIdle = Callable[[], None]
 OnDown = Callable[[TritonError], None]
 
-_PREFETCH = 2
+# How far a worker may be fed ahead. What waits in its socket can be neither cancelled in the queue nor given
+# to another instance, so no more than about a millisecond of work is sent ahead; a model that needs up to ten
+# gets one batch ahead, which hides the way there and back.
+_MOST_AHEAD = 15
+_AHEAD_NS = 1_000_000
+_ONE_AHEAD_BELOW_NS = 10_000_000
 _LONGEST_PAUSE_S = 30.0
 
 
@@ -152,8 +157,8 @@ class ProcessRunner:
 class ProcessInstance:
     """One execution slot in a worker of its own; on the loop only.
 
-    Two batches may be at the worker: the second travels and waits in its socket while the first computes, so
-    that a quick model never waits for the loop.
+    A quick model is fed ahead: the next batches wait in the worker's socket while one computes, so that it
+    never waits for the loop, and the two processes wake each other once for many batches.
     """
 
     def __init__(
@@ -167,7 +172,8 @@ class ProcessInstance:
     ) -> None:
         self.name = slot.name
         self.depth = 0
-        self.capacity = _PREFETCH
+        self.capacity = 1
+        self._execution_ns = _AHEAD_NS
         self._is_open = False
         self._runner = runner
         self._slot = slot
@@ -268,6 +274,7 @@ class ProcessInstance:
         _, _, _, times, responses, failure = message
         execution, slots = self._executions.popleft()
         self.depth -= 1
+        self._pace(times[3] - times[0])
         self._early_deaths = 0
         if failure is not None:
             self._release_all(execution, slots)
@@ -284,6 +291,13 @@ class ProcessInstance:
             # A request that answered by itself has given its slot back, and another may have it by now.
             if self._requests.get(slot) is request:
                 self._release(slot)
+
+    def _pace(self, duration_ns: int) -> None:
+        """Learn from one execution how far ahead to feed the worker."""
+        self._execution_ns += (duration_ns - self._execution_ns) // 8
+        usual_ns = max(self._execution_ns, 1)
+        ahead = min(_MOST_AHEAD, _AHEAD_NS // usual_ns)
+        self.capacity = 1 + (ahead or int(usual_ns < _ONE_AHEAD_BELOW_NS))
 
     def _release(self, slot: int) -> None:
         request = self._requests.pop(slot, None)

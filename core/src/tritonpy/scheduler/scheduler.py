@@ -136,9 +136,10 @@ class Scheduler:
             if instance.is_ready and instance.depth < instance.capacity:
                 if instance.depth == 0:
                     return instance
-                if best is None:
+                if best is None or instance.depth < best.depth:
                     best = instance
-        return best
+        # A batch that may still grow is not closed early only to wait in front of a busy instance.
+        return None if self._policy.is_lazy else best
 
     def _dispatch(self, instance: Instance, batch: Dispatch) -> None:
         self._stats.pending_count -= len(batch.requests)
