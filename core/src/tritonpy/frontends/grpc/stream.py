@@ -107,6 +107,8 @@ class InferStream:
     async def _receive_all(self, read: Read) -> None:
         try:
             while (body := await read()) is not None:
+                if self._is_closed:
+                    return
                 self._receive(body)
                 while not self._has_room():
                     self._room = asyncio.get_running_loop().create_future()
