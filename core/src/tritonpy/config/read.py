@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from google.protobuf.message import Message
@@ -71,7 +72,7 @@ def _read_field(message: Message, field: Field, value: object, path: str) -> Non
         _read_message(target, value, path)
     else:
         plain = _plain(field.value, value, path)
-        _store(lambda accepted: setattr(message, field.name, accepted), plain, path)
+        _store(partial(setattr, message, field.name), plain, path)
 
 
 def _elements(field: Field, value: object, path: str) -> Sequence[object]:
@@ -93,11 +94,11 @@ def _read_map(
         if key_kind == "str" and not isinstance(key, str):
             raise _unexpected(here, key, "a string as key")
         if value_type.kind == "message":
-            _store(lambda accepted: target[accepted], typed_key, here)  # looking it up makes the entry
+            _store(target.__getitem__, typed_key, here)  # looking it up makes the entry
             _read_message(target[typed_key], value, here)
         else:
             plain = _plain(value_type, value, here)
-            target[typed_key] = plain
+            _store(partial(target.__setitem__, typed_key), plain, here)
 
 
 def _plain(value_type: Value, value: object, path: str) -> object:
@@ -154,7 +155,7 @@ def _number(value: object, path: str) -> float:
     raise _unexpected(path, value, "a number")
 
 
-def _store(store: Any, value: object, path: str) -> None:  # Any: takes one value, answers nothing of interest
+def _store(store: Callable[[Any], object], value: object, path: str) -> None:  # Any: what protobuf takes
     """Hand a value of the right kind to protobuf, which checks its range and its UTF-8."""
     try:
         store(value)

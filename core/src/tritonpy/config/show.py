@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable
 from functools import partial
@@ -10,8 +11,10 @@ from typing import Any
 from google.protobuf.message import Message
 
 from tritonpy.config.fields import Field, Value, message_fields
-from tritonpy.config.read import config_from_dict as config_from_dict
 from tritonpy.config.schema import ModelConfig
+
+_EXACT_WHOLE = 2.0**53
+_LARGEST_FLOAT32 = (2 - 2.0**-23) * 2.0**127
 
 JsonObject = dict[str, Any]  # Any: JSON
 
@@ -67,20 +70,24 @@ def _show_enum(enum: Value, number: int) -> object:
 
 def _show_float(number: float) -> object:
     """A number as protobuf's JSON writes it: whole ones without a fraction, special ones as words."""
-    if number != number:
+    if math.isnan(number):
         return "NaN"
-    if number in (float("inf"), float("-inf")):
+    if math.isinf(number):
         return "Infinity" if number > 0 else "-Infinity"
-    return int(number) if number.is_integer() else number
+    is_short = abs(number) < _EXACT_WHOLE and (number != 0 or math.copysign(1, number) > 0)
+    return int(number) if is_short and number.is_integer() else number
 
 
 def _show_float32(number: float) -> object:
     """The shortest decimal that is the same 32-bit float: 0.3 and not 0.30000001192092896."""
-    if number != number or number in (float("inf"), float("-inf")) or number.is_integer():
-        return _show_float(number)
-    packed = struct.pack("<f", number)
-    for digits in range(6, 9):
-        short = float(f"{number:.{digits}g}")
-        if struct.pack("<f", short) == packed:
-            return short
-    return float(f"{number:.9g}")
+    if math.isfinite(number):
+        packed = struct.pack("<f", number)
+        for digits in range(1, 10):  # nine always suffice
+            short = float(f"{number:.{digits}g}")
+            if _fits_float32(short) and struct.pack("<f", short) == packed:
+                return _show_float(short)
+    return _show_float(number)
+
+
+def _fits_float32(number: float) -> bool:
+    return abs(number) <= _LARGEST_FLOAT32
