@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tritonpy.config.complete import complete_backend, normalize
 from tritonpy.config.load import load_config
-from tritonpy.config.schema import ModelConfig
 from tritonpy.config.read import config_from_dict
+from tritonpy.config.schema import ModelConfig
 from tritonpy.config.show import config_to_dict
 from tritonpy.config.validate import validate_complete, validate_structure
 from tritonpy.errors import InvalidArg, Unsupported
