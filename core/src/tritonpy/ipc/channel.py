@@ -95,6 +95,8 @@ class WorkerChannel:
         segments = socket.socket(fileno=int(os.environ.pop(SEGMENT_VARIABLE)))
         for inherited in (channel, segments):
             inherited.set_inheritable(False)
+            # The server knows a worker's end by its socket: no child that a model forks may keep it open.
+            os.register_at_fork(after_in_child=inherited.close)
         return cls(channel, segments)
 
     def exit_with_server(self) -> None:

@@ -60,26 +60,35 @@ def encode_frame(message: Message) -> bytes:
 class FrameReader:
     """Cuts a byte stream into messages; keeps what is incomplete until more comes."""
 
-    __slots__ = ("_rest",)
+    __slots__ = ("_missing", "_parts")
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._parts: list[bytes] = []
+        self._missing = 0
 
     def feed(self, data: bytes) -> list[Message]:
         """Return every message that `data` completes, in order."""
+        parts = self._parts
+        if parts:
+            parts.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:  # a long frame is joined once, not again with every piece that comes
+                return []
+            data = b"".join(parts)
+            parts.clear()
         # A list and not a generator: a receiver that fails at one message must not leave the rest uncut.
         messages = []
-        if self._rest:
-            data = self._rest + data
-            self._rest = b""
         size = len(data)
         start = 0
+        missing = 4
         while size - start >= 4:
             end = start + 4 + _LENGTH.unpack_from(data, start)[0]
             if end > size:
+                missing = end - start
                 break
             messages.append(marshal.loads(data[start + 4 : end]))
             start = end
         if start < size:
-            self._rest = data[start:]
+            parts.append(data[start:])
+            self._missing = missing - (size - start)
         return messages

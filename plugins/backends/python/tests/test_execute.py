@@ -330,6 +330,37 @@ def test_log_lines_go_to_the_server(load_execute):
     assert worker.logs == [(0, "one", ""), (1, "two", ""), (2, "three", ""), (3, "four", "")]
 
 
+def test_text_that_no_client_could_read_is_spelled_out(load_execute):
+    worker = load_execute(
+        """
+        pb_utils.Logger.log_info("\\udcff")
+        error = pb_utils.TritonError("\\udcff")
+        return [
+            pb_utils.InferenceResponse(error=error),
+            pb_utils.InferenceResponse(parameters={"a": "\\udcff"}),
+        ]
+        """
+    )
+
+    _, [error, parameters], _ = worker.execute(worker.request(0), worker.request(1))
+
+    assert error[2] == (1, "\\udcff")
+    assert parameters[1] == {"a": "\\udcff"}
+    assert worker.logs == [(0, "\\udcff", "")]
+
+
+def test_subclasses_of_tensors_and_responses_are_taken(load_execute):
+    worker = load_execute(
+        """
+        class MyTensor(pb_utils.Tensor): pass
+        class MyResponse(pb_utils.InferenceResponse): pass
+        return [MyResponse([MyTensor("OUTPUT0", np.ones(1))])]
+        """
+    )
+
+    assert worker.infer(worker.request())[0]["OUTPUT0"].tolist() == [1]
+
+
 def test_what_a_model_prints_is_seen_at_once(load_execute):
     worker = load_execute('print("hello"); return [answer()]')
 

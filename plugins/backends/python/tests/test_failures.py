@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import pytest
 from tritonpy.ipc import frame
+from tritonpy.ipc.frame import FrameReader
 
 BODY_LINE = 16
 """The line of the model file that holds the second line of `execute`."""
@@ -205,6 +207,25 @@ def test_a_worker_goes_with_the_server_even_while_it_computes(load_execute):
 
     assert b"running" in data
     assert worker.process.wait(20) == 1
+
+
+def test_the_server_notices_the_end_of_a_worker_whose_forked_child_lives_on(load_execute):
+    worker = load_execute(
+        """
+        import os
+        child = os.fork()
+        if child == 0:
+            time.sleep(1000)
+        pb_utils.Logger.log_info(str(child))
+        os._exit(0)
+        """
+    )
+    worker.start(worker.request())
+
+    received = b"".join(iter(lambda: worker._socket.recv(1000), b""))  # to the end of the stream
+
+    [(_, _, _, child, _)] = FrameReader().feed(received)
+    os.kill(int(child), signal.SIGKILL)
 
 
 def test_a_crash_in_native_code_shows_the_model_s_line(load_execute):

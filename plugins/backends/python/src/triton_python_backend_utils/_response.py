@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Union
 
 from ._errors import TritonError, TritonModelException
+from ._strings import printable
 from ._tensor import Tensor
 
 ParameterValue = Union[bool, int, float, str]  # noqa: UP007 (evaluated, also by Python 3.9)
@@ -35,7 +36,7 @@ class InferenceResponse:
     ) -> None:
         outputs = list(output_tensors)
         for tensor in outputs:
-            if type(tensor) is not Tensor:
+            if not isinstance(tensor, Tensor):
                 raise TypeError(
                     f"InferenceResponse: output_tensors must hold Tensors, got {type(tensor).__name__}"
                 )
@@ -90,4 +91,4 @@ def checked_parameters(parameters: Mapping[str, ParameterValue]) -> dict[str, Pa
             raise TritonModelException(
                 f"Expect parameters values to have type bool/int/float/str, found type {type(value)}"
             )
-    return dict(parameters)
+    return {key: printable(value) if isinstance(value, str) else value for key, value in parameters.items()}

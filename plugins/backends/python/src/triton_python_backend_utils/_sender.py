@@ -68,7 +68,7 @@ class InferenceResponseSender:
             TritonModelException: the flags are unknown, there is nothing to send, the sender has been closed
                 by the final flag, or a model that is not decoupled sends twice.
         """
-        if response is not None and type(response) is not InferenceResponse:
+        if response is not None and not isinstance(response, InferenceResponse):
             raise TypeError(f"send: response must be an InferenceResponse, got {type(response).__name__}")
         if flags != 0 and flags != TRITONSERVER_RESPONSE_COMPLETE_FINAL:
             raise TritonModelException("Unable to send response. Unsupported flag provided.")

@@ -1,4 +1,7 @@
-"""The wire form of BYTES tensors: each element a little-endian uint32 length followed by that many bytes."""
+"""Text on its way out.
+
+The wire form of a BYTES tensor is, for each element, a little-endian uint32 length and that many bytes.
+"""
 
 from __future__ import annotations
 
@@ -60,3 +63,8 @@ def deserialize_bytes_tensor(encoded_tensor: WireForm) -> Elements:
     array = np.empty(len(elements), object)
     array[:] = elements
     return array
+
+
+def printable(text: str) -> str:
+    """Text fit for any client: halves of surrogate pairs, as in odd file names, are spelled out."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -13,7 +13,7 @@ import numpy as np
 from ._request import InferenceRequest, Wire
 from ._response import InferenceResponse
 from ._sender import InferenceResponseSender, Server
-from ._strings import serialize_byte_tensor
+from ._strings import printable, serialize_byte_tensor
 from ._tensor import Received, Tensor
 
 Location = tuple[int, int]
@@ -141,8 +141,3 @@ def slot_of(request: InferenceRequest) -> int:
 def requested_of(request: InferenceRequest) -> tuple[str, ...] | None:
     """The outputs the client wants; None for all."""
     return request._wire[7]  # type: ignore[no-any-return]
-
-
-def printable(text: str) -> str:
-    """Text fit for any client: halves of surrogate pairs, as in odd file names, are spelled out."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 
 import triton_python_backend_utils as pb_utils
-from triton_python_backend_utils._wire import printable
+from triton_python_backend_utils._strings import printable
 
 Failure = tuple[int, str]
 """Code and text of an error."""

@@ -146,7 +146,7 @@ class ModelInstance:
                 f"and InferenceResponse(s) size is:{len(outcome)}\n"
             )
         for response in outcome:
-            if type(response) is not InferenceResponse and response is not None:
+            if not isinstance(response, InferenceResponse) and response is not None:
                 raise BadResult(
                     f"Expected an 'InferenceResponse' object in the execute function return list, "
                     f"found type '{type(response)}'."

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from triton_python_backend_utils._logger import set_sink
+from triton_python_backend_utils._strings import printable
 
 from .channel import Channel, frame, open_channel
 from .failure import as_failure, describe, full_traceback
@@ -80,7 +81,8 @@ class Session:
 
 def serve() -> None:
     """Serve the channel this process was started with."""
-    faulthandler.enable()  # a crash in native code shows the model's line on standard error
+    if sys.stderr is not None:
+        faulthandler.enable()  # a crash in native code shows the model's line on standard error
     # Ctrl-C and a service manager's SIGTERM reach the whole group; when to go is the server's decision. A
     # handler, not SIG_IGN: programs that a model starts would inherit the latter.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -91,5 +93,5 @@ def serve() -> None:
     channel = open_channel()
     channel.endpoint.peer.segment(0)  # the cancellation flags, mapped before other threads may ask for them
     channel.exit_with_server()
-    set_sink(lambda level, message: channel.send(frame.LOG, int(level), message, ""))
+    set_sink(lambda level, message: channel.send(frame.LOG, int(level), printable(message), ""))
     Session(channel).run()
