@@ -98,17 +98,3 @@ def test_a_family_cannot_be_registered_twice() -> None:
 
     with pytest.raises(ValueError, match="nv_inference_request_success"):
         ModelMetrics(registry, tuple)
-
-
-def test_series_of_an_unloaded_model_disappear() -> None:
-    registry = CollectorRegistry()
-    metrics = ServerMetrics(registry)
-    metrics.count_worker_restart("m", "1")
-    metrics.count_worker_restart("m", "2")
-
-    metrics.forget_model("m", "1")
-    metrics.forget_model("never", "1")
-
-    text = render(registry).decode()
-    assert 'tritonpy_worker_restarts_total{model="m",version="2"} 1\n' in text
-    assert 'version="1"' not in text

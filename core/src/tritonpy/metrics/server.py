@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 
@@ -45,9 +43,3 @@ class ServerMetrics:
     def count_slow_scan(self, model: str, version: str) -> None:
         """The model's batching strategy was slow once."""
         self._slow_scans.labels(model, version).inc()
-
-    def forget_model(self, model: str, version: str) -> None:
-        """Drop the series of an unloaded model version."""
-        for counter in (self._worker_restarts, self._slow_scans):
-            with contextlib.suppress(KeyError):  # nothing was counted, says prometheus_client before 0.22
-                counter.remove(model, version)
