@@ -15,7 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tritonpy.errors import TritonError
+import numpy as np
+
+from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.handles import Model, ModelInstance
 from tritonpy.ipc import frame
 from tritonpy.ipc.channel import WorkerChannel
@@ -172,16 +174,19 @@ class HookWorker:
         return request
 
     def _encode(self, response: InferResponse) -> tuple[Any, ...]:
+        """The response as it travels; one that cannot travel becomes an error that says why."""
         endpoint = self._channel.endpoint
         error = response.error
-        return (
-            [
+        try:
+            outputs = [
                 (tensor.name, tensor.datatype, tensor.shape, endpoint.export(tensor.wire()))
                 for tensor in response.outputs
-            ],
-            dict(response.parameters) or None,
-            (int(error.code), error.message) if error is not None else None,
-        )
+            ]
+            parameters = {key: _plain(key, value) for key, value in response.parameters.items()} or None
+        except Exception as exc:
+            error = hook_failure("the response cannot be sent", exc)
+            outputs, parameters = [], None
+        return outputs, parameters, (int(error.code), error.message) if error is not None else None
 
     def _finalize(self) -> str | None:
         backend = self._backend
@@ -196,6 +201,16 @@ class HookWorker:
         except Exception as exc:
             return f"{type(exc).__name__}: {exc}"
         return None
+
+
+def _plain(key: str, value: object) -> bool | int | float | str:
+    """A response parameter as a Python value; numpy's scalars would travel as their bytes."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, bool | int | float | str):
+        kind = type(value).__name__
+        raise InvalidArg(f"response parameter '{key}' is {kind}; expected bool, int, float or str")
+    return value
 
 
 class _WorkerRequest(InferRequest):

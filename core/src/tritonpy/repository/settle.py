@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 from tritonpy.config.complete import complete_backend, normalize
@@ -13,6 +15,8 @@ from tritonpy.config.validate import validate_complete, validate_structure
 from tritonpy.errors import InvalidArg, Unsupported
 from tritonpy.handles import BackendAttributes, JsonObject
 from tritonpy.repository.layout import ModelDirectory
+
+_log = logging.getLogger("tritonpy.repository")
 
 _SERVED_BY_NOTHING_YET = {
     "sequence_batching": "sequence batching",
@@ -42,7 +46,28 @@ def read_config(directory: ModelDirectory, *, must_exist: bool) -> ModelConfig:
     unserved = _SERVED_BY_NOTHING_YET.get(config.WhichOneof("scheduling_choice") or "")
     if unserved is not None:
         raise Unsupported(f"model '{directory.name}': this server does not do {unserved} yet")
+    if config.model_repository_agents.agents:  # loading without them could skip a checksum
+        raise Unsupported(f"model '{directory.name}': this server does not do repository agents yet")
+    for setting in _without_effect(config):
+        _log.warning("model '%s': '%s' has no effect in this version", directory.name, setting)
     return config
+
+
+def _without_effect(config: ModelConfig) -> Iterator[str]:
+    """Settings that this version reads and shows, but does not act on."""
+    batching = config.dynamic_batching
+    if batching.priority_levels:
+        yield "dynamic_batching.priority_levels"
+    if batching.HasField("default_queue_policy"):
+        yield "dynamic_batching.default_queue_policy"
+    if batching.priority_queue_policy:
+        yield "dynamic_batching.priority_queue_policy"
+    if config.response_cache.enable:
+        yield "response_cache"
+    if config.model_warmup:
+        yield "model_warmup"
+    if any(group.HasField("rate_limiter") for group in config.instance_group):
+        yield "instance_group.rate_limiter"
 
 
 def first_config(config: ModelConfig, attributes: BackendAttributes) -> JsonObject:
