@@ -137,10 +137,10 @@ class WorkerProcess(asyncio.Protocol):
 
     async def close(self, timeout_s: float) -> None:
         """Ask the worker to finalize and go; after `timeout_s` seconds it is killed."""
-        self._is_closing = True
+        was_killed, self._is_closing = self._is_closing, True
         if self._process is None:
             return
-        if not self._gone.done():
+        if not self._gone.done() and not was_killed:
             try:
                 message = await self.ask(frame.FINALIZE, timeout_s=timeout_s)
                 if message[2]:

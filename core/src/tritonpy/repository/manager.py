@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from tritonpy.config.schema import ModelConfig
-from tritonpy.config.versions import select_versions
+from tritonpy.config.versions import missing_versions, select_versions
 from tritonpy.errors import TritonError, Unavailable
 from tritonpy.model.model import LoadedModel
 from tritonpy.repository.layout import ModelDirectory, read_repositories, require_versions
@@ -73,9 +73,16 @@ class RepositoryManager:
             must_exist = not self._auto_complete_config
             config = await asyncio.to_thread(read_config, directory, must_exist=must_exist)
             versions = select_versions(config, directory.versions)
+            for version in missing_versions(config, directory.versions):
+                _log.error(
+                    "version %d is specified for model '%s', but the version directory is not present",
+                    version,
+                    directory.name,
+                )
             require_versions(directory, versions)
-        except TritonError as error:
-            _log.error("failed to load '%s': %s", directory.name, error.described())
+        except (TritonError, OSError) as error:
+            reason = error.described() if isinstance(error, TritonError) else str(error)
+            _log.error("failed to load '%s': %s", directory.name, reason)
             self._registry.refuse(directory.name)
             return False
         return await self._load_versions(directory, versions, config)

@@ -11,7 +11,7 @@ from tritonpy.config.load import load_config
 from tritonpy.config.read import config_from_dict
 from tritonpy.config.schema import ModelConfig
 from tritonpy.config.show import config_to_dict
-from tritonpy.config.validate import validate_complete, validate_structure
+from tritonpy.config.validate import validate_complete, validate_files, validate_structure
 from tritonpy.errors import InvalidArg, Unsupported
 from tritonpy.handles import BackendAttributes, JsonObject
 from tritonpy.repository.layout import ModelDirectory
@@ -41,7 +41,7 @@ def read_config(directory: ModelDirectory, *, must_exist: bool) -> ModelConfig:
         raise InvalidArg(f"model '{directory.name}' has no {path.name}, and auto-complete is disabled")
     else:
         config = ModelConfig()
-    complete_backend(config, directory.path, directory.versions[-1] if directory.versions else None)
+    complete_backend(config, directory.path, directory.versions[0] if directory.versions else None)
     validate_structure(config, directory.name)
     unserved = _SERVED_BY_NOTHING_YET.get(config.WhichOneof("scheduling_choice") or "")
     if unserved is not None:
@@ -82,9 +82,11 @@ def settled_config(document: JsonObject, attributes: BackendAttributes, director
 
     Raises:
         InvalidArg: a field is unknown, or a rule is broken.
+        Internal: a label file is not there.
     """
     config = config_from_dict(document, directory.name)
     validate_structure(config, directory.name)
     normalize(config, attributes.preferred_groups)
     validate_complete(config)
+    validate_files(config, directory)
     return config_to_dict(config)
