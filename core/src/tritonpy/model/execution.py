@@ -36,9 +36,9 @@ class Execution:
     def finish(self, times: Times, responses: Sequence[InferResponse] | None) -> None:
         """The model has run; `responses` is None when the requests answer by themselves."""
         requests = self.requests
-        self._count(times)
         if responses is not None:
             if len(responses) != len(requests):
+                self._count(times)
                 self._fail_all(
                     Internal(
                         f"the model returned {len(responses)} responses for {len(requests)} requests; "
@@ -48,6 +48,7 @@ class Execution:
                 return
             for request, response in zip(requests, responses, strict=True):
                 request.deliver(response)
+        self._count(times)
         now = time.monotonic_ns()
         stats = self._stats
         stats.success_count += len(requests)

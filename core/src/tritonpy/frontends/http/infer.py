@@ -83,6 +83,75 @@ def parse_infer_request(
     return request, form
 
 
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """A JSON header that was understood before: binary inputs, and nothing that differs between requests.
+
+    Attributes:
+        inputs: name, datatype, shape, and where the bytes begin and end behind the header.
+        byte_size: of all inputs together.
+    """
+
+    inputs: tuple[tuple[str, str, tuple[int, ...], int, int], ...]
+    byte_size: int
+    requested_outputs: tuple[str, ...] | None
+    form: OutputForm
+
+
+class RequestDecoder:
+    """Reads requests; a client that sends the same JSON header again is understood by the header's bytes."""
+
+    MOST_REMEMBERED = 512
+    LARGEST_HEADER = 2048
+
+    def __init__(self) -> None:
+        self._templates: dict[bytes, _Template] = {}
+
+    def decode(
+        self, body: Body, header_length: int | None, model_name: str, model_version: str
+    ) -> tuple[InferRequest, OutputForm]:
+        """See `parse_infer_request`."""
+        if header_length is None or header_length > self.LARGEST_HEADER:
+            return parse_infer_request(body, header_length, model_name, model_version)
+        header = bytes(body[:header_length])
+        template = self._templates.get(header)
+        if template is not None and len(body) - header_length == template.byte_size:
+            tail = memoryview(body)[header_length:]
+            inputs = {
+                name: Tensor(name, datatype, shape, tail[start:end])
+                for name, datatype, shape, start, end in template.inputs
+            }
+            requested = template.requested_outputs
+            request = InferRequest(
+                model_name, inputs, model_version=model_version, requested_outputs=requested
+            )
+            return request, template.form
+        request, form = parse_infer_request(body, header_length, model_name, model_version)
+        self._remember(header, len(body) - header_length, request, form)
+        return request, form
+
+    def _remember(self, header: bytes, tail_size: int, request: InferRequest, form: OutputForm) -> None:
+        is_plain = not (
+            request.id
+            or request.parameters
+            or request.flags
+            or request.correlation_id
+            or request.priority
+            or request.timeout_us
+        )
+        inputs = []
+        offset = 0
+        for tensor in request.inputs.values():
+            end = offset + tensor.byte_size
+            inputs.append((tensor.name, tensor.datatype, tensor.shape, offset, end))
+            offset = end
+        if not is_plain or offset != tail_size:  # then some data stands in the JSON
+            return
+        if len(self._templates) >= self.MOST_REMEMBERED:
+            self._templates.clear()
+        self._templates[header] = _Template(tuple(inputs), offset, request.requested_outputs, form)
+
+
 def parse_raw_request(
     body: Body, specs: Mapping[str, TensorSpec], model_name: str, model_version: str
 ) -> tuple[InferRequest, OutputForm]:

@@ -15,8 +15,8 @@ from tritonpy.errors import Internal, InvalidArg, TritonError, Unsupported
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.http.infer import (
     OutputForm,
+    RequestDecoder,
     ResponseEncoder,
-    parse_infer_request,
     parse_raw_request,
 )
 from tritonpy.frontends.http.json_body import boolean, parse_json
@@ -40,6 +40,7 @@ class Router:
 
     def __init__(self, dataplane: Dataplane) -> None:
         self._dataplane = dataplane
+        self._decoder = RequestDecoder()
         self._encoder = ResponseEncoder()
         self._fixed: dict[str, tuple[bytes, Callable[[HttpRequest, HttpConnection], None]]] = {
             "/v2": (b"GET", self._server_metadata),
@@ -148,7 +149,7 @@ class Router:
             specs = dataplane.input_specs(name, version)
             infer_request, form = parse_raw_request(request.body, specs, name, version)
         else:
-            infer_request, form = parse_infer_request(request.body, header_length, name, version)
+            infer_request, form = self._decoder.decode(request.body, header_length, name, version)
         infer_request.arrival_ns = arrival_ns
         infer_request.sink = _Answer(connection, self._encoder, form)
         dataplane.infer(infer_request)
