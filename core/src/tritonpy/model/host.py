@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import sys
 import time
 from collections import deque
@@ -41,6 +42,11 @@ OnDown = Callable[[TritonError], None]
 _MOST_AHEAD = 15
 _AHEAD_NS = 1_000_000
 _ONE_AHEAD_BELOW_NS = 10_000_000
+
+# Putting a core to sleep and waking it costs more than a quick model computes (ADR 0007).
+_LINGER_BELOW_NS = 50_000
+_LINGER_NS = 100_000
+_HAS_CORES = (os.cpu_count() or 1) > 1
 _LONGEST_PAUSE_S = 30.0
 
 
@@ -174,6 +180,8 @@ class ProcessInstance:
         self.depth = 0
         self.capacity = 1
         self._execution_ns = _AHEAD_NS
+        self._loop = asyncio.get_running_loop()
+        self._linger_until_ns = 0
         self._is_open = False
         self._runner = runner
         self._slot = slot
@@ -255,6 +263,9 @@ class ProcessInstance:
         self._executions.append((execution, slots))
         self._batch += 1
         worker.send(frame.EXECUTE, self._batch, encoded)
+        if self.depth == 1 and self._execution_ns < _LINGER_BELOW_NS and _HAS_CORES:
+            self._linger_until_ns = time.monotonic_ns() + _LINGER_NS
+            self._loop.call_soon(self._linger)
         if len(free) < self._rows:
             self._is_open = False  # until open requests are answered: decoupled models may keep many
 
@@ -291,6 +302,11 @@ class ProcessInstance:
             # A request that answered by itself has given its slot back, and another may have it by now.
             if self._requests.get(slot) is request:
                 self._release(slot)
+
+    def _linger(self) -> None:
+        """Keep the loop turning, instead of sleeping, while an answer is due within microseconds."""
+        if self.depth and time.monotonic_ns() < self._linger_until_ns:
+            self._loop.call_soon(self._linger)
 
     def _pace(self, duration_ns: int) -> None:
         """Learn from one execution how far ahead to feed the worker."""
