@@ -113,7 +113,7 @@ class CorectlServer:
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait for the end; returns the exit status."""
         self.process.send_signal(number)
-        status = self.process.wait(60)
+        status = self.process.wait(30)
         self._reader.join()
         return status
 

@@ -44,7 +44,7 @@ class FakeInstance:
         execution.finish((0, 0, 0, 0), responses)
         scheduler.pump()
 
-    async def close(self) -> None:
+    async def close(self, error: TritonError | None = None) -> None:
         pass
 
     @property

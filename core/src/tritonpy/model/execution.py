@@ -96,5 +96,8 @@ class Instance(Protocol):
     def submit(self, execution: Execution) -> None:
         """Start the execution; returns at once. The instance answers it and then tells its scheduler."""
 
-    async def close(self) -> None:
-        """Finalize after the execution that runs now, and free everything."""
+    async def close(self, error: TritonError | None = None) -> None:
+        """Finalize after the execution that runs now, and free everything.
+
+        With `error`, what runs now is answered with it and not waited for.
+        """

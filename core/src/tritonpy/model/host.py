@@ -226,16 +226,24 @@ class ProcessInstance:
             return
         self._send(worker, execution)
 
-    async def close(self) -> None:
+    async def close(self, error: TritonError | None = None) -> None:
         """See `Instance`."""
         self._is_closing = True
         self._is_open = False
         if self._restarting is not None:
             self._restarting.cancel()
             await asyncio.wait((self._restarting,))
+        if error is not None:
+            self._fail_open(error)
+            if self._worker is not None:
+                self._worker.kill()
         if self._worker is not None:
             await self._worker.close(self._runner.finalize_timeout_s)
-        error = Internal(f"instance '{self.name}' was closed before it answered")
+        self._fail_open(Internal(f"instance '{self.name}' was closed before it answered"))
+
+    def _fail_open(self, error: TritonError) -> None:
+        """Answer everything that was given to this instance."""
+        self._fail_waiting(error)
         for request in list(self._requests.values()):
             request.fail(error)
         self._requests.clear()

@@ -43,7 +43,7 @@ class LoadedModel:
         load_duration_s: how long loading took.
 
     Args:
-        close: finalises instances, strategy, model and backend, once nothing is in flight.
+        close: finalises instances, strategy, model and backend; with an error, that answers what still runs.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LoadedModel:
         stats: ModelStats,
         scheduler: RequestScheduler,
         instances: Sequence[Instance],
-        close: Callable[[], Awaitable[None]],
+        close: Callable[[TritonError | None], Awaitable[None]],
         *,
         strategy_name: str = "",
         load_duration_s: float = 0.0,
@@ -128,9 +128,13 @@ class LoadedModel:
         await self._idle.wait()
 
     async def close(self, error: TritonError) -> None:
-        """Answer what still waits with `error`, then finalise instances, strategy and model."""
+        """Answer what still waits with `error`, then finalise instances, strategy and model.
+
+        What still runs is answered with `error` too, and its instances are not waited for: whoever can wait
+        calls `drain` before.
+        """
         self.scheduler.close(error)
-        await self._close()
+        await self._close(error if self._inflight else None)
 
     def _finish_one(self) -> None:
         self._inflight -= 1

@@ -22,6 +22,8 @@ _log = logging.getLogger("tritonpy.model")
 
 OnIdle = Callable[[], None]
 
+_LEAVE_BEHIND_S = 1.0
+
 
 class ThreadRunner:
     """Runs the hooks of one model version in this process.
@@ -38,6 +40,7 @@ class ThreadRunner:
         self._bridge = bridge
         self._is_acquired = False
         self._is_initialized = False
+        self._instances: list[ThreadInstance] = []
 
     async def open(self) -> None:
         """Initialise the backend if this is its first model."""
@@ -71,10 +74,13 @@ class ThreadRunner:
         handle = ModelInstance(slot.name, slot.index, slot.kind, slot.device_id, self._model)
         instance = ThreadInstance(self._backend, handle, self._bridge, on_idle)
         await instance.open()
+        self._instances.append(instance)
         return instance
 
     async def close(self) -> None:
         """Finalise the model, then the backend if this was its last one; instances are closed before."""
+        if any(instance.is_left_behind for instance in self._instances):
+            return  # it may still use what the hooks would free
         hook = self._backend.model_finalize
         if self._is_initialized and hook is not None:
             try:
@@ -106,6 +112,7 @@ class ThreadInstance:
         self._handle = handle
         self._bridge = bridge
         self._on_idle = on_idle
+        self._running: Execution | None = None
         self._queue: SimpleQueue[Execution | None] = SimpleQueue()
         self._runner: asyncio.Runner | None = None
         self._thread = threading.Thread(target=self._run, name=handle.name, daemon=True)
@@ -123,15 +130,28 @@ class ThreadInstance:
     def submit(self, execution: Execution) -> None:
         """See `Instance`."""
         self.depth += 1
+        self._running = execution
         for request in execution.requests:
             request.attach(self._bridge)
         self._queue.put(execution)
 
-    async def close(self) -> None:
-        """See `Instance`."""
+    async def close(self, error: TritonError | None = None) -> None:
+        """See `Instance`; a thread cannot be ended from outside: one that does not return is left behind."""
         self.is_ready = False
         self._queue.put(None)
-        await self._closed
+        if error is None:
+            await self._closed
+            return
+        if self._running is not None:
+            self._running.fail(error)
+        await asyncio.wait((self._closed,), timeout=_LEAVE_BEHIND_S)
+        if not self._closed.done():
+            _log.warning("instance '%s' still executes and is left behind", self.name)
+
+    @property
+    def is_left_behind(self) -> bool:
+        """Whether its thread still runs a hook."""
+        return not self._closed.done()
 
     # On the loop.
 
@@ -139,6 +159,7 @@ class ThreadInstance:
         self, execution: Execution, times: Times, outcome: TritonError | list[InferResponse] | None
     ) -> None:
         self.depth -= 1
+        self._running = None
         if isinstance(outcome, TritonError):
             execution.fail(outcome, times)
         else:

@@ -187,10 +187,13 @@ class _Loading:
         scheduler.use(self._instances)
         return self._model
 
-    async def take_down(self) -> None:
-        """Finalise what was begun, in reverse order; errors are logged where they happen."""
+    async def take_down(self, error: TritonError | None = None) -> None:
+        """Finalise what was begun, in reverse order; errors are logged where they happen.
+
+        With `error`, executions that still run are answered with it instead of being waited for.
+        """
         instances, self._instances = list(self._instances), []
-        await asyncio.gather(*(instance.close() for instance in instances))
+        await asyncio.gather(*(instance.close(error) for instance in instances))
         strategy, self._strategy = self._strategy, None
         if strategy is not None:
             await asyncio.to_thread(strategy.close)
