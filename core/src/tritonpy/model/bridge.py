@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -13,17 +14,26 @@ from tritonpy.response import InferResponse
 
 _log = logging.getLogger("tritonpy.bridge")
 
+_MOST_AT_ONCE = 64
+_MOST_WAITING = 1024
+
 
 class LoopBridge:
     """Runs callables on the loop in the order they were posted, waking the loop once for many.
 
-    It is also the outbox of requests that run on threads of this process.
+    It is also the outbox of requests that run on threads of this process. A model that answers faster than
+    the loop can hand on waits in `post`; the loop takes some answers at a time, so that all others are served.
+
+    Made on the loop's thread.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._calls: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()  # Any: the callable's
         self._is_awake = False
+        self._loop_thread = threading.get_ident()
+        self._room = threading.Condition()
+        self._waiting_count = 0
 
     def call(self, function: Callable[..., object], *args: Any) -> None:  # Any: the callable's arguments
         """Have the loop call `function(*args)`; from any thread."""
@@ -37,15 +47,31 @@ class LoopBridge:
 
     def post(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """Deliver a response on the loop; see `Outbox`."""
+        if len(self._calls) >= _MOST_WAITING and threading.get_ident() != self._loop_thread:
+            self._wait_for_room()
         self.call(request.deliver, response, final)
 
+    def _wait_for_room(self) -> None:
+        with self._room:
+            self._waiting_count += 1
+            while len(self._calls) >= _MOST_WAITING and not self._loop.is_closed():
+                self._room.wait(0.1)
+            self._waiting_count -= 1
+
     def _drain(self) -> None:
-        # Cleared first: a post that comes while we drain either is seen below or wakes the loop again.
-        self._is_awake = False
         calls = self._calls
-        while calls:
+        for _ in range(min(len(calls), _MOST_AT_ONCE)):
             function, args = calls.popleft()
             try:
                 function(*args)
             except Exception:
                 _log.exception("a callback from a model's thread failed")
+        if self._waiting_count:
+            with self._room:
+                self._room.notify_all()
+        if not calls:
+            self._is_awake = False
+            if not calls:  # nothing was posted by somebody who still saw us awake
+                return
+            self._is_awake = True
+        self._loop.call_soon(self._drain)
