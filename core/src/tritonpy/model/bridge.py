@@ -22,7 +22,7 @@ class LoopBridge:
     """Runs callables on the loop in the order they were posted, waking the loop once for many.
 
     It is also the outbox of requests that run on threads of this process. A model that answers faster than
-    the loop can hand on waits in `post`; the loop takes some answers at a time, so that all others are served.
+    the loop can hand on waits in `post`; the loop takes some answers at a time, so that all are served.
 
     Made on the loop's thread.
     """
