@@ -283,3 +283,30 @@ def test_a_strategy_that_cannot_be_found_fails_the_load_and_is_named(
 
     assert index[0]["state"] == "UNAVAILABLE"
     assert name.split(":")[0] in index[0]["reason"]
+
+
+EXITS = (
+    HELD
+    + """
+import sys
+
+@hookimpl
+def model_batch_include_request(request, batch):
+    sys.exit("enough")
+"""
+)
+
+
+def test_a_strategy_that_calls_sys_exit_fails_its_request_and_not_the_server(
+    serve: Callable[..., Server], repository: ModelRepository
+) -> None:
+    config = identity()
+    config["dynamic_batching"]["max_queue_delay_microseconds"] = 0
+    repository.model("m", config, {"batchstrategy.py": EXITS})
+    server = serve(repository.path)
+
+    for _ in range(2):
+        status, document = infer(server.http_port, "m", 2)
+
+        assert status == 500
+        assert "SystemExit: enough" in document["error"]

@@ -263,3 +263,72 @@ def _wait_until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"
         time.sleep(0.002)
+
+
+JSON_REQUEST = b"POST /v2/models/%b/infer HTTP/1.1\r\nHost: t\r\n%bContent-Length: %d\r\n\r\n%b"
+
+
+def json_request(model: str, document: bytes, *headers: bytes) -> bytes:
+    lines = b"".join(header + b"\r\n" for header in headers)
+    return JSON_REQUEST % (model.encode(), lines, len(document), document)
+
+
+GOOD = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[2],"data":[1,2]}]}'
+
+
+@pytest.mark.parametrize("model", ["echo", "isolated"])
+@pytest.mark.parametrize(
+    "document",
+    [GOOD[:-1] + rb',"id":"a\ud800"}', GOOD.replace(b"INPUT0", rb"\ud800"), GOOD[:-1] + rb',"parameters":5}'],
+)
+def test_text_that_is_no_text_is_refused_and_the_model_serves_on(
+    server: Server, model: str, document: bytes
+) -> None:
+    with connect(server) as client, client.makefile("rb") as stream:
+        client.sendall(json_request(model, document))
+        status, _, body = read_response(stream)
+        assert status == 500
+        assert b"error" in body
+
+        client.sendall(json_request(model, GOOD))
+        assert read_response(stream)[0] == 200
+
+
+def test_an_offered_upgrade_is_ignored_with_and_without_a_body(server: Server) -> None:
+    offer = (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABkAAQAAP__")
+    with connect(server) as client, client.makefile("rb") as stream:
+        client.sendall(json_request("echo", GOOD, *offer))
+        assert read_response(stream)[0] == 200
+        client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n" + b"\r\n".join(offer) + b"\r\n\r\n")
+        assert read_response(stream)[0] == 200
+        client.sendall(json_request("echo", GOOD))
+        assert read_response(stream)[0] == 200
+
+
+def test_rubbish_behind_a_request_is_refused_after_its_answer(server: Server) -> None:
+    with connect(server) as client, client.makefile("rb") as stream:
+        client.sendall(json_request("slow", GOOD) + b"GARBAGE\r\n\r\n")
+        assert read_response(stream)[0] == 200
+        assert read_response(stream)[0] == 400
+        assert stream.read() == b""
+
+
+def test_bytes_of_pipelined_requests_are_given_back_when_the_client_leaves(server: Server) -> None:
+    admission = server.runtime.http._admission  # type: ignore[union-attr]
+    client = connect(server)
+    client.sendall(json_request("slow", GOOD) * 4)
+    _wait_until(lambda: admission.held == 4 * len(GOOD))
+    client.close()
+
+    _wait_until(lambda: admission.held == 0)
+
+
+def test_a_head_request_is_refused_without_a_body(server: Server) -> None:
+    with connect(server) as client, client.makefile("rb") as stream:
+        client.sendall(b"HEAD /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n")
+        assert stream.readline() == b"HTTP/1.1 405 Method Not Allowed\r\n"
+        while stream.readline() != b"\r\n":
+            pass
+        client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n")
+
+        assert read_response(stream)[0] == 200

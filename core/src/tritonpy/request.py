@@ -7,12 +7,15 @@ there) reads it and may call `respond`. The loop that owns the server calls `del
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Protocol
 
 from tritonpy.errors import Internal, NotFound, TritonError
 from tritonpy.response import InferResponse, ParameterValue
 from tritonpy.tensor import Tensor
+
+_log = logging.getLogger("tritonpy.request")
 
 SEQUENCE_START = 1
 SEQUENCE_END = 2
@@ -202,6 +205,8 @@ class InferRequest:
         try:
             if sink is not None:
                 sink.on_response(self, response, final)
+        except Exception:  # a sink that fails costs its own client, never the other requests of the batch
+            _log.exception("%sthe response could not be handed on", self.label)
         finally:
             if final and owner is not None:
                 self.owner = None

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-CONTROL_SLOTS = 4096
+CONTROL_SLOTS = 16384
 """Requests that may be open at one worker; the server's segment 0 holds one cancellation flag for each."""
 
 _OFFSET_BITS = 40

@@ -10,7 +10,7 @@ from tritonpy.handles import Backend, BackendAttributes
 from tritonpy.plugin_manager import Hook, PluginManager
 
 
-def hook_failure(where: str, exc: Exception) -> TritonError:
+def hook_failure(where: str, exc: BaseException) -> TritonError:
     """The error for a plugin's exception: its own code and text, or INTERNAL with type and text."""
     if isinstance(exc, TritonError):
         return exc

@@ -37,15 +37,6 @@ class Execution:
         """The model has run; `responses` is None when the requests answer by themselves."""
         requests = self.requests
         if responses is not None:
-            if len(responses) != len(requests):
-                self._count(times)
-                self._fail_all(
-                    Internal(
-                        f"the model returned {len(responses)} responses for {len(requests)} requests; "
-                        f"expected one for each"
-                    )
-                )
-                return
             for request, response in zip(requests, responses, strict=True):
                 request.deliver(response)
         self._count(times)
@@ -74,6 +65,27 @@ class Execution:
         for request in self.requests:
             self._stats.count_failure(reason, now - request.queue_start_ns)
             request.fail(error)
+
+
+def checked_responses(outcome: object, request_count: int) -> list[InferResponse] | None:
+    """What a backend returned, if it is what `model_instance_execute` promises.
+
+    Raises:
+        Internal: it is something else; says what came and what was expected.
+    """
+    if outcome is None:
+        return None
+    if not isinstance(outcome, list | tuple):
+        raise Internal(f"the model returned {type(outcome).__name__}, expected a list of InferResponse")
+    for response in outcome:
+        if not isinstance(response, InferResponse):
+            kind = type(response).__name__
+            raise Internal(f"the model returned a list with {kind} in it, expected InferResponse")
+    if len(outcome) != request_count:
+        raise Internal(
+            f"the model returned {len(outcome)} responses for {request_count} requests; expected one for each"
+        )
+    return list(outcome)
 
 
 class Instance(Protocol):

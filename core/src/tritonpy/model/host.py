@@ -185,7 +185,7 @@ class ProcessInstance:
         self._is_open = False
         self._runner = runner
         self._slot = slot
-        self._rows = max(1, model.max_batch_size)
+        self._rows = min(max(1, model.max_batch_size), CONTROL_SLOTS)
         self._on_idle = on_idle
         self._on_down = on_down
         self._on_restart = on_restart

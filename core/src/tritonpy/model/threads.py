@@ -14,7 +14,7 @@ from tritonpy.errors import TritonError
 from tritonpy.handles import JsonObject, Model, ModelInstance
 from tritonpy.model.backend import BoundBackend, hook_failure
 from tritonpy.model.bridge import LoopBridge
-from tritonpy.model.execution import Execution, Times
+from tritonpy.model.execution import Execution, Times, checked_responses
 from tritonpy.model.placement import Slot
 from tritonpy.response import InferResponse
 
@@ -197,7 +197,8 @@ class ThreadInstance:
             outcome = self._execute_hook(handle, execution.requests)
             if inspect.isawaitable(outcome):
                 outcome = self._await(outcome)
-        except Exception as exc:
+            outcome = checked_responses(outcome, len(execution.requests))
+        except BaseException as exc:  # sys.exit() in a hook ends a batch, not the instance
             outcome = hook_failure(
                 f"Failed to process the request(s) for model instance '{self.name}', message", exc
             )

@@ -23,6 +23,7 @@ from tritonpy.ipc import frame
 from tritonpy.ipc.channel import WorkerChannel
 from tritonpy.ipc.frame import Message
 from tritonpy.model.backend import BoundBackend, hook_failure
+from tritonpy.model.execution import checked_responses
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
@@ -121,12 +122,10 @@ class HookWorker:
             assert execute is not None
             requests = [self._decode(request) for request in encoded]
             outcome = execute(instance, requests)
-            responses = self._await(outcome) if inspect.isawaitable(outcome) else outcome
-            if responses is not None and len(responses) != len(requests):
-                raise TritonError(
-                    f"the model returned {len(responses)} responses for {len(requests)} requests"
-                )
-        except Exception as exc:
+            if inspect.isawaitable(outcome):
+                outcome = self._await(outcome)
+            responses = checked_responses(outcome, len(requests))
+        except BaseException as exc:  # sys.exit() in a hook ends a batch, not the worker
             error = hook_failure(
                 f"Failed to process the request(s) for model instance '{instance.name}', message", exc
             )

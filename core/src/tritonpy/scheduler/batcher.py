@@ -95,14 +95,14 @@ class BoundStrategy:
         if self._include_many is not None:
             try:
                 return max(0, min(int(self._include_many(batch, requests)), len(requests))), None
-            except Exception:
+            except BaseException:
                 # Which request it stumbled over is not known: ask for each, so that only that one fails.
                 _log.exception("batching strategy '%s' failed; asking request by request", self.name)
         for index, request in enumerate(requests):
             try:
                 if not self._call("model_batch_include_request", request, batch):
                     return index, None
-            except Exception as exc:
+            except BaseException as exc:
                 _log.error("%sbatching strategy '%s' failed: %r", request.label, self.name, exc)
                 return index, hook_failure(f"{request.label}batching strategy '{self.name}' failed", exc)
         return len(requests), None
@@ -127,7 +127,7 @@ class BoundStrategy:
     def _call_and_log(self, hook: str, *args: object) -> object:
         try:
             return self._call(hook, *args)
-        except Exception:
+        except BaseException:
             _log.exception("%s of batching strategy '%s' failed", hook, self.name)
             return None
 

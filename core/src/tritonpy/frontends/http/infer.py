@@ -216,7 +216,7 @@ def _parse_inputs(
         shape = tuple(array(member(item, "shape"), "shape"))
         for dim in shape:
             unsigned(dim, "shape")
-        parameters = item.get("parameters")
+        parameters = _object(item.get("parameters"))
         byte_size = None
         if parameters is not None:
             byte_size = _binary_size(parameters)
@@ -250,8 +250,14 @@ def _parse_inputs(
     return tensors, offset
 
 
+def _object(parameters: Json) -> Json:
+    if parameters is not None and not isinstance(parameters, dict):
+        raise Internal("failed to get request params.: attempt to get members for non-object")
+    return parameters
+
+
 def _binary_size(parameters: Json) -> int | None:
-    value = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
+    value = parameters.get("binary_data_size")
     return None if value is None else unsigned(value, "binary_data_size")
 
 
@@ -259,7 +265,7 @@ def _parse_outputs(outputs: list[Json], by_default: bool) -> tuple[tuple[str, ..
     binary: dict[str, bool] = {}
     for item in outputs:
         name = string(member(item, "name"), "name")
-        parameters = item.get("parameters") or {}
+        parameters = _object(item.get("parameters")) or {}
         if "classification" in parameters:
             raise Unsupported(f"output '{name}': the classification extension is not supported")
         if "shared_memory_region" in parameters:
@@ -273,8 +279,7 @@ def _parse_outputs(outputs: list[Json], by_default: bool) -> tuple[tuple[str, ..
 
 def _apply_parameters(request: InferRequest, parameters: Json) -> bool:
     """Put parameters where they belong; returns `binary_data_output`."""
-    if not isinstance(parameters, dict):
-        raise Internal("failed to get request params.: attempt to get members for non-object")
+    _object(parameters)
     custom: dict[str, ParameterValue] = {}
     binary_by_default = False
     for key, value in parameters.items():

@@ -28,7 +28,9 @@ def parse_json(body: bytes | bytearray | memoryview, what: str = "the request JS
         return orjson.loads(body)
     except orjson.JSONDecodeError as exc:
         try:
-            return json.loads(bytes(body))  # slower, but knows NaN and Infinity
+            document = json.loads(bytes(body))  # slower, but knows NaN and Infinity
+            json.dumps(document, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+            return document
         except (ValueError, RecursionError):
             raise Internal(f"failed to parse {what}: {_reason(exc.msg)} at {exc.pos}") from None
 

@@ -53,13 +53,20 @@ def response_head(
     return b"".join(head)
 
 
+def _error_body(text: str) -> bytes:
+    try:
+        return orjson.dumps({"error": text})
+    except TypeError:  # what a model says may not be valid text
+        return orjson.dumps({"error": text.encode("utf-8", "replace").decode()})
+
+
 def error_response(error: TritonError, keep_alive: bool) -> bytes:
     """A whole error response."""
-    body = orjson.dumps({"error": error.message})
+    body = _error_body(error.message)
     return response_head(STATUS[error.code], JSON, len(body), keep_alive) + body
 
 
 def refusal(status: int, text: str, keep_alive: bool, extra: Sequence[bytes] = ()) -> bytes:
     """A whole error response of the protocol itself, such as 404 or 405."""
-    body = orjson.dumps({"error": text})
+    body = _error_body(text)
     return response_head(status, JSON, len(body), keep_alive, extra) + body

@@ -88,6 +88,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._current: HttpRequest | None = None
         self._current_held = 0
         self._is_running = False
+        self._refusal: bytes | None = None
         self._on_lost: Callable[[], None] | None = None
         self._is_draining = False
         self._is_write_paused = False
@@ -163,6 +164,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._is_dead = True
         self._on_close(self)
         self._release_body()
+        self._admission.held -= sum(held for _, held in self._waiting)
+        self._waiting.clear()
         on_lost, self._on_lost = self._on_lost, None
         if on_lost is not None:
             on_lost()
@@ -188,10 +191,15 @@ class HttpConnection(asyncio.BufferedProtocol):
             return
         if self._is_dead:
             return
+        self._feed(self._scratch[:nbytes])
+
+    def _feed(self, data: memoryview) -> None:
         try:
-            self._parser.feed_data(self._scratch[:nbytes])
-        except httptools.HttpParserUpgrade:
-            self._refuse(refusal(400, "protocol upgrades are not supported", False))
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            # An offer a server may ignore. The parser is done with the connection, so a fresh one goes on.
+            self._parser = httptools.HttpRequestParser(self)
+            self._go_on_after(bytes(data[offer.args[0] :]))
         except (httptools.HttpParserError, httptools.HttpParserCallbackError) as exc:
             cause = exc.__context__
             if isinstance(cause, TritonError):
@@ -199,6 +207,18 @@ class HttpConnection(asyncio.BufferedProtocol):
                 self._refuse(refusal(STATUS[cause.code], cause.message, False, retry))
             else:
                 self._refuse(refusal(400, "malformed HTTP request", False))
+
+    def _go_on_after(self, rest: bytes) -> None:
+        view = self._body_view
+        if view is not None:
+            taken = min(len(rest), len(view) - self._body_filled)
+            view[self._body_filled : self._body_filled + taken] = rest[:taken]
+            self._body_filled += taken
+            rest = rest[taken:]
+            if self._body_filled == len(view):
+                self._complete(view)
+        if rest and not self._is_dead:
+            self._feed(memoryview(rest))
 
     def pause_writing(self) -> None:
         """The client reads slowly."""
@@ -247,18 +267,15 @@ class HttpConnection(asyncio.BufferedProtocol):
         headers = self._headers
         self._method = self._parser.get_method()
         self._keep_alive = self._parser.should_keep_alive()
-        if (
-            b"expect" in headers
-            and headers[b"expect"].lower() == b"100-continue"
-            and self._transport is not None
-        ):
-            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         length = headers.get(b"content-length")
-        if length is None:
-            return
-        size = int(length)
-        self._hold(size)
-        if size > _LARGE_BODY:
+        size = int(length) if length is not None else 0
+        if size:
+            self._hold(size)
+        expects = headers.get(b"expect", b"").lower() == b"100-continue"
+        if expects and self._current is None and self._transport is not None:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        # The parser stops at an offered upgrade, which is not taken up: then the body is read without it.
+        if size > _LARGE_BODY or (size and b"upgrade" in headers):
             self._body_view = np.empty(size, np.uint8).data
 
     def on_body(self, body: bytes) -> None:
@@ -276,7 +293,8 @@ class HttpConnection(asyncio.BufferedProtocol):
     def on_message_complete(self) -> None:
         """The request is complete, and was small, chunked, or came in one piece with its headers."""
         if self._body_view is not None:
-            self._complete(self._body_view)
+            if self._body_filled == len(self._body_view):
+                self._complete(self._body_view)
         else:
             parts = self._parts
             self._complete(parts[0] if len(parts) == 1 else b"".join(parts))
@@ -341,9 +359,13 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _next(self) -> None:
         """Run what was pipelined, then read on."""
         self._is_running = True  # an answer given at once comes back through _finish: loop, do not recurse
-        while self._waiting and self._current is None and not self._is_write_paused and not self._is_dead:
+        while self._waiting and self._current is None and not self._is_write_paused and self._transport:
             self._run(*self._waiting.popleft())
         self._is_running = False
+        if self._refusal is not None and self._current is None and not self._waiting:
+            refusal, self._refusal = self._refusal, None
+            self._refuse(refusal)
+            return
         if (
             self._is_read_paused
             and not self._waiting
@@ -362,7 +384,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Answer what cannot be parsed, after whatever is being answered, and close."""
         self._release_body()
         self._is_dead = True
-        if self._transport is not None:
-            if self._current is None:
-                self._transport.write(response)
+        if self._current is not None or self._waiting:
+            self._refusal = response
+            self._pause_reading()
+        elif self._transport is not None:
+            self._transport.write(response)
             self._transport.close()

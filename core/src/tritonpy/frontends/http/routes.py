@@ -85,7 +85,10 @@ class Router:
             if request.method == method:
                 answer_model(request, connection, name, version or "")
                 return
-        connection.write(refusal(405, "Method Not Allowed", connection.keep_alive))
+        response = refusal(405, "Method Not Allowed", connection.keep_alive)
+        if request.method == b"HEAD":  # whose answers have no body
+            response = response[: response.index(b"\r\n\r\n") + 4]
+        connection.write(response)
 
     def _json(self, connection: HttpConnection, document: Any) -> None:  # Any: JSON
         body = orjson.dumps(document)

@@ -1,0 +1,70 @@
+"""Backends on threads that break their promises."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tritonpy.options import ServerOptions
+from tritonpy.plugin import InferResponse, hookimpl
+from tritonpy.server import Server
+
+CONFIG = """
+backend: "odd"
+input [ { name: "I" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "O" data_type: TYPE_FP32 dims: [ 1 ] } ]
+"""
+BODY = json.dumps({"inputs": [{"name": "I", "datatype": "FP32", "shape": [1], "data": [1]}]})
+
+
+def raise_exit() -> Any:
+    sys.exit("enough")
+
+
+@pytest.mark.parametrize(
+    ("misbehave", "said"),
+    [
+        (lambda: 5, "returned int, expected a list of InferResponse"),
+        (lambda: ["x"], "returned a list with str in it"),
+        (lambda: [], "returned 0 responses for 1 requests"),
+        (raise_exit, "SystemExit: enough"),
+    ],
+)
+def test_it_costs_its_own_batch_and_the_instance_serves_on(
+    tmp_path: Path, misbehave: Callable[[], Any], said: str
+) -> None:
+    calls: list[int] = []
+
+    @hookimpl
+    def model_instance_execute(instance: Any, requests: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            return misbehave()
+        return [InferResponse().add("O", request.input("I")) for request in requests]
+
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "config.pbtxt").write_text(CONFIG)
+    options = ServerOptions(
+        (str(tmp_path),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
+    )
+    plugin = SimpleNamespace(model_instance_execute=model_instance_execute)
+    with Server(options, plugins={"backends": {"odd": plugin}}, discover=False) as server:
+        answers = []
+        for _ in range(2):
+            connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+            connection.request("POST", "/v2/models/m/infer", BODY)
+            response = connection.getresponse()
+            answers.append((response.status, response.read().decode()))
+            connection.close()
+        inflight = server.runtime.registry.find("m").inflight_count
+
+    assert answers[0][0] == 500
+    assert said in answers[0][1]
+    assert answers[1][0] == 200
+    assert inflight == 0
