@@ -160,3 +160,13 @@ def test_a_signal_to_the_whole_process_group_still_drains(
     connection.close()
     assert response.status == 200
     assert server.process.wait(30) == 0, server.log
+
+
+def test_the_start_table_says_why_a_model_was_refused(corectl: Callable[..., Any], tmp_path: Path) -> None:
+    ModelRepository(tmp_path).model("sequences", {**CONFIG, "sequence_batching": {}})
+    server = corectl(f"--model-repository={tmp_path}", "--exit-on-error=false")
+    server.stop()
+
+    table = [line for line in server.log.splitlines() if line.startswith("| sequences")]
+    assert len(table) == 1, server.log
+    assert "does not do sequence batching yet" in table[0]

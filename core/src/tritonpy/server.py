@@ -111,7 +111,7 @@ class ServerRuntime:
         """
         self._watch.start()
         all_loaded = await self._repository.load_all()
-        _log.info("models:", extra={"table": models_table(self.registry.index())})
+        _log.info("models:", extra={"table": models_table(self.registry.index(), self.registry.refusals)})
         if not all_loaded and self._options.exit_on_error:
             raise TritonError("failed to load all models")
         options = self._options

@@ -51,7 +51,7 @@ class RepositoryManager:
         directories, refused = await asyncio.to_thread(read_repositories, self._roots)
         for name, reason in refused.items():
             _log.error("failed to load '%s': %s", name, reason)
-            self._registry.refuse(name)
+            self._registry.refuse(name, reason)
         gate = asyncio.Semaphore(_MOST_LOADS_AT_ONCE)
 
         async def load(directory: ModelDirectory) -> bool:
@@ -83,7 +83,7 @@ class RepositoryManager:
         except (TritonError, OSError) as error:
             reason = error.described() if isinstance(error, TritonError) else str(error)
             _log.error("failed to load '%s': %s", directory.name, reason)
-            self._registry.refuse(directory.name)
+            self._registry.refuse(directory.name, reason)
             return False
         return await self._load_versions(directory, versions, config)
 

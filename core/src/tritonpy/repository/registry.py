@@ -38,20 +38,26 @@ class VersionEntry:
 
 
 class ModelRegistry:
-    """Finds models by name and version; owned by the loop."""
+    """Finds models by name and version; owned by the loop.
+
+    Attributes:
+        refusals: why a model was refused before any version was tried; the index has no place for it.
+    """
 
     def __init__(self) -> None:
         self._entries: dict[str, dict[int, VersionEntry]] = {}
         self._by_text: dict[tuple[str, str], LoadedModel] = {}
+        self.refusals: dict[str, str] = {}
 
     def set_state(self, name: str, version: int, state: ModelState, reason: str = "") -> None:
         """Note where a version that takes no requests is in its life."""
         self._entries.setdefault(name, {})[version] = VersionEntry(state, reason)
         self._reindex(name)
 
-    def refuse(self, name: str) -> None:
-        """Note a model of which not even the configuration could be read."""
+    def refuse(self, name: str, reason: str) -> None:
+        """Note a model that was refused before any of its versions was tried."""
         self._entries.setdefault(name, {})
+        self.refusals[name] = reason
 
     def add(self, model: LoadedModel) -> None:
         """Serve a loaded model version from now on."""

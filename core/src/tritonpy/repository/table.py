@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tritonpy.handles import JsonObject
 
 
-def models_table(index: Sequence[JsonObject]) -> str:
-    """Model, version and status of every entry of the repository index, one line each."""
+def models_table(index: Sequence[JsonObject], refusals: Mapping[str, str]) -> str:
+    """Model, version and status of every entry of the repository index, one line each.
+
+    Args:
+        index: as the repository index shows it.
+        refusals: by model, why it was refused before any of its versions was tried.
+    """
     rows = [("Model", "Version", "Status")]
     for entry in index:
-        state = entry.get("state", "UNAVAILABLE: the configuration could not be read")
-        reason = entry.get("reason", "")
+        state = entry.get("state", "UNAVAILABLE")
+        reason = entry.get("reason", refusals.get(entry["name"], ""))
         rows.append((entry["name"], entry.get("version", "-"), f"{state}: {reason}" if reason else state))
     return format_table(rows)
 
