@@ -332,3 +332,13 @@ def test_a_head_request_is_refused_without_a_body(server: Server) -> None:
         client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n")
 
         assert read_response(stream)[0] == 200
+
+
+def test_a_client_that_sends_all_before_it_reads_gets_the_refusal_and_no_reset(server: Server) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+    connection.request("POST", "/v2/models/echo/infer", b" " * 20_000_000)
+    response = connection.getresponse()
+
+    assert response.status == 400
+    assert b"--http-max-input-size" in response.read()
+    connection.close()

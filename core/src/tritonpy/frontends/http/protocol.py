@@ -26,6 +26,7 @@ from tritonpy.frontends.http.message import Chunk, HttpRequest, refusal
 _LARGE_BODY = 16 * 1024
 _MOST_HEADER_BYTES = 64 * 1024
 _JOIN_BELOW = 64 * 1024
+_DISCARD_S = 2.0
 
 INFER_HEADER_LENGTH = b"inference-header-content-length"
 
@@ -388,5 +389,8 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._refusal = response
             self._pause_reading()
         elif self._transport is not None:
+            self._body_view = None
             self._transport.write(response)
-            self._transport.close()
+            # Closing while the client still sends would reset the connection, and the answer with it.
+            self._transport.write_eof()
+            asyncio.get_running_loop().call_later(_DISCARD_S, self._transport.close)
