@@ -23,6 +23,31 @@ output [ { name: "O" data_type: TYPE_FP32 dims: [ 1 ] } ]
 BODY = json.dumps({"inputs": [{"name": "I", "datatype": "FP32", "shape": [1], "data": [1]}]})
 
 
+def test_a_second_response_over_http_is_dropped_and_never_reaches_the_next_request(tmp_path: Path) -> None:
+    @hookimpl
+    def model_instance_execute(instance: Any, requests: Any) -> None:
+        for request in requests:
+            first = InferResponse().add("O", request.input("I"))
+            request.respond(first, final=False)
+            request.respond(InferResponse().add("O", request.input("I")))
+
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "config.pbtxt").write_text(CONFIG)
+    options = ServerOptions(
+        (str(tmp_path),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
+    )
+    plugin = SimpleNamespace(model_instance_execute=model_instance_execute)
+    with Server(options, plugins={"backends": {"odd": plugin}}, discover=False) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+        for value in range(20):
+            connection.request("POST", "/v2/models/m/infer", BODY.replace("[1]}", f"[{value}]}}"))
+            response = connection.getresponse()
+            document = json.loads(response.read())
+
+            assert document["outputs"][0]["data"] == [value]
+        connection.close()
+
+
 def raise_exit() -> Any:
     sys.exit("enough")
 

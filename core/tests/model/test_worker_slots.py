@@ -70,7 +70,7 @@ class Client:
         ):
             array = np.array([self._todo.popleft()], np.int32)
             request = InferRequest("m", {"X": Tensor.from_numpy("X", array)}, sink=self)
-            instance.submit(Execution([request], 1, self._stats, is_decoupled=False))
+            instance.submit(Execution([request], 1, self._stats))
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         assert final

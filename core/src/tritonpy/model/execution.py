@@ -23,14 +23,11 @@ class Execution:
         batch_size: their rows.
     """
 
-    __slots__ = ("_stats", "batch_size", "is_decoupled", "requests")
+    __slots__ = ("_stats", "batch_size", "requests")
 
-    def __init__(
-        self, requests: list[InferRequest], batch_size: int, stats: ModelStats, is_decoupled: bool
-    ) -> None:
+    def __init__(self, requests: list[InferRequest], batch_size: int, stats: ModelStats) -> None:
         self.requests = requests
         self.batch_size = batch_size
-        self.is_decoupled = is_decoupled
         self._stats = stats
 
     def finish(self, times: Times, responses: Sequence[InferResponse] | None) -> None:

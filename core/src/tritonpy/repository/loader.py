@@ -172,7 +172,7 @@ class _Loading:
             strategy.on_slow_scan = self._note_slow_scan
             self._strategy = strategy
         stats = ModelStats()
-        scheduler = make_scheduler(config, stats, strategy, handle.is_decoupled)
+        scheduler = make_scheduler(config, stats, strategy)
         for slot in place_instances(config):
             self._instances.append(await runner.start_instance(slot, scheduler.pump))
         self._model = LoadedModel(
@@ -245,16 +245,14 @@ class _Loading:
         self._loader.observer.scan_was_slow(self._handle.name, str(self._handle.version))
 
 
-def make_scheduler(
-    config: JsonObject, stats: ModelStats, strategy: BoundStrategy | None, is_decoupled: bool
-) -> Scheduler:
+def make_scheduler(config: JsonObject, stats: ModelStats, strategy: BoundStrategy | None) -> Scheduler:
     """The scheduler that a normalised configuration asks for."""
     batching: Mapping[str, object] | None = config.get("dynamic_batching")
     if batching is None:
-        return Scheduler(DirectPolicy(), stats, is_decoupled=is_decoupled)
+        return Scheduler(DirectPolicy(), stats)
     order = ResponseOrder() if batching.get("preserve_ordering") else None
     policy = _dynamic_policy(config, strategy)
-    return Scheduler(policy, stats, is_decoupled=is_decoupled, order=order)
+    return Scheduler(policy, stats, order=order)
 
 
 def _dynamic_policy(config: JsonObject, strategy: BoundStrategy | None) -> BatchingPolicy:

@@ -26,7 +26,6 @@ class Scheduler:
     Args:
         policy: decides which requests go together.
         stats: where waiting requests, failures in the queue and executions are counted.
-        is_decoupled: whether requests answer by themselves.
         order: hands responses on in the order of arrival, for `preserve_ordering`.
         clock: monotonic nanoseconds.
 
@@ -39,13 +38,11 @@ class Scheduler:
         policy: BatchingPolicy,
         stats: ModelStats,
         *,
-        is_decoupled: bool = False,
         order: ResponseOrder | None = None,
         clock: Clock = time.monotonic_ns,
     ) -> None:
         self._policy = policy
         self._stats = stats
-        self._is_decoupled = is_decoupled
         self._order = order
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -146,7 +143,7 @@ class Scheduler:
         self.closed_counts[batch.closed] += 1
         for request in batch.requests:
             request.on_cancel = None
-        instance.submit(Execution(batch.requests, batch.batch_size, self._stats, self._is_decoupled))
+        instance.submit(Execution(batch.requests, batch.batch_size, self._stats))
 
     def _wake_at(self, deadline_ns: int) -> None:
         if self._timer is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from tritonpy.datatypes import DATATYPES
-from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError, Unsupported
+from tritonpy.errors import Internal, InvalidArg, NotFound, Unsupported
 from tritonpy.frontends.http.json_body import (
     Json,
     array,
@@ -395,8 +395,3 @@ def _head(request: InferRequest, response: InferResponse) -> dict[str, Any]:  # 
     if response.parameters:
         document["parameters"] = response.parameters
     return document
-
-
-def error_body(error: TritonError) -> bytes:
-    """The body of every error."""
-    return orjson.dumps({"error": error.message})

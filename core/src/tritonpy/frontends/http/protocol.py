@@ -129,11 +129,6 @@ class HttpConnection(asyncio.BufferedProtocol):
         """Whether a request has begun to arrive but is not complete."""
         return self._has_begun and not self._is_read_paused
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether a request is being answered or an answer is still on its way out."""
-        return self._current is not None or self._is_write_paused
-
     def drain(self) -> None:
         """Close after the current answer, or now when there is none."""
         self._is_draining = True

@@ -191,14 +191,20 @@ class _Canceller:
 class _Answer:
     """Writes the one response of an inference; satisfies `ResponseSink`."""
 
-    __slots__ = ("_connection", "_encoder", "_form")
+    __slots__ = ("_connection", "_encoder", "_form", "_is_answered")
 
     def __init__(self, connection: HttpConnection, encoder: ResponseEncoder, form: OutputForm) -> None:
         self._connection = connection
         self._encoder = encoder
         self._form = form
+        self._is_answered = False
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        if self._is_answered:  # by now the connection may be answering its next request
+            if response is not None:
+                _log.error("%sexpected a single response, got another one", request.label)
+            return
+        self._is_answered = True
         connection = self._connection
         try:
             if response is None:

@@ -90,11 +90,6 @@ class HttpServer:
         for connection in list(self._connections):
             connection.abort()
 
-    @property
-    def connection_count(self) -> int:
-        """Open connections."""
-        return len(self._connections)
-
     def _opened(self, connection: HttpConnection) -> None:
         self._connections.add(connection)
 
