@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -38,14 +39,20 @@ def test_a_second_response_over_http_is_dropped_and_never_reaches_the_next_reque
     )
     plugin = SimpleNamespace(model_instance_execute=model_instance_execute)
     with Server(options, plugins={"backends": {"odd": plugin}}, discover=False) as server:
-        connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
-        for value in range(20):
-            connection.request("POST", "/v2/models/m/infer", BODY.replace("[1]}", f"[{value}]}}"))
-            response = connection.getresponse()
-            document = json.loads(response.read())
+        # One buffer for the whole connection, so that a stray second response would be read as the next one.
+        address = ("127.0.0.1", server.http_port)
+        with socket.create_connection(address, timeout=30) as client, client.makefile("rb") as stream:
+            for value in range(20):
+                body = BODY.replace("[1]}", f"[{value}]}}").encode()
+                head = f"POST /v2/models/m/infer HTTP/1.1\r\nHost: t\r\nContent-Length: {len(body)}\r\n\r\n"
+                client.sendall(head.encode() + body)
+                length = 0
+                while (line := stream.readline()) != b"\r\n":
+                    if line.lower().startswith(b"content-length:"):
+                        length = int(line.split(b":")[1])
+                document = json.loads(stream.read(length))
 
-            assert document["outputs"][0]["data"] == [value]
-        connection.close()
+                assert document["outputs"][0]["data"] == [value]
 
 
 def raise_exit() -> Any:
