@@ -14,6 +14,9 @@ From the server to the worker
     INITIALIZE  (instance: str)              JSON: name, index, kind, device_id, config
     EXECUTE     (batch, requests)            see below
     FINALIZE    ()
+    CALLED      (call, response, final)      one response to a call of the worker's model
+    ANSWER      (ask, value, error)          answers ASK; `error` is None or (code, message)
+    FORGET      (segment)                    nothing in this segment will be referred to any more
 
 From the worker to the server
 
@@ -26,6 +29,12 @@ From the worker to the server
     RESPONSE    (slot, response, final)      one answer of a request that answers by itself
     LOG         (level, message, request_id) level 0 info, 1 warning, 2 error, 3 verbose
     FINALIZED   (message: str | None)        then the worker exits; the text of an exception, if any
+    CALL        (call, batch, decoupled, model, version, request)
+                                             the model calls another one; `batch` is the batch that waits for it,
+                                             0 for none; `version` is -1 for the newest; `request` as below
+    CANCEL      (call)                       the model no longer wants the answers to a call
+    ASK         (ask, what, args)            a question to the server, such as `metrics.value`; see ANSWER
+    TELL        (what, args)                 the same without an answer
 
 A request is `(slot, id, flags, correlation_id, timeout_us, priority, parameters, requested, inputs)`: `slot`
 names it until its final response and is its index into the cancellation flags; `parameters` is a dict or
@@ -42,8 +51,9 @@ import marshal
 import struct
 from typing import Any
 
-SETUP, COMPLETE, INITIALIZE, EXECUTE, FINALIZE = 1, 2, 3, 4, 5
+SETUP, COMPLETE, INITIALIZE, EXECUTE, FINALIZE, CALLED, ANSWER, FORGET = 1, 2, 3, 4, 5, 6, 7, 8
 COMPLETED, INITIALIZED, FAILED, EXECUTED, RESPONSE, LOG, FINALIZED = 11, 12, 13, 14, 15, 16, 17
+CALL, CANCEL, ASK, TELL = 18, 19, 20, 21
 
 _MARSHAL_VERSION = 2
 _LENGTH = struct.Struct("<I")

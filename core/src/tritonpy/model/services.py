@@ -1,0 +1,82 @@
+"""What models in workers may ask of the server besides inference: metrics, other models' life, and the like."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tritonpy.errors import Internal
+
+_log = logging.getLogger("tritonpy.worker")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Caller:
+    """One worker that asks; a restarted worker is another caller.
+
+    Attributes:
+        model: the name of its model.
+        version: the model's version.
+        instance: the name of its instance, or of the model while there is none yet.
+    """
+
+    model: str
+    version: int
+    instance: str
+
+
+class Subject(Protocol):
+    """Answers everything that is asked under one prefix; on the loop."""
+
+    async def ask(self, caller: Caller, what: str, args: tuple[Any, ...]) -> Any:  # Any: plain values
+        """Answer a question.
+
+        Args:
+            caller: who asks.
+            what: the question, without the prefix.
+            args: what belongs to it.
+
+        Raises:
+            TritonError: refused; the model gets the text.
+        """
+
+    def tell(self, caller: Caller, what: str, args: tuple[Any, ...]) -> None:  # Any: plain values
+        """Take something that needs no answer; a bad one is logged, never raised."""
+
+    def caller_gone(self, caller: Caller) -> None:
+        """The worker has ended: drop what it owned."""
+
+
+class Services:
+    """Passes what workers ask to the subject it is about: `metrics.value` goes to `metrics` as `value`.
+
+    Args:
+        subjects: by prefix.
+    """
+
+    def __init__(self, subjects: Mapping[str, Subject]) -> None:
+        self._subjects = dict(subjects)
+
+    async def ask(self, caller: Caller, what: str, args: tuple[Any, ...]) -> Any:  # Any: plain values
+        """See `Subject`."""
+        prefix, _, rest = what.partition(".")
+        subject = self._subjects.get(prefix)
+        if subject is None:
+            raise Internal(f"this server does not answer '{what}'; it knows {sorted(self._subjects)}")
+        return await subject.ask(caller, rest, args)
+
+    def tell(self, caller: Caller, what: str, args: tuple[Any, ...]) -> None:  # Any: plain values
+        """See `Subject`."""
+        prefix, _, rest = what.partition(".")
+        subject = self._subjects.get(prefix)
+        if subject is None:
+            _log.warning("instance '%s' told of '%s', which this server does not know", caller.instance, what)
+            return
+        subject.tell(caller, rest, args)
+
+    def caller_gone(self, caller: Caller) -> None:
+        """See `Subject`."""
+        for subject in self._subjects.values():
+            subject.caller_gone(caller)
