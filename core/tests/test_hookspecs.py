@@ -103,6 +103,7 @@ def test_hooks_with_one_owner_answer_bare(kind, hook):
         "RepoAgent",
         "RepoAgentModel",
         "Cache",
+        "WorkerCommand",
     ],
 )
 def test_the_door_for_plugins_offers_what_the_hooks_mention(name):

@@ -49,11 +49,27 @@ class Backend:
         name: as models write it in `backend: "…"`.
         settings: `--backend-config` values that name this backend or every backend.
         state: the plugin's own.
+        directory: its folder in `--backend-directory`, for a backend that consists of files which another
+            backend runs; None for a plugin.
     """
 
     name: str
     settings: Mapping[str, str] = field(default_factory=dict)
     state: Any = None  # Any: the plugin's own
+    directory: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCommand:
+    """How to start a backend's own worker program.
+
+    Attributes:
+        command: the program and its arguments.
+        environment: variables that differ from the server's; None takes one away.
+    """
+
+    command: Sequence[str]
+    environment: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

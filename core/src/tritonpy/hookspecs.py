@@ -33,6 +33,7 @@ from tritonpy.handles import (
     ModelInstance,
     RepoAgent,
     RepoAgentModel,
+    WorkerCommand,
 )
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
@@ -79,13 +80,17 @@ class BackendHooks:
         """
 
     @hookspec(firstresult=True)
-    def worker_command(self, model: Model) -> Sequence[str] | None:
-        """The program to exec for a worker of this model, when `execution` is `process`.
+    def worker_command(self, model: Model) -> WorkerCommand | Sequence[str] | None:
+        """The program to exec for the workers of this model, when `execution` is `process`.
 
         Default (None): the server's interpreter running this plugin's hooks. A backend that names its own
         program speaks the frames of `tritonpy.ipc` on the descriptors in the environment variables
-        `TRITONPY_CHANNEL_FD` and `TRITONPY_SEGMENT_FD`, and implements no other model hook.
-        Runs in the server's process on a loading thread.
+        `TRITONPY_CHANNEL_FD` and `TRITONPY_SEGMENT_FD`, and implements no other model hook. Where the
+        program needs other environment variables than the server has, return a `WorkerCommand`.
+
+        Asked once per load, in the server's process on a loading thread, before the configuration is
+        completed. May take as long as it needs, to unpack an environment for example: the time a worker has
+        to answer begins when it is started. An exception makes this version UNAVAILABLE.
         """
 
     @hookspec(firstresult=True)

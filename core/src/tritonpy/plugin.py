@@ -29,6 +29,7 @@ from tritonpy.handles import (
     PreferredGroup,
     RepoAgent,
     RepoAgentModel,
+    WorkerCommand,
 )
 from tritonpy.hookspecs import hookimpl
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
@@ -72,6 +73,7 @@ __all__ = [
     "Unavailable",
     "UnknownError",
     "Unsupported",
+    "WorkerCommand",
     "datatype_of",
     "hookimpl",
     "pack_bytes",

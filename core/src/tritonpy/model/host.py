@@ -18,15 +18,16 @@ from collections.abc import Callable
 from typing import Any
 
 from tritonpy.errors import ErrorCode, Internal, TritonError
-from tritonpy.handles import JsonObject, Model
+from tritonpy.handles import JsonObject, Model, WorkerCommand
 from tritonpy.ipc import frame
 from tritonpy.ipc.arena import CONTROL_SLOTS
 from tritonpy.ipc.channel import Endpoint
 from tritonpy.ipc.frame import Message
-from tritonpy.model.backend import BoundBackend
+from tritonpy.model.backend import BoundBackend, hook_failure
 from tritonpy.model.execution import Execution
 from tritonpy.model.placement import Slot
 from tritonpy.model.worker_process import WorkerProcess
+from tritonpy.plugin_manager import Hook
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.tensor import Tensor
@@ -78,10 +79,14 @@ class ProcessRunner:
         self._finalize_timeout_s = finalize_timeout_s
         self._on_down = on_down
         self._on_restart = on_restart
+        self._command = WorkerCommand([sys.executable, "-m", "tritonpy.model.worker"])
         self._spare: WorkerProcess | None = None
 
     async def open(self) -> None:
         """Start the worker that completes the configuration and then becomes the first instance."""
+        if self._backend.worker_command is not None:
+            # Once per load: it may unpack an environment, and a restart has to be quick.
+            self._command = await asyncio.to_thread(self._ask_command, self._backend.worker_command)
         self._spare = await self._start_worker(self._model.name)
 
     async def complete_config(self) -> JsonObject | None:
@@ -108,18 +113,27 @@ class ProcessRunner:
             await self._spare.close(self._finalize_timeout_s)
             self._spare = None
 
+    def _ask_command(self, hook: Hook) -> WorkerCommand:
+        try:
+            command = hook(self._model)
+        except Exception as exc:
+            raise hook_failure(f"backend '{self._backend.name}' failed to name its worker", exc) from exc
+        if command is None:
+            return self._command
+        return command if isinstance(command, WorkerCommand) else WorkerCommand(command)
+
     async def _start_worker(self, name: str) -> WorkerProcess:
         worker = WorkerProcess(name, _ignore, _ignore)
-        hook = self._backend.worker_command
-        command = hook(self._model) if hook is not None else None
-        await worker.start(command or [sys.executable, "-m", "tritonpy.model.worker"])
+        await worker.start(self._command)
         model = self._model
+        directory = self._backend.handle.directory
         setup = json.dumps(
             {
                 "name": model.name,
                 "version": model.version,
                 "directory": str(model.directory),
                 "backend": self._backend.name,
+                "backend_directory": str(directory) if directory is not None else None,
                 "settings": dict(self._backend.handle.settings),
                 "config": model.config,
             }

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from tritonpy import ipc
 from tritonpy.errors import ErrorCode, Internal, TritonError
+from tritonpy.handles import WorkerCommand
 from tritonpy.ipc import frame
 from tritonpy.ipc.arena import CONTROL_SLOTS
 from tritonpy.ipc.channel import CHANNEL_VARIABLE, SEGMENT_VARIABLE, Endpoint
@@ -55,7 +56,7 @@ class WorkerProcess(asyncio.Protocol):
         self._process: subprocess.Popen[bytes] | None = None
         self._gone = asyncio.get_running_loop().create_future()
 
-    async def start(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    async def start(self, command: WorkerCommand) -> None:
         """Exec the worker's program with the channel's descriptors.
 
         Raises:
@@ -66,14 +67,17 @@ class WorkerProcess(asyncio.Protocol):
         self.endpoint = Endpoint(our_segments)
         variables = {
             **os.environ,
-            **(environment or {}),
+            **command.environment,
             CHANNEL_VARIABLE: str(theirs.fileno()),
             SEGMENT_VARIABLE: str(their_segments.fileno()),
             IPC_PATH_VARIABLE: str(Path(ipc.__file__).parent),
         }
         try:
             self.cancel_flags = self.endpoint.arena.add_segment(CONTROL_SLOTS)
-            self._process = await _spawn(command, variables, (theirs.fileno(), their_segments.fileno()))
+            environment = {name: value for name, value in variables.items() if value is not None}
+            self._process = await _spawn(
+                command.command, environment, (theirs.fileno(), their_segments.fileno())
+            )
         except OSError as exc:
             ours.close()
             our_segments.close()
