@@ -7,6 +7,7 @@ however they died.
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import socket
@@ -41,6 +42,10 @@ def _anonymous_file(byte_size: int) -> int:
     return fd
 
 
+class SharedMemoryExhausted(MemoryError):
+    """No block of the wanted size can be had; the text says what is free and which setting to raise."""
+
+
 class Arena:
     """Blocks of shared memory that this end writes and the other end reads.
 
@@ -50,34 +55,46 @@ class Arena:
     Args:
         segment_socket: where a new segment's descriptor is sent; the other end takes it from there when it
             first meets a reference into the segment.
+
+    Attributes:
+        first_byte_size: size of the first segment for blocks.
+        growth_byte_size: size of the others; a larger block gets a segment of its own size.
+        most_byte_size: what all segments together must not exceed; 0 for no limit of ours.
+        on_forget: called with the number of a lent segment that will not be referred to again.
     """
 
     def __init__(self, segment_socket: socket.socket) -> None:
         self._socket = segment_socket
         self._lock = threading.Lock()
-        self._segments: list[mmap.mmap] = []
+        self._segments: list[mmap.mmap | None] = []
         self._free: dict[int, list[int]] = {}
         self._leased: dict[int, int] = {}
+        self._bump_number = 0  # the segment that blocks are cut from
         self._bump = 0
         self._bump_end = 0
+        self._lent: dict[int, _LentSegment] = {}
+        self._lent_numbers: dict[tuple[PeerSegments, int], int] = {}
+        self.first_byte_size = _SEGMENT_BYTE_SIZE
+        self.growth_byte_size = _SEGMENT_BYTE_SIZE
+        self.most_byte_size = 0
+        self.on_forget: Callable[[int], None] = _forget_nothing
 
     @property
     def byte_size(self) -> int:
-        """Bytes of all segments together."""
-        return sum(len(segment) for segment in self._segments)
+        """Bytes of all segments of its own together."""
+        return sum(len(segment) for segment in self._segments if segment is not None)
 
     @property
     def leased_count(self) -> int:
         """Blocks the other end has not given back."""
-        return len(self._leased)
+        return len(self._leased) + sum(lent.count for lent in self._lent.values())
 
     def add_segment(self, byte_size: int) -> mmap.mmap:
         """Map a new zeroed segment and send it to the other end."""
         fd = _anonymous_file(byte_size)
         try:
             segment = mmap.mmap(fd, byte_size)
-            announcement = _ANNOUNCE.pack(len(self._segments), byte_size)
-            socket.send_fds(self._socket, [announcement], [fd])
+            self._announce(fd, byte_size)
         finally:
             os.close(fd)
         self._segments.append(segment)
@@ -88,30 +105,148 @@ class Arena:
 
         Returns:
             The block's reference, and a writable view of `byte_size` bytes.
+
+        Raises:
+            SharedMemoryExhausted: the system gives no more memory, or `most_byte_size` is reached.
         """
         size_class = max(_SMALLEST, 1 << (byte_size - 1).bit_length())
         with self._lock:
             free = self._free.get(size_class)
-            reference = free.pop() if free else self._carve(size_class)
+            reference = free.pop() if free else self._carve(size_class, byte_size)
             self._leased[reference] = size_class
         offset = reference & _OFFSET_MASK
-        view = memoryview(self._segments[reference >> _OFFSET_BITS])
+        view = memoryview(self._segments[reference >> _OFFSET_BITS])  # type: ignore[arg-type]  # not a lent one
         return reference, view[offset : offset + byte_size]
+
+    def lend(self, block: np.ndarray[Any, Any]) -> int | None:
+        """Refer to a block that came from a third process, so that the other end reads it where it is.
+
+        Args:
+            block: what `PeerSegments.view` of the third process returned; held until the other end has
+                finished reading.
+
+        Returns:
+            A reference, or None when the array is no such block, or its segment cannot be lent.
+        """
+        source = _lendable.get(id(block))
+        if source is None:
+            return None
+        peer, reference = source
+        index = reference >> _OFFSET_BITS
+        with self._lock:
+            number = self._lent_numbers.get((peer, index))
+            if number is None:
+                descriptor = peer.descriptor(index)
+                if descriptor is None:
+                    return None
+                number = len(self._segments)
+                self._announce(*descriptor)
+                self._segments.append(None)
+                self._lent_numbers[peer, index] = number
+                self._lent[number] = _LentSegment()
+                peer.on_close[self, index] = lambda: self._return_segment(peer, index)
+            lent = self._lent[number]
+            reference = number << _OFFSET_BITS | reference & _OFFSET_MASK
+            lent.count += 1
+            lent.blocks.setdefault(reference, []).append(block)
+        return reference
 
     def release(self, reference: int) -> None:
         """The other end has finished reading the block."""
+        number = reference >> _OFFSET_BITS
         with self._lock:
-            size_class = self._leased.pop(reference)
-            self._free.setdefault(size_class, []).append(reference)
+            lent = self._lent.get(number)
+            if lent is None:
+                size_class = self._leased.pop(reference)
+                self._free.setdefault(size_class, []).append(reference)
+                return
+            blocks = lent.blocks[reference]
+            block = blocks.pop()
+            if not blocks:
+                del lent.blocks[reference]
+            lent.count -= 1
+            is_over = lent.is_closed and lent.count == 0
+            if is_over:
+                del self._lent[number]
+        del block  # outside of the lock: it may be the last view, and its end releases a block elsewhere
+        if is_over:
+            self.on_forget(number)
 
-    def _carve(self, size_class: int) -> int:
+    def close(self) -> None:
+        """The other end is gone: hold on to nothing that was lent to it."""
+        with self._lock:
+            lent, self._lent = self._lent, {}
+            numbers, self._lent_numbers = self._lent_numbers, {}
+        for peer, index in numbers:
+            peer.on_close.pop((self, index), None)
+        del lent  # outside of the lock, as in `release`
+
+    def _return_segment(self, peer: PeerSegments, index: int) -> None:
+        """The process that a lent segment belongs to is gone; so is the segment with its last lease."""
+        with self._lock:
+            number = self._lent_numbers.pop((peer, index), None)
+            if number is None:
+                return
+            lent = self._lent[number]
+            lent.is_closed = True
+            if lent.count:
+                return
+            del self._lent[number]
+        self.on_forget(number)
+
+    def _announce(self, fd: int, byte_size: int) -> None:
+        socket.send_fds(self._socket, [_ANNOUNCE.pack(len(self._segments), byte_size)], [fd])
+
+    def _carve(self, size_class: int, wanted: int) -> int:
         if self._bump + size_class > self._bump_end:
-            byte_size = max(_SEGMENT_BYTE_SIZE, size_class)
-            self.add_segment(byte_size)
-            self._bump, self._bump_end = 0, byte_size
-        reference = (len(self._segments) - 1) << _OFFSET_BITS | self._bump
+            usual = self.growth_byte_size if self._bump_end else self.first_byte_size
+            self._grow(max(usual, size_class), size_class, wanted)
+        reference = self._bump_number << _OFFSET_BITS | self._bump
         self._bump += size_class
         return reference
+
+    def _grow(self, byte_size: int, size_class: int, wanted: int) -> None:
+        held, most = self.byte_size, self.most_byte_size
+        if most and held + byte_size > most:
+            byte_size = most - held  # what is left, if the block fits in there
+        reason = ""
+        if byte_size >= size_class:
+            try:
+                self.add_segment(byte_size)
+            except (OSError, MemoryError) as exc:
+                reason = f" ({exc})"
+            else:
+                self._bump_number = len(self._segments) - 1
+                self._bump, self._bump_end = 0, byte_size
+                return
+        free = held - sum(self._leased.values())
+        limit = f"of {most}" if most else f"of {held} taken from the system"
+        raise SharedMemoryExhausted(
+            f"shared memory is exhausted{reason}: wanted {wanted} bytes (a block of {size_class}), free are "
+            f"{free} bytes {limit} in pieces that do not fit; the limit is "
+            f"--backend-config=python,{MOST_SETTING}"
+        )
+
+
+MOST_SETTING = "shm-max-byte-size"
+
+
+class _LentSegment:
+    """A segment of a third process that the other end reads: its leases, and whether its owner is gone."""
+
+    __slots__ = ("blocks", "count", "is_closed")
+
+    def __init__(self) -> None:
+        self.blocks: dict[int, list[Any]] = {}  # Any: arrays that hold the third process's blocks
+        self.count = 0
+        self.is_closed = False
+
+
+def _forget_nothing(_: int) -> None:
+    return None
+
+
+_lendable: dict[int, tuple[PeerSegments, int]] = {}  # by id of the array that owns a block
 
 
 class PeerSegments:
@@ -121,14 +256,24 @@ class PeerSegments:
         segment_socket: where the other end sends descriptors, always before the frame that needs them.
         on_release: called with a block's reference when nothing here reads it any more; from whatever thread
             dropped the last view.
+        lends: keep the descriptors, so that `Arena.lend` can pass blocks on to a third process.
+
+    Attributes:
+        on_close: called when the other end is gone; by who has lent which segment on.
     """
 
-    def __init__(self, segment_socket: socket.socket, on_release: Callable[[int], None]) -> None:
+    def __init__(
+        self, segment_socket: socket.socket, on_release: Callable[[int], None], *, lends: bool = False
+    ) -> None:
         self._socket = segment_socket
         self._on_release = on_release
-        self._segments: list[mmap.mmap] = []
+        self._lends = lends
+        self._segments: list[mmap.mmap | None] = []
+        self._descriptors: list[int] = []
         self._receive_lock = threading.Lock()
         self._owners: dict[int, Any] = {}  # Any: weak references to the arrays that own blocks
+        self._view_count = itertools.count()
+        self.on_close: dict[tuple[Arena, int], Callable[[], None]] = {}
 
     def segment(self, index: int) -> mmap.mmap:
         """Segment number `index` of the other end; from any thread."""
@@ -136,18 +281,45 @@ class PeerSegments:
             with self._receive_lock:
                 while index >= len(self._segments):
                     self._receive_segment()
-        return self._segments[index]
+        segment = self._segments[index]
+        assert segment is not None  # the other end does not refer to what it told us to forget
+        return segment
+
+    def descriptor(self, index: int) -> tuple[int, int] | None:
+        """Descriptor and size of a segment, for passing it on; None once the other end is gone."""
+        if index >= len(self._descriptors):
+            return None
+        return self._descriptors[index], len(self.segment(index))
+
+    def forget(self, index: int) -> None:
+        """The other end will not refer to this segment again; views that exist stay valid."""
+        self.segment(index)  # its descriptor must not wait in the socket
+        self._segments[index] = None
+
+    def close(self) -> None:
+        """The other end is gone; views that exist stay valid."""
+        descriptors, self._descriptors = self._descriptors, []
+        for descriptor in descriptors:
+            os.close(descriptor)
+        on_close, self.on_close = self.on_close, {}
+        for callback in on_close.values():
+            callback()
 
     def _receive_segment(self) -> None:
         data, fds, _, _ = socket.recv_fds(self._socket, _ANNOUNCE.size, 1)
         if not fds:
             raise ConnectionError("the other end closed the channel before it sent a segment")
+        is_kept = False
         try:
             number, byte_size = _ANNOUNCE.unpack(data)
             assert number == len(self._segments)  # descriptors arrive in the order of creation
             self._segments.append(mmap.mmap(fds[0], byte_size))
+            if self._lends:
+                self._descriptors.append(fds[0])
+                is_kept = True
         finally:
-            os.close(fds[0])
+            if not is_kept:
+                os.close(fds[0])
 
     def view(self, reference: int, byte_size: int) -> np.ndarray[Any, Any]:
         """The bytes of a block, as an array; the block is given back when its last view is gone."""
@@ -156,10 +328,16 @@ class PeerSegments:
         owner = np.frombuffer(segment, np.uint8, byte_size, reference & _OFFSET_MASK)
         on_release = self._on_release
         owners = self._owners
+        key = next(self._view_count)
+        lent_as = id(owner) if self._lends else 0
 
         def give_back(_: object) -> None:
-            del owners[reference]
+            del owners[key]
+            if lent_as:
+                del _lendable[lent_as]
             on_release(reference)
 
-        owners[reference] = weakref.ref(owner, give_back)
+        owners[key] = weakref.ref(owner, give_back)
+        if lent_as:
+            _lendable[lent_as] = self, reference
         return owner

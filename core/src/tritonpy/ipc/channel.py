@@ -20,6 +20,8 @@ INLINE_BYTE_SIZE = 16 * 1024
 CHANNEL_VARIABLE = "TRITONPY_CHANNEL_FD"
 SEGMENT_VARIABLE = "TRITONPY_SEGMENT_FD"
 
+_RECEIVE_BYTE_SIZE = 64 * 1024  # above 128 KiB malloc maps and unmaps pages for every call
+
 TensorData = Union[bytes, tuple[int, int]]  # noqa: UP007 (evaluated, also by Python 3.9)
 
 
@@ -28,13 +30,14 @@ class Endpoint:
 
     Args:
         segment_socket: one end of a stream socket pair that carries nothing but segment descriptors.
+        lends: blocks that come from the other end may be passed on to third ones (see `lend_or_export`).
     """
 
-    def __init__(self, segment_socket: socket.socket) -> None:
+    def __init__(self, segment_socket: socket.socket, *, lends: bool = False) -> None:
         self._socket = segment_socket
         self._releases: deque[int] = deque()
         self.arena = Arena(segment_socket)
-        self.peer = PeerSegments(segment_socket, self._releases.append)
+        self.peer = PeerSegments(segment_socket, self._releases.append, lends=lends)
 
     def pack(self, kind: int, *payload: Any) -> bytes:  # Any: see frame
         """Make the frame of one message, together with the references to give back."""
@@ -67,6 +70,15 @@ class Endpoint:
         view[:] = data
         return reference, byte_size
 
+    def lend_or_export(self, data: bytes | bytearray | memoryview | np.ndarray[Any, Any]) -> TensorData:
+        """Like `export`, but a block that a third process wrote is only referred to, not copied."""
+        if isinstance(data, np.ndarray):
+            reference = self.arena.lend(data)
+            if reference is not None:
+                return reference, data.nbytes
+            data = data.data
+        return self.export(data)
+
     def adopt(self, data: TensorData) -> bytes | np.ndarray[Any, Any]:
         """A received tensor's bytes, without a copy."""
         if isinstance(data, bytes):
@@ -74,8 +86,10 @@ class Endpoint:
         return self.peer.view(*data)
 
     def close(self) -> None:
-        """Close the descriptor socket; mappings live on while somebody reads them."""
+        """Close the descriptors; mappings live on while somebody reads them."""
         self._socket.close()
+        self.peer.close()
+        self.arena.close()
 
 
 class WorkerChannel:
@@ -113,13 +127,34 @@ class WorkerChannel:
     def receive(self) -> Message | None:
         """Wait for the next message; None when the server has closed the channel."""
         while not self._pending:
-            data = self._socket.recv(64 * 1024)  # above 128 KiB malloc maps and unmaps pages for every call
-            if not data:
+            messages = self.receive_many()
+            if messages is None:
                 return None
-            self._pending.extend(self._reader.feed(data))
-        message = self._pending.popleft()
-        self.endpoint.accept(message)
-        return message
+            self._pending.extend(messages)
+        return self._pending.popleft()
+
+    def receive_many(self, flags: int = 0) -> list[Message] | None:
+        """Wait for bytes and return the messages they complete; None when the server has closed the channel.
+
+        Args:
+            flags: of `socket.recv`; with `MSG_DONTWAIT`, nothing to read raises BlockingIOError.
+        """
+        try:
+            data = self._socket.recv(_RECEIVE_BYTE_SIZE, flags)
+        except OSError as exc:
+            if isinstance(exc, BlockingIOError):
+                raise
+            return None  # closed under our feet, by `close`
+        if not data:
+            return None
+        messages = self._reader.feed(data)
+        for message in messages:
+            self.endpoint.accept(message)
+        return messages
+
+    def fileno(self) -> int:
+        """The descriptor to wait on, for an event loop."""
+        return self._socket.fileno()
 
     def send(self, kind: int, *payload: Any) -> None:  # Any: see frame
         """Send one message; from any thread."""

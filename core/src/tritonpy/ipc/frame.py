@@ -30,8 +30,8 @@ From the worker to the server
     LOG         (level, message, request_id) level 0 info, 1 warning, 2 error, 3 verbose
     FINALIZED   (message: str | None)        then the worker exits; the text of an exception, if any
     CALL        (call, batch, decoupled, model, version, request)
-                                             the model calls another one; `batch` is the batch that waits for it,
-                                             0 for none; `version` is -1 for the newest; `request` as below
+                                             the model calls another one; `batch` is the batch that waits for
+                                             it, 0 for none; `version` is -1 for the newest
     CANCEL      (call)                       the model no longer wants the answers to a call
     ASK         (ask, what, args)            a question to the server, such as `metrics.value`; see ANSWER
     TELL        (what, args)                 the same without an answer
