@@ -133,6 +133,7 @@ def test_a_reader_that_dies_gives_back_what_was_lent_to_it(wires):
 
 
 def test_closing_leaves_no_descriptor_open():
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     writer, reader = Wire(), Wire()
     reader.worker.adopt(reader.server.lend_or_export(written_by(writer, b"a" * MIB)))
