@@ -13,12 +13,12 @@ import contextlib
 import datetime
 import itertools
 import json
+import shutil
 import signal
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,16 @@ from typing import Any
 import process_tree
 import report
 from bench_servers import OURS_COMMAND, TRITON_COMMAND, NotStarted, RunningServer, start
-from load_generator import WINDOWS, Load, LoadFailed, measure
+from interleaved import Measure, interleaved, report_cases
+from load_generator import WINDOWS, Load, measure
 from machine_facts import machine_facts
 
 HERE = Path(__file__).resolve().parent
 MODELS = HERE / "models"
-PARTS = ("startup", "cases", "loading", "conv")
+IDENTITY_MODELS = ("identity_py", "identity_py_batched")
+PARTS = ("startup", "cases", "python", "loading", "conv")
+NOT_QUICK = ("python", "loading")
+CONCURRENCY = (1, 8, 32)
 IDLE_S = 1.0
 Results = dict[str, Any]  # becomes JSON
 
@@ -62,6 +66,8 @@ def main() -> int:
                 results["startup"] = _measure_startup(templates, scratch, options.startup_rounds)
             if "cases" in options.parts:
                 results["cases"] = _measure_cases(templates, scratch, options)
+            if "python" in options.parts:
+                results["python"] = _measure_python(templates, scratch, options)
             if "loading" in options.parts:
                 results["loading"] = _measure_loading(templates, scratch, options)
             if "conv" in options.parts:
@@ -83,14 +89,17 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="3 rounds of short windows, under two minutes")
     parser.add_argument("--name", help="end of the result file's name; default bench or quick")
     parser.add_argument("--servers", nargs="+", choices=("triton", "ours"), default=["triton", "ours"])
-    parser.add_argument("--parts", nargs="+", choices=PARTS, help="default all; --quick leaves out loading")
+    parser.add_argument(
+        "--parts", nargs="+", choices=PARTS, help=f"default all; --quick leaves out {NOT_QUICK}"
+    )
     parser.add_argument("--rounds", type=int, help="default 5, with --quick 3")
     parser.add_argument("--startup-rounds", type=int, help="default as --rounds, with --quick 1")
     parser.add_argument("--window-ms", type=int, help="default 1000, with --quick 250")
     parser.add_argument("--model", default="identity_py", help="a model of benchmarks/models")
     parser.add_argument("--protocols", nargs="+", choices=("http", "grpc"), default=["http", "grpc"])
-    parser.add_argument("--concurrency", nargs="+", type=int, default=[1, 8, 32])
+    parser.add_argument("--concurrency", nargs="+", type=int, help="default 1 8 32, for the part python 1 8")
     parser.add_argument("--sizes", nargs="+", type=int, default=[64, 1 << 20], help="bytes of the tensor")
+    parser.add_argument("--python-models", nargs="+", help="models of the part python; default all")
     parser.add_argument(
         "--ours-command",
         default=OURS_COMMAND,
@@ -99,7 +108,7 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     quick = options.quick
     options.name = options.name or ("quick" if quick else "bench")
-    options.parts = options.parts or [part for part in PARTS if not (quick and part == "loading")]
+    options.parts = options.parts or [part for part in PARTS if not (quick and part in NOT_QUICK)]
     options.rounds = options.rounds or (3 if quick else 5)
     options.startup_rounds = options.startup_rounds or (1 if quick else options.rounds)
     options.window_ms = options.window_ms or (250 if quick else 1000)
@@ -140,54 +149,52 @@ def _measure_cases(templates: dict[str, str], scratch: Path, options: argparse.N
     loads = [
         Load(options.model, protocol, concurrency, "INPUT0", str(byte_size // 4), byte_size)
         for byte_size, protocol, concurrency in itertools.product(
-            options.sizes, options.protocols, options.concurrency
+            options.sizes, options.protocols, options.concurrency or CONCURRENCY
         )
     ]
-    rounds: dict[Load, list[dict[str, Results]]] = {load: [] for load in loads}
     started = time.monotonic()
-    with _running(templates, scratch) as servers:
+    with _running(templates, scratch, (*IDENTITY_MODELS, options.model)) as servers:
         for server in servers.values():
             _check_answers(server, loads)
-        for number in range(options.rounds):
-            for load in loads:
-                order = list(servers.values())
-                if number % 2:
-                    order.reverse()  # neither server always follows the other
-                rounds[load].append({server.name: _try(server, load, servers, options) for server in order})
-            print(f"round {number + 1} of {options.rounds} done", file=sys.stderr)
-    print(report.HEADER)
-    cases = []
-    for load, pairs in rounds.items():
-        summary = report.case_summary(pairs)
-        size = f"{load.byte_size >> 20} MiB" if load.byte_size >= 1 << 20 else f"{load.byte_size} B"
-        print("\n".join(report.case_lines(f"{load.protocol} c={load.concurrency} {size}", summary)))
-        cases.append({"load": asdict(load), "summary": summary, "rounds": pairs})
-    _report_failures(rounds)
-    return {"cases": cases, "duration_s": round(time.monotonic() - started, 1)}
+        found = interleaved(servers, loads, options.rounds, _unary(options))
+    print(report.header())
+    return {"cases": report_cases(found), "duration_s": round(time.monotonic() - started, 1)}
 
 
-def _try(
-    server: RunningServer, load: Load, servers: dict[str, RunningServer], options: argparse.Namespace
-) -> Results:
-    """Measure once; a failure is a result too, so that the other cases still run."""
-    idle = next((other for other in servers.values() if other is not server), None)
-    try:
-        return asdict(measure(server, load, options.window_ms, idle))
-    except LoadFailed as error:
-        return {"failed": str(error)}
+def _measure_python(templates: dict[str, str], scratch: Path, options: argparse.Namespace) -> Results:
+    """Measure Python models that do more than return their input, and one that streams responses."""
+    import python_models
+    from stream_load import FIELDS, measure_stream
+
+    concurrency = options.concurrency or python_models.CONCURRENCY
+    chosen = options.python_models or python_models.MODELS
+    loads = python_models.python_loads(options.protocols, concurrency)
+    loads = [load for load in loads if load.model_name in chosen]
+    streams = python_models.stream_loads(concurrency) if "grpc" in options.protocols else []
+    streams = [load for load in streams if load.model_name in chosen]
+    stream_s = WINDOWS * options.window_ms / 1000
+    started = time.monotonic()
+    with _running(templates, scratch, python_models.MODELS) as servers:
+        for server in servers.values():
+            python_models.check_answers(server, loads, streams)
+        found = interleaved(servers, loads, options.rounds, _unary(options))
+        streamed = interleaved(
+            servers, streams, options.rounds, lambda server, load, _: measure_stream(server, load, stream_s)
+        )
+    results: Results = {}
+    if loads:
+        print(f"\n{report.header()}")
+        results["cases"] = report_cases(found)
+    if streams:
+        print("\nresponses over the gRPC stream; p50 and p99 of a request's first response")
+        print(report.header("resp/s", "CPU µs/resp"))
+        results["streams"] = report_cases(streamed, FIELDS)
+    return {**results, "duration_s": round(time.monotonic() - started, 1)}
 
 
-def _report_failures(rounds: dict[Load, list[dict[str, Results]]]) -> None:
-    """Print what went wrong, and whether the server that should have been idle was."""
-    for load, pairs in rounds.items():
-        for pair in pairs:
-            for name, row in pair.items():
-                if "failed" in row:
-                    print(f"FAILED {name} {load.protocol} c={load.concurrency}: {row['failed']}")
-    rows = [row for pairs in rounds.values() for pair in pairs for row in pair.values()]
-    idle = [row["idle_server_cpu_percent"] for row in rows if row.get("idle_server_cpu_percent") is not None]
-    if idle:
-        print(f"\nThe idle server used {statistics.median(idle):.1f} % of a core, at most {max(idle)} %.")
+def _unary(options: argparse.Namespace) -> Measure[Load]:
+    """Return what measures one load once, with the chosen windows."""
+    return lambda server, load, idle: measure(server, load, options.window_ms, idle)
 
 
 def _measure_loading(templates: dict[str, str], scratch: Path, options: argparse.Namespace) -> Results:
@@ -230,12 +237,17 @@ def _measure_conv(templates: dict[str, str], scratch: Path, options: argparse.Na
 
 
 @contextlib.contextmanager
-def _running(templates: dict[str, str], scratch: Path) -> Iterator[dict[str, RunningServer]]:
-    """Run the servers on `benchmarks/models` for as long as the `with` block lasts."""
+def _running(
+    templates: dict[str, str], scratch: Path, models: Iterable[str] = IDENTITY_MODELS
+) -> Iterator[dict[str, RunningServer]]:
+    """Run the servers on some of `benchmarks/models` for as long as the `with` block lasts."""
     with contextlib.ExitStack() as stack:
+        repository = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch)))
+        for model in dict.fromkeys(models):
+            shutil.copytree(MODELS / model, repository / model, ignore=shutil.ignore_patterns("__pycache__"))
         servers = {}
         for name, template in templates.items():
-            servers[name] = start(name, template, MODELS, scratch / f"{name}.log")
+            servers[name] = start(name, template, repository, scratch / f"{name}.log")
             stack.callback(servers[name].stop)
         yield servers
 

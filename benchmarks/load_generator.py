@@ -37,10 +37,17 @@ class Load:
     model_name: str
     protocol: str  # "http" or "grpc"
     concurrency: int
-    input_name: str
-    shape: str  # dimensions without the batch, as "16" or "3,64,64"
-    byte_size: int
+    input_name: str = ""  # of the input whose shape has to be told; empty where the configuration fixes all
+    shape: str = ""  # dimensions without the batch, as "16" or "3,64,64"
+    byte_size: int = 0  # of all inputs of a request together
     batch_size: int = 1
+    string_length: int | None = None  # of each random string, for inputs that are strings
+
+    @property
+    def title(self) -> str:
+        """How tables call it."""
+        size = f"{self.byte_size >> 20} MiB" if self.byte_size >= 1 << 20 else f"{self.byte_size:,} B"
+        return f"{self.model_name} {self.protocol} c={self.concurrency} {size}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +119,16 @@ def _run_perf_analyzer(server: RunningServer, load: Load, window_ms: int) -> tup
             "-i": load.protocol,
             "-u": server.url(load.protocol),
             "-b": load.batch_size,
-            "--shape": f"{load.input_name}:{load.shape}",
             "--concurrency-range": load.concurrency,
             "--measurement-interval": window_ms,
             "--stability-percentage": ANY_SPREAD,
             "--max-trials": WINDOWS,
             "-f": report,
         }
+        if load.input_name:
+            options["--shape"] = f"{load.input_name}:{load.shape}"
+        if load.string_length is not None:
+            options["--string-length"] = load.string_length
         words = [str(word) for pair in options.items() for word in pair]
         limit_s = 30 + 3 * WINDOWS * window_ms / 1000
         try:

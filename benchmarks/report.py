@@ -31,41 +31,46 @@ def median_ratio(rounds: Sequence[Mapping[str, Row]], field: str) -> float | Non
     return round(statistics.median(ratios), 3) if ratios else None
 
 
-def case_summary(rounds: Sequence[Mapping[str, Row]]) -> dict[str, object]:
+def case_summary(rounds: Sequence[Mapping[str, Row]], fields: Sequence[str] = FIELDS) -> dict[str, object]:
     """Return the medians of each server and the ratios for one case."""
     summary: dict[str, object] = {}
     for name in SERVERS:
         rows = [pair[name] for pair in rounds if name in pair]
         if not rows:
             continue
-        summary[name] = {field: median(rows, field) for field in FIELDS}
-    summary["ratio"] = {field: median_ratio(rounds, field) for field in FIELDS}
+        summary[name] = {field: median(rows, field) for field in fields}
+    summary["ratio"] = {field: median_ratio(rounds, field) for field in fields}
     return summary
 
 
-HEADER = (
-    f"{'case':<22} {'':<7} {'infer/s':>9} {'p50 µs':>9} {'p99 µs':>9} {'CPU µs/req':>11}"
-    f"   ours/Triton: {'infer/s':>8} {'p99':>6} {'CPU':>6}"
-)
+def header(rate: str = "infer/s", cost: str = "CPU µs/req") -> str:
+    """Return the head of the table."""
+    return (
+        f"{'case':<29} {'':<7} {rate:>9} {'p50 µs':>9} {'p99 µs':>9} {cost:>11}"
+        f"   ours/Triton: {rate:>8} {'p99':>6} {'CPU':>6}"
+    )
 
 
-def case_lines(title: str, summary: Mapping[str, Any]) -> list[str]:
-    """Return the lines of the table for one case: one for each server, the ratios at the end of the last."""
+def case_lines(title: str, summary: Mapping[str, Any], fields: Sequence[str] = FIELDS) -> list[str]:
+    """Return the lines of the table for one case: one for each server, the ratios at the end of the last.
+
+    Args:
+        title: what the case is called.
+        summary: what `case_summary` returned.
+        fields: the names of rate, p50, p99 and cost in it.
+    """
+    rate, p50, p99, cost = fields
     lines: list[str] = []
     for name in SERVERS:
         if name in summary:
             numbers = summary[name]
             lines.append(
-                f"{title if not lines else '':<22} {name:<7} {number(numbers['infer_per_s']):>9}"
-                f" {number(numbers['p50_us']):>9} {number(numbers['p99_us']):>9}"
-                f" {number(numbers['server_cpu_us']):>11}"
+                f"{title if not lines else '':<29} {name:<7} {number(numbers[rate]):>9}"
+                f" {number(numbers[p50]):>9} {number(numbers[p99]):>9} {number(numbers[cost]):>11}"
             )
     ratio = summary["ratio"]
     if len(lines) == len(SERVERS):
-        lines[-1] += (
-            f"{'':<16} {times(ratio['infer_per_s']):>8} {times(ratio['p99_us']):>6}"
-            f" {times(ratio['server_cpu_us']):>6}"
-        )
+        lines[-1] += f"{'':<16} {times(ratio[rate]):>8} {times(ratio[p99]):>6} {times(ratio[cost]):>6}"
     return lines
 
 

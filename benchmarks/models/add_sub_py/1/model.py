@@ -1,0 +1,17 @@
+"""Answer with sum and difference of two tensors: two in, two out, and arithmetic that costs little."""
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            left = pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy()
+            right = pb_utils.get_input_tensor_by_name(request, "INPUT1").as_numpy()
+            responses.append(
+                pb_utils.InferenceResponse(
+                    [pb_utils.Tensor("OUTPUT0", left + right), pb_utils.Tensor("OUTPUT1", left - right)]
+                )
+            )
+        return responses
