@@ -27,6 +27,7 @@ from tritonpy.model.backend import BoundBackend, hook_failure
 from tritonpy.model.execution import Execution
 from tritonpy.model.placement import Slot
 from tritonpy.model.worker_process import WorkerProcess
+from tritonpy.model.worker_settings import SharedMemorySettings
 from tritonpy.plugin_manager import Hook
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
@@ -61,6 +62,7 @@ class ProcessRunner:
         finalize_timeout_s: how long it may take to finalize.
         on_down: an instance is dead and could not be restarted at once.
         on_restart: a worker was started again and executes.
+        memory: the shared memory of each direction between the server and a worker.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class ProcessRunner:
         finalize_timeout_s: float,
         on_down: OnDown,
         on_restart: Callable[[], None],
+        memory: SharedMemorySettings | None = None,
     ) -> None:
         self._backend = backend
         self._model = model
@@ -79,6 +82,7 @@ class ProcessRunner:
         self._finalize_timeout_s = finalize_timeout_s
         self._on_down = on_down
         self._on_restart = on_restart
+        self._memory = memory or SharedMemorySettings()
         self._command = WorkerCommand([sys.executable, "-m", "tritonpy.model.worker"])
         self._spare: WorkerProcess | None = None
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tritonpy.config.schema import ModelConfig
-from tritonpy.errors import InvalidArg, TritonError
+from tritonpy.errors import TritonError
 from tritonpy.handles import JsonObject, Model
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.bridge import LoopBridge
@@ -21,6 +21,7 @@ from tritonpy.model.model import LoadedModel
 from tritonpy.model.placement import place_instances
 from tritonpy.model.signature import Signature
 from tritonpy.model.threads import ThreadRunner
+from tritonpy.model.worker_settings import read_worker_settings
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.layout import ModelDirectory
 from tritonpy.repository.settle import first_config, settled_config
@@ -35,7 +36,6 @@ from tritonpy.stats import ModelStats
 _log = logging.getLogger("tritonpy.repository")
 
 ISOLATION_PARAMETER = "TRITONPY_ISOLATION"
-START_TIMEOUT_SETTING = "stub-timeout-seconds"
 DELAY_VARIABLE = "TRITONSERVER_DELAY_SCHEDULER"
 
 
@@ -212,25 +212,20 @@ class _Loading:
                 f"expected 'thread' or 'process'"
             )
         settings = self._loader.settings
+        workers = read_worker_settings(
+            self._backend.name,
+            self._backend.handle.settings,
+            start_timeout_s=settings.worker_start_timeout_s,
+        )
         return ProcessRunner(
             self._backend,
             self._handle,
-            start_timeout_s=self._start_timeout_s(),
+            start_timeout_s=workers.start_timeout_s,
+            memory=workers.memory,
             finalize_timeout_s=settings.worker_finalize_timeout_s,
             on_down=self._instance_down,
             on_restart=self._instance_restarted,
         )
-
-    def _start_timeout_s(self) -> float:
-        value = self._backend.handle.settings.get(START_TIMEOUT_SETTING)
-        if value is None:
-            return self._loader.settings.worker_start_timeout_s
-        try:
-            return float(value)
-        except ValueError:
-            raise InvalidArg(
-                f"--backend-config={self._backend.name},{START_TIMEOUT_SETTING}={value}: expected seconds"
-            ) from None
 
     def _instance_down(self, error: TritonError) -> None:
         if self._model is not None:

@@ -1,0 +1,88 @@
+"""What `--backend-config` says about the workers of a backend, whichever backend it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tritonpy.errors import InvalidArg
+
+START_TIMEOUT = "stub-timeout-seconds"
+FIRST_BYTE_SIZE = "shm-default-byte-size"
+GROWTH_BYTE_SIZE = "shm-growth-byte-size"
+MOST_BYTE_SIZE = "shm-max-byte-size"
+
+WORKER_KEYS = frozenset((START_TIMEOUT, FIRST_BYTE_SIZE, GROWTH_BYTE_SIZE, MOST_BYTE_SIZE))
+
+_MIB = 1024 * 1024
+_SMALLEST_FIRST_BYTE_SIZE = 4 * _MIB
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMemorySettings:
+    """How much shared memory one direction between the server and a worker takes; see `ipc.arena.Arena`.
+
+    Attributes:
+        first_byte_size: size of the first segment.
+        growth_byte_size: size of the others.
+        most_byte_size: what all of them together must not exceed; 0 for no limit.
+    """
+
+    first_byte_size: int = _SMALLEST_FIRST_BYTE_SIZE
+    growth_byte_size: int = 4 * _MIB
+    most_byte_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """The settings of a backend's workers.
+
+    Attributes:
+        start_timeout_s: how long a worker may take for each step of its start.
+        memory: the shared memory of each of its two directions.
+    """
+
+    start_timeout_s: float
+    memory: SharedMemorySettings = SharedMemorySettings()
+
+
+def read_worker_settings(
+    backend: str, settings: Mapping[str, str], *, start_timeout_s: float
+) -> WorkerSettings:
+    """Read the settings that concern workers; the others are the backend's own.
+
+    Args:
+        backend: its name, for errors.
+        settings: what `--backend-config` says for it.
+        start_timeout_s: where nothing is said.
+
+    Raises:
+        InvalidArg: a value cannot be; in Triton's words where it has some.
+    """
+
+    def number(key: str, default: float, unit: str) -> float:
+        text = settings.get(key)
+        if text is None:
+            return default
+        try:
+            value = float(text) if unit == "seconds" else int(text)
+        except ValueError:
+            value = float("nan")
+        if value - value != 0:  # neither nan nor infinity is a duration
+            raise InvalidArg(f"--backend-config={backend},{key}={text}: expected a number of {unit}")
+        return value
+
+    timeout_s = number(START_TIMEOUT, start_timeout_s, "seconds")
+    if timeout_s <= 0:
+        raise InvalidArg(f"{START_TIMEOUT} can't be smaller than or equal to zero.")
+    usual = SharedMemorySettings()
+    first = int(number(FIRST_BYTE_SIZE, usual.first_byte_size, "bytes"))
+    if first < _SMALLEST_FIRST_BYTE_SIZE:
+        raise InvalidArg(f"{FIRST_BYTE_SIZE} can't be smaller than 4 MiBs")
+    growth = int(number(GROWTH_BYTE_SIZE, usual.growth_byte_size, "bytes"))
+    if growth <= 0:
+        raise InvalidArg(f"{GROWTH_BYTE_SIZE} can't be smaller than or equal to zero.")
+    most = int(number(MOST_BYTE_SIZE, usual.most_byte_size, "bytes"))
+    if most < 0:
+        raise InvalidArg(f"{MOST_BYTE_SIZE} can't be smaller than zero.")
+    return WorkerSettings(timeout_s, SharedMemorySettings(first, growth, most))
