@@ -12,7 +12,7 @@ from typing import Any, Union
 import numpy as np
 
 from .arena import Arena, PeerSegments
-from .frame import FrameReader, Message, encode_frame
+from .frame import FORGET, FrameReader, Message, encode_frame
 
 INLINE_BYTE_SIZE = 16 * 1024
 """Tensors up to this size travel inside the frame: copying them twice is cheaper than a block."""
@@ -150,7 +150,9 @@ class WorkerChannel:
         messages = self._reader.feed(data)
         for message in messages:
             self.endpoint.accept(message)
-        return messages
+            if message[0] == FORGET:
+                self.endpoint.peer.forget(message[2])
+        return [message for message in messages if message[0] != FORGET]
 
     def fileno(self) -> int:
         """The descriptor to wait on, for an event loop."""

@@ -33,6 +33,7 @@ From the worker to the server
                                              the model calls another one; `batch` is the batch that waits for
                                              it, 0 for none; `version` is -1 for the newest
     CANCEL      (call)                       the model no longer wants the answers to a call
+    RESCHEDULE  (slot)                       the request is to be executed again; its slot is free
     ASK         (ask, what, args)            a question to the server, such as `metrics.value`; see ANSWER
     TELL        (what, args)                 the same without an answer
 
@@ -53,7 +54,7 @@ from typing import Any
 
 SETUP, COMPLETE, INITIALIZE, EXECUTE, FINALIZE, CALLED, ANSWER, FORGET = 1, 2, 3, 4, 5, 6, 7, 8
 COMPLETED, INITIALIZED, FAILED, EXECUTED, RESPONSE, LOG, FINALIZED = 11, 12, 13, 14, 15, 16, 17
-CALL, CANCEL, ASK, TELL = 18, 19, 20, 21
+CALL, CANCEL, ASK, TELL, RESCHEDULE = 18, 19, 20, 21, 22
 
 _MARSHAL_VERSION = 2
 _LENGTH = struct.Struct("<I")

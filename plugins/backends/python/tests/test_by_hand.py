@@ -172,8 +172,24 @@ def test_the_model_directory_is_unknown_without_a_server():
         pb_utils.get_model_dir()
 
 
-def test_what_is_not_there_yet_is_simply_absent():
-    for name in ("Metric", "MetricFamily", "load_model", "unload_model", "is_model_ready"):
-        assert not hasattr(pb_utils, name)
-    for name in ("exec", "async_exec", "set_release_flags"):
-        assert not hasattr(pb_utils.InferenceRequest, name)
+def test_calls_of_other_models_need_a_server():
+    request = pb_utils.InferenceRequest(inputs=[], requested_output_names=[], model_name="other")
+
+    with pytest.raises(pb_utils.TritonModelException, match=r"InferenceRequest\.exec needs a server"):
+        request.exec()
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        request.async_exec()
+
+
+def test_release_flags_are_checked():
+    request = pb_utils.InferenceRequest(inputs=[], requested_output_names=[], model_name="other")
+
+    request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+    with pytest.raises(pb_utils.TritonModelException, match="unsupported flags 7"):
+        request.set_release_flags(7)
+
+
+@pytest.mark.parametrize("arguments", [("CPU",), (pb_utils.TRITONSERVER_MEMORY_GPU, "0")])
+def test_a_memory_preference_is_of_the_right_types(arguments):
+    with pytest.raises(TypeError, match="PreferredMemory: "):
+        pb_utils.PreferredMemory(*arguments)

@@ -7,6 +7,7 @@ be made by hand. It needs only numpy and runs on Python 3.9 and newer.
 
 from __future__ import annotations
 
+from ._calls import ResponseIterator
 from ._config import (
     get_input_config_by_name,
     get_output_config_by_name,
@@ -20,11 +21,14 @@ from ._datatypes import (
 )
 from ._errors import TritonError, TritonModelException
 from ._logger import Logger
+from ._memory import TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_GPU, MemoryType, PreferredMemory
 from ._model_config import ModelConfig
 from ._model_dir import get_model_dir
 from ._request import (
     TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
     TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
+    TRITONSERVER_REQUEST_RELEASE_ALL,
+    TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
     InferenceRequest,
     InferenceTrace,
     get_input_tensor_by_name,
@@ -35,8 +39,12 @@ from ._strings import deserialize_bytes_tensor, serialize_byte_tensor
 from ._tensor import Tensor
 
 __all__ = [
+    "TRITONSERVER_MEMORY_CPU",
+    "TRITONSERVER_MEMORY_GPU",
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END",
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_START",
+    "TRITONSERVER_REQUEST_RELEASE_ALL",
+    "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE",
     "TRITONSERVER_RESPONSE_COMPLETE_FINAL",
     "TRITON_STRING_TO_NUMPY",
     "InferenceRequest",
@@ -44,7 +52,10 @@ __all__ = [
     "InferenceResponseSender",
     "InferenceTrace",
     "Logger",
+    "MemoryType",
     "ModelConfig",
+    "PreferredMemory",
+    "ResponseIterator",
     "Tensor",
     "TritonError",
     "TritonModelException",

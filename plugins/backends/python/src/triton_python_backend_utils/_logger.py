@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from enum import IntEnum
 
 
@@ -20,13 +21,17 @@ def _to_stderr(level: int, message: str) -> None:
     print(f"{LogLevel(level).name}: {message}", file=sys.stderr)
 
 
-_sink: Callable[[int, str], None] = _to_stderr
+Sink = Callable[[int, str], None]
+
+# As with the link: a model's own thread has its own, threads that a model starts take the latest.
+_own: ContextVar[Sink | None] = ContextVar("triton_python_backend_log", default=None)
+_latest: list[Sink] = [_to_stderr]
 
 
-def set_sink(sink: Callable[[int, str], None]) -> None:
+def set_sink(sink: Sink) -> None:
     """Say where lines go; called by the worker."""
-    global _sink
-    _sink = sink
+    _own.set(sink)
+    _latest[:] = [sink]
 
 
 class Logger:
@@ -42,7 +47,7 @@ class Logger:
         """Write one message; `VERBOSE` shows only when the server was told to log verbosely."""
         if not isinstance(message, str):
             raise TypeError(f"Logger: message must be a str, got {type(message).__name__}")
-        _sink(LogLevel(level), message)
+        (_own.get() or _latest[0])(LogLevel(level), message)
 
     @staticmethod
     def log_info(message: str) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
+
 from ._errors import TritonModelException
 
-_directory: list[str] = []
+# As with the link: a model's own thread has its own, threads that a model starts take the latest.
+_own: ContextVar[str] = ContextVar("triton_python_backend_model_dir", default="")
+_latest = [""]
 
 
 def get_model_dir() -> str:
@@ -13,11 +17,13 @@ def get_model_dir() -> str:
     Raises:
         TritonModelException: no server has started this process.
     """
-    if not _directory:
+    directory = _own.get() or _latest[0]
+    if not directory:
         raise TritonModelException("the model directory is known only in a process that a server started")
-    return _directory[0]
+    return directory
 
 
 def set_model_dir(directory: str) -> None:
     """Called by the worker before it imports the model."""
-    _directory[:] = [directory]
+    _own.set(directory)
+    _latest[0] = directory

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any, Literal, Union, overload
 
-from ._response import ParameterValue, checked_parameters
+from ._calls import ResponseIterator, only_response
+from ._errors import TritonModelException
+from ._link import Call, require_link
+from ._memory import PreferredMemory
+from ._response import InferenceResponse, ParameterValue, checked_parameters
 from ._sender import InferenceResponseSender, Server
 from ._tensor import Tensor
+
+if TYPE_CHECKING:
+    import asyncio
 
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
@@ -17,6 +24,12 @@ CorrelationId = Union[int, str]  # noqa: UP007 (evaluated, also by Python 3.9)
 Wire = tuple[Any, ...]
 """A request as it travels: slot, id, flags, correlation id, timeout in microseconds, priority, parameters,
 requested outputs, inputs. Any: each has its own type."""
+
+
+TRITONSERVER_REQUEST_RELEASE_ALL = 1
+"""The request is done with once it has been answered; the default."""
+TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
+"""The request is to be executed again, in a later batch."""
 
 
 class InferenceTrace:
@@ -41,7 +54,8 @@ class InferenceRequest:
         model_version: -1 lets the server choose.
         flags: `TRITONSERVER_REQUEST_FLAG_SEQUENCE_START` and `_END`, combined.
         timeout: how long the request may wait in a queue, in microseconds; 0 for no limit.
-        trace: ignored so far.
+        preferred_memory: where the outputs should be; they come in host memory so far.
+        trace: the trace that the called model's belongs to.
         parameters: custom parameters.
 
     Raises:
@@ -49,11 +63,13 @@ class InferenceRequest:
         TritonModelException: a parameter is of a type that cannot travel.
     """
 
-    __slots__ = ("_inputs", "_sender", "_server", "_wire")
+    __slots__ = ("_inputs", "_release_flags", "_sender", "_server", "_target", "_wire")
 
     _inputs: list[Tensor]
+    _release_flags: int
     _sender: InferenceResponseSender | None  # made when asked for
     _server: Server | None  # None in a request made by hand
+    _target: tuple[str, int]  # only in a request made by hand: model and version
     _wire: Wire
 
     def __init__(
@@ -66,6 +82,7 @@ class InferenceRequest:
         model_version: int = -1,
         flags: int = 0,
         timeout: int = 0,
+        preferred_memory: PreferredMemory | None = None,
         trace: InferenceTrace | None = None,
         parameters: Mapping[str, ParameterValue] | None = None,
     ) -> None:
@@ -78,9 +95,16 @@ class InferenceRequest:
         for what, value in (("flags", flags), ("timeout", timeout), ("model_version", model_version)):
             if not isinstance(value, int):
                 raise TypeError(f"InferenceRequest: {what} must be an int, got {type(value).__name__}")
+        if not isinstance(model_name, str):
+            raise TypeError(f"InferenceRequest: model_name must be a str, got {type(model_name).__name__}")
+        if preferred_memory is not None and not isinstance(preferred_memory, PreferredMemory):
+            kind = type(preferred_memory).__name__
+            raise TypeError(f"InferenceRequest: preferred_memory must be a PreferredMemory, got {kind}")
         checked = None if parameters is None else checked_parameters(parameters)
         requested = tuple(requested_output_names)
         self._wire = (-1, request_id, flags, correlation_id, timeout, 0, checked, requested, ())
+        self._target = model_name, model_version
+        self._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
         self._server = None
         self._sender = None
 
@@ -126,6 +150,61 @@ class InferenceRequest:
         server = self._server
         return set(server.outputs) if server is not None else set()
 
+    def set_release_flags(self, flags: int) -> None:
+        """Say what becomes of the request when `execute` has returned.
+
+        Args:
+            flags: `TRITONSERVER_REQUEST_RELEASE_ALL`; or `TRITONSERVER_REQUEST_RELEASE_RESCHEDULE`, and the
+                request comes again in a later batch. The model's configuration must have
+                `iterative_sequence`, and `execute` returns None in the request's place.
+
+        Raises:
+            TritonModelException: other flags.
+        """
+        if flags not in (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE):
+            raise TritonModelException(f"set_release_flags: unsupported flags {flags!r}")
+        self._release_flags = flags
+
+    @overload
+    def exec(self, decoupled: Literal[False] = False) -> InferenceResponse: ...
+    @overload
+    def exec(self, decoupled: Literal[True]) -> ResponseIterator: ...
+    @overload
+    def exec(self, decoupled: bool) -> InferenceResponse | ResponseIterator: ...
+    def exec(self, decoupled: bool = False) -> InferenceResponse | ResponseIterator:
+        """Have another model answer this request, and wait for it.
+
+        Args:
+            decoupled: the model may send any number of responses.
+
+        Returns:
+            The response, which may carry an error; with `decoupled`, an iterator over the responses.
+
+        Raises:
+            TritonModelException: no server has started this process.
+        """
+        call = require_link("InferenceRequest.exec").call(self, decoupled)
+        return ResponseIterator(call) if decoupled else only_response(call.next())
+
+    @overload
+    def async_exec(self, decoupled: Literal[False] = False) -> asyncio.Future[InferenceResponse]: ...
+    @overload
+    def async_exec(self, decoupled: Literal[True]) -> asyncio.Future[ResponseIterator]: ...
+    @overload
+    def async_exec(self, decoupled: bool) -> asyncio.Future[Any]: ...  # Any: one of the above
+    def async_exec(self, decoupled: bool = False) -> asyncio.Future[Any]:  # Any: see the overloads
+        """The same on the running event loop: the call is under way at once, the result is to be awaited.
+
+        Raises:
+            RuntimeError: no event loop runs in this thread.
+            TritonModelException: no server has started this process.
+        """
+        import asyncio  # late: slow to import, and most models do without
+
+        loop = asyncio.get_running_loop()
+        call = require_link("InferenceRequest.async_exec").call(self, decoupled)
+        return loop.create_task(_outcome(call, decoupled))
+
     def get_response_sender(self) -> InferenceResponseSender:
         """What sends this request's responses; always the same one."""
         sender = self._sender
@@ -143,6 +222,10 @@ class InferenceRequest:
 
     def __repr__(self) -> str:
         return f"InferenceRequest(request_id={self._wire[1]!r}, inputs={self._inputs})"
+
+
+async def _outcome(call: Call, decoupled: bool) -> InferenceResponse | ResponseIterator:
+    return ResponseIterator(call) if decoupled else only_response(await call.next_async())
 
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:

@@ -10,7 +10,8 @@ from typing import Any, Protocol, Union
 
 import numpy as np
 
-from ._request import InferenceRequest, Wire
+from ._errors import TritonError
+from ._request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest, Wire
 from ._response import InferenceResponse
 from ._sender import InferenceResponseSender, Server
 from ._strings import printable, serialize_byte_tensor
@@ -18,7 +19,7 @@ from ._tensor import Received, Tensor
 
 Location = tuple[int, int]
 TensorData = Union[bytes, Location]  # noqa: UP007 (evaluated, also by Python 3.9)
-Output = tuple[str, str, "Sequence[int]", TensorData]
+Output = tuple[str, str, "tuple[int, ...]", TensorData]
 Answer = tuple[list[Output], Any, Any]
 """Outputs, parameters or None, error or None. Any: see `frame.py`."""
 
@@ -42,18 +43,10 @@ class Endpoint(Protocol):
 
 def decode_request(wire: Wire, server: Server, endpoint: Endpoint) -> InferenceRequest:
     """Wrap a request as it came; its tensors are views until somebody asks for an array."""
-    inputs = []
-    for name, datatype, shape, data in wire[8]:
-        tensor = Tensor.__new__(Tensor)
-        tensor._name = name
-        tensor._datatype = datatype
-        tensor._shape = shape
-        tensor._received = data if type(data) is bytes else endpoint.adopt(data)
-        tensor._array = None
-        inputs.append(tensor)
     request = InferenceRequest.__new__(InferenceRequest)
     request._wire = wire
-    request._inputs = inputs
+    request._inputs = [_decode_tensor(tensor, endpoint) for tensor in wire[8]]
+    request._release_flags = 1
     request._server = server
     request._sender = None
     return request
@@ -82,24 +75,63 @@ def encode_response(
             name = tensor._name
             if name not in outputs or (requested is not None and name not in requested):
                 continue
-            datatype = tensor._datatype
-            if datatype == "UINT16" and outputs[name]:
-                datatype = "BF16"  # numpy has no type for it, so the raw bits come as integers
-            array = tensor._array
-            if array is None:
-                encoded.append((name, datatype, tensor._shape, _passed_on(tensor._received, endpoint)))
-                continue
-            if datatype == "BYTES":
-                data = endpoint.export(serialize_byte_tensor(array))
-            elif array.nbytes <= _SMALL:
-                data = array.tobytes()
-            else:
-                data = endpoint.export(array.reshape(-1).view(np.uint8).data)
-            encoded.append((name, datatype, array.shape, data))
+            encoded.append(_encode_tensor(tensor, endpoint, is_bf16=outputs[name]))
     except BaseException:
         discard([(encoded, None, None)], endpoint)
         raise
     return encoded, response._parameters, None
+
+
+def encode_call(request: InferenceRequest, endpoint: Endpoint) -> tuple[str, int, Wire]:
+    """Turn a request that a model has made into what travels.
+
+    Returns:
+        Model, version (-1 for the newest), request.
+    """
+    encoded: list[Output] = []
+    try:
+        for tensor in request._inputs:
+            encoded.append(_encode_tensor(tensor, endpoint, is_bf16=False))
+    except BaseException:
+        discard([(encoded, None, None)], endpoint)
+        raise
+    wire = request._wire
+    model, version = request._target
+    return model, version, (*wire[:7], wire[7] or None, encoded)
+
+
+def decode_response(answer: Answer, endpoint: Endpoint) -> InferenceResponse:
+    """Wrap another model's response as it came."""
+    outputs, parameters, error = answer
+    response = InferenceResponse.__new__(InferenceResponse)
+    response._outputs = [_decode_tensor(output, endpoint) for output in outputs]
+    response._parameters = parameters
+    response._error = None if error is None else TritonError(error[1], error[0])
+    return response
+
+
+def _encode_tensor(tensor: Tensor, endpoint: Endpoint, *, is_bf16: bool) -> Output:
+    datatype = tensor._datatype
+    if is_bf16 and datatype == "UINT16":
+        datatype = "BF16"  # numpy has no type for it, so the raw bits come as integers
+    array = tensor._array
+    if array is None:
+        return tensor._name, datatype, tensor._shape, _passed_on(tensor._received, endpoint)
+    if datatype == "BYTES":
+        data = endpoint.export(serialize_byte_tensor(array))
+    elif array.nbytes <= _SMALL:
+        data = array.tobytes()
+    else:
+        data = endpoint.export(array.reshape(-1).view(np.uint8).data)
+    return tensor._name, datatype, array.shape, data
+
+
+def _decode_tensor(wire: Output, endpoint: Endpoint) -> Tensor:
+    tensor = Tensor.__new__(Tensor)
+    tensor._name, tensor._datatype, tensor._shape, data = wire
+    tensor._received = data if type(data) is bytes else endpoint.adopt(data)
+    tensor._array = None
+    return tensor
 
 
 def _passed_on(received: Received, endpoint: Endpoint) -> TensorData:
@@ -131,6 +163,11 @@ def close(request: InferenceRequest) -> bool:
         return sender._close()
     request._sender = _CLOSED
     return True
+
+
+def is_rescheduled(request: InferenceRequest) -> bool:
+    """Whether the model wants to execute the request again."""
+    return request._release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 
 
 def slot_of(request: InferenceRequest) -> int:

@@ -23,8 +23,11 @@ class Channel(Protocol):
 
     endpoint: Any  # Any: `ipc.channel.Endpoint`, of which `_wire.Endpoint` names the part that is used
 
-    def receive(self) -> Message | None:
-        """Wait for the next message; None when the server has closed the channel."""
+    def receive_many(self, flags: int = 0) -> list[Message] | None:
+        """Wait for bytes and return the messages they complete; None when the channel is closed."""
+
+    def fileno(self) -> int:
+        """The descriptor to wait on, for an event loop."""
 
     def send(self, kind: int, *payload: Any) -> None:  # Any: see `frame.py`
         """Send one message; from any thread."""

@@ -13,13 +13,15 @@ OnDone = Callable[[Any, "BaseException | None"], None]  # Any: what `execute` re
 class Coroutines:
     """The event loop of a model, made when `execute` first returns an awaitable.
 
-    A model that is not decoupled is awaited on the thread that executes. A decoupled one runs on a thread of
-    its own, so that its coroutines go on while the next batch is taken.
+    A model that is not decoupled is awaited on the thread that executes. A decoupled one, and one that takes
+    several batches at once, runs on a thread of its own, so that its coroutines go on while the next batch is
+    taken.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
+        self._is_closing = False
 
     def wait(self, awaitable: Awaitable[Any]) -> Any:  # Any: what `execute` returned
         """Run `awaitable` to its end here; what it raises is raised."""
@@ -40,9 +42,17 @@ class Coroutines:
 
         asyncio.run_coroutine_threadsafe(run(), self._loop)
 
+    def close(self) -> None:
+        """Stop the loop; coroutines that still run are left where they are."""
+        self._is_closing = True
+        if self._thread is None:
+            self._loop.close()
+        else:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        while True:
+        while not self._is_closing:
             try:
                 self._loop.run_forever()
             except BaseException:  # SystemExit in a task the model has made: its own affair, not the loop's

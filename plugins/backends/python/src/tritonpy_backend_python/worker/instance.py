@@ -6,7 +6,7 @@ import threading
 import time
 from _queue import SimpleQueue  # the C part alone: its `put` may be called from a finalizer
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Optional
 
 from triton_python_backend_utils import InferenceRequest, InferenceResponse
 from triton_python_backend_utils._wire import (
@@ -17,15 +17,25 @@ from triton_python_backend_utils._wire import (
     encode_response,
     finish,
     has_sender,
+    is_rescheduled,
     requested_of,
     slot_of,
 )
 
 from .channel import Channel, frame
 from .failure import BadResult, Failure, as_execution_failure
+from .link import ServerLink, own_batch
 from .model_file import JsonObject, ModelFile
 
 _INTERNAL = 1
+
+
+Outcome = tuple[  # evaluated, also by Python 3.9
+    tuple[int, int, int, int],
+    Optional[list[Answer]],  # noqa: UP045
+    Optional[Failure],  # noqa: UP045
+]
+"""What EXECUTED says of a batch: times, answers, failure."""
 
 
 class ModelInstance:
@@ -33,43 +43,63 @@ class ModelInstance:
 
     Args:
         channel: where answers go.
+        link: the server as the model reaches it.
         file: the file the model came from.
         model: the initialized model.
         spec: what INITIALIZE says.
 
     Attributes:
         is_decoupled: whether a request may have any number of responses.
+        max_batch_size: 0 for a model that does not batch.
         outputs: the outputs in the configuration, and whether each is BF16.
     """
 
-    def __init__(self, channel: Channel, file: ModelFile, model: Any, spec: JsonObject) -> None:
+    def __init__(
+        self, channel: Channel, link: ServerLink, file: ModelFile, model: Any, spec: JsonObject
+    ) -> None:
         config = spec["config"]
         self.name: str = spec["name"]
         self.is_decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled", False))
+        self.max_batch_size: int = config.get("max_batch_size", 0)
         self.outputs: dict[str, bool] = {
             output["name"]: output.get("data_type") == "TYPE_BF16" for output in config.get("output", ())
         }
         self._model_name = file.name
         self._model = model
         self._channel = channel
+        self._link = link
+        self._takes_several = spec.get("concurrent_batches", 1) > 1
         self._endpoint = channel.endpoint
         self._execute: Callable[[list[InferenceRequest]], Any] = getattr(model, "execute", self._no_execute)
         self._path = file.path
-        self._abandoned: SimpleQueue[tuple[int, str]] = SimpleQueue()
+        self._abandoned: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
         self._reaper: threading.Thread | None = None
         self._coroutines: Any = None  # Any: `Coroutines`, imported when needed
 
     def execute(self, batch: int, wires: Sequence[tuple[Any, ...]]) -> None:  # Any: see `frame.py`
         """Run one batch and say that it is done."""
-        times, answers, failure = self._run(wires)
-        # The requests are gone by now, so this frame takes along the blocks their inputs were in.
-        self._channel.send(frame.EXECUTED, batch, times, answers, failure)
+        link = self._link
+        own_batch.set(batch)
+        if not (self.is_decoupled or self._takes_several):
+            link.running_batch = batch
+        outcome = self._run(batch, wires)
+        link.running_batch = 0
+        if outcome is not None:
+            # The requests are gone by now, so this frame takes along the blocks their inputs were in.
+            self._channel.send(frame.EXECUTED, batch, *outcome)
+        if link.abandoned:
+            link.give_up_abandoned()
 
     def finalize(self) -> None:
         """Let the model clean up."""
         finalize = getattr(self._model, "finalize", None)
-        if finalize is not None:
-            finalize()
+        try:
+            if finalize is not None:
+                finalize()
+        finally:
+            self._abandoned.put(None)
+            if self._coroutines is not None:
+                self._coroutines.close()
 
     def is_cancelled(self, slot: int) -> bool:
         """See `Server`."""
@@ -89,9 +119,7 @@ class ModelInstance:
         # Perhaps inside a garbage collection, in a thread that holds the channel's lock: only note it here.
         self._abandoned.put((slot, request_id))
 
-    def _run(
-        self, wires: Sequence[tuple[Any, ...]]
-    ) -> tuple[tuple[int, int, int, int], list[Answer] | None, Failure | None]:
+    def _run(self, batch: int, wires: Sequence[tuple[Any, ...]]) -> Outcome | None:
         clock = time.monotonic_ns
         start = clock()
         requests = [decode_request(wire, self, self._endpoint) for wire in wires]
@@ -102,6 +130,9 @@ class ModelInstance:
         try:
             outcome = self._execute(requests)
             if outcome is not None and type(outcome) is not list and hasattr(outcome, "__await__"):
+                if self._takes_several and not self.is_decoupled:
+                    self._await_apart(batch, outcome, requests, start, begin)
+                    return None
                 outcome = self._await(outcome, requests)
             end = clock()
             answers = self._answers(requests, outcome)
@@ -193,27 +224,58 @@ class ModelInstance:
     def _leave_open(self, requests: list[InferenceRequest]) -> None:
         """The model answers these later; should it forget one, its sender's end is noticed."""
         for request in requests:
-            request.get_response_sender()
+            if is_rescheduled(request):
+                if close(request):  # or it has had its final response
+                    self._channel.send(frame.RESCHEDULE, slot_of(request))
+            else:
+                request.get_response_sender()
         if self._reaper is None:
             self._reaper = threading.Thread(target=self._reap, name="abandoned-requests", daemon=True)
             self._reaper.start()
 
     def _reap(self) -> None:
         while True:
-            slot, request_id = self._abandoned.get()
+            abandoned = self._abandoned.get()
+            if abandoned is None:
+                return
+            slot, request_id = abandoned
             text = (
                 f"[request id: {request_id or '<id_unknown>'}] model '{self._model_name}' "
                 f"dropped the request without a final response"
             )
             self._channel.send(frame.RESPONSE, slot, ([], None, (_INTERNAL, text)), True)
 
-    def _await(self, awaitable: Any, requests: list[InferenceRequest]) -> Any:
+    def _await_apart(
+        self, batch: int, awaitable: Any, requests: list[InferenceRequest], start: int, begin: int
+    ) -> None:
+        """Let a batch go on beside others; it is answered when it is done."""
+
+        def on_done(outcome: Any, error: BaseException | None) -> None:
+            clock = time.monotonic_ns
+            end = clock()
+            answers: list[Answer] | None = None
+            failure: Failure | None = None
+            try:
+                if error is not None:
+                    raise error
+                answers = self._answers(requests, outcome)
+            except BaseException as exc:
+                failure = self._fail(requests, as_execution_failure(exc, self.name))
+            requests.clear()
+            self._channel.send(frame.EXECUTED, batch, (start, begin, end, clock()), answers, failure)
+
+        self._event_loop().start(awaitable, on_done)
+
+    def _event_loop(self) -> Any:  # Any: `Coroutines`, imported when needed
         if self._coroutines is None:
             from .coroutines import Coroutines  # late: asyncio is slow to import
 
             self._coroutines = Coroutines()
+        return self._coroutines
+
+    def _await(self, awaitable: Any, requests: list[InferenceRequest]) -> Any:
         if not self.is_decoupled:
-            return self._coroutines.wait(awaitable)
+            return self._event_loop().wait(awaitable)
 
         def on_done(outcome: Any, error: BaseException | None) -> None:
             try:
@@ -227,7 +289,7 @@ class ModelInstance:
                     if close(request):
                         self._send_error(request, failure)
 
-        self._coroutines.start(awaitable, on_done)
+        self._event_loop().start(awaitable, on_done)
         return None
 
     def _no_execute(self, _: list[InferenceRequest]) -> None:

@@ -10,12 +10,15 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from triton_python_backend_utils._link import set_link
 from triton_python_backend_utils._logger import set_sink
 from triton_python_backend_utils._strings import printable
 
 from .channel import Channel, frame, open_channel
 from .failure import as_failure, describe, full_traceback
+from .inbox import Inbox
 from .instance import ModelInstance
+from .link import ServerLink
 from .model_file import ModelFile
 
 Reply = tuple[Any, ...]  # Any: see `frame.py`
@@ -26,12 +29,15 @@ class Session:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
+        self._inbox = Inbox(channel)
+        self._link = ServerLink(channel, self._inbox)
         self._file: ModelFile | None = None
         self._instance: ModelInstance | None = None
 
     def run(self) -> None:
         """Handle messages until the server asks to finalize or closes the channel."""
-        receive = self._channel.receive
+        set_link(self._link)
+        receive = self._inbox.next_command
         while True:
             message = receive()
             if message is None:
@@ -65,7 +71,7 @@ class Session:
     def _initialize(self, spec: dict[str, Any]) -> Reply:  # Any: JSON
         assert self._file is not None  # SETUP comes first
         model = self._file.instantiate(spec)
-        self._instance = ModelInstance(self._channel, self._file, model, spec)
+        self._instance = ModelInstance(self._channel, self._link, self._file, model, spec)
         gc.freeze()  # what is loaded now stays: no later collection need look at it
         return (frame.INITIALIZED,)
 

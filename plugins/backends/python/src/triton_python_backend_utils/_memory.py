@@ -1,0 +1,43 @@
+"""Where the outputs of a called model should be."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class MemoryType(IntEnum):
+    """Kinds of memory; models write `pb_utils.TRITONSERVER_MEMORY_CPU`."""
+
+    TRITONSERVER_MEMORY_GPU = 0
+    TRITONSERVER_MEMORY_CPU = 1
+
+
+TRITONSERVER_MEMORY_GPU = MemoryType.TRITONSERVER_MEMORY_GPU
+TRITONSERVER_MEMORY_CPU = MemoryType.TRITONSERVER_MEMORY_CPU
+
+
+class PreferredMemory:
+    """A wish: outputs are in host memory whatever it says, as long as models' tensors are.
+
+    Args:
+        preferred_memory_type: `TRITONSERVER_MEMORY_CPU` or `TRITONSERVER_MEMORY_GPU`.
+        preferred_device_id: the GPU's number.
+
+    Raises:
+        TypeError: an argument is of the wrong type.
+    """
+
+    __slots__ = ("_device_id", "_memory_type")
+
+    def __init__(self, preferred_memory_type: MemoryType, preferred_device_id: int = 0) -> None:
+        if not isinstance(preferred_memory_type, MemoryType):
+            kind = type(preferred_memory_type).__name__
+            raise TypeError(f"PreferredMemory: preferred_memory_type must be a MemoryType, got {kind}")
+        if not isinstance(preferred_device_id, int):
+            kind = type(preferred_device_id).__name__
+            raise TypeError(f"PreferredMemory: preferred_device_id must be an int, got {kind}")
+        self._memory_type = preferred_memory_type
+        self._device_id = preferred_device_id
+
+    def __repr__(self) -> str:
+        return f"PreferredMemory({self._memory_type.name}, {self._device_id})"
