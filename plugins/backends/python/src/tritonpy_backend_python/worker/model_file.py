@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec
 from types import ModuleType
 from typing import Any
 
@@ -13,15 +13,21 @@ import triton_python_backend_utils as pb_utils
 from triton_python_backend_utils._model_dir import set_model_dir
 
 from .failure import BadResult
+from .sources import import_from_source, spec_of
 
 JsonObject = dict[str, Any]  # Any: JSON
+
+
+RUNTIME_FILENAME = "model.py"
+"""The file of a backend that is written in Python itself."""
 
 
 class ModelFile:
     """The file that holds `class TritonPythonModel`.
 
     Args:
-        spec: what SETUP says: name, version, directory, config.
+        spec: what SETUP says: name, version, directory, config, and the backend's directory when it is the
+            backend's file that serves all its models.
     """
 
     def __init__(self, spec: JsonObject) -> None:
@@ -30,9 +36,12 @@ class ModelFile:
         self.directory: str = spec["directory"]
         self.config: JsonObject = spec["config"]
         self._version_directory = os.path.join(self.directory, self.version)
-        self.path = os.path.join(
-            self._version_directory, self.config.get("default_model_filename") or "model.py"
-        )
+        self._backend_directory: str | None = spec.get("backend_directory")
+        if self._backend_directory is not None:
+            self.path = os.path.join(self._backend_directory, RUNTIME_FILENAME)
+        else:
+            filename = self.config.get("default_model_filename") or "model.py"
+            self.path = os.path.join(self._version_directory, filename)
         self._class: Any = None  # Any: the model's own class
 
     def complete(self) -> str | None:
@@ -82,13 +91,19 @@ class ModelFile:
     def _import(self) -> ModuleType:
         if not os.path.isfile(self.path):
             raise BadResult(f"model '{self.name}': expected its model file at {self.path}, which is no file")
-        sys.path += [self._version_directory, self.directory]
         set_model_dir(self._version_directory)
-        # Named as a member of the version directory, so that `from .other import …` works, as in Triton.
-        package = sys.modules[self.version] = ModuleType(self.version)
-        package.__path__ = [self._version_directory]
-        name = f"{self.version}.{os.path.basename(self.path).rpartition('.')[0]}"
-        spec = spec_from_file_location(name, self.path)
+        name, _, _ = os.path.basename(self.path).rpartition(".")
+        if self._backend_directory is not None:
+            directories = [self._backend_directory]
+        else:
+            directories = [self._version_directory, self.directory]
+            # A member of the version directory, so that `from .other import …` works, as in Triton.
+            package = sys.modules[self.version] = ModuleType(self.version)
+            package.__path__ = [self._version_directory]
+            name = f"{self.version}.{name}"
+        sys.path += directories
+        import_from_source(directories[-1])
+        spec = spec_of(name, self.path)
         if spec is None or spec.loader is None:
             raise BadResult(f"model '{self.name}': {self.path} is no Python file; its name must end in .py")
         module = sys.modules[name] = module_from_spec(spec)

@@ -1,0 +1,67 @@
+"""Imports of a model's own files: always from their source, never from a compiled file beside it.
+
+Python takes a compiled file for current as long as size and time (in whole seconds) of the source are what
+they were. A model that is edited and loaded again within a second would run its old code. Nor is anything
+compiled written: a model's directory belongs to its author and often cannot be written to.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import (
+    BYTECODE_SUFFIXES,
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    ModuleSpec,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
+from importlib.util import spec_from_file_location
+from typing import Any
+
+
+class SourceLoader(SourceFileLoader):
+    """Compiles a module's source every time."""
+
+    def path_stats(self, path: str) -> dict[str, Any]:  # Any: as in importlib
+        """Give no date to compare a compiled file with; without one importlib neither reads nor writes it."""
+        raise OSError(f"{path}: compiled files are not used")
+
+
+def import_from_source(directory: str) -> None:
+    """From now on import what lies in `directory`, however deep, from its source.
+
+    The running environment is left alone, also where it lies in there: compiling all of its packages would
+    take long, and they do not change between two loads.
+    """
+    find = FileFinder.path_hook(
+        (ExtensionFileLoader, EXTENSION_SUFFIXES),
+        (SourceLoader, SOURCE_SUFFIXES),
+        (SourcelessFileLoader, BYTECODE_SUFFIXES),
+    )
+
+    def is_own(path: str) -> bool:
+        return _is_below(path, directory) and not _is_below(path, sys.prefix)
+
+    def find_own(path: str) -> Any:  # Any: a finder, whose type is importlib's own
+        if not is_own(path):
+            raise ImportError(f"{path} is not the model's", path=path)
+        return find(path)
+
+    sys.path_hooks.insert(0, find_own)
+    for path in [path for path in sys.path_importer_cache if is_own(path)]:
+        del sys.path_importer_cache[path]  # a finder made before would go on with compiled files
+
+
+def _is_below(path: str, directory: str) -> bool:
+    return os.path.join(os.path.abspath(path), "").startswith(os.path.join(os.path.abspath(directory), ""))
+
+
+def spec_of(name: str, path: str) -> ModuleSpec | None:
+    """How to import the file at `path` as `name`; None when its name is not that of a Python module."""
+    if path.endswith(tuple(SOURCE_SUFFIXES)):
+        return spec_from_file_location(name, path, loader=SourceLoader(name, path))
+    return spec_from_file_location(name, path)
