@@ -3,9 +3,10 @@
 At a scrape the loop copies the counters (`ModelMetrics.take`), and a thread renders the copies (`render`).
 """
 
+from tritonpy.metrics.custom import CustomMetrics
 from tritonpy.metrics.exposition import render
 from tritonpy.metrics.loop_watch import LoopWatch
 from tritonpy.metrics.models import ModelMetrics, ModelSnapshot
 from tritonpy.metrics.server import ServerMetrics
 
-__all__ = ["LoopWatch", "ModelMetrics", "ModelSnapshot", "ServerMetrics", "render"]
+__all__ = ["CustomMetrics", "LoopWatch", "ModelMetrics", "ModelSnapshot", "ServerMetrics", "render"]

@@ -34,7 +34,8 @@ def render(collector: Collector) -> bytes:
         name = metric.name
         if metric.type == "counter":
             name = samples[0].name
-        lines.append(f"# HELP {name} {_escaped(metric.documentation)}")
+        if metric.documentation:
+            lines.append(f"# HELP {name} {_escaped(metric.documentation)}")
         lines.append(f"# TYPE {name} {'untyped' if metric.type == 'unknown' else metric.type}")
         lines += map(_line, samples)
     lines.append("")
@@ -46,13 +47,14 @@ def _line(sample: Sample) -> str:
         f'{key}="{_escaped(value, quote=True)}"' for key, value in sorted(sample.labels.items())
     )
     return (
-        f"{sample.name}{{{labels}}} {_number(sample.value)}"
+        f"{sample.name}{{{labels}}} {number_text(sample.value)}"
         if labels
-        else (f"{sample.name} {_number(sample.value)}")
+        else (f"{sample.name} {number_text(sample.value)}")
     )
 
 
-def _number(value: float) -> str:
+def number_text(value: float) -> str:
+    """A number as Prometheus and Triton write it."""
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):

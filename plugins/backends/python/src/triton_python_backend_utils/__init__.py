@@ -22,6 +22,7 @@ from ._datatypes import (
 from ._errors import TritonError, TritonModelException
 from ._logger import Logger
 from ._memory import TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_GPU, MemoryType, PreferredMemory
+from ._metrics import MetricFamily
 from ._model_config import ModelConfig
 from ._model_dir import get_model_dir
 from ._request import (
@@ -53,6 +54,7 @@ __all__ = [
     "InferenceTrace",
     "Logger",
     "MemoryType",
+    "MetricFamily",
     "ModelConfig",
     "PreferredMemory",
     "ResponseIterator",
