@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 import triton_python_backend_utils as pb_utils
 import tritonpy_backend_python
+import tritonpy_model
 from tritonpy.plugin import Backend
 
 WORKER_SOURCES = [
     *sorted(Path(pb_utils.__file__).parent.glob("*.py")),
+    *sorted(Path(tritonpy_model.__file__).parent.glob("*.py")),
     *sorted((Path(tritonpy_backend_python.__file__).parent / "worker").glob("*.py")),
 ]
 
@@ -49,7 +51,8 @@ def test_what_workers_run_is_written_for_python_3_9(path):
 
 
 def test_what_workers_run_imports_nothing_but_numpy_the_standard_library_and_itself():
-    allowed = {*sys.stdlib_module_names, "numpy", "triton_python_backend_utils", "_tritonpy_python_worker"}
+    own = {"triton_python_backend_utils", "tritonpy_model", "_tritonpy_python_worker"}
+    allowed = {*sys.stdlib_module_names, "numpy", *own}
 
     imported = set()
     for path in WORKER_SOURCES:

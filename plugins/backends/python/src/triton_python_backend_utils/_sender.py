@@ -17,10 +17,12 @@ class Server(Protocol):
 
     Attributes:
         is_decoupled: whether the model may send any number of responses.
+        max_batch_size: 0 for a model that does not batch.
         outputs: the outputs in the model's configuration, and whether each is BF16.
     """
 
     is_decoupled: bool
+    max_batch_size: int
     outputs: dict[str, bool]
 
     def is_cancelled(self, slot: int) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 
 import triton_python_backend_utils as pb_utils
+import tritonpy_model
 from triton_python_backend_utils._strings import printable
 
 Failure = tuple[int, str]
@@ -15,6 +16,7 @@ Failure = tuple[int, str]
 _OWN_DIRECTORIES = (
     os.path.dirname(os.path.abspath(__file__)),
     os.path.abspath(os.path.dirname(pb_utils.__file__)),
+    os.path.abspath(os.path.dirname(tritonpy_model.__file__)),
 )
 
 
