@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +39,11 @@ def infer(port: int, model: str = "m", count: int = 2) -> tuple[int, dict[str, A
     document = json.loads(response.read())
     connection.close()
     return response.status, document
+
+
+def mapping_count() -> int:
+    """Mappings of anonymous shared memory in this process, where the server runs."""
+    return Path("/proc/self/maps").read_text().count("/memfd:tritonpy")
 
 
 def shared_memory_names() -> set[str]:
@@ -77,6 +84,34 @@ def test_a_killed_worker_fails_its_batch_by_signal_name_and_the_next_requests_ar
     assert time.monotonic() - killed < 10
     assert loaded.instances[0].pid != first_pid  # type: ignore[attr-defined]
     assert shared_memory_names() == before
+
+
+def test_a_dead_workers_shared_memory_is_given_back_without_a_garbage_collection(
+    serve: Callable[..., Server], tmp_path: Any
+) -> None:
+    ModelRepository(tmp_path).model("m", config(200))
+    server = serve(tmp_path)
+    instance = server.runtime.registry.find("m").instances[0]
+    assert infer(server.http_port, count=10_000)[0] == 200  # 40 KB, which travel in shared memory
+    gc.collect()
+    before = mapping_count()
+    gc.disable()
+    try:
+        client = threading.Thread(target=infer, args=(server.http_port,), kwargs={"count": 10_000})
+        client.start()
+        while not instance.depth:
+            time.sleep(0.001)
+        time.sleep(0.05)  # the batch has begun: it takes 200 ms
+        os.kill(instance.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        client.join()
+        assert infer(server.http_port, count=10_000)[0] == 200
+
+        until = time.monotonic() + 5
+        while mapping_count() > before and time.monotonic() < until:
+            time.sleep(0.01)
+        assert mapping_count() == before
+    finally:
+        gc.enable()
 
 
 def test_an_idle_workers_death_costs_nothing(serve: Callable[..., Server], tmp_path: Any) -> None:

@@ -206,11 +206,14 @@ class _Answer:
             return
         self._is_answered = True
         connection = self._connection
+        if response is None:
+            response = InferResponse(error=Internal(f"{request.label}the model sent no response"))
+        if response.error is not None:
+            # Not raised: its traceback would hold the frames below this one, and with them a worker that died
+            # together with its shared memory, until the garbage collector happens to run.
+            connection.write(error_response(response.error, connection.keep_alive))
+            return
         try:
-            if response is None:
-                raise Internal(f"{request.label}the model sent no response")
-            if response.error is not None:
-                raise response.error
             header, wires, size = self._encoder.encode(request, response, self._form)
         except TritonError as error:
             connection.write(error_response(error, connection.keep_alive))
