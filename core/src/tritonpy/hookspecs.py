@@ -41,6 +41,8 @@ from tritonpy.response import InferResponse
 if TYPE_CHECKING:
     import click
 
+    from tritonpy.ipc.channel import WorkerChannel
+
 PROJECT_NAME = "tritonpy"
 
 hookspec = pluggy.HookspecMarker(PROJECT_NAME)
@@ -91,6 +93,15 @@ class BackendHooks:
         Asked once per load, in the server's process on a loading thread, before the configuration is
         completed. May take as long as it needs, to unpack an environment for example: the time a worker has
         to answer begins when it is started. An exception makes this version UNAVAILABLE.
+        """
+
+    @hookspec(firstresult=True)
+    def worker_serve(self, model: Model, channel: WorkerChannel) -> None:
+        """Be the worker of this model on a thread of the server, instead of a process of its own.
+
+        For backends with a `worker_command`, when a model asks for `TRITONPY_ISOLATION: thread` or is being
+        debugged. Serve the channel as that program does, and return when it closes. What several models would
+        share in one process, such as module globals, is this hook's to keep apart.
         """
 
     @hookspec(firstresult=True)

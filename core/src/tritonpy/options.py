@@ -26,6 +26,7 @@ class ServerOptions:
         strict_readiness: the server is ready only when every model is.
         auto_complete_config: fill what a model's configuration leaves out from the model itself.
         model_control_mode: who decides which models are loaded.
+        debugged_models: models that run on threads of the server, where a debugger reaches them.
         backend_directory: where shared-object backends lie.
         backend_config: `(backend, key, value)` each; the backend is "" for a setting of all backends.
         disabled_plugins: `(kind, name)` of plugins that must not be loaded.
@@ -46,6 +47,7 @@ class ServerOptions:
     strict_readiness: bool = True
     auto_complete_config: bool = True
     model_control_mode: ModelControlMode = "none"
+    debugged_models: tuple[str, ...] = ()
     backend_directory: str = "/opt/tritonserver/backends"
     backend_config: tuple[tuple[str, str, str], ...] = ()
     disabled_plugins: tuple[tuple[str, str], ...] = ()

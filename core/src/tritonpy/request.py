@@ -66,6 +66,7 @@ class InferRequest:
         batch_size: rows, after the request was checked; 1 for models that do not batch.
         arrival_ns, queue_start_ns: monotonic clock, set by the frontend and the scheduler.
         slot: where a worker process keeps it; -1 outside of one.
+        chain: the instances that wait for it, when a model has made it.
     """
 
     __slots__ = (
@@ -75,6 +76,7 @@ class InferRequest:
         "arrival_ns",
         "batch_size",
         "cancelled",
+        "chain",
         "correlation_id",
         "flags",
         "id",
@@ -123,6 +125,7 @@ class InferRequest:
         self.queue_start_ns = 0
         self.batch_size = 1
         self.slot = -1
+        self.chain: tuple[object, ...] = ()
         self.cancelled = False
         self.answered = False
         self.owner: RequestOwner | None = None

@@ -22,6 +22,8 @@ from tritonpy.metrics.loop_watch import LoopWatch
 from tritonpy.metrics.models import ModelMetrics, ModelSnapshot
 from tritonpy.metrics.server import ServerMetrics
 from tritonpy.model.bridge import LoopBridge
+from tritonpy.model.calls import ServerAccess
+from tritonpy.model.services import Services
 from tritonpy.options import ServerOptions
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.loader import LoaderSettings, ModelLoader
@@ -64,15 +66,21 @@ class ServerRuntime:
         self.registry = ModelRegistry()
         metrics_registry = CollectorRegistry()
         self._server_metrics = ServerMetrics(metrics_registry)
+        self._services = Services()
         self._watch = LoopWatch(self._server_metrics.observe_loop_lag)
         loader = ModelLoader(
             managers["backends"],
             StrategyFinder(
                 managers["batching"], managers["loaders"], is_strict=options.strategy_path_policy == "strict"
             ),
-            LoaderSettings(options.auto_complete_config, options.backend_config),
+            LoaderSettings(
+                options.auto_complete_config,
+                options.backend_config,
+                debugged_models=frozenset(options.debugged_models),
+            ),
             LoopBridge(asyncio.get_running_loop()),
             _MetricsObserver(self._server_metrics),
+            ServerAccess(self.registry, self._services),
         )
         self._repository = RepositoryManager(
             options.model_repositories,

@@ -16,10 +16,14 @@ import pytest
 from tritonpy.errors import InvalidArg, TritonError, Unavailable
 from tritonpy.handles import Model, WorkerCommand
 from tritonpy.model.backend import BoundBackend
+from tritonpy.model.calls import ServerAccess
 from tritonpy.model.execution import Execution
-from tritonpy.model.host import ProcessInstance, ProcessRunner
+from tritonpy.model.host import ProcessRunner, WorkerEvents
 from tritonpy.model.placement import Slot
+from tritonpy.model.process_instance import ProcessInstance
+from tritonpy.model.services import Services
 from tritonpy.plugin_manager import PluginManager
+from tritonpy.repository.registry import ModelRegistry
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.stats import ModelStats
@@ -88,13 +92,15 @@ async def running(*, on_restart: Callable[[], None] = lambda: None) -> AsyncIter
     runner = ProcessRunner(
         backend,
         Model("m", 1, {"name": "m", "max_batch_size": 0}, Path("/"), backend.handle),
+        access=ServerAccess(ModelRegistry(), Services()),
+        events=WorkerEvents(lambda error: None, on_restart),
         start_timeout_s=30,
         finalize_timeout_s=30,
-        on_down=lambda error: None,
-        on_restart=on_restart,
     )
     await runner.open()
-    instance = await runner.start_instance(Slot("m_0_0", 0, "KIND_CPU", 0), lambda: None)
+    instance = await runner.start_instance(
+        Slot("m_0_0", 0, "KIND_CPU", 0), lambda: None, lambda request: None
+    )
     try:
         yield Client(instance)
     finally:

@@ -15,10 +15,14 @@ import numpy as np
 import pytest
 from tritonpy.handles import Model
 from tritonpy.model.backend import BoundBackend
+from tritonpy.model.calls import ServerAccess
 from tritonpy.model.execution import Execution
-from tritonpy.model.host import ProcessInstance, ProcessRunner
+from tritonpy.model.host import ProcessRunner, WorkerEvents
 from tritonpy.model.placement import Slot
+from tritonpy.model.process_instance import ProcessInstance
+from tritonpy.model.services import Services
 from tritonpy.plugin_manager import PluginManager
+from tritonpy.repository.registry import ModelRegistry
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.stats import ModelStats
@@ -103,14 +107,16 @@ async def answers_to(backend: BoundBackend, behaviours: list[int], open_count: i
     runner = ProcessRunner(
         backend,
         model,
+        access=ServerAccess(ModelRegistry(), Services()),
+        events=WorkerEvents(lambda error: None, lambda: None),
         start_timeout_s=30,
         finalize_timeout_s=30,
-        on_down=lambda error: None,
-        on_restart=lambda: None,
     )
     client = Client(behaviours, open_count)
     await runner.open()
-    client.instance = await runner.start_instance(Slot("m_0_0", 0, "KIND_CPU", 0), client.send)
+    client.instance = await runner.start_instance(
+        Slot("m_0_0", 0, "KIND_CPU", 0), client.send, lambda request: None
+    )
     try:
         client.send()
         async with asyncio.timeout(30):

@@ -163,6 +163,11 @@ class WorkerChannel:
         with self._send_lock:
             self._socket.sendall(self.endpoint.pack(kind, *payload))
 
+    def close(self) -> None:
+        """Close both sockets, which tells the server that this worker is gone."""
+        self._socket.close()
+        self.endpoint.close()
+
     def is_cancelled(self, slot: int) -> bool:
         """Whether the server has cancelled the request in `slot`; a read of shared memory."""
         return self.endpoint.peer.segment(0)[slot] != 0

@@ -42,6 +42,7 @@ class BoundBackend:
         self.initialize = bound("backend_initialize")
         self.finalize = bound("backend_finalize")
         self.worker_command = bound("worker_command")
+        self.worker_serve = bound("worker_serve")
         self.model_auto_complete_config = bound("model_auto_complete_config")
         self.model_initialize = bound("model_initialize")
         self.model_finalize = bound("model_finalize")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from tritonpy.errors import ErrorCode, Internal, TritonError
@@ -21,13 +21,15 @@ class Execution:
     Attributes:
         requests: in the order the model sees them.
         batch_size: their rows.
+        rescheduled_count: requests of it that the model wants to execute again.
     """
 
-    __slots__ = ("_stats", "batch_size", "requests")
+    __slots__ = ("_stats", "batch_size", "requests", "rescheduled_count")
 
     def __init__(self, requests: list[InferRequest], batch_size: int, stats: ModelStats) -> None:
         self.requests = requests
         self.batch_size = batch_size
+        self.rescheduled_count = 0
         self._stats = stats
 
     def finish(self, times: Times, responses: Sequence[InferResponse] | None) -> None:
@@ -39,7 +41,7 @@ class Execution:
         self._count(times)
         now = time.monotonic_ns()
         stats = self._stats
-        stats.success_count += len(requests)
+        stats.success_count += len(requests) - self.rescheduled_count
         for request in requests:
             stats.success_ns += now - request.queue_start_ns
 
@@ -92,15 +94,20 @@ class Instance(Protocol):
         name: as Triton names it, such as `resnet_0_1`.
         depth: executions it has been given and not returned.
         capacity: executions it may be given; more than one lets the next batch travel while one computes.
+        concurrency: executions that run side by side; the model decides.
     """
 
     name: str
     depth: int
     capacity: int
+    concurrency: int
 
     @property
     def is_ready(self) -> bool:
         """Whether it takes executions now."""
+
+    def awaited_calls(self) -> Collection[InferRequest]:
+        """Unanswered calls of other models that its running executions wait for."""
 
     def submit(self, execution: Execution) -> None:
         """Start the execution; returns at once. The instance answers it and then tells its scheduler."""

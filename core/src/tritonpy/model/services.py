@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -50,14 +49,14 @@ class Subject(Protocol):
 
 
 class Services:
-    """Passes what workers ask to the subject it is about: `metrics.value` goes to `metrics` as `value`.
+    """Passes what workers ask to the subject it is about: `metrics.value` goes to `metrics` as `value`."""
 
-    Args:
-        subjects: by prefix.
-    """
+    def __init__(self) -> None:
+        self._subjects: dict[str, Subject] = {}
 
-    def __init__(self, subjects: Mapping[str, Subject]) -> None:
-        self._subjects = dict(subjects)
+    def add(self, prefix: str, subject: Subject) -> None:
+        """Answer what begins with `prefix` from now on."""
+        self._subjects[prefix] = subject
 
     async def ask(self, caller: Caller, what: str, args: tuple[Any, ...]) -> Any:  # Any: plain values
         """See `Subject`."""

@@ -7,7 +7,7 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from queue import SimpleQueue
 
 from tritonpy.errors import TritonError
@@ -16,6 +16,7 @@ from tritonpy.model.backend import BoundBackend, hook_failure
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.execution import Execution, Times, checked_responses
 from tritonpy.model.placement import Slot
+from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 
 _log = logging.getLogger("tritonpy.model")
@@ -69,7 +70,9 @@ class ThreadRunner:
                 raise hook_failure(f"failed to initialize model '{self._model.name}'", exc) from exc
         self._is_initialized = True
 
-    async def start_instance(self, slot: Slot, on_idle: OnIdle) -> ThreadInstance:
+    async def start_instance(
+        self, slot: Slot, on_idle: OnIdle, on_reschedule: Callable[[InferRequest], None]
+    ) -> ThreadInstance:
         """Start a thread and wait until its `model_instance_initialize` has run."""
         handle = ModelInstance(slot.name, slot.index, slot.kind, slot.device_id, self._model)
         instance = ThreadInstance(self._backend, handle, self._bridge, on_idle)
@@ -106,6 +109,7 @@ class ThreadInstance:
         self.name = handle.name
         self.depth = 0
         self.capacity = 1
+        self.concurrency = 1
         self.is_ready = False
         self._execute_hook = backend.execute
         self._backend = backend
@@ -126,6 +130,10 @@ class ThreadInstance:
         if error is not None:
             raise error
         self.is_ready = True
+
+    def awaited_calls(self) -> Collection[InferRequest]:
+        """See `Instance`; hooks do not call other models."""
+        return ()
 
     def submit(self, execution: Execution) -> None:
         """See `Instance`."""

@@ -24,6 +24,7 @@ from tritonpy.ipc.channel import WorkerChannel
 from tritonpy.ipc.frame import Message
 from tritonpy.model.backend import BoundBackend, hook_failure
 from tritonpy.model.execution import checked_responses
+from tritonpy.model.worker_settings import SharedMemorySettings
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
@@ -78,6 +79,7 @@ class HookWorker:
             self._channel.send(*reply)
 
     def _setup(self, spec: dict[str, Any]) -> None:
+        SharedMemorySettings(*spec["shared_memory"]).apply(self._channel.endpoint.arena)
         try:
             backend = BoundBackend(spec["backend"], PluginManager("backends"), spec["settings"])
             backend.acquire()

@@ -9,8 +9,9 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from tritonpy import ipc
 from tritonpy.errors import ErrorCode, Internal, TritonError
@@ -19,6 +20,9 @@ from tritonpy.ipc import frame
 from tritonpy.ipc.arena import CONTROL_SLOTS
 from tritonpy.ipc.channel import CHANNEL_VARIABLE, SEGMENT_VARIABLE, Endpoint
 from tritonpy.ipc.frame import FrameReader, Message
+from tritonpy.model.calls import WorkerCalls
+from tritonpy.model.worker_settings import SharedMemorySettings
+from tritonpy.model.worker_thread import Serve, WorkerThread
 
 _log = logging.getLogger("tritonpy.worker")
 _LOG_LEVELS = (logging.INFO, logging.WARNING, logging.ERROR, logging.DEBUG)
@@ -29,42 +33,58 @@ OnMessage = Callable[[Message], None]
 OnExit = Callable[[TritonError], None]
 
 
+class Program(Protocol):
+    """What runs the worker's program: a process, or a thread of this one."""
+
+    @property
+    def pid(self) -> int:
+        """The process it runs in."""
+
+    def kill(self) -> None:
+        """End it."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; returns its exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: it still runs after `timeout` seconds.
+        """
+
+
 class WorkerProcess(asyncio.Protocol):
     """A running worker and the server's end of its channel; on the loop only.
 
     Args:
         name: the instance it will hold, for messages.
-        on_message: takes EXECUTED and RESPONSE messages.
-        on_exit: called once when the process is gone without having been asked to go, with an error that
-            names exit code or signal.
 
     Attributes:
+        calls: handles what its model asks for; set before it is started.
         is_connected: False from the moment the channel is known to be closed; `on_exit` follows when the
             process has been reaped.
         cancel_flags: shared with the worker; byte `slot` set to 1 cancels the request in that slot.
     """
 
-    def __init__(self, name: str, on_message: OnMessage, on_exit: OnExit) -> None:
+    calls: WorkerCalls
+
+    def __init__(self, name: str) -> None:
         self.name = name
         self.is_connected = False
-        self._on_message = on_message
-        self._on_exit = on_exit
+        self._on_message: OnMessage = _ignore
+        self._on_exit: OnExit = _ignore
         self._reader = FrameReader()
         self._reply: asyncio.Future[Message] | None = None
         self._is_closing = False
         self._transport: asyncio.Transport | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Program | None = None
         self._gone = asyncio.get_running_loop().create_future()
 
-    async def start(self, command: WorkerCommand) -> None:
+    async def start(self, command: WorkerCommand, memory: SharedMemorySettings) -> None:
         """Exec the worker's program with the channel's descriptors.
 
         Raises:
             Internal: the program cannot be started.
         """
-        ours, theirs = socket.socketpair()
-        our_segments, their_segments = socket.socketpair()
-        self.endpoint = Endpoint(our_segments)
+        ours, theirs, our_segments, their_segments = self._make_channel(memory)
         variables = {
             **os.environ,
             **command.environment,
@@ -85,6 +105,26 @@ class WorkerProcess(asyncio.Protocol):
         finally:
             theirs.close()
             their_segments.close()
+        await self._connect(ours)
+
+    async def start_thread(self, serve: Serve, memory: SharedMemorySettings) -> None:
+        """Run the worker's program on a thread of this process."""
+        ours, theirs, _, their_segments = self._make_channel(memory)
+        self.cancel_flags = self.endpoint.arena.add_segment(CONTROL_SLOTS)
+        self._process = WorkerThread(self.name, serve, theirs, their_segments)
+        await self._connect(ours)
+
+    def _make_channel(
+        self, memory: SharedMemorySettings
+    ) -> tuple[socket.socket, socket.socket, socket.socket, socket.socket]:
+        ours, theirs = socket.socketpair()
+        our_segments, their_segments = socket.socketpair()
+        self.endpoint = Endpoint(our_segments, lends=True)
+        self.endpoint.arena.on_forget = partial(self.send, frame.FORGET)
+        memory.apply(self.endpoint.arena)
+        return ours, theirs, our_segments, their_segments
+
+    async def _connect(self, ours: socket.socket) -> None:
         ours.setblocking(False)
         try:
             await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
@@ -93,7 +133,14 @@ class WorkerProcess(asyncio.Protocol):
             raise
 
     def adopt(self, name: str, on_message: OnMessage, on_exit: OnExit) -> None:
-        """Give the running worker to an instance."""
+        """Give the running worker to an instance.
+
+        Args:
+            name: the instance.
+            on_message: takes EXECUTED, RESPONSE and RESCHEDULE messages.
+            on_exit: called once when the process is gone without having been asked to go, with an error that
+                names exit code or signal.
+        """
         self.name = name
         self._on_message = on_message
         self._on_exit = on_exit
@@ -174,8 +221,10 @@ class WorkerProcess(asyncio.Protocol):
         for message in self._reader.feed(data):
             self.endpoint.accept(message)
             kind = message[0]
-            if kind == frame.EXECUTED or kind == frame.RESPONSE:
+            if kind == frame.EXECUTED or kind == frame.RESPONSE or kind == frame.RESCHEDULE:
                 self._on_message(message)
+            elif kind >= frame.CALL:
+                self.calls.take(message)
             elif kind == frame.LOG:
                 _, _, level, text, request_id = message
                 _log.log(
@@ -187,6 +236,7 @@ class WorkerProcess(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The worker is gone, or will be in a moment."""
         self.is_connected = False
+        self.calls.close()
         task = asyncio.get_running_loop().create_task(self._reap())
         task.add_done_callback(lambda _: None)  # holds the task until it is done
         self._reaper = task
@@ -240,3 +290,7 @@ def _how_it_ended(status: int) -> str:
     except ValueError:
         name = "an unknown signal"
     return f"was killed by signal {-status} ({name})"
+
+
+def _ignore(_: Any) -> None:  # Any: a message or an error that nobody waits for yet
+    return None

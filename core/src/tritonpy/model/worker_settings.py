@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tritonpy.errors import InvalidArg
+from tritonpy.ipc.arena import MOST_SETTING, Arena
 
 START_TIMEOUT = "stub-timeout-seconds"
 FIRST_BYTE_SIZE = "shm-default-byte-size"
 GROWTH_BYTE_SIZE = "shm-growth-byte-size"
-MOST_BYTE_SIZE = "shm-max-byte-size"
+MOST_BYTE_SIZE = MOST_SETTING
 
 WORKER_KEYS = frozenset((START_TIMEOUT, FIRST_BYTE_SIZE, GROWTH_BYTE_SIZE, MOST_BYTE_SIZE))
 
@@ -31,6 +32,12 @@ class SharedMemorySettings:
     first_byte_size: int = _SMALLEST_FIRST_BYTE_SIZE
     growth_byte_size: int = 4 * _MIB
     most_byte_size: int = 0
+
+    def apply(self, arena: Arena) -> None:
+        """Have an arena grow accordingly."""
+        arena.first_byte_size = self.first_byte_size
+        arena.growth_byte_size = self.growth_byte_size
+        arena.most_byte_size = self.most_byte_size
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from tritonpy.config.schema import ModelConfig
-from tritonpy.errors import TritonError
-from tritonpy.handles import JsonObject, Model
+from tritonpy.errors import TritonError, Unsupported
+from tritonpy.handles import Model
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.bridge import LoopBridge
+from tritonpy.model.calls import ServerAccess
 from tritonpy.model.execution import Instance
-from tritonpy.model.host import ProcessRunner
+from tritonpy.model.host import ProcessRunner, WorkerEvents
 from tritonpy.model.model import LoadedModel
 from tritonpy.model.placement import place_instances
 from tritonpy.model.signature import Signature
@@ -26,17 +25,12 @@ from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.layout import ModelDirectory
 from tritonpy.repository.settle import first_config, settled_config
 from tritonpy.scheduler.batcher import BoundStrategy, StrategyFinder
-from tritonpy.scheduler.decision import BatchingPolicy
-from tritonpy.scheduler.direct import DirectPolicy
-from tritonpy.scheduler.dynamic import DynamicPolicy
-from tritonpy.scheduler.ordering import ResponseOrder
-from tritonpy.scheduler.scheduler import Scheduler
+from tritonpy.scheduler.choice import make_scheduler
 from tritonpy.stats import ModelStats
 
 _log = logging.getLogger("tritonpy.repository")
 
 ISOLATION_PARAMETER = "TRITONPY_ISOLATION"
-DELAY_VARIABLE = "TRITONSERVER_DELAY_SCHEDULER"
 
 
 class LoadObserver(Protocol):
@@ -58,12 +52,14 @@ class LoaderSettings:
         backend_config: `(backend, key, value)` each; the backend is "" for all of them.
         worker_start_timeout_s: how long a worker may take for each step of its start.
         worker_finalize_timeout_s: how long it may take to finalize before it is killed.
+        debugged_models: names of models that run on threads of the server, where a debugger reaches them.
     """
 
     auto_complete_config: bool = True
     backend_config: tuple[tuple[str, str, str], ...] = ()
     worker_start_timeout_s: float = 30.0
     worker_finalize_timeout_s: float = 10.0
+    debugged_models: frozenset[str] = frozenset()
 
     def for_backend(self, name: str) -> dict[str, str]:
         """The settings of one backend; its own win over those of all backends."""
@@ -80,6 +76,7 @@ class ModelLoader:
         settings: see `LoaderSettings`.
         bridge: the way back from instance threads.
         observer: hears of restarts and slow strategies.
+        access: what models in workers can reach.
     """
 
     def __init__(
@@ -89,12 +86,14 @@ class ModelLoader:
         settings: LoaderSettings,
         bridge: LoopBridge,
         observer: LoadObserver,
+        access: ServerAccess,
     ) -> None:
         self._backends = backends
         self._strategies = strategies
         self._settings = settings
         self._bridge = bridge
         self._observer = observer
+        self._access = access
         self._bound: dict[str, BoundBackend] = {}
 
     def bind_backend(self, name: str) -> BoundBackend:
@@ -105,8 +104,16 @@ class ModelLoader:
             self._bound[name] = bound
         return bound
 
-    async def load(self, directory: ModelDirectory, version: int, config: ModelConfig) -> LoadedModel:
+    async def load(
+        self, directory: ModelDirectory, version: int, config: ModelConfig, *, is_override: bool = False
+    ) -> LoadedModel:
         """Load one version whose configuration has been read and found sound.
+
+        Args:
+            directory: the model.
+            version: which of its versions.
+            config: its configuration.
+            is_override: the configuration came with a load request; it may name no file outside the model.
 
         Raises:
             TritonError: why it cannot be served; everything begun has been taken down again.
@@ -114,7 +121,7 @@ class ModelLoader:
         backend = self.bind_backend(config.backend)
         document = first_config(config, backend.attributes)
         handle = Model(directory.name, version, document, directory.path, backend.handle)
-        loading = _Loading(self, backend, handle)
+        loading = _Loading(self, backend, handle, is_override)
         try:
             return await loading.run()
         except BaseException:
@@ -143,12 +150,18 @@ class ModelLoader:
         """The observer given."""
         return self._observer
 
+    @property
+    def access(self) -> ServerAccess:
+        """The access given."""
+        return self._access
+
 
 class _Loading:
     """The steps of loading one version, and what they leave to take down."""
 
-    def __init__(self, loader: ModelLoader, backend: BoundBackend, handle: Model) -> None:
+    def __init__(self, loader: ModelLoader, backend: BoundBackend, handle: Model, is_override: bool) -> None:
         self._loader = loader
+        self._is_override = is_override
         self._backend = backend
         self._handle = handle
         self._runner: ThreadRunner | ProcessRunner | None = None
@@ -166,7 +179,9 @@ class _Loading:
         config = settled_config(document, backend.attributes, handle.directory)
         handle.config = config
         await runner.initialize_model(config)
-        strategy = await asyncio.to_thread(self._loader.strategies.find, handle, backend)
+        strategy = await asyncio.to_thread(
+            self._loader.strategies.find, handle, backend, is_strict=self._is_override
+        )
         if strategy is not None:
             await asyncio.to_thread(strategy.open)
             strategy.on_slow_scan = self._note_slow_scan
@@ -174,7 +189,7 @@ class _Loading:
         stats = ModelStats()
         scheduler = make_scheduler(config, stats, strategy)
         for slot in place_instances(config):
-            self._instances.append(await runner.start_instance(slot, scheduler.pump))
+            self._instances.append(await runner.start_instance(slot, scheduler.pump, scheduler.enqueue_again))
         self._model = LoadedModel(
             handle,
             Signature(config),
@@ -203,14 +218,23 @@ class _Loading:
             await runner.close()
 
     def _make_runner(self) -> ThreadRunner | ProcessRunner:
+        name = self._handle.name
+        is_debugged = name in self._loader.settings.debugged_models
         execution = self._handle.parameter(ISOLATION_PARAMETER) or self._backend.attributes.execution
-        if execution == "thread":
-            return ThreadRunner(self._backend, self._handle, self._loader.bridge)
-        if execution != "process":
+        if is_debugged:
+            execution = "thread"
+        if execution not in ("thread", "process"):
             raise TritonError(
-                f"model '{self._handle.name}': parameter {ISOLATION_PARAMETER} is '{execution}', "
+                f"model '{name}': parameter {ISOLATION_PARAMETER} is '{execution}', "
                 f"expected 'thread' or 'process'"
             )
+        if execution == "thread" and self._backend.worker_serve is None:
+            if self._backend.execute is None:
+                raise Unsupported(
+                    f"model '{name}': backend '{self._backend.name}' runs in processes of its own only, but "
+                    f"'thread' was asked for by parameter {ISOLATION_PARAMETER} or --debug-model"
+                )
+            return ThreadRunner(self._backend, self._handle, self._loader.bridge)
         settings = self._loader.settings
         workers = read_worker_settings(
             self._backend.name,
@@ -220,11 +244,12 @@ class _Loading:
         return ProcessRunner(
             self._backend,
             self._handle,
-            start_timeout_s=workers.start_timeout_s,
+            access=self._loader.access,
+            events=WorkerEvents(self._instance_down, self._instance_restarted),
+            start_timeout_s=None if is_debugged else workers.start_timeout_s,
             memory=workers.memory,
             finalize_timeout_s=settings.worker_finalize_timeout_s,
-            on_down=self._instance_down,
-            on_restart=self._instance_restarted,
+            in_process=execution == "thread",
         )
 
     def _instance_down(self, error: TritonError) -> None:
@@ -238,31 +263,3 @@ class _Loading:
 
     def _note_slow_scan(self) -> None:
         self._loader.observer.scan_was_slow(self._handle.name, str(self._handle.version))
-
-
-def make_scheduler(config: JsonObject, stats: ModelStats, strategy: BoundStrategy | None) -> Scheduler:
-    """The scheduler that a normalised configuration asks for."""
-    batching: Mapping[str, object] | None = config.get("dynamic_batching")
-    if batching is None:
-        return Scheduler(DirectPolicy(), stats)
-    order = ResponseOrder() if batching.get("preserve_ordering") else None
-    policy = _dynamic_policy(config, strategy)
-    return Scheduler(policy, stats, order=order)
-
-
-def _dynamic_policy(config: JsonObject, strategy: BoundStrategy | None) -> BatchingPolicy:
-    batching = config["dynamic_batching"]
-    inputs: Iterable[JsonObject] = config.get("input", ())
-    return DynamicPolicy(
-        max_batch_size=config["max_batch_size"],
-        preferred_batch_sizes=batching.get("preferred_batch_size", ()),
-        queue_delay_ns=batching.get("max_queue_delay_microseconds", 0) * 1000,
-        equal_shape_inputs=[
-            tensor["name"]
-            for tensor in inputs
-            if -1 in tensor["dims"] and not tensor.get("allow_ragged_batch", False)
-        ],
-        has_optional_inputs=any(tensor.get("optional", False) for tensor in inputs),
-        strategy=strategy,
-        hold_until_count=int(os.environ.get(DELAY_VARIABLE, "0") or 0),
-    )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tritonpy.config.complete import complete_backend, normalize
-from tritonpy.config.load import load_config
+from tritonpy.config.load import load_config, parse_config_json
 from tritonpy.config.read import config_from_dict
 from tritonpy.config.schema import ModelConfig
 from tritonpy.config.show import config_to_dict
@@ -24,18 +24,23 @@ _SERVED_BY_NOTHING_YET = {
 }
 
 
-def read_config(directory: ModelDirectory, *, must_exist: bool) -> ModelConfig:
+def read_config(
+    directory: ModelDirectory, *, must_exist: bool, override: str | None = None
+) -> ModelConfig:
     """Read a model's configuration, derive its backend, and check what no backend may change.
 
     Args:
         directory: the model.
         must_exist: a model without a configuration file is refused, because nothing may complete one.
+        override: a configuration as JSON that stands in for the file.
 
     Raises:
         TritonError: why the model cannot even be tried.
     """
     path = directory.config_path
-    if path.is_file():
+    if override is not None:
+        config = parse_config_json(override, directory.name)
+    elif path.is_file():
         config = load_config(path)
     elif must_exist:
         raise InvalidArg(f"model '{directory.name}' has no {path.name}, and auto-complete is disabled")
@@ -44,13 +49,19 @@ def read_config(directory: ModelDirectory, *, must_exist: bool) -> ModelConfig:
     complete_backend(config, directory.path, directory.versions[0] if directory.versions else None)
     validate_structure(config, directory.name)
     unserved = _SERVED_BY_NOTHING_YET.get(config.WhichOneof("scheduling_choice") or "")
-    if unserved is not None:
+    if unserved is not None and not _is_iterative(config):
         raise Unsupported(f"model '{directory.name}': this server does not do {unserved} yet")
     if config.model_repository_agents.agents:  # loading without them could skip a checksum
         raise Unsupported(f"model '{directory.name}': this server does not do repository agents yet")
     for setting in _without_effect(config):
         _log.warning("model '%s': '%s' has no effect in this version", directory.name, setting)
     return config
+
+
+def _is_iterative(config: ModelConfig) -> bool:
+    """Whether requests are sequences of their own, which the model continues by rescheduling them."""
+    batching = config.sequence_batching
+    return batching.iterative_sequence and not (batching.control_input or batching.state)
 
 
 def _without_effect(config: ModelConfig) -> Iterator[str]:

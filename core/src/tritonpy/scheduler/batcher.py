@@ -146,11 +146,19 @@ class StrategyFinder:
         self._loaders = loaders
         self._is_strict = is_strict
 
-    def find(self, model: Model, backend: BoundBackend) -> BoundStrategy | None:
+    def find(
+        self, model: Model, backend: BoundBackend, *, is_strict: bool = False
+    ) -> BoundStrategy | None:
         """Bind the model's strategy, or return None when it has none. Blocking.
 
         Order: the parameter `TRITON_BATCH_STRATEGY_PATH`; a file `batchstrategy.so` or `batchstrategy.py` in
         the version's, then the model's directory; the backend's own hooks.
+
+        Args:
+            model: whose strategy.
+            backend: of the model.
+            is_strict: files must lie inside the model's directory, whatever the server was told; for a
+                configuration that came over the network.
 
         Raises:
             TritonError: it is named but cannot be found, opened or bound.
@@ -158,7 +166,7 @@ class StrategyFinder:
         name = model.parameter(PATH_PARAMETER)
         if name:
             if "/" in name or name.endswith((".so", ".py")):
-                return self._from_file(self._resolve(name, model), model)
+                return self._from_file(self._resolve(name, model, is_strict), model)
             if ":" in name:
                 return BoundStrategy(name, bind_object("batching", _import_object(name), name), model)
             plugin = self._strategies.load(name)
@@ -171,7 +179,7 @@ class StrategyFinder:
             return BoundStrategy(f"backend {backend.name}", backend.batching.get, model)
         return None
 
-    def _resolve(self, name: str, model: Model) -> Path:
+    def _resolve(self, name: str, model: Model, is_strict: bool) -> Path:
         candidates = [Path(name)]
         if not candidates[0].is_absolute():
             candidates = [model.version_directory / name, model.directory / name]
@@ -181,10 +189,11 @@ class StrategyFinder:
                 f"Batching library path not found: {name} (model '{model.name}', parameter {PATH_PARAMETER}; "
                 f"searched: {', '.join(map(str, candidates))})"
             )
-        if self._is_strict and not path.resolve().is_relative_to(model.directory.resolve()):
+        is_inside = path.resolve().is_relative_to(model.directory.resolve())
+        if (is_strict or self._is_strict) and not is_inside:
+            hint = "never in a load request" if is_strict else "--strategy-path-policy=any allows it"
             raise InvalidArg(
-                f"Batching library path escapes model repository: {name} (model '{model.name}'; "
-                f"--strategy-path-policy=any allows it)"
+                f"Batching library path escapes model repository: {name} (model '{model.name}'; {hint})"
             )
         return path
 

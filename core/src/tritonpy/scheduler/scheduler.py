@@ -7,9 +7,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from tritonpy.errors import Cancelled, TritonError
+from tritonpy.errors import Cancelled, InvalidArg, TritonError
 from tritonpy.model.execution import Execution, Instance
-from tritonpy.request import InferRequest
+from tritonpy.request import SEQUENCE_START, InferRequest
 from tritonpy.scheduler.decision import BatchingPolicy, Closed, Dispatch, WaitUntil
 from tritonpy.scheduler.ordering import ResponseOrder
 from tritonpy.stats import ModelStats
@@ -27,6 +27,7 @@ class Scheduler:
         policy: decides which requests go together.
         stats: where waiting requests, failures in the queue and executions are counted.
         order: hands responses on in the order of arrival, for `preserve_ordering`.
+        starts_sequences: every request is a sequence of its own, which the model continues by rescheduling it.
         clock: monotonic nanoseconds.
 
     Attributes:
@@ -39,11 +40,14 @@ class Scheduler:
         stats: ModelStats,
         *,
         order: ResponseOrder | None = None,
+        starts_sequences: bool = False,
         clock: Clock = time.monotonic_ns,
     ) -> None:
         self._policy = policy
         self._stats = stats
         self._order = order
+        self._starts_sequences = starts_sequences
+        self._sequence_count = 0
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._instances: Sequence[Instance] = ()
@@ -70,6 +74,31 @@ class Scheduler:
         request.on_cancel = self
         if self._order is not None:
             self._order.enroll(request)
+        if self._starts_sequences:
+            self._sequence_count += 1
+            request.flags |= SEQUENCE_START
+            request.correlation_id = request.correlation_id or self._sequence_count
+        self._add(request)
+
+    def enqueue_again(self, request: InferRequest) -> None:
+        """Take back a request that the model has executed and wants to execute again."""
+        if self._refusal is not None:
+            self._fail(request, self._refusal, "OTHER")
+        elif request.cancelled:
+            self._fail(request, Cancelled(f"{request.label}request was cancelled"), "CANCELED")
+        elif not self._starts_sequences:
+            text = (
+                f"model '{request.model_name}' rescheduled a request, which only a model with "
+                f"'sequence_batching {{ iterative_sequence: true }}' may do"
+            )
+            self._fail(request, InvalidArg(text), "BACKEND")
+        else:
+            request.flags &= ~SEQUENCE_START
+            request.queue_start_ns = self._clock()
+            request.on_cancel = self
+            self._add(request)
+
+    def _add(self, request: InferRequest) -> None:
         self._policy.add(request)
         self._stats.pending_count += 1
         if self._policy.is_lazy:

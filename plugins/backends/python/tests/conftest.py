@@ -69,6 +69,7 @@ class Worker:
             "backend": "python",
             "settings": {},
             "config": self.config,
+            "shared_memory": [4 << 20, 4 << 20, 0],
         }
         self.send(frame.SETUP, json.dumps({**spec, **changes}))
 

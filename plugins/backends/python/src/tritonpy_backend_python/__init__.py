@@ -8,21 +8,41 @@ interpreter that has only numpy.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import threading
 from pathlib import Path
 
-from tritonpy.plugin import Backend, BackendAttributes, Model, hookimpl
+from tritonpy.plugin import Backend, BackendAttributes, Model, WorkerCommand, hookimpl
 
-_WORKER = Path(__file__).parent / "worker" / "__main__.py"
+from tritonpy_backend_python.environment import chosen_environment, prepare_environment
+from tritonpy_backend_python.settings import Settings, read_settings
+
+WORKER = Path(__file__).parent / "worker" / "__main__.py"
+"""The program of a worker; runs on any Python from 3.9 on."""
+
+_settings_lock = threading.Lock()
 
 
 @hookimpl
 def backend_attributes(backend: Backend) -> BackendAttributes:
     """See `tritonpy.hookspecs`."""
-    return BackendAttributes(execution="process", default_filename="model.py")
+    # A backend that is a model.py itself has models with files of their own kind.
+    is_file = backend.directory is not None
+    return BackendAttributes(execution="process", default_filename="" if is_file else "model.py")
 
 
 @hookimpl
-def worker_command(model: Model) -> Sequence[str]:
+def worker_command(model: Model) -> WorkerCommand:
     """See `tritonpy.hookspecs`."""
-    return [sys.executable, str(_WORKER)]
+    choice = chosen_environment(model, _settings_of(model.backend).runtime)
+    if choice is None:
+        return WorkerCommand([sys.executable, str(WORKER)])
+    interpreter = prepare_environment(choice)
+    return WorkerCommand([str(interpreter.path), str(WORKER)], interpreter.environment)
+
+
+def _settings_of(backend: Backend) -> Settings:
+    with _settings_lock:  # models are loaded side by side
+        if backend.state is None:
+            backend.state = read_settings(backend)
+        settings: Settings = backend.state
+        return settings

@@ -25,10 +25,16 @@ Reply = tuple[Any, ...]  # Any: see `frame.py`
 
 
 class Session:
-    """One model and one instance of it, at the far end of a channel."""
+    """One model and one instance of it, at the far end of a channel.
 
-    def __init__(self, channel: Channel) -> None:
+    Args:
+        channel: the worker's end of it.
+        owns_process: nothing but this model runs in this process.
+    """
+
+    def __init__(self, channel: Channel, *, owns_process: bool) -> None:
         self._channel = channel
+        self._owns_process = owns_process
         self._inbox = Inbox(channel)
         self._link = ServerLink(channel, self._inbox)
         self._file: ModelFile | None = None
@@ -47,7 +53,7 @@ class Session:
                 assert self._instance is not None  # the server waits for INITIALIZED
                 self._instance.execute(message[2], message[3])
             elif kind == frame.SETUP:
-                self._file = ModelFile(json.loads(message[2]))
+                self._set_up(json.loads(message[2]))
             elif kind == frame.COMPLETE:
                 self._answer(self._complete)
             elif kind == frame.INITIALIZE:
@@ -55,6 +61,11 @@ class Session:
             elif kind == frame.FINALIZE:
                 self._channel.send(frame.FINALIZED, self._finalize())
                 return
+
+    def _set_up(self, spec: dict[str, Any]) -> None:  # Any: JSON
+        arena = self._channel.endpoint.arena
+        arena.first_byte_size, arena.growth_byte_size, arena.most_byte_size = spec["shared_memory"]
+        self._file = ModelFile(spec)
 
     def _answer(self, step: Callable[..., Reply], *args: Any) -> None:  # Any: the step's own
         try:
@@ -72,7 +83,8 @@ class Session:
         assert self._file is not None  # SETUP comes first
         model = self._file.instantiate(spec)
         self._instance = ModelInstance(self._channel, self._link, self._file, model, spec)
-        gc.freeze()  # what is loaded now stays: no later collection need look at it
+        if self._owns_process:
+            gc.freeze()  # what is loaded now stays: no later collection need look at it
         return (frame.INITIALIZED,)
 
     def _finalize(self) -> str | None:
@@ -97,7 +109,17 @@ def serve() -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True)  # what a model prints is to be seen when it prints it
     channel = open_channel()
-    channel.endpoint.peer.segment(0)  # the cancellation flags, mapped before other threads may ask for them
     channel.exit_with_server()
+    serve_channel(channel, owns_process=True)
+
+
+def serve_channel(channel: Channel, *, owns_process: bool) -> None:
+    """Serve a channel on this thread, until the server has no more use for it.
+
+    Args:
+        channel: the worker's end of it.
+        owns_process: False on a thread of the server.
+    """
+    channel.endpoint.peer.segment(0)  # the cancellation flags, mapped before other threads may ask for them
     set_sink(lambda level, message: channel.send(frame.LOG, int(level), printable(message), ""))
-    Session(channel).run()
+    Session(channel, owns_process=owns_process).run()

@@ -1,0 +1,218 @@
+"""What the model in a worker asks of the server while it works: calls of other models, and services."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tritonpy.errors import Internal, TritonError
+from tritonpy.ipc import frame
+from tritonpy.ipc.arena import SharedMemoryExhausted
+from tritonpy.ipc.channel import Endpoint
+from tritonpy.ipc.frame import Message
+from tritonpy.model.execution import Execution
+from tritonpy.model.services import Caller, Services
+from tritonpy.model.waiting import WaitingInstance, path_to_caller
+from tritonpy.model.wire import EMPTY_RESPONSE, decode_call, encode_response
+from tritonpy.request import InferRequest
+from tritonpy.response import InferResponse
+
+_log = logging.getLogger("tritonpy.worker")
+
+
+class CalledModel(Protocol):
+    """A model that can be called; a `LoadedModel`."""
+
+    name: str
+    is_decoupled: bool
+
+    @property
+    def instances(self) -> Sequence[WaitingInstance]:
+        """Its execution slots."""
+
+    def infer(self, request: InferRequest) -> None:
+        """Check a request and queue it; see `LoadedModel`."""
+
+
+class ModelFinder(Protocol):
+    """Finds models by name and version; a `ModelRegistry`."""
+
+    def find(self, name: str, version: str = "") -> CalledModel:
+        """The model version that is meant; see `ModelRegistry`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAccess:
+    """What models in workers can reach.
+
+    Attributes:
+        models: other models.
+        services: everything else.
+    """
+
+    models: ModelFinder
+    services: Services
+
+
+class CallingInstance(Protocol):
+    """The instance in the worker, as far as its calls are concerned."""
+
+    def running(self, batch: int) -> Execution | None:
+        """The execution of that number, while `execute` has not returned."""
+
+
+class Worker(Protocol):
+    """The worker that asks; a `WorkerProcess`."""
+
+    endpoint: Endpoint
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether answers can still be sent."""
+
+    def send(self, kind: int, *payload: Any) -> None:  # Any: see frame
+        """Queue one message."""
+
+
+class WorkerCalls:
+    """Everything one worker has asked for and has not been answered; on the loop only.
+
+    Args:
+        worker: where answers go.
+        caller: who asks, for services.
+        access: what can be reached.
+
+    Attributes:
+        instance: the instance in the worker, once there is one.
+    """
+
+    def __init__(self, worker: Worker, caller: Caller, access: ServerAccess) -> None:
+        self._worker = worker
+        self._caller = caller
+        self._access = access
+        self._open: dict[int, tuple[InferRequest, int]] = {}
+        self._questions: set[asyncio.Task[None]] = set()
+        self.instance: CallingInstance | None = None
+        self.has_called = False
+
+    def take(self, message: Message) -> None:
+        """Handle CALL, CANCEL, ASK and TELL."""
+        kind = message[0]
+        if kind == frame.CALL:
+            self._call(message)
+        elif kind == frame.CANCEL:
+            request, _ = self._open.get(message[2], (None, 0))
+            if request is not None:
+                request.cancel()
+        elif kind == frame.ASK:
+            task = asyncio.get_running_loop().create_task(self._ask(message))
+            self._questions.add(task)
+            task.add_done_callback(self._questions.discard)
+        else:
+            _, _, what, args = message
+            try:
+                self._access.services.tell(self._caller, what, args)
+            except Exception:  # a service that fails costs what it was told, not the channel
+                _log.exception("instance '%s': '%s' failed", self._caller.instance, what)
+
+    def awaited(self) -> Collection[InferRequest]:
+        """Unanswered calls that a running `execute` waits for."""
+        instance = self.instance
+        if instance is None:
+            return ()
+        return [request for request, batch in self._open.values() if instance.running(batch) is not None]
+
+    def close(self) -> None:
+        """The worker is gone: give up what it has asked for."""
+        calls, self._open = self._open, {}
+        for request, _ in calls.values():
+            request.sink = None
+            request.cancel()
+        for task in self._questions:
+            task.cancel()
+        self._access.services.caller_gone(self._caller)
+
+    def reply(self, call: int, response: InferResponse | None, final: bool) -> None:
+        """Send one response to a call."""
+        if final:
+            self._open.pop(call, None)
+        worker = self._worker
+        if not worker.is_connected:
+            return
+        try:
+            encoded = encode_response(response, worker.endpoint)
+        except SharedMemoryExhausted as exc:
+            encoded = (*EMPTY_RESPONSE[:2], (int(Internal("").code), str(exc)))
+        worker.send(frame.CALLED, call, encoded, final)
+
+    def _call(self, message: Message) -> None:
+        _, _, call, batch, decoupled, model, version, encoded = message
+        self.has_called = True
+        request = decode_call(model, version, encoded, self._worker.endpoint)
+        request.arrival_ns = time.monotonic_ns()
+        request.sink = _CallSink(self, call, is_single=not decoupled)
+        self._open[call] = request, batch
+        try:
+            target = self._access.models.find(model, request.model_version)
+            if target.is_decoupled and not decoupled:
+                raise Internal(
+                    f"Model {model} is using the decoupled. The current BLS request call doesn't support "
+                    f"models using the decoupled transaction policy. Please use 'decoupled=True' argument to "
+                    f"the 'exec' or 'async_exec' calls for decoupled models."
+                )
+            self._refuse_cycle(request, batch, target)
+            target.infer(request)
+        except TritonError as error:
+            self.reply(call, InferResponse(error=error), True)
+
+    def _refuse_cycle(self, request: InferRequest, batch: int, target: CalledModel) -> None:
+        """Note who waits for the request, and refuse it if they wait for each other for ever."""
+        execution = self.instance.running(batch) if self.instance is not None else None
+        if execution is None:
+            return
+        chain: tuple[object, ...] = (self.instance,)
+        for parent in execution.requests:
+            chain += tuple(instance for instance in parent.chain if instance not in chain)
+        request.chain = chain
+        path = path_to_caller(target.instances, chain)
+        if path is not None:
+            waits = " waits for ".join(f"'{name}'" for name in (self._caller.instance, *path))
+            raise Internal(
+                f"model '{self._caller.model}' cannot call '{target.name}': the call would wait for itself for "
+                f"ever ({waits}). Give '{target.name}' more instances (instance_group count) or break the cycle"
+            )
+
+    async def _ask(self, message: Message) -> None:
+        _, _, ask, what, args = message
+        value: Any = None  # Any: a plain value
+        error: tuple[int, str] | None = None
+        try:
+            value = await self._access.services.ask(self._caller, what, args)
+        except TritonError as exc:
+            error = int(exc.code), exc.message
+        except Exception as exc:  # a service that fails costs this question, not the channel
+            _log.exception("instance '%s': '%s' failed", self._caller.instance, what)
+            error = int(Internal("").code), f"{type(exc).__name__}: {exc}"
+        self._worker.send(frame.ANSWER, ask, value, error)
+
+
+class _CallSink:
+    """Brings the responses of one call back to the worker; satisfies `ResponseSink`."""
+
+    __slots__ = ("_call", "_calls", "_is_single")
+
+    def __init__(self, calls: WorkerCalls, call: int, *, is_single: bool) -> None:
+        self._calls = calls
+        self._call = call
+        self._is_single = is_single
+
+    def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        """See `ResponseSink`."""
+        if self._is_single:
+            request.sink = None  # whatever a model sends, one response is all the caller takes
+            final = True
+        self._calls.reply(self._call, response, final)

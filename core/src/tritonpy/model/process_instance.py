@@ -1,0 +1,347 @@
+"""One execution slot in a worker of its own: feed, supervise and restart the worker.
+
+A worker that dies costs the batches it was executing and the requests it still had to answer; a batch that had
+already been sent but not begun goes to its successor. The first restart is immediate; pauses grow only while
+workers die without ever completing a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from tritonpy.errors import ErrorCode, Internal, TritonError, Unavailable
+from tritonpy.handles import Model
+from tritonpy.ipc import frame
+from tritonpy.ipc.arena import CONTROL_SLOTS, SharedMemoryExhausted
+from tritonpy.ipc.frame import Message
+from tritonpy.model.execution import Execution
+from tritonpy.model.placement import Slot
+from tritonpy.model.wire import decode_response, discard, encode_request
+from tritonpy.model.worker_process import WorkerProcess
+from tritonpy.request import InferRequest
+
+_log = logging.getLogger("tritonpy.worker")
+
+OnIdle = Callable[[], None]
+OnDown = Callable[[TritonError], None]
+OnReschedule = Callable[[InferRequest], None]
+
+# How far a worker may be fed ahead. What waits in its socket can be neither cancelled in the queue nor given
+# to another instance, so no more than about a millisecond of work is sent ahead; a model that needs up to ten
+# gets one batch ahead, which hides the way there and back.
+_MOST_AHEAD = 15
+_AHEAD_NS = 1_000_000
+_ONE_AHEAD_BELOW_NS = 10_000_000
+
+# Putting a core to sleep and waking it costs more than a quick model computes (ADR 0007).
+_LINGER_BELOW_NS = 50_000
+_LINGER_NS = 100_000
+_HAS_CORES = (os.cpu_count() or 1) > 1
+_LONGEST_PAUSE_S = 30.0
+
+
+class WorkerSource(Protocol):
+    """Starts workers; a `ProcessRunner`."""
+
+    finalize_timeout_s: float
+
+    async def start_worker_for(
+        self, slot: Slot, worker: WorkerProcess | None, instance: ProcessInstance
+    ) -> WorkerProcess:
+        """Bring a worker to the point where it executes batches of `instance`."""
+
+
+class ProcessInstance:
+    """One execution slot in a worker of its own; on the loop only.
+
+    A quick model is fed ahead: the next batches wait in the worker's socket while one computes, so that it
+    never waits for the loop, and the two processes wake each other once for many batches. A model that calls
+    other models is not: a batch that waits behind one that calls could be what the call waits for.
+
+    Args:
+        source: starts workers.
+        slot: which instance this is.
+        model: the model.
+        concurrency: executions that the model runs side by side.
+        on_idle: it takes executions again.
+        on_down: it is dead and could not be restarted at once.
+        on_restart: a worker was started again and executes.
+        on_reschedule: takes a request that the model wants to execute again.
+    """
+
+    def __init__(
+        self,
+        source: WorkerSource,
+        slot: Slot,
+        model: Model,
+        concurrency: int,
+        *,
+        on_idle: OnIdle,
+        on_down: OnDown,
+        on_restart: OnIdle,
+        on_reschedule: OnReschedule,
+    ) -> None:
+        self.name = slot.name
+        self.depth = 0
+        self.capacity = concurrency
+        self.concurrency = concurrency
+        self._execution_ns = _AHEAD_NS
+        self._loop = asyncio.get_running_loop()
+        self._linger_until_ns = 0
+        self._is_open = False
+        self._source = source
+        self._slot = slot
+        self._rows = min(max(1, model.max_batch_size), CONTROL_SLOTS)
+        self._on_idle = on_idle
+        self._on_down = on_down
+        self._on_restart = on_restart
+        self._on_reschedule = on_reschedule
+        self._worker: WorkerProcess | None = None
+        self._is_closing = False
+        self._restarting: asyncio.Task[None] | None = None
+        self._early_deaths = 0
+        self._unsent: deque[Execution] = deque()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._batch = 0
+        self._sent: dict[int, tuple[Execution, list[int]]] = {}
+        self._requests: dict[int, InferRequest] = {}
+        self._free = list(range(CONTROL_SLOTS - 1, -1, -1))
+
+    @property
+    def is_ready(self) -> bool:
+        """See `Instance`; also False while so many requests are open that a batch might not find slots."""
+        return self._is_open and self._worker is not None and self._worker.is_connected
+
+    @property
+    def pid(self) -> int:
+        """Process id of the worker."""
+        assert self._worker is not None  # opened
+        return self._worker.pid
+
+    async def open(self, worker: WorkerProcess | None = None) -> None:
+        """Start the worker (or take a started one) and initialise the instance in it."""
+        self._worker = await self._source.start_worker_for(self._slot, worker, self)
+        self._is_open = True
+
+    def running(self, batch: int) -> Execution | None:
+        """See `CallingInstance`."""
+        sent = self._sent.get(batch)
+        return sent[0] if sent is not None else None
+
+    def awaited_calls(self) -> Collection[InferRequest]:
+        """See `Instance`."""
+        return self._worker.calls.awaited() if self._worker is not None else ()
+
+    def submit(self, execution: Execution) -> None:
+        """See `Instance`."""
+        self.depth += 1
+        worker = self._worker
+        if worker is None or not worker.is_connected:
+            self._unsent.append(execution)  # sent by the restart that is under way
+            return
+        self._send(worker, execution)
+
+    async def close(self, error: TritonError | None = None) -> None:
+        """See `Instance`."""
+        self._is_closing = True
+        self._is_open = False
+        if self._restarting is not None:
+            self._restarting.cancel()
+            await asyncio.wait((self._restarting,))
+        if error is not None:
+            self._fail_open(error)
+            if self._worker is not None:
+                self._worker.kill()
+        if self._worker is not None:
+            await self._worker.close(self._source.finalize_timeout_s)
+        self._fail_open(Internal(f"instance '{self.name}' was closed before it answered"))
+
+    def _fail_open(self, error: TritonError) -> None:
+        """Answer everything that was given to this instance."""
+        self._fail_unsent(error)
+        sent, self._sent = self._sent, {}
+        for execution, _ in sent.values():
+            self.depth -= 1
+            execution.fail(error)
+        for request in list(self._requests.values()):
+            request.fail(error)
+        self._requests.clear()
+
+    def request_cancelled(self, request: InferRequest) -> None:
+        """Tell the worker through shared memory; a model polls `is_cancelled`."""
+        if request.slot >= 0 and self._worker is not None:
+            self._worker.cancel_flags[request.slot] = 1
+
+    def _send(self, worker: WorkerProcess, execution: Execution) -> None:
+        slots: list[int] = []
+        requests = self._requests
+        free = self._free
+        encoded: list[Message] = []
+        endpoint = worker.endpoint
+        try:
+            for request in execution.requests:
+                slot = free[-1]
+                encoded.append(encode_request(slot, request, endpoint))
+                free.pop()
+                slots.append(slot)
+                requests[slot] = request
+                request.slot = slot
+                request.on_cancel = self
+                if request.cancelled:
+                    worker.cancel_flags[slot] = 1
+        except SharedMemoryExhausted as exc:
+            for sent in encoded:
+                discard(sent[8], endpoint)
+            for slot in slots:
+                self._release(slot)
+            self.depth -= 1
+            execution.fail(Unavailable(f"instance '{self.name}': {exc}"))
+            self._loop.call_soon(self._on_idle)
+            return
+        self._batch += 1
+        self._sent[self._batch] = execution, slots
+        worker.send(frame.EXECUTE, self._batch, encoded)
+        if self.depth == 1 and self._execution_ns < _LINGER_BELOW_NS and _HAS_CORES:
+            self._linger_until_ns = time.monotonic_ns() + _LINGER_NS
+            self._loop.call_soon(self._linger)
+        if len(free) < self._rows:
+            self._is_open = False  # until open requests are answered: decoupled models may keep many
+
+    def take(self, message: Message) -> None:
+        """Handle EXECUTED, RESPONSE and RESCHEDULE."""
+        assert self._worker is not None
+        endpoint = self._worker.endpoint
+        if message[0] == frame.EXECUTED:
+            _, _, batch, times, responses, failure = message
+            execution, slots = self._sent.pop(batch)
+            self.depth -= 1
+            self._pace(times[3] - times[0])
+            self._early_deaths = 0
+            if failure is not None:
+                self._release_all(execution, slots)
+                execution.fail(TritonError(failure[1], ErrorCode(failure[0])), times)
+            elif responses is None:
+                execution.finish(times, None)
+            else:
+                self._release_all(execution, slots)
+                execution.finish(times, [decode_response(encoded, endpoint) for encoded in responses])
+            self._on_idle()
+        elif message[0] == frame.RESPONSE:
+            _, _, slot, encoded, final = message
+            request = self._requests.get(slot)
+            if request is None:
+                return
+            response = decode_response(encoded, endpoint) if encoded is not None else None
+            if final:
+                self._release(slot)
+            request.deliver(response, final)
+        else:
+            self._reschedule(message[2])
+
+    def _reschedule(self, slot: int) -> None:
+        request = self._requests.get(slot)
+        if request is None:
+            return
+        for execution, slots in self._sent.values():
+            if slot in slots and request in execution.requests:
+                execution.rescheduled_count += 1
+        self._release(slot)
+        self._on_reschedule(request)
+
+    def _release_all(self, execution: Execution, slots: list[int]) -> None:
+        for request, slot in zip(execution.requests, slots, strict=True):
+            # A request that answered by itself has given its slot back, and another may have it by now.
+            if self._requests.get(slot) is request:
+                self._release(slot)
+
+    def _linger(self) -> None:
+        """Keep the loop turning, instead of sleeping, while an answer is due within microseconds."""
+        if self.depth and time.monotonic_ns() < self._linger_until_ns:
+            self._loop.call_soon(self._linger)
+
+    def _pace(self, duration_ns: int) -> None:
+        """Learn from one execution how far ahead to feed the worker."""
+        assert self._worker is not None  # it has just answered
+        if self.concurrency > 1 or self._worker.calls.has_called:
+            self.capacity = self.concurrency
+            return
+        self._execution_ns += (duration_ns - self._execution_ns) // 8
+        usual_ns = max(self._execution_ns, 1)
+        ahead = min(_MOST_AHEAD, _AHEAD_NS // usual_ns)
+        self.capacity = 1 + (ahead or int(usual_ns < _ONE_AHEAD_BELOW_NS))
+
+    def _release(self, slot: int) -> None:
+        request = self._requests.pop(slot, None)
+        if request is None:
+            return
+        assert self._worker is not None
+        if request.cancelled:
+            self._worker.cancel_flags[slot] = 0
+        request.slot = -1
+        self._free.append(slot)
+        if not self._is_open and len(self._free) >= self._rows and not self._is_closing:
+            self._is_open = True
+            self._on_idle()
+
+    def died(self, error: TritonError) -> None:
+        """The worker has ended without having been asked to."""
+        self._is_open = False
+        _log.error("%s; %d requests were at it", error.message, len(self._requests))
+        sent, requests = self._sent, self._requests
+        self._reset()
+        self._worker = None
+        waiting = self._unsent
+        self._unsent = deque()
+        for number, (execution, slots) in enumerate(sent.values()):
+            for request, slot in zip(execution.requests, slots, strict=True):
+                if requests.get(slot) is request:
+                    del requests[slot]
+            if number < self.concurrency:  # executed in order: only the first ones had begun
+                self.depth -= 1
+                execution.fail(Internal(f"{error.message} while it executed this request"))
+            else:
+                for request in execution.requests:
+                    request.slot = -1
+                self._unsent.append(execution)
+        self._unsent.extend(waiting)
+        for request in requests.values():  # their execution was over, their answers were not
+            request.fail(Internal(f"{error.message} before this request had its final response"))
+        if not self._is_closing:
+            self._restarting = asyncio.get_running_loop().create_task(self._restart(error))
+
+    async def _restart(self, reason: TritonError) -> None:
+        while not self._is_closing:
+            self._early_deaths += 1
+            if self._early_deaths > 1:
+                self._fail_unsent(reason)
+                self._on_down(reason)
+                await asyncio.sleep(min(0.25 * 2**self._early_deaths, _LONGEST_PAUSE_S))
+            started = time.monotonic()
+            try:
+                await self.open()
+            except TritonError as exc:
+                reason = exc
+                _log.error("restart of instance '%s' failed: %s", self.name, exc)
+                continue
+            _log.info("instance '%s' restarted in %.3f s", self.name, time.monotonic() - started)
+            assert self._worker is not None
+            waiting, self._unsent = self._unsent, deque()
+            for execution in waiting:
+                self._send(self._worker, execution)
+            self._on_restart()
+            self._on_idle()
+            return
+
+    def _fail_unsent(self, reason: TritonError) -> None:
+        waiting, self._unsent = self._unsent, deque()
+        for execution in waiting:
+            self.depth -= 1
+            execution.fail(reason)

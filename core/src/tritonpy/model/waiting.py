@@ -1,0 +1,73 @@
+"""Whether a call to another model can ever be answered.
+
+An instance whose model calls another one and waits takes nothing else meanwhile. When every instance that could
+answer waits, directly or through others, for an instance that waits for this very call, the call would hang
+for ever, as it does in Triton. It is found when it is made, by following who waits for whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol, runtime_checkable
+
+from tritonpy.request import InferRequest
+
+
+@runtime_checkable
+class WaitingInstance(Protocol):
+    """An instance, as far as others wait for it; see `Instance`."""
+
+    name: str
+    depth: int
+    concurrency: int
+
+    def awaited_calls(self) -> Collection[InferRequest]:
+        """Unanswered calls that it waits for."""
+
+
+@runtime_checkable
+class Instantiated(Protocol):
+    """A model with instances; a `LoadedModel`."""
+
+    @property
+    def instances(self) -> Sequence[WaitingInstance]:
+        """Its execution slots."""
+
+
+def path_to_caller(instances: Sequence[WaitingInstance], chain: Sequence[object]) -> list[str] | None:
+    """How the instances of a called model depend on those that wait for the call.
+
+    Args:
+        instances: of the called model.
+        chain: the instances that wait for the call.
+
+    Returns:
+        None when one of the instances will be free some day; else names of instances, each of which waits for
+        the next one; the last one waits for the call.
+    """
+    path: list[str] | None = None
+    for instance in instances:
+        path = _path(instance, chain)
+        if path is None:
+            return None
+    return path
+
+
+def _path(instance: WaitingInstance, chain: Sequence[object]) -> list[str] | None:
+    if instance.depth < instance.concurrency:
+        return None  # it takes the call at once
+    if instance in chain:
+        return [instance.name]
+    for request in instance.awaited_calls():
+        path = _path_of_request(request, (*chain, instance))
+        if path is not None:
+            return [instance.name, *path]
+    return None
+
+
+def _path_of_request(request: InferRequest, chain: Sequence[object]) -> list[str] | None:
+    holder = request.on_cancel
+    if isinstance(holder, WaitingInstance):  # it has been sent there already
+        return _path(holder, chain)
+    model = request.owner
+    return path_to_caller(model.instances, chain) if isinstance(model, Instantiated) else None

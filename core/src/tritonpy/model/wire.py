@@ -1,0 +1,100 @@
+"""Requests and responses between the objects of this process and the frames of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from tritonpy.errors import ErrorCode, TritonError
+from tritonpy.ipc.channel import Endpoint, TensorData
+from tritonpy.ipc.frame import Message
+from tritonpy.request import InferRequest
+from tritonpy.response import InferResponse
+from tritonpy.tensor import Tensor
+
+EMPTY_RESPONSE: Message = ((), None, None)
+
+
+def encode_request(slot: int, request: InferRequest, endpoint: Endpoint) -> Message:
+    """A request as it travels to a worker; large tensors are copied, or lent where another worker wrote them.
+
+    Raises:
+        SharedMemoryExhausted: there is no room for them; nothing is left behind.
+    """
+    inputs = _encode_tensors(request.inputs.values(), endpoint)
+    return (
+        slot,
+        request.id,
+        request.flags,
+        request.correlation_id,
+        request.timeout_us,
+        request.priority,
+        request.parameters or None,
+        request.requested_outputs,
+        inputs,
+    )
+
+
+def decode_call(model: str, version: int, encoded: Message, endpoint: Endpoint) -> InferRequest:
+    """A request that a worker's model has made for another model."""
+    _, id, flags, correlation_id, timeout_us, priority, parameters, requested, inputs = encoded
+    return InferRequest(
+        model,
+        {name: Tensor(name, datatype, shape, endpoint.adopt(data)) for name, datatype, shape, data in inputs},
+        model_version="" if version == -1 else str(version),
+        id=id,
+        requested_outputs=requested,
+        parameters=parameters,
+        flags=flags,
+        correlation_id=correlation_id,
+        priority=priority,
+        timeout_us=timeout_us,
+    )
+
+
+def encode_response(response: InferResponse | None, endpoint: Endpoint) -> Message:
+    """A response as it travels to the worker whose model has called.
+
+    Raises:
+        SharedMemoryExhausted: there is no room for its outputs; nothing is left behind.
+    """
+    if response is None:
+        return EMPTY_RESPONSE
+    error = response.error
+    if error is not None:
+        return (), None, (int(error.code), error.message)
+    return _encode_tensors(response.outputs, endpoint), response.parameters or None, None
+
+
+def decode_response(encoded: Message, endpoint: Endpoint) -> InferResponse:
+    """A worker's answer."""
+    outputs, parameters, error = encoded
+    return InferResponse(
+        [Tensor(name, datatype, shape, endpoint.adopt(data)) for name, datatype, shape, data in outputs],
+        TritonError(error[1], ErrorCode(error[0])) if error is not None else None,
+        parameters,
+    )
+
+
+def _encode_tensors(tensors: Iterable[Tensor], endpoint: Endpoint) -> list[Message]:
+    encoded: list[Message] = []
+    try:
+        for tensor in tensors:
+            encoded.append((tensor.name, tensor.datatype, tensor.shape, _data(tensor, endpoint)))
+    except BaseException:
+        discard(encoded, endpoint)
+        raise
+    return encoded
+
+
+def discard(tensors: Iterable[Message], endpoint: Endpoint) -> None:
+    """Give back the shared memory of tensors that will not be sent."""
+    for _, _, _, data in tensors:
+        if not isinstance(data, bytes):
+            endpoint.arena.release(data[0])
+
+
+def _data(tensor: Tensor, endpoint: Endpoint) -> TensorData:
+    buffer = tensor.buffer
+    return endpoint.lend_or_export(buffer if isinstance(buffer, np.ndarray) else tensor.wire())
