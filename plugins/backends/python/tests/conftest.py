@@ -38,9 +38,8 @@ class Worker:
         segments.settimeout(TIMEOUT_S)
         self.endpoint = Endpoint(segments)
         self.cancel_flags = self.endpoint.arena.add_segment(CONTROL_SLOTS)
-        [_, program] = tritonpy_backend_python.worker_command(None)
         self.process = subprocess.Popen(
-            [python, program],
+            [python, str(tritonpy_backend_python.WORKER)],
             env={
                 **os.environ,
                 "TRITONPY_IPC_PATH": str(Path(ipc.__file__).parent),

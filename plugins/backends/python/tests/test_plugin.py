@@ -11,7 +11,7 @@ import pytest
 import triton_python_backend_utils as pb_utils
 import tritonpy_backend_python
 import tritonpy_model
-from tritonpy.plugin import Backend
+from tritonpy.plugin import Backend, Model, WorkerCommand
 
 WORKER_SOURCES = [
     *sorted(Path(pb_utils.__file__).parent.glob("*.py")),
@@ -34,10 +34,12 @@ def test_instances_are_processes_and_the_model_is_a_model_py():
 
 
 def test_the_worker_is_a_plain_file_that_any_interpreter_can_run():
-    python, program = tritonpy_backend_python.worker_command(None)
+    model = Model("net", 1, {"name": "net"}, Path("/models/net"), Backend("python"))
 
-    assert python == sys.executable
-    assert Path(program).is_file()
+    answer = tritonpy_backend_python.worker_command(model)
+
+    assert answer == WorkerCommand([sys.executable, str(tritonpy_backend_python.WORKER)])
+    assert tritonpy_backend_python.WORKER.is_file()
 
 
 @pytest.mark.parametrize("path", WORKER_SOURCES, ids=lambda path: f"{path.parent.name}/{path.name}")

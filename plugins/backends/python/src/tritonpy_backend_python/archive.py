@@ -1,0 +1,134 @@
+"""Packed environments: tar and zip archives, unpacked so that nothing is written outside of the target."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+SUFFIXES = (".tar.gz", ".tgz", ".tar", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".zip")
+
+_READABLE_BY_OWNER = 0o600
+_NOT_FOR_OTHERS = 0o755  # neither writable by others nor set-uid
+
+
+class BadArchive(Exception):
+    """The archive cannot be read, or holds what must not be unpacked; the text says what."""
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file's name or, where that says nothing, its content is that of an archive."""
+    return path.name.lower().endswith(SUFFIXES) or zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
+
+
+def extract(archive: Path, target: Path) -> None:
+    """Unpack `archive` into the empty directory `target`.
+
+    Links stay inside of the archive, but for those of interpreters: a virtual environment's `bin/python` is a
+    link to the Python it was made from.
+
+    Raises:
+        BadArchive: see there.
+        OSError: a file cannot be written, or the archive not be read.
+    """
+    try:
+        if zipfile.is_zipfile(archive):
+            _extract_zip(archive, target)
+        elif tarfile.is_tarfile(archive):
+            _extract_tar(archive, target)
+        else:
+            raise BadArchive("it is neither a tar nor a zip archive")
+    except (BadArchive, OSError):
+        raise
+    except Exception as exc:  # of tarfile and zipfile, and of each of the compressions
+        raise BadArchive(f"{type(exc).__name__}: {exc}") from exc
+
+
+def _extract_tar(archive: Path, target: Path) -> None:
+    check: Callable[[tarfile.TarInfo, Path], tarfile.TarInfo]
+    check = _filtered if hasattr(tarfile, "data_filter") else _checked
+    with tarfile.open(archive) as tar:
+        if hasattr(tarfile, "fully_trusted_filter"):
+            tar.extraction_filter = tarfile.fully_trusted_filter  # what comes has been checked
+        for member in tar:
+            tar.extract(check(member, target), target)
+
+
+def _filtered(member: tarfile.TarInfo, target: Path) -> tarfile.TarInfo:
+    """Python's own check, which came with 3.11.4."""
+    try:
+        return tarfile.data_filter(member, str(target))
+    except (tarfile.AbsoluteLinkError, tarfile.LinkOutsideDestinationError):
+        if member.issym() and _is_interpreter(member.name):
+            return tarfile.tar_filter(member, str(target))
+        raise
+
+
+def _checked(member: tarfile.TarInfo, target: Path) -> tarfile.TarInfo:
+    """The same for an older Python."""
+    place(member.name, target)
+    if member.issym():
+        check_link(member.name, member.linkname, target)
+    elif member.islnk():
+        place(member.linkname, target)
+    elif not (member.isfile() or member.isdir()):
+        raise BadArchive(f"'{member.name}' is neither a file nor a directory nor a link")
+    member.mode = member.mode & _NOT_FOR_OTHERS | (0o700 if member.isdir() else _READABLE_BY_OWNER)
+    member.uid, member.gid = os.getuid(), os.getgid()
+    member.uname = member.gname = ""
+    return member
+
+
+def _extract_zip(archive: Path, target: Path) -> None:
+    with zipfile.ZipFile(archive) as source:
+        for member in source.infolist():
+            path = place(member.filename, target)
+            if member.is_dir():
+                path.mkdir(parents=True, exist_ok=True)
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            mode = member.external_attr >> 16
+            if stat.S_ISLNK(mode):
+                link = source.read(member).decode()
+                check_link(member.filename, link, target)
+                path.symlink_to(link)
+                continue
+            with source.open(member) as packed, path.open("wb") as file:
+                shutil.copyfileobj(packed, file, 1024 * 1024)
+            path.chmod((mode or 0o644) & _NOT_FOR_OTHERS | _READABLE_BY_OWNER)
+
+
+def place(name: str, target: Path) -> Path:
+    """Where a member is written; links unpacked before are followed.
+
+    Raises:
+        BadArchive: that is not in `target`.
+    """
+    root = os.path.realpath(target)
+    path = os.path.realpath(os.path.join(root, name))
+    if os.path.isabs(name) or os.path.commonpath((root, path)) != root:
+        raise BadArchive(f"'{name}' would be written outside of the environment")
+    return Path(path)
+
+
+def check_link(name: str, link: str, target: Path) -> None:
+    """Refuse a symbolic link that leads out.
+
+    Raises:
+        BadArchive: it does, and is no interpreter.
+    """
+    if _is_interpreter(name):
+        return
+    root = os.path.realpath(target)
+    path = os.path.realpath(os.path.join(root, os.path.dirname(name), link))
+    if os.path.isabs(link) or os.path.commonpath((root, path)) != root:
+        raise BadArchive(f"'{name}' is a link to '{link}', outside of the environment")
+
+
+def _is_interpreter(name: str) -> bool:
+    path = PurePosixPath(name)
+    return path.parent == PurePosixPath("bin") and path.name.startswith(("python", "pypy"))
