@@ -1,7 +1,7 @@
 """Log lines in Triton's shape or as JSON, written by a thread so that the loop never waits for a disk.
 
 Modules log through `logging.getLogger("tritonpy.<module>")` and know nothing of this file. What a line is
-about travels in `extra`: `request_id`, `model`, `version`, and `table` for lines that follow below it.
+about travels in `extra`: `request_id`, `model`, `version`, `instance`; and `table` for lines to follow below.
 
     log.warning("execution failed", extra={"model": "digits", "version": "1", "request_id": "42"})
     W1121 07:02:33.123456 4711 direct.py:88] "execution failed" model=digits version=1 request_id=42
@@ -21,7 +21,7 @@ from logging.handlers import QueueHandler
 from types import TracebackType
 from typing import Protocol, Self
 
-CONTEXT = ("model", "version", "request_id")
+CONTEXT = ("model", "version", "instance", "request_id")
 """Keys of `extra` that say what a line is about."""
 
 MAX_WAITING_LINES = 10_000
@@ -145,6 +145,7 @@ class Logs:
         self._writer = threading.Thread(target=self._write, name="tritonpy-log", daemon=True)
         self._restore: list[tuple[logging.Logger, int, bool]] = []
         self._open = True
+        _running.append(self)
         threshold = _threshold(settings)
         self._take_over("tritonpy", threshold)
         for name in _LIBRARIES:
@@ -152,11 +153,17 @@ class Logs:
         self._writer.start()
         atexit.register(self.close)
 
+    @property
+    def is_half_full(self) -> bool:
+        """Whether so many lines wait that a few thousand more would be dropped."""
+        return self._waiting.qsize() > MAX_WAITING_LINES // 2
+
     def close(self) -> None:
         """Write what is waiting, give the loggers back and close the file; gives up on a stuck reader."""
         if not self._open:
             return
         self._open = False
+        _running.remove(self)
         atexit.unregister(self.close)
         for logger, level, propagate in self._restore:
             logger.removeHandler(self._handler)
@@ -189,6 +196,14 @@ class Logs:
         logger.addHandler(self._handler)
         logger.setLevel(level)
         logger.propagate = False  # whoever embeds us keeps the root logger for their own lines
+
+
+_running: list[Logs] = []
+
+
+def has_room() -> bool:
+    """Whether lines can be logged in thousands; who passes on what others say asks this first."""
+    return not any(logs.is_half_full for logs in _running)
 
 
 def configure(settings: LogSettings) -> Logs:

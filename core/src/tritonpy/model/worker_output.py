@@ -1,0 +1,216 @@
+"""What a worker says, on its way to the server's log: lines that come in messages, and its standard output.
+
+A worker may say more than a log can take. Lines wait here, in a queue that takes turns with everything else
+on the loop; while it is long, nothing more is read from that worker, which then waits in its `print`. So a
+flood of output costs the model that makes it, not its neighbours, and none of it is lost. Only when whoever
+reads the server's log does not read at all are lines dropped, and counted, by the log itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tritonpy.logs import has_room
+
+_log = logging.getLogger("tritonpy.worker")
+
+LEVELS = (logging.INFO, logging.WARNING, logging.ERROR, logging.DEBUG)
+"""By the level in a LOG frame."""
+
+MAX_LINE_BYTES = 64 * 1024
+"""Longer lines are cut."""
+
+_READ_BYTES = 64 * 1024
+_MANY_LINES = 1000  # waiting; from here on nothing more is read
+_TURN_S = 0.001  # how long lines are written before others on the loop have their turn
+_RETRY_S = 0.02  # how soon a full log is looked at again
+_PATIENCE_S = 2.0  # after that its reader is taken for stuck
+
+Line = tuple[int, str, str, str, int]
+"""Level of `logging`, text, request id, file, line number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """Whose lines they are.
+
+    Attributes:
+        model: the name of the model.
+        version: its version.
+        instance: the instance, "" while the worker has none.
+        pid: the worker's process id.
+    """
+
+    model: str
+    version: str
+    instance: str
+    pid: int
+
+
+class WorkerLines:
+    """The lines of one worker that wait to be written; on the loop only.
+
+    Args:
+        set_reading: is told to stop reading from the worker, and to go on.
+
+    Attributes:
+        speaker: whose lines they are; set when the process runs, and again when it gets its instance.
+    """
+
+    def __init__(self, set_reading: Callable[[bool], None]) -> None:
+        self.speaker = Speaker("", "", "", 0)
+        self._set_reading = set_reading
+        self._waiting: deque[Line] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._is_scheduled = False
+        self._is_reading = True
+        self._full_since_s: float | None = None
+
+    def add(self, level: int, text: str, request_id: str = "", file: str = "", line: int = 0) -> None:
+        """Take one line."""
+        if not _log.isEnabledFor(level):
+            return
+        self._waiting.append((level, text, request_id, file, line))
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._write)
+        if self._is_reading and len(self._waiting) >= _MANY_LINES:
+            self._is_reading = False
+            self._set_reading(False)
+
+    async def written(self) -> None:
+        """Wait until nothing waits: the worker has ended, and what the log says next is about its end."""
+        pause_s = 0.0
+        while self._waiting:
+            await asyncio.sleep(pause_s)
+            pause_s = _TURN_S
+
+    def _write(self) -> None:
+        self._is_scheduled = False
+        if self._is_log_full():
+            self._is_scheduled = True
+            self._loop.call_later(_RETRY_S, self._write)
+            return
+        until = time.monotonic() + _TURN_S
+        while self._waiting:
+            self._write_one()
+            if time.monotonic() > until:
+                break
+        if self._waiting:
+            self._is_scheduled = True
+            self._loop.call_soon(self._write)
+        elif not self._is_reading:
+            self._is_reading = True
+            self._set_reading(True)
+
+    def _is_log_full(self) -> bool:
+        if has_room():
+            self._full_since_s = None
+            return False
+        now = time.monotonic()
+        if self._full_since_s is None:
+            self._full_since_s = now
+        return now - self._full_since_s < _PATIENCE_S
+
+    def _write_one(self) -> None:
+        level, text, request_id, file, line = self._waiting.popleft()
+        speaker = self.speaker
+        context = {
+            "model": speaker.model,
+            "version": speaker.version,
+            "instance": speaker.instance,
+            "request_id": request_id,
+        }
+        record = _log.makeRecord(_log.name, level, file, line, text, (), None, None, context)
+        record.process = speaker.pid or record.process
+        _log.handle(record)
+
+
+class PipeReader:
+    """Reads what a worker writes to one of its standard descriptors, and makes lines of it; on the loop only.
+
+    Args:
+        descriptor: the end to read; closed by `close`.
+        name: `stdout` or `stderr`.
+        level: of the lines, in `logging`.
+        lines: takes the lines.
+    """
+
+    def __init__(self, descriptor: int, name: str, level: int, lines: WorkerLines) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._name = name
+        self._level = level
+        self._lines = lines
+        self._rest = b""
+        self._cut_bytes = 0
+        self._is_open = True
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(descriptor, self._read)
+
+    def set_reading(self, is_reading: bool) -> None:
+        """Stop reading, or go on."""
+        if not self._is_open:
+            return
+        if is_reading:
+            self._loop.add_reader(self._descriptor, self._read)
+        else:
+            self._loop.remove_reader(self._descriptor)
+
+    def close(self) -> None:
+        """Take what is in the pipe still and close this end.
+
+        Not at the end of the stream: a child of the worker may hold the other end for ever.
+        """
+        left = 2 * _READ_BYTES  # what a pipe holds, and more; a child may go on writing
+        while self._is_open and left > 0 and (count := self._read()):
+            left -= count
+        self._end()
+
+    def _read(self) -> int:
+        try:
+            data = os.read(self._descriptor, _READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError:
+            data = b""
+        if not data:
+            self._end()
+            return 0
+        self._cut(data)
+        return len(data)
+
+    def _cut(self, data: bytes) -> None:
+        *complete, rest = data.split(b"\n")
+        for part in complete:
+            self._say(self._rest + part)
+            self._rest = b""
+            self._cut_bytes = 0
+        rest = self._rest + rest
+        self._rest = rest[:MAX_LINE_BYTES]
+        self._cut_bytes += len(rest) - len(self._rest)
+
+    def _say(self, line: bytes) -> None:
+        # A progress bar returns to the start of its line: what is left in the end is what a terminal shows.
+        line = line.rstrip(b"\r").rpartition(b"\r")[2]
+        if not line:
+            return
+        text = line[:MAX_LINE_BYTES].decode("utf-8", "backslashreplace")
+        cut_bytes = self._cut_bytes + max(0, len(line) - MAX_LINE_BYTES)
+        if cut_bytes:
+            text += f" … [cut: {cut_bytes} bytes more]"
+        self._lines.add(self._level, text, file=self._name)
+
+    def _end(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._say(self._rest)
+            self._rest = b""

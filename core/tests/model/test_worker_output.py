@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tritonpy import logs
+from tritonpy.model.worker_output import MAX_LINE_BYTES, PipeReader, Speaker, WorkerLines
+from tritonpy.options import ServerOptions
+
+
+class Heard(logging.Handler):
+    """What reached the log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    @property
+    def texts(self) -> list[str]:
+        return [record.getMessage() for record in self.records]
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    logger = logging.getLogger("tritonpy.worker")
+    level = logger.level
+    handler = Heard()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield handler
+    logger.setLevel(level)
+    logger.removeHandler(handler)
+
+
+class Worker:
+    """The server's side of a worker that has nothing but its output."""
+
+    def __init__(self) -> None:
+        self.is_read: list[bool] = []
+        self.lines = WorkerLines(self.set_reading)
+        self.lines.speaker = Speaker("net", "3", "net_0_1", 4711)
+        read, self.write = os.pipe()
+        self.pipe = PipeReader(read, "stderr", logging.WARNING, self.lines)
+
+    def set_reading(self, is_reading: bool) -> None:
+        self.is_read.append(is_reading)
+        self.pipe.set_reading(is_reading)
+
+    async def says(self, data: bytes) -> None:
+        """Write to the pipe, end it, and wait until all of it is in the log."""
+        await asyncio.to_thread(self._say, data)
+        await until(lambda: not self.pipe._is_open)
+        await self.lines.written()
+
+    def _say(self, data: bytes) -> None:
+        with open(self.write, "wb") as stream:
+            stream.write(data)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(15):
+        while not condition():  # noqa: ASYNC110 (conditions of all kinds)
+            await asyncio.sleep(0.002)
+
+
+@pytest.fixture
+async def worker() -> Worker:
+    return Worker()
+
+
+async def test_lines_say_whose_they_are(worker: Worker, heard: Heard) -> None:
+    worker.lines.add(logging.ERROR, "100 % done", "id-7", "/models/net/3/model.py", 12)
+    await worker.lines.written()
+
+    (record,) = heard.records
+    assert (record.levelno, record.getMessage()) == (logging.ERROR, "100 % done")
+    assert (record.filename, record.lineno, record.process) == ("model.py", 12, 4711)
+    assert {key: getattr(record, key) for key in logs.CONTEXT} == {
+        "model": "net",
+        "version": "3",
+        "instance": "net_0_1",
+        "request_id": "id-7",
+    }
+
+
+async def test_a_pipe_is_cut_into_lines(worker: Worker, heard: Heard) -> None:
+    await worker.says("first\n\nsecond ä\r\nthird".encode() + b" \xff")
+
+    assert heard.texts == ["first", "second ä", "third \\xff"]
+    assert {(record.levelno, record.filename) for record in heard.records} == {(logging.WARNING, "stderr")}
+
+
+async def test_a_line_in_pieces_is_one_line(worker: Worker, heard: Heard) -> None:
+    os.write(worker.write, b"Segmentation ")
+    await asyncio.sleep(0.02)
+    assert heard.texts == []
+
+    await worker.says(b"fault\nnext\n")
+
+    assert heard.texts == ["Segmentation fault", "next"]
+
+
+async def test_of_a_progress_bar_its_last_state_is_logged(worker: Worker, heard: Heard) -> None:
+    await worker.says(b"\r 10%\r 50%\r100%\r\ndone\n")
+
+    assert heard.texts == ["100%", "done"]
+
+
+async def test_long_lines_are_cut_with_a_note(worker: Worker, heard: Heard) -> None:
+    await worker.says(b"x" * (MAX_LINE_BYTES + 100_000) + b"\n" + b"y" * MAX_LINE_BYTES + b"\nshort\n")
+
+    assert heard.texts == [
+        "x" * MAX_LINE_BYTES + " … [cut: 100000 bytes more]",
+        "y" * MAX_LINE_BYTES,
+        "short",
+    ]
+
+
+async def test_closing_takes_what_is_there_and_waits_for_nobody(worker: Worker, heard: Heard) -> None:
+    child = subprocess.Popen(  # noqa: ASYNC220 (a moment)
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[worker.write]
+    )
+    os.write(worker.write, b"last words\nunfinished")
+    os.close(worker.write)
+
+    worker.pipe.close()  # the child still holds the other end
+    await worker.lines.written()
+    child.communicate(b"\n")
+
+    assert heard.texts == ["last words", "unfinished"]
+    worker.pipe.close()
+    worker.pipe.set_reading(True)
+
+
+async def test_lines_below_the_servers_level_cost_nothing(worker: Worker, heard: Heard) -> None:
+    worker.lines.add(logging.DEBUG, "verbose")
+    assert not worker.lines._waiting
+
+
+async def test_a_flood_is_read_at_the_speed_of_the_log_and_nothing_is_lost(
+    worker: Worker, tmp_path: Path
+) -> None:
+    path = tmp_path / "server.log"
+    count = 60_000
+    longest_silence_s = 0.0
+    most_waiting = 0
+    flood = b"".join(b"line %d\n" % number for number in range(count))
+    with logs.configure(ServerOptions((), log_file=str(path))):
+        flooding = asyncio.create_task(worker.says(flood))
+        while not flooding.done():
+            before = time.monotonic()
+            await asyncio.sleep(0)
+            longest_silence_s = max(longest_silence_s, time.monotonic() - before)
+            most_waiting = max(most_waiting, len(worker.lines._waiting))
+        await flooding
+
+    written = path.read_text().splitlines()
+    assert len(written) == count
+    assert '"line 59999" model=net version=3 instance=net_0_1' in written[-1]
+    assert not any("dropped" in line for line in written[-10:])
+    assert worker.is_read[:2] == [False, True]
+    assert most_waiting < 20_000  # one reading of the pipe
+    assert longest_silence_s < 0.25  # a turn is a millisecond; the machine may be busy
+
+
+async def test_a_log_that_nobody_reads_does_not_hold_up_the_worker_for_ever(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, heard: Heard
+) -> None:
+    monkeypatch.setattr("tritonpy.model.worker_output.has_room", lambda: False)
+    monkeypatch.setattr("tritonpy.model.worker_output._PATIENCE_S", 0.05)
+
+    await worker.says(b"line\n" * 5000)
+
+    assert len(heard.texts) == 5000
+
+
+def test_the_log_says_whether_it_has_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stuck(io.StringIO):
+        def write(self, text: str) -> int:
+            time.sleep(0.3)
+            return len(text)
+
+    monkeypatch.setattr(logs, "MAX_WAITING_LINES", 4)
+    monkeypatch.setattr(logs, "CLOSE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(sys, "stderr", Stuck())
+    assert logs.has_room()
+    with logs.configure(ServerOptions(())):
+        logger = logging.getLogger("tritonpy.test")
+        assert logs.has_room()
+        for _ in range(5):
+            logger.info("line")
+        assert not logs.has_room()
+    assert logs.has_room()
