@@ -51,12 +51,18 @@ _latest: list[Link] = []
 def set_link(link: Link) -> None:
     """Say who the server is, for this thread and what it starts; called by the worker."""
     _own.set(link)
-    _latest[:] = [link]
+    forget_link(link)
+    _latest.append(link)
+
+
+def forget_link(link: Link) -> None:
+    """The model is gone; threads without a link of their own take that of the model set before it."""
+    _latest[:] = [other for other in _latest if other is not link]
 
 
 def current_link() -> Link | None:
     """The server behind the model, or None in a plain program such as a unit test."""
-    return _own.get() or (_latest[0] if _latest else None)
+    return _own.get() or (_latest[-1] if _latest else None)
 
 
 def require_link(what: str) -> Link:

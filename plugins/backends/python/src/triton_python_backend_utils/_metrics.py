@@ -190,7 +190,8 @@ class MetricFamily:
                 f"MetricFamily.HISTOGRAM, got {kind!r}"
             )
         link = current_link()
-        store: Store = _local if link is None else server_metrics(link)
+        # A link that ends in this process, as that of a model under test, brings its own.
+        store: Store = _local if link is None else getattr(link, "metrics", None) or server_metrics(link)
         try:
             number, owner = store.hold(name, description, int(kind))
         except TritonModelException as exc:

@@ -8,7 +8,7 @@ from ._errors import TritonModelException
 
 # As with the link: a model's own thread has its own, threads that a model starts take the latest.
 _own: ContextVar[str] = ContextVar("triton_python_backend_model_dir", default="")
-_latest = [""]
+_latest: list[str] = []
 
 
 def get_model_dir() -> str:
@@ -17,7 +17,7 @@ def get_model_dir() -> str:
     Raises:
         TritonModelException: no server has started this process.
     """
-    directory = _own.get() or _latest[0]
+    directory = _own.get() or (_latest[-1] if _latest else "")
     if not directory:
         raise TritonModelException("the model directory is known only in a process that a server started")
     return directory
@@ -26,4 +26,10 @@ def get_model_dir() -> str:
 def set_model_dir(directory: str) -> None:
     """Called by the worker before it imports the model."""
     _own.set(directory)
-    _latest[0] = directory
+    _latest.append(directory)
+
+
+def forget_model_dir(directory: str) -> None:
+    """The model is gone; called by whoever goes on in the same process."""
+    if directory in _latest:
+        _latest.remove(directory)

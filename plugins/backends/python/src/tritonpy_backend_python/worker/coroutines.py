@@ -57,6 +57,7 @@ class Coroutines:
                 self._loop.run_forever()
             except BaseException:  # SystemExit in a task the model has made: its own affair, not the loop's
                 continue
+        self._loop.close()
 
 
 async def _settled(awaitable: Awaitable[Any]) -> tuple[Any, BaseException | None]:

@@ -28,11 +28,14 @@ class ModelFile:
     Args:
         spec: what SETUP says: name, version, directory, config, and the backend's directory when it is the
             backend's file that serves all its models.
+        package: what the version directory is imported as; its number, as in Triton, unless several models
+            share this process.
     """
 
-    def __init__(self, spec: JsonObject) -> None:
+    def __init__(self, spec: JsonObject, package: str | None = None) -> None:
         self.name: str = spec["name"]
         self.version = str(spec["version"])
+        self._package = package or self.version
         self.directory: str = spec["directory"]
         self.config: JsonObject = spec["config"]
         self._version_directory = os.path.join(self.directory, self.version)
@@ -98,9 +101,9 @@ class ModelFile:
         else:
             directories = [self._version_directory, self.directory]
             # A member of the version directory, so that `from .other import …` works, as in Triton.
-            package = sys.modules[self.version] = ModuleType(self.version)
+            package = sys.modules[self._package] = ModuleType(self._package)
             package.__path__ = [self._version_directory]
-            name = f"{self.version}.{name}"
+            name = f"{self._package}.{name}"
         sys.path += directories
         import_from_source(directories[-1])
         spec = spec_of(name, self.path)
