@@ -87,12 +87,13 @@ class WorkerCalls:
         access: what can be reached.
 
     Attributes:
+        caller: as given.
         instance: the instance in the worker, once there is one.
     """
 
     def __init__(self, worker: Worker, caller: Caller, access: ServerAccess) -> None:
         self._worker = worker
-        self._caller = caller
+        self.caller = caller
         self._access = access
         self._open: dict[int, tuple[InferRequest, int]] = {}
         self._questions: set[asyncio.Task[None]] = set()
@@ -115,9 +116,9 @@ class WorkerCalls:
         else:
             _, _, what, args = message
             try:
-                self._access.services.tell(self._caller, what, args)
+                self._access.services.tell(self.caller, what, args)
             except Exception:  # a service that fails costs what it was told, not the channel
-                _log.exception("instance '%s': '%s' failed", self._caller.instance, what)
+                _log.exception("instance '%s': '%s' failed", self.caller.instance, what)
 
     def awaited(self) -> Collection[InferRequest]:
         """Unanswered calls that a running `execute` waits for."""
@@ -134,7 +135,7 @@ class WorkerCalls:
             request.cancel()
         for task in self._questions:
             task.cancel()
-        self._access.services.caller_gone(self._caller)
+        self._access.services.caller_gone(self.caller)
 
     def reply(self, call: int, response: InferResponse | None, final: bool) -> None:
         """Send one response to a call."""
@@ -180,10 +181,11 @@ class WorkerCalls:
         request.chain = chain
         path = path_to_caller(target.instances, chain)
         if path is not None:
-            waits = " waits for ".join(f"'{name}'" for name in (self._caller.instance, *path))
+            waits = " waits for ".join(f"'{name}'" for name in (self.caller.instance, *path))
             raise Internal(
-                f"model '{self._caller.model}' cannot call '{target.name}': the call would wait for itself for "
-                f"ever ({waits}). Give '{target.name}' more instances (instance_group count) or break the cycle"
+                f"model '{self.caller.model}' cannot call '{target.name}': the call would wait for itself "
+                f"for ever ({waits}). Give '{target.name}' more instances (instance_group count) or break the "
+                f"cycle"
             )
 
     async def _ask(self, message: Message) -> None:
@@ -191,11 +193,11 @@ class WorkerCalls:
         value: Any = None  # Any: a plain value
         error: tuple[int, str] | None = None
         try:
-            value = await self._access.services.ask(self._caller, what, args)
+            value = await self._access.services.ask(self.caller, what, args)
         except TritonError as exc:
             error = int(exc.code), exc.message
         except Exception as exc:  # a service that fails costs this question, not the channel
-            _log.exception("instance '%s': '%s' failed", self._caller.instance, what)
+            _log.exception("instance '%s': '%s' failed", self.caller.instance, what)
             error = int(Internal("").code), f"{type(exc).__name__}: {exc}"
         self._worker.send(frame.ANSWER, ask, value, error)
 

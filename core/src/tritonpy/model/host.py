@@ -71,6 +71,7 @@ class ProcessRunner:
         self.finalize_timeout_s = finalize_timeout_s
         self._memory = memory or SharedMemorySettings()
         self._in_process = in_process
+        self._concurrency = 1
         self._command = WorkerCommand([sys.executable, "-m", "tritonpy.model.worker"])
         self._spare: WorkerProcess | None = None
 
@@ -90,6 +91,7 @@ class ProcessRunner:
     async def initialize_model(self, config: JsonObject) -> None:
         """Remember the final configuration; each worker initialises the model for itself."""
         self._model.config = config
+        self._concurrency = self._read_concurrency()
 
     async def start_instance(
         self, slot: Slot, on_idle: OnIdle, on_reschedule: OnReschedule
@@ -100,7 +102,7 @@ class ProcessRunner:
             self,
             slot,
             self._model,
-            self._concurrency(),
+            self._concurrency,
             on_idle=on_idle,
             on_down=self._events.on_down,
             on_restart=self._events.on_restart,
@@ -159,6 +161,7 @@ class ProcessRunner:
             worker = await self._start_worker(slot.name)
         worker.adopt(slot.name, instance.take, instance.died)
         worker.calls.instance = instance
+        worker.calls.caller.instance = slot.name
         spec = json.dumps(
             {
                 "name": slot.name,
@@ -166,21 +169,22 @@ class ProcessRunner:
                 "kind": slot.kind,
                 "device_id": slot.device_id,
                 "config": self._model.config,
-                "concurrent_batches": self._concurrency(),
+                "concurrent_batches": self._concurrency,
             }
         )
         try:
             await worker.ask(frame.INITIALIZE, spec, timeout_s=self._start_timeout_s)
         except BaseException:  # also when a closing instance cancels its restart: no process may be left
             worker.kill()
+            await worker.close(self.finalize_timeout_s)
             raise
         return worker
 
-    def _concurrency(self) -> int:
+    def _read_concurrency(self) -> int:
         text = self._model.parameter(CONCURRENCY_PARAMETER, "1")
         if not text.isascii() or not text.isdigit() or int(text) < 1:
             raise InvalidArg(
-                f"model '{self._model.name}': parameter {CONCURRENCY_PARAMETER} is '{text}', expected the number "
-                f"of batches that 'async def execute' works on side by side, 1 or more"
+                f"model '{self._model.name}': parameter {CONCURRENCY_PARAMETER} is '{text}', expected the "
+                f"number of batches that 'async def execute' works on side by side, 1 or more"
             )
         return int(text)

@@ -1,8 +1,8 @@
 """One execution slot in a worker of its own: feed, supervise and restart the worker.
 
-A worker that dies costs the batches it was executing and the requests it still had to answer; a batch that had
-already been sent but not begun goes to its successor. The first restart is immediate; pauses grow only while
-workers die without ever completing a batch.
+A worker that dies costs the batches it was executing and the requests it still had to answer; a batch that
+had already been sent but not begun goes to its successor. The first restart is immediate; pauses grow only
+while workers die without ever completing a batch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Whether a call to another model can ever be answered.
 
-An instance whose model calls another one and waits takes nothing else meanwhile. When every instance that could
-answer waits, directly or through others, for an instance that waits for this very call, the call would hang
-for ever, as it does in Triton. It is found when it is made, by following who waits for whom.
+An instance whose model calls another one and waits takes nothing else meanwhile. When every instance that
+could answer waits, directly or through others, for an instance that waits for this very call, the call would
+hang for ever, as it does in Triton. It is found when it is made, by following who waits for whom.
 """
 
 from __future__ import annotations

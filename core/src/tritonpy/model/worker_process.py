@@ -84,7 +84,7 @@ class WorkerProcess(asyncio.Protocol):
         Raises:
             Internal: the program cannot be started.
         """
-        ours, theirs, our_segments, their_segments = self._make_channel(memory)
+        ours, theirs, their_segments = self._make_channel(memory)
         variables = {
             **os.environ,
             **command.environment,
@@ -98,10 +98,12 @@ class WorkerProcess(asyncio.Protocol):
             self._process = await _spawn(
                 command.command, environment, (theirs.fileno(), their_segments.fileno())
             )
-        except OSError as exc:
+        except BaseException as exc:
             ours.close()
-            our_segments.close()
-            raise Internal(f"cannot start the worker of instance '{self.name}': {exc}") from exc
+            self.endpoint.close()
+            if isinstance(exc, OSError):
+                raise Internal(f"cannot start the worker of instance '{self.name}': {exc}") from exc
+            raise
         finally:
             theirs.close()
             their_segments.close()
@@ -109,27 +111,37 @@ class WorkerProcess(asyncio.Protocol):
 
     async def start_thread(self, serve: Serve, memory: SharedMemorySettings) -> None:
         """Run the worker's program on a thread of this process."""
-        ours, theirs, _, their_segments = self._make_channel(memory)
+        ours, theirs, their_segments = self._make_channel(memory)
         self.cancel_flags = self.endpoint.arena.add_segment(CONTROL_SLOTS)
         self._process = WorkerThread(self.name, serve, theirs, their_segments)
         await self._connect(ours)
 
     def _make_channel(
         self, memory: SharedMemorySettings
-    ) -> tuple[socket.socket, socket.socket, socket.socket, socket.socket]:
+    ) -> tuple[socket.socket, socket.socket, socket.socket]:
         ours, theirs = socket.socketpair()
         our_segments, their_segments = socket.socketpair()
         self.endpoint = Endpoint(our_segments, lends=True)
         self.endpoint.arena.on_forget = partial(self.send, frame.FORGET)
         memory.apply(self.endpoint.arena)
-        return ours, theirs, our_segments, their_segments
+        return ours, theirs, their_segments
 
     async def _connect(self, ours: socket.socket) -> None:
         ours.setblocking(False)
         try:
             await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
         except BaseException:
-            self.kill()
+            if self._transport is None:  # no end of a connection will reap it
+                assert self._process is not None  # started
+                ours.close()
+                self.kill()
+                await asyncio.to_thread(self._process.wait)
+                self.endpoint.close()
+                self.calls.close()
+                self._gone.set_result(None)
+            else:
+                self.kill()
+                await self._gone
             raise
 
     def adopt(self, name: str, on_message: OnMessage, on_exit: OnExit) -> None:

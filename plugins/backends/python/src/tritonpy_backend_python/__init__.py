@@ -2,7 +2,8 @@
 
 Every instance is a process of its own, so that a model's computing never holds up the server. Its program is
 the package `worker` in here, started by path: nothing in it imports `tritonpy`, so it may run on an
-interpreter that has only numpy.
+interpreter that has only numpy. On request, and under a debugger, the same program runs on a thread of the
+server instead.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 from tritonpy.plugin import Backend, BackendAttributes, Model, WorkerCommand, hookimpl
 
@@ -38,6 +40,14 @@ def worker_command(model: Model) -> WorkerCommand:
         return WorkerCommand([sys.executable, str(WORKER)])
     interpreter = prepare_environment(choice)
     return WorkerCommand([str(interpreter.path), str(WORKER)], interpreter.environment)
+
+
+@hookimpl
+def worker_serve(channel: Any) -> None:  # Any: as `worker.channel` describes it
+    """See `tritonpy.hookspecs`."""
+    from tritonpy_backend_python.worker.session import serve_channel  # late: most servers never need it here
+
+    serve_channel(channel, owns_process=False)
 
 
 def _settings_of(backend: Backend) -> Settings:
