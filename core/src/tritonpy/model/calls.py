@@ -184,8 +184,8 @@ class WorkerCalls:
             waits = " waits for ".join(f"'{name}'" for name in (self.caller.instance, *path))
             raise Internal(
                 f"model '{self.caller.model}' cannot call '{target.name}': the call would wait for itself "
-                f"for ever ({waits}). Give '{target.name}' more instances (instance_group count) or break the "
-                f"cycle"
+                f"for ever ({waits}). Give '{target.name}' more instances (instance_group count) or break "
+                f"the cycle"
             )
 
     async def _ask(self, message: Message) -> None:
