@@ -76,6 +76,7 @@ class ServerRuntime:
             LoaderSettings(
                 options.auto_complete_config,
                 options.backend_config,
+                options.backend_directory,
                 debugged_models=frozenset(options.debugged_models),
             ),
             LoopBridge(asyncio.get_running_loop()),

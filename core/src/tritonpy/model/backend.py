@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 
 from tritonpy.errors import Internal, TritonError
 from tritonpy.handles import Backend, BackendAttributes
@@ -24,15 +25,25 @@ class BoundBackend:
         name: as models write it.
         manager: the manager of kind `backends`.
         settings: what `--backend-config` says for this backend.
+        runner: the plugin whose hooks these are, when it is not called `name` itself.
+        directory: where the files lie that make it a backend of another name.
 
     Raises:
         TritonError: the plugin is missing or broken, or lacks `model_instance_execute`.
     """
 
-    def __init__(self, name: str, manager: PluginManager, settings: Mapping[str, str]) -> None:
-        plugin = manager.load(name)
+    def __init__(
+        self,
+        name: str,
+        manager: PluginManager,
+        settings: Mapping[str, str],
+        *,
+        runner: str = "",
+        directory: Path | None = None,
+    ) -> None:
+        plugin = manager.load(runner or name)
         self.name = name
-        self.handle = Backend(name, settings)
+        self.handle = Backend(name, settings, directory=directory)
         self._lock = threading.Lock()
         self._users = 0
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from tritonpy.config.schema import ModelConfig
@@ -22,6 +23,7 @@ from tritonpy.model.signature import Signature
 from tritonpy.model.threads import ThreadRunner
 from tritonpy.model.worker_settings import read_worker_settings
 from tritonpy.plugin_manager import PluginManager
+from tritonpy.repository.backend_files import BackendFiles, find_backend_files
 from tritonpy.repository.layout import ModelDirectory
 from tritonpy.repository.settle import first_config, settled_config
 from tritonpy.scheduler.batcher import BoundStrategy, StrategyFinder
@@ -50,6 +52,7 @@ class LoaderSettings:
     Attributes:
         auto_complete_config: let backends fill in what a configuration leaves out.
         backend_config: `(backend, key, value)` each; the backend is "" for all of them.
+        backend_directory: where backends lie that are files.
         worker_start_timeout_s: how long a worker may take for each step of its start.
         worker_finalize_timeout_s: how long it may take to finalize before it is killed.
         debugged_models: names of models that run on threads of the server, where a debugger reaches them.
@@ -57,14 +60,22 @@ class LoaderSettings:
 
     auto_complete_config: bool = True
     backend_config: tuple[tuple[str, str, str], ...] = ()
+    backend_directory: str = "/opt/tritonserver/backends"
     worker_start_timeout_s: float = 30.0
     worker_finalize_timeout_s: float = 10.0
     debugged_models: frozenset[str] = frozenset()
 
-    def for_backend(self, name: str) -> dict[str, str]:
-        """The settings of one backend; its own win over those of all backends."""
-        shared = {key: value for backend, key, value in self.backend_config if not backend}
-        return shared | {key: value for backend, key, value in self.backend_config if backend == name}
+    def for_backend(self, *names: str) -> dict[str, str]:
+        """The settings of one backend; its own win over those of all backends.
+
+        A backend of several names is one that another runs: the last name's settings win.
+        """
+        return {
+            key: value
+            for name in ("", *names)
+            for backend, key, value in self.backend_config
+            if backend == name
+        }
 
 
 class ModelLoader:
@@ -94,14 +105,30 @@ class ModelLoader:
         self._bridge = bridge
         self._observer = observer
         self._access = access
-        self._bound: dict[str, BoundBackend] = {}
+        self._bound: dict[tuple[str, BackendFiles | None], BoundBackend] = {}
 
-    def bind_backend(self, name: str) -> BoundBackend:
-        """The backend called `name`, its hooks bound once for all its models."""
-        bound = self._bound.get(name)
+    def bind_backend(self, config: ModelConfig) -> BoundBackend:
+        """The backend of a model, its hooks bound once for all its models.
+
+        Args:
+            config: its `runtime` is filled in for a backend that is a file.
+        """
+        name = config.backend
+        directory = Path(self._settings.backend_directory)
+        files = find_backend_files(config, directory, self._backends.names())
+        if files is not None:
+            config.runtime = files.runtime
+        bound = self._bound.get((name, files))
         if bound is None:
-            bound = BoundBackend(name, self._backends, self._settings.for_backend(name))
-            self._bound[name] = bound
+            runner = files.runner if files is not None else name
+            bound = BoundBackend(
+                name,
+                self._backends,
+                self._settings.for_backend(runner, name),
+                runner=runner,
+                directory=files.directory if files is not None else None,
+            )
+            self._bound[name, files] = bound
         return bound
 
     async def load(
@@ -118,7 +145,7 @@ class ModelLoader:
         Raises:
             TritonError: why it cannot be served; everything begun has been taken down again.
         """
-        backend = self.bind_backend(config.backend)
+        backend = self.bind_backend(config)
         document = first_config(config, backend.attributes)
         handle = Model(directory.name, version, document, directory.path, backend.handle)
         loading = _Loading(self, backend, handle, is_override)

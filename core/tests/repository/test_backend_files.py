@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tritonpy.config.schema import ModelConfig
+from tritonpy.errors import InvalidArg, NotFound
+from tritonpy.repository.backend_files import BackendFiles, find_backend_files
+from tritonpy.repository.loader import LoaderSettings
+
+
+@pytest.fixture
+def backends(tmp_path: Path) -> Path:
+    for name in ("mine", "identity"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.py").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "model.py").touch()
+    return tmp_path
+
+
+def find(backends: Path, name: str, runtime: str = "", installed: tuple[str, ...] = ("identity", "python")):
+    config = ModelConfig(name="net", backend=name, runtime=runtime)
+    return find_backend_files(config, backends, installed)
+
+
+@pytest.mark.parametrize("runtime", ["", "model.py"])
+def test_a_model_py_in_the_backend_directory_is_a_backend(backends, runtime):
+    assert find(backends, "mine", runtime) == BackendFiles("model.py", "python", backends / "mine")
+
+
+@pytest.mark.parametrize("name", ["empty", "nosuch", "", ".", "..", "mine/../mine", "../x"])
+def test_anything_else_is_none(backends, name):
+    assert find(backends, name) is None
+
+
+def test_an_installed_plugin_wins_over_a_file_unless_the_configuration_asks_for_the_file(backends):
+    assert find(backends, "identity") is None
+    assert find(backends, "identity", "model.py") == BackendFiles("model.py", "python", backends / "identity")
+
+
+@pytest.mark.parametrize("runtime", ["libtriton_mine.so", "other.py"])
+def test_another_runtime_is_not_a_file_of_ours(backends, runtime):
+    assert find(backends, "mine", runtime) is None
+
+
+@pytest.mark.parametrize("name", ["empty", "nosuch", "python", ".."])
+def test_a_file_that_is_asked_for_and_missing_is_named_in_triton_s_words(backends, name):
+    with pytest.raises(InvalidArg) as refused:
+        find(backends, name, "model.py")
+
+    assert refused.value.message == (
+        f"unable to find Python backend based backend library 'model.py' for model 'net', "
+        f"searched: '{backends}/{name}/model.py'"
+    )
+
+
+def test_without_the_backend_that_runs_it_the_error_says_what_to_install(backends):
+    with pytest.raises(NotFound, match="not installed: pip install tritonpy-backend-python"):
+        find(backends, "mine", installed=())
+
+
+def test_a_backend_that_another_runs_has_the_settings_of_both_and_its_own_win():
+    settings = LoaderSettings(
+        backend_config=(
+            ("", "a", "all"),
+            ("mine", "c", "mine"),
+            ("python", "a", "python"),
+            ("python", "c", "python"),
+            ("", "b", "all"),
+            ("other", "d", "other"),
+        )
+    )
+
+    assert settings.for_backend("python", "mine") == {"a": "python", "b": "all", "c": "mine"}
+    assert settings.for_backend("mine") == {"a": "all", "b": "all", "c": "mine"}
