@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,26 +44,77 @@ def read_repositories(roots: tuple[str, ...]) -> tuple[list[ModelDirectory], dic
     Raises:
         NotFound: a root does not exist or is no directory.
     """
-    found: dict[str, ModelDirectory] = {}
+    found: dict[str, Path] = {}
     refused: dict[str, str] = {}
     for root in map(Path, roots):
-        if not root.is_dir():
-            raise NotFound(f"failed to read model repository '{root}': not a directory (--model-repository)")
-        for path in sorted(root.iterdir()):
-            if not path.is_dir() or path.name.startswith("."):
-                continue
-            rival = found.get(path.name)
-            if rival is not None and rival.path.resolve() != path.resolve():
-                refused[path.name] = (
-                    f"model '{path.name}' is not unique across all model repositories: "
-                    f"{rival.path} and {path}"
-                )
-                continue
-            found[path.name] = ModelDirectory(path.name, path, _versions(path))
-    return [model for name, model in found.items() if name not in refused], refused
+        for path in _model_paths(root):
+            rival = found.setdefault(path.name, path)
+            if rival.resolve() != path.resolve():
+                refused[path.name] = _not_unique(rival, path)
+    return [read_model(path) for name, path in found.items() if name not in refused], refused
 
 
-def _versions(path: Path) -> tuple[int, ...]:
+def find_model(roots: tuple[str, ...], name: str) -> ModelDirectory:
+    """The model called `name`, in whichever repository it lies.
+
+    Raises:
+        InvalidArg: this cannot be a model's name, or several repositories have it.
+        NotFound: no repository has it.
+    """
+    check_model_name(name)
+    paths = [path for path in (Path(root) / name for root in roots) if path.is_dir()]
+    if not paths:
+        raise NotFound(f"model '{name}' not found in any model repository")
+    for path in paths[1:]:
+        if path.resolve() != paths[0].resolve():
+            raise InvalidArg(_not_unique(paths[0], path))
+    return read_model(paths[0])
+
+
+def check_model_name(name: str) -> None:
+    """Refuse a name that is not the name of one directory inside a repository; for names from clients.
+
+    Raises:
+        InvalidArg: says what a name must not have.
+    """
+    if not name or name.startswith(".") or "/" in name or "\0" in name:
+        raise InvalidArg(
+            f"'{name}' is no name of a model: expected the name of a directory inside a repository, "
+            f"without '/' and NUL and not beginning with '.'"
+        )
+
+
+def list_models(roots: tuple[str, ...]) -> dict[str, Path]:
+    """The directory of every model in the repositories that can be read, by name; of rivals the first."""
+    found: dict[str, Path] = {}
+    for root in map(Path, roots):
+        try:
+            for path in _model_paths(root):
+                found.setdefault(path.name, path)
+        except (NotFound, OSError) as exc:
+            _log.error("failed to list model repository '%s': %s", root, exc)
+    return found
+
+
+def read_model(path: Path) -> ModelDirectory:
+    """What lies in one model's directory."""
+    return ModelDirectory(path.name, path, read_versions(path))
+
+
+def _model_paths(root: Path) -> Iterator[Path]:
+    if not root.is_dir():
+        raise NotFound(f"failed to read model repository '{root}': not a directory (--model-repository)")
+    for path in sorted(root.iterdir()):
+        if path.is_dir() and not path.name.startswith("."):
+            yield path
+
+
+def _not_unique(one: Path, other: Path) -> str:
+    return f"model '{one.name}' is not unique across all model repositories: {one} and {other}"
+
+
+def read_versions(path: Path) -> tuple[int, ...]:
+    """The version numbers that have a directory in a model's directory, ascending."""
     versions = []
     for child in path.iterdir():
         name = child.name

@@ -1,26 +1,44 @@
-"""Loads what the repositories hold, and takes everything down at the end."""
+"""The lifetimes of all models: loaded at the start or on request, reloaded beside themselves, taken down.
+
+A load never disturbs what serves. All versions of a model are brought up beside those that serve; when every
+one is ready the registry switches in one step, and the old ones answer what they have accepted and are then
+finalised in the background. When one of them fails, the others are taken down and nothing has changed.
+
+Loads and unloads of one model run one after the other (a lock for each name); different models do not wait
+for each other. Once begun, a load goes on though whoever asked for it has gone away.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine, Mapping, Sequence
+from weakref import WeakValueDictionary
 
 from tritonpy.config.schema import ModelConfig
-from tritonpy.config.versions import missing_versions, select_versions
-from tritonpy.errors import TritonError, Unavailable
+from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
 from tritonpy.model.model import LoadedModel
-from tritonpy.repository.layout import ModelDirectory, read_repositories, require_versions
+from tritonpy.repository.fingerprint import read_fingerprint
+from tritonpy.repository.layout import ModelDirectory, read_repositories
 from tritonpy.repository.loader import ModelLoader
-from tritonpy.repository.registry import ModelRegistry, ModelState
+from tritonpy.repository.registry import ModelRegistry
+from tritonpy.repository.served import ServedModels, logged_reason
 from tritonpy.repository.settle import read_config
+from tritonpy.repository.source import ModelSource, open_source
 
 _log = logging.getLogger("tritonpy.repository")
+
+ALL_MODELS = "*"
+"""Stands for every model of the repositories where names of models to load at the start are given."""
+
+NOT_READY = "Server not ready"
+"""What is told to whoever wants a model loaded before the server has started, or while it stops."""
 
 _MOST_LOADS_AT_ONCE = 4
 
 
 class RepositoryManager:
-    """Control mode *none*: everything is loaded at start and stays.
+    """Loads and unloads models; owned by the loop.
 
     Args:
         roots: the repositories.
@@ -37,10 +55,16 @@ class RepositoryManager:
         *,
         auto_complete_config: bool,
     ) -> None:
-        self._roots = roots
-        self._loader = loader
+        self.roots = roots
         self._registry = registry
+        self._served = ServedModels(loader, registry)
         self._auto_complete_config = auto_complete_config
+        self._wanted: set[str] = set()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._start_gate = asyncio.Semaphore(_MOST_LOADS_AT_ONCE)
+
+    # At the start.
 
     async def load_all(self) -> bool:
         """Load every model of every repository; whether all of them could be loaded.
@@ -48,77 +72,210 @@ class RepositoryManager:
         Raises:
             NotFound: a repository does not exist.
         """
-        directories, refused = await asyncio.to_thread(read_repositories, self._roots)
+        directories, refused = await asyncio.to_thread(read_repositories, self.roots)
         for name, reason in refused.items():
             _log.error("failed to load '%s': %s", name, reason)
             self._registry.refuse(name, reason)
-        gate = asyncio.Semaphore(_MOST_LOADS_AT_ONCE)
-
-        async def load(directory: ModelDirectory) -> bool:
-            async with gate:
-                return await self._load(directory)
-
-        loaded = await asyncio.gather(*map(load, directories))
+        loaded = await asyncio.gather(*map(self._load_at_start, directories))
         return all(loaded) and not refused
+
+    async def load_named(self, names: Sequence[str]) -> bool:
+        """Load these models, or with `*` alone every one; whether all of them could be loaded.
+
+        Raises:
+            InvalidArg: `*` stands beside other names.
+            NotFound: a repository does not exist.
+        """
+        if ALL_MODELS in names and len(names) > 1:
+            raise InvalidArg("Wildcard model name '*' must be the ONLY startup model if specified at all.")
+        if ALL_MODELS in names:
+            return await self.load_all()
+        # The repositories are read even without a name: one that does not exist is an error at any start.
+        await asyncio.to_thread(read_repositories, self.roots)
+        return all(await asyncio.gather(*map(self._load_named, dict.fromkeys(names))))
+
+    async def _load_named(self, name: str) -> bool:
+        self._wanted.add(name)
+        async with self._start_gate:
+            try:
+                await self.load(name)
+            except TritonError:  # logged where it happened
+                return False
+            return True
+
+    async def _load_at_start(self, directory: ModelDirectory) -> bool:
+        name = directory.name
+        self._wanted.add(name)
+        async with self._start_gate, self._lock(name):
+            try:
+                source = ModelSource(directory, await asyncio.to_thread(read_fingerprint, directory.path))
+                config = await self._read_config(source)
+            except (TritonError, OSError) as error:
+                self._registry.refuse(name, logged_reason(f"'{name}'", error))
+                return False
+            try:
+                await self._served.load(source, config)
+            except TritonError:  # logged where it happened
+                return False
+            return True
+
+    # While the server runs.
+
+    async def load(
+        self,
+        name: str,
+        config_override: str | None = None,
+        files: Mapping[str, bytes] | None = None,
+        *,
+        force: bool = False,
+    ) -> None:
+        """Load a model, or load it anew; returns when it serves.
+
+        Nothing is done for a model that serves what a load would give: its files have not changed, and the
+        request brings nothing.
+
+        Args:
+            name: the model.
+            config_override: its configuration as JSON; None for what lies in its directory.
+            files: contents by path, such as `file:1/model.py`; with any, these are all the files there are.
+            force: load it even if nothing has changed; what an earlier load brought is dropped.
+
+        Raises:
+            TritonError: in Triton's words; what served before still does.
+        """
+        await self._see_through(self._load(name, config_override, files, force))
+
+    async def unload(self, name: str, unload_dependents: bool = False) -> None:
+        """Take a model out of service, after a load of it that is under way.
+
+        Returns before the requests it has accepted are answered; it is finalised after that. A name that
+        nothing is loaded under is no error, as in Triton.
+
+        Args:
+            name: the model.
+            unload_dependents: the models that an ensemble is made of, too; there are no ensembles yet.
+        """
+        await self._see_through(self._unload(name))
+
+    def unload_soon(self, name: str) -> None:
+        """Take a model out of service now or, while a load of it is under way, after that."""
+        lock = self._locks.get(name)
+        if lock is None or not lock.locked():
+            self._retire(name)
+        else:
+            self._start(self._unload(name))
+
+    def is_wanted(self, name: str) -> bool:
+        """Whether the repository's files of this model were asked for, and it has not been unloaded since.
+
+        True also for one that could not be loaded: it may be mended.
+        """
+        return name in self._wanted
+
+    # At the end.
+
+    @property
+    def live_models(self) -> list[LoadedModel]:
+        """Every version that may still have requests to answer."""
+        return self._served.live_models
+
+    async def stop_loading(self) -> None:
+        """Give up loads that are under way; there must be no new ones."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     async def unload_all(self) -> None:
         """Take down every loaded version; what still waits is answered UNAVAILABLE."""
-        error = Unavailable(
-            "Server is stopping, scheduler for model has stopped accepting new inference requests"
-        )
-        await asyncio.gather(*(model.close(error) for model in self._registry.all_models()))
+        await self._served.close()
 
-    async def _load(self, directory: ModelDirectory) -> bool:
+    # Inside.
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    def _start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # logged where it happened; perhaps nobody is left to be told
+
+    async def _see_through(self, work: Coroutine[object, object, None]) -> None:
+        """Do the work to its end, also when the caller is cancelled."""
+        task = self._start(work)
         try:
-            must_exist = not self._auto_complete_config
-            config = await asyncio.to_thread(read_config, directory, must_exist=must_exist)
-            versions = select_versions(config, directory.versions)
-            for version in missing_versions(config, directory.versions):
-                _log.error(
-                    "version %d is specified for model '%s', but the version directory is not present",
-                    version,
-                    directory.name,
-                )
-            require_versions(directory, versions)
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise Unavailable(NOT_READY) from None
+            raise
+
+    async def _load(
+        self, name: str, config_override: str | None, files: Mapping[str, bytes] | None, force: bool
+    ) -> None:
+        async with self._lock(name):
+            try:
+                source = await _opened(self.roots, name, config_override, files)
+            except (TritonError, OSError) as error:
+                raise _not_polled(name, error) from None
+            try:
+                await self._load_opened(source, force)
+            except BaseException:
+                await asyncio.to_thread(source.remove)
+                raise
+
+    async def _load_opened(self, source: ModelSource, force: bool) -> None:
+        name = source.directory.name
+        if not source.is_temporary:
+            self._wanted.add(name)
+        if not force and self._served.serves(source):
+            _log.info("'%s' is loaded and has not changed", name)
+            return
+        try:
+            config = await self._read_config(source)
         except (TritonError, OSError) as error:
-            reason = error.described() if isinstance(error, TritonError) else str(error)
-            _log.error("failed to load '%s': %s", directory.name, reason)
-            self._registry.refuse(directory.name, reason)
-            return False
-        return await self._load_versions(directory, versions, config)
+            raise _not_polled(name, error) from None
+        await self._served.load(source, config)
+        if source.is_temporary:
+            self._wanted.discard(name)  # changes in the repository are none of its own
 
-    async def _load_versions(
-        self, directory: ModelDirectory, versions: list[int], config: ModelConfig
-    ) -> bool:
-        """All versions or none: a model that is half there would answer with the wrong version."""
-        name = directory.name
-        for version in versions:
-            _log.info("loading: %s:%d", name, version)
-            self._registry.set_state(name, version, ModelState.LOADING)
-        results = await asyncio.gather(
-            *(self._loader.load(directory, version, config) for version in versions), return_exceptions=True
+    async def _unload(self, name: str) -> None:
+        async with self._lock(name):
+            self._retire(name)
+
+    async def _read_config(self, source: ModelSource) -> ModelConfig:
+        return await asyncio.to_thread(
+            read_config,
+            source.directory,
+            must_exist=not self._auto_complete_config,
+            override=source.config_override,
         )
-        models = [result for result in results if isinstance(result, LoadedModel)]
-        if len(models) == len(versions):
-            for model in models:
-                self._registry.add(model)
-                _log.info("successfully loaded '%s' version %d", name, model.version)
-            return True
-        for version, result in zip(versions, results, strict=True):
-            if isinstance(result, LoadedModel):
-                await result.close(Unavailable("another version of the model failed to load"))
-                reason = "unloaded because another version of the model failed to load"
-            else:
-                reason = self._reason(name, version, result)
-            self._registry.set_state(name, version, ModelState.UNAVAILABLE, reason)
-        return False
 
-    def _reason(self, name: str, version: int, error: BaseException) -> str:
-        if isinstance(error, TritonError):
-            reason = error.described()
-            _log.error("failed to load '%s' version %d: %s", name, version, reason)
-            return reason
-        if not isinstance(error, Exception):
-            raise error
-        _log.error("failed to load '%s' version %d", name, version, exc_info=error)
-        return f"Internal: {type(error).__name__}: {error}"
+    def _retire(self, name: str) -> None:
+        self._wanted.discard(name)
+        self._served.retire(name)
+
+
+async def _opened(
+    roots: tuple[str, ...], name: str, config_override: str | None, files: Mapping[str, bytes] | None
+) -> ModelSource:
+    """`open_source` on a thread; cancelled, it leaves no directory behind."""
+    opening = asyncio.ensure_future(asyncio.to_thread(open_source, roots, name, config_override, files))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        source = await opening
+        await asyncio.to_thread(source.remove)
+        raise
+
+
+def _not_polled(name: str, error: TritonError | OSError) -> Internal:
+    reason = logged_reason(f"'{name}'", error)
+    return Internal(f"failed to load '{name}', failed to poll from model repository: {reason}")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from tritonpy.errors import InvalidArg, NotFound, TritonError, Unavailable
 from tritonpy.handles import JsonObject
 from tritonpy.model.model import LoadedModel
+
+UNLOADED = "unloaded"
+"""The reason of a version that was taken out of service on request."""
 
 _HIGHEST_VERSION = 2**63 - 1
 
@@ -30,11 +34,13 @@ class VersionEntry:
         state: where it is in its life.
         reason: why it is UNAVAILABLE.
         model: what takes its requests while it is READY.
+        leaving: what still answers the requests it has accepted while it is UNLOADING.
     """
 
     state: ModelState
     reason: str = ""
     model: LoadedModel | None = None
+    leaving: LoadedModel | None = None
 
 
 class ModelRegistry:
@@ -49,25 +55,57 @@ class ModelRegistry:
         self._by_text: dict[tuple[str, str], LoadedModel] = {}
         self.refusals: dict[str, str] = {}
 
-    def set_state(self, name: str, version: int, state: ModelState, reason: str = "") -> None:
-        """Note where a version that takes no requests is in its life."""
-        self._entries.setdefault(name, {})[version] = VersionEntry(state, reason)
-        self._reindex(name)
+    def note_loading(self, name: str, version: int) -> None:
+        """A version is being loaded; one that serves goes on to serve meanwhile, and stays READY."""
+        self._note(name, version, VersionEntry(ModelState.LOADING))
+
+    def note_failed(self, name: str, version: int, reason: str) -> None:
+        """A version could not be loaded; one that serves goes on to serve, and stays READY."""
+        self._note(name, version, VersionEntry(ModelState.UNAVAILABLE, reason))
+
+    def note_leaving(self, model: LoadedModel) -> None:
+        """A version that was loaded but never served is taken down again."""
+        self._note(model.name, model.version, VersionEntry(ModelState.UNLOADING, leaving=model))
 
     def refuse(self, name: str, reason: str) -> None:
         """Note a model that was refused before any of its versions was tried."""
         self._entries.setdefault(name, {})
         self.refusals[name] = reason
 
-    def add(self, model: LoadedModel) -> None:
-        """Serve a loaded model version from now on."""
-        entry = VersionEntry(ModelState.READY, "", model)
-        self._entries.setdefault(model.name, {})[model.version] = entry
-        self._reindex(model.name)
+    def switch(self, name: str, models: Sequence[LoadedModel]) -> list[LoadedModel]:
+        """Serve these versions of a model from now on and no others, in one step.
 
-    def remove(self, model: LoadedModel) -> None:
-        """Serve a version no more; requests it has accepted are its own to finish."""
-        self.set_state(model.name, model.version, ModelState.UNAVAILABLE, "unloaded")
+        Returns:
+            The versions that served until now. What they have accepted is theirs to answer; `left` is to be
+            called for each when it is closed.
+        """
+        before = self.versions_of(name)
+        if not before and not models:
+            return []
+        entries = self._entries.setdefault(name, {})
+        for version, entry in list(entries.items()):
+            if entry.model is not None:
+                entries[version] = VersionEntry(ModelState.UNLOADING, leaving=entry.model)
+            elif entry.state is ModelState.UNAVAILABLE and entry.reason != UNLOADED and models:
+                del entries[version]  # why it failed then says nothing about what is loaded now
+        for model in models:
+            entries[model.version] = VersionEntry(ModelState.READY, model=model)
+        if models:
+            self.refusals.pop(name, None)
+        self._reindex(name)
+        return before
+
+    def left(self, model: LoadedModel) -> None:
+        """A version that `switch` took out of service, or that never served, is closed."""
+        entry = self._entries[model.name].get(model.version)
+        if entry is not None and entry.leaving is model:  # else a newer load has its place
+            self._entries[model.name][model.version] = VersionEntry(ModelState.UNAVAILABLE, UNLOADED)
+
+    def _note(self, name: str, version: int, entry: VersionEntry) -> None:
+        entries = self._entries.setdefault(name, {})
+        present = entries.get(version)
+        if present is None or present.model is None:
+            entries[version] = entry
 
     def find(self, name: str, version: str = "") -> LoadedModel:
         """The model version a client means; "" is the newest ready one.
@@ -118,7 +156,7 @@ class ModelRegistry:
     def is_fully_ready(self) -> bool:
         """Whether every known version serves or was unloaded on purpose."""
         return all(
-            entry.model.is_ready if entry.model is not None else entry.reason == "unloaded"
+            entry.model.is_ready if entry.model is not None else entry.reason == UNLOADED
             for versions in self._entries.values()
             for entry in versions.values()
         ) and all(self._entries.values())

@@ -24,9 +24,7 @@ _SERVED_BY_NOTHING_YET = {
 }
 
 
-def read_config(
-    directory: ModelDirectory, *, must_exist: bool, override: str | None = None
-) -> ModelConfig:
+def read_config(directory: ModelDirectory, *, must_exist: bool, override: str | None = None) -> ModelConfig:
     """Read a model's configuration, derive its backend, and check what no backend may change.
 
     Args:
