@@ -25,7 +25,9 @@ class ServerOptions:
         exit_on_error: end with status 1 when a model cannot be loaded at start.
         strict_readiness: the server is ready only when every model is.
         auto_complete_config: fill what a model's configuration leaves out from the model itself.
-        model_control_mode: who decides which models are loaded.
+        model_control_mode: who decides which models are loaded: `none` loads all at the start, `explicit`
+            loads what it is asked to.
+        load_models: names of models to load at the start in mode `explicit`; `*` alone means all.
         debugged_models: models that run on threads of the server, where a debugger reaches them.
         backend_directory: where shared-object backends lie.
         backend_config: `(backend, key, value)` each; the backend is "" for a setting of all backends.
@@ -47,6 +49,7 @@ class ServerOptions:
     strict_readiness: bool = True
     auto_complete_config: bool = True
     model_control_mode: ModelControlMode = "none"
+    load_models: tuple[str, ...] = ()
     debugged_models: tuple[str, ...] = ()
     backend_directory: str = "/opt/tritonserver/backends"
     backend_config: tuple[tuple[str, str, str], ...] = ()

@@ -13,7 +13,7 @@ from typing import Self
 
 from prometheus_client import CollectorRegistry
 
-from tritonpy.errors import TritonError
+from tritonpy.errors import TritonError, Unsupported
 from tritonpy.frontends.grpc.server import GrpcServer
 from tritonpy.frontends.http.server import HttpServer
 from tritonpy.frontends.local import LocalDataplane
@@ -28,6 +28,7 @@ from tritonpy.options import ServerOptions
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.loader import LoaderSettings, ModelLoader
 from tritonpy.repository.manager import RepositoryManager
+from tritonpy.repository.model_control import ModelControl, WorkerModelControl
 from tritonpy.repository.registry import ModelRegistry
 from tritonpy.repository.table import models_table
 from tritonpy.scheduler.batcher import StrategyFinder
@@ -89,8 +90,15 @@ class ServerRuntime:
             self.registry,
             auto_complete_config=options.auto_complete_config,
         )
+        control = ModelControl(
+            self._repository, self.registry, is_explicit=options.model_control_mode == "explicit"
+        )
+        self._services.add("models", WorkerModelControl(control))
         self.dataplane = LocalDataplane(
-            self.registry, server_id=options.server_id, strict_readiness=options.strict_readiness
+            self.registry,
+            control,
+            server_id=options.server_id,
+            strict_readiness=options.strict_readiness,
         )
         self.http: HttpServer | None = None
         self.grpc: GrpcServer | None = None
@@ -119,7 +127,7 @@ class ServerRuntime:
             OSError: an address cannot be had.
         """
         self._watch.start()
-        all_loaded = await self._repository.load_all()
+        all_loaded = await self._load_models()
         _log.info("models:", extra={"table": models_table(self.registry.index(), self.registry.refusals)})
         if not all_loaded and self._options.exit_on_error:
             raise TritonError("failed to load all models")
@@ -135,13 +143,23 @@ class ServerRuntime:
             _log.info("Started Metrics Service at %s:%d", options.metrics_address, self.metrics_port)
         self.dataplane.set_serving()
 
+    async def _load_models(self) -> bool:
+        match self._options.model_control_mode:
+            case "none":
+                return await self._repository.load_all()
+            case "explicit":
+                return await self._repository.load_named(self._options.load_models)
+            case mode:
+                raise Unsupported(f"model control mode '{mode}' is not available; use 'none' or 'explicit'")
+
     async def stop(self) -> None:
         """Stop accepting, drain, answer the rest UNAVAILABLE, finalise instances, models and backends."""
         self.dataplane.set_stopping()
         if self.http is not None:
             await self.http.stop_accepting()
         grpc_stop = asyncio.create_task(self.grpc.stop(self._options.exit_timeout_s)) if self.grpc else None
-        models = self.registry.all_models()
+        await self._repository.stop_loading()
+        models = self._repository.live_models
         busy = sum(model.inflight_count for model in models)
         if busy:
             _log.info("Waiting for %d in-flight requests, at most %g s", busy, self._options.exit_timeout_s)

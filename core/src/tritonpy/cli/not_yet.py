@@ -40,7 +40,6 @@ NOT_YET = frozenset(
         "--http-header-forward-pattern",
         "--http-restricted-api",
         "--http-thread-count",
-        "--load-model",
         "--metrics-config",
         "--metrics-interval-ms",
         "--min-supported-compute-capability",

@@ -72,7 +72,14 @@ def switch(flag: str, field: str, help: str) -> Decorator:
     default="none",
     show_default=True,
     metavar="MODE",
-    help="Who decides what is loaded. This version knows `none`: everything, at start.",
+    help="Who decides what is loaded: `none`: everything, at start; `explicit`: what is asked for.",
+)
+@click.option(
+    "--load-model",
+    "load_models",
+    multiple=True,
+    metavar="NAME",
+    help="Load this model at start, in mode `explicit`; `*` for all. May be given several times.",
 )
 @click.option(
     "--disable-auto-complete-config",
@@ -176,15 +183,17 @@ def read_options(ctx: click.Context, given: dict[str, Any]) -> ServerOptions:  #
     """
     if not given["model_repositories"]:
         _refuse(ctx, "--model-repository must be specified")
-    if given["model_control_mode"] != "none":
-        mode = given["model_control_mode"]
-        if mode not in ("poll", "explicit"):
-            _refuse(ctx, f"invalid argument for --model-control-mode, got: {mode}; expected none")
+    mode = given["model_control_mode"]
+    if mode == "poll":
         _refuse(
             ctx,
-            f"--model-control-mode={mode} is not available in this version, which loads every model at "
-            f"start; use --model-control-mode=none",
+            "--model-control-mode=poll is not available in this version; use --model-control-mode=none or "
+            "--model-control-mode=explicit",
         )
+    if mode not in ("none", "explicit"):
+        _refuse(ctx, f"invalid argument for --model-control-mode, got: {mode}; expected none or explicit")
+    if given["load_models"] and mode != "explicit":
+        _refuse(ctx, "Use of '--load-model' requires setting '--model-control-mode=explicit' as well.")
     disabled = given.pop("disable_auto_complete_config")
     strict = given.pop("strict_model_config")
     if strict is not None:

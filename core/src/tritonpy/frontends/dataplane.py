@@ -9,7 +9,14 @@ from tritonpy.handles import JsonObject
 from tritonpy.model.signature import TensorSpec
 from tritonpy.request import InferRequest
 
-EXTENSIONS = ("model_repository", "model_configuration", "binary_tensor_data", "parameters", "statistics")
+EXTENSIONS = (
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "model_configuration",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+)
 """The protocol extensions this server implements, as its metadata lists them."""
 
 
@@ -41,8 +48,35 @@ class Dataplane(Protocol):
     def model_statistics(self, name: str = "", version: str = "") -> JsonObject:
         """`model_stats` of one version, of all versions of a model, or of everything."""
 
-    def repository_index(self, ready: bool = False) -> list[JsonObject]:
+    async def repository_index(self, ready: bool = False) -> list[JsonObject]:
         """Name, version, state and reason of every model version, or of the ready ones only."""
+
+    async def load_model(
+        self,
+        name: str,
+        config: str | None = None,
+        files: Mapping[str, bytes] | None = None,
+        *,
+        force: bool = False,
+    ) -> None:
+        """Load a model, or load it anew beside itself; returns when it serves.
+
+        Args:
+            name: the model.
+            config: its configuration as JSON; None for what lies in its directory.
+            files: contents by path, such as `file:1/model.py`; with any, these are all the files there are.
+            force: also when nothing has changed.
+
+        Raises:
+            TritonError: what served before still does.
+        """
+
+    async def unload_model(self, name: str, unload_dependents: bool = False) -> None:
+        """Take a model out of service; it is finalised when it has answered what it accepted.
+
+        Raises:
+            Unavailable: the server does not unload on request.
+        """
 
     def is_decoupled(self, name: str, version: str = "") -> bool:
         """Whether a request may get any number of responses."""

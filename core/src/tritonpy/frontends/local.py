@@ -9,6 +9,7 @@ from tritonpy.frontends.dataplane import EXTENSIONS
 from tritonpy.handles import JsonObject
 from tritonpy.model.model import LoadedModel
 from tritonpy.model.signature import TensorSpec
+from tritonpy.repository.model_control import ModelControl
 from tritonpy.repository.registry import ModelRegistry
 from tritonpy.request import InferRequest
 from tritonpy.stats import statistics_json
@@ -20,12 +21,16 @@ class LocalDataplane:
 
     Args:
         registry: the models.
+        control: loads and unloads them.
         server_id: the name in the server metadata.
         strict_readiness: ready only when no model failed to load.
     """
 
-    def __init__(self, registry: ModelRegistry, *, server_id: str, strict_readiness: bool) -> None:
+    def __init__(
+        self, registry: ModelRegistry, control: ModelControl, *, server_id: str, strict_readiness: bool
+    ) -> None:
         self._registry = registry
+        self._control = control
         self._server_id = server_id
         self._strict_readiness = strict_readiness
         self._is_serving = False
@@ -34,10 +39,12 @@ class LocalDataplane:
     def set_serving(self) -> None:
         """The models have been loaded: readiness may be true from now on."""
         self._is_serving = True
+        self._control.set_serving(True)
 
     def set_stopping(self) -> None:
         """The server is going away: readiness is false from now on."""
         self._is_stopping = True
+        self._control.set_serving(False)
 
     def is_live(self) -> bool:
         """See `Dataplane`."""
@@ -51,12 +58,7 @@ class LocalDataplane:
 
     def model_ready(self, name: str, version: str = "") -> bool:
         """See `Dataplane`."""
-        try:
-            return self._registry.find(name, version).is_ready
-        except TritonError as error:
-            if isinstance(error, InvalidArg):
-                raise
-            return False
+        return self._control.is_ready(name, version)
 
     def server_metadata(self) -> JsonObject:
         """See `Dataplane`."""
@@ -90,9 +92,24 @@ class LocalDataplane:
             "model_stats": [statistics_json(model.name, model.version_text, model.stats) for model in models]
         }
 
-    def repository_index(self, ready: bool = False) -> list[JsonObject]:
+    async def repository_index(self, ready: bool = False) -> list[JsonObject]:
         """See `Dataplane`."""
-        return self._registry.index(ready)
+        return await self._control.index(ready)
+
+    async def load_model(
+        self,
+        name: str,
+        config: str | None = None,
+        files: Mapping[str, bytes] | None = None,
+        *,
+        force: bool = False,
+    ) -> None:
+        """See `Dataplane`."""
+        await self._control.load(name, config, files, force=force)
+
+    async def unload_model(self, name: str, unload_dependents: bool = False) -> None:
+        """See `Dataplane`."""
+        await self._control.unload(name, unload_dependents)
 
     def is_decoupled(self, name: str, version: str = "") -> bool:
         """See `Dataplane`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import grpc
@@ -83,8 +83,21 @@ class FakeDataplane:
             ]
         }
 
-    def repository_index(self, ready: bool = False) -> list[dict[str, Any]]:
+    async def repository_index(self, ready: bool = False) -> list[dict[str, Any]]:
         return []
+
+    async def load_model(
+        self,
+        name: str,
+        config: str | None = None,
+        files: Mapping[str, bytes] | None = None,
+        *,
+        force: bool = False,
+    ) -> None:
+        self._find(name)
+
+    async def unload_model(self, name: str, unload_dependents: bool = False) -> None:
+        pass
 
     def is_decoupled(self, name: str, version: str = "") -> bool:
         self._find(name)

@@ -124,7 +124,7 @@ def test_bytes_that_are_no_message_are_refused(harness: Any, method: str, body: 
     assert refused.value.details() == "Unable to parse request"
 
 
-@pytest.mark.parametrize("method", ["RepositoryIndex", "NoSuchCall"])
+@pytest.mark.parametrize("method", ["TraceSetting", "NoSuchCall"])
 def test_calls_that_are_not_there_are_unimplemented(harness: Any, method: str) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         harness.channel.unary_unary(SERVICE + method)(b"", timeout=20)

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from tritonpy.errors import Internal, TritonError, Unavailable
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.grpc.errors import as_triton_error, status_of
-from tritonpy.frontends.grpc.servicer import Servicer
+from tritonpy.frontends.grpc.servicer import DescribedCall, Servicer
 from tritonpy.protos import RpcMethod, rpc_methods
 from tritonpy.protos.pool import SERVICE_NAME
 
@@ -136,12 +136,15 @@ class GrpcServer:
         await context.abort(*status_of(error))
 
 
-def _described_call(method: RpcMethod, answer: Callable[[Message], Message]) -> UnaryHandler:
+def _described_call(method: RpcMethod, answer: DescribedCall) -> UnaryHandler:
     """A handler that parses the request, asks `answer`, and serializes what it says."""
 
     async def handle(body: bytes, context: Context) -> bytes:
         try:
-            return answer(method.request.FromString(body)).SerializeToString()
+            message = answer(method.request.FromString(body))
+            if not isinstance(message, Message):
+                message = await message
+            return message.SerializeToString()
         except DecodeError:
             error: TritonError = Internal("Unable to parse request")
         except Exception as exc:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections.abc import Callable, Iterable
-from typing import cast
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeAlias, cast
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -21,10 +21,14 @@ from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.grpc.convert import parse_infer_request, to_infer_request
 from tritonpy.frontends.grpc.encoder import ResponseEncoder
 from tritonpy.frontends.grpc.errors import as_triton_error
+from tritonpy.frontends.grpc.repository import RepositoryCalls
 from tritonpy.frontends.grpc.stream import STOPPING, InferStream, Read, Write
 from tritonpy.handles import JsonObject
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
+
+DescribedCall: TypeAlias = "Callable[[Message], Message | Awaitable[Message]]"
+"""A call that takes one message and gives one, at once or later."""
 
 
 class Servicer:
@@ -122,9 +126,9 @@ class Servicer:
             self._streams.discard(stream)
             self._call_ended()
 
-    def described_calls(self) -> dict[str, Callable[[Message], Message]]:
+    def described_calls(self) -> dict[str, DescribedCall]:
         """The calls that take one message and give one, by name."""
-        return {
+        described = {
             name: cast("Callable[[Message], Message]", call)  # each is called with its own request type
             for name, call in {
                 "ServerLive": self._server_live,
@@ -136,6 +140,7 @@ class Servicer:
                 "ModelStatistics": self._model_statistics,
             }.items()
         }
+        return {**described, **RepositoryCalls(self._dataplane).by_name()}
 
     def _call_ended(self) -> None:
         if self._drained is not None and not (self._unary_count or self._streams or self._drained.done()):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
@@ -19,9 +20,9 @@ from tritonpy.frontends.http.infer import (
     ResponseEncoder,
     parse_raw_request,
 )
-from tritonpy.frontends.http.json_body import boolean, parse_json
 from tritonpy.frontends.http.message import BINARY, JSON, HttpRequest, error_response, refusal, response_head
 from tritonpy.frontends.http.protocol import INFER_HEADER_LENGTH, HttpConnection
+from tritonpy.frontends.http.repository import RepositoryCalls
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 
@@ -47,8 +48,9 @@ class Router:
             "/v2/health/live": (b"GET", self._live),
             "/v2/health/ready": (b"GET", self._ready),
             "/v2/models/stats": (b"GET", self._all_statistics),
-            "/v2/repository/index": (b"POST", self._index),
         }
+        self._repository = RepositoryCalls(dataplane)
+        self._tasks: set[asyncio.Task[None]] = set()
         self._model: dict[str | None, tuple[bytes, Answer]] = {
             None: (b"GET", self._model_metadata),
             "infer": (b"POST", self._infer),
@@ -61,12 +63,8 @@ class Router:
         """Answer one request; nothing raised here reaches the connection."""
         try:
             self._dispatch(request, connection)
-        except TritonError as error:
-            connection.write(error_response(error, connection.keep_alive))
         except Exception as exc:
-            _log.exception("%s %s failed", request.method.decode("latin-1"), request.path)
-            failure = Internal(f"{type(exc).__name__}: {exc}")
-            connection.write(error_response(failure, connection.keep_alive))
+            connection.write(error_response(_as_triton_error(exc, request), connection.keep_alive))
 
     def _dispatch(self, request: HttpRequest, connection: HttpConnection) -> None:
         fixed = self._fixed.get(request.path)
@@ -75,20 +73,43 @@ class Router:
             if request.method == method:
                 answer(request, connection)
                 return
-        else:
-            match = _MODEL.match(request.path)
-            if match is None:
-                connection.write(refusal(404, "Not Found", connection.keep_alive))
-                return
+        elif (match := _MODEL.match(request.path)) is not None:
             name, version, what = match.groups()
             method, answer_model = self._model[what]
             if request.method == method:
                 answer_model(request, connection, name, version or "")
                 return
+        elif (call := self._repository.find(request.path)) is not None:
+            if request.method == b"POST":
+                self._answer_later(call(request.body), request, connection)
+                return
+        else:
+            connection.write(refusal(404, "Not Found", connection.keep_alive))
+            return
         response = refusal(405, "Method Not Allowed", connection.keep_alive)
         if request.method == b"HEAD":  # whose answers have no body
             response = response[: response.index(b"\r\n\r\n") + 4]
         connection.write(response)
+
+    def _answer_later(
+        self, answer: Awaitable[Any], request: HttpRequest, connection: HttpConnection
+    ) -> None:  # Any: JSON
+        """Write what `answer` gives when it is there; its work goes on though the client goes away."""
+
+        async def write() -> None:
+            try:
+                document = await answer
+            except Exception as exc:
+                connection.write(error_response(_as_triton_error(exc, request), connection.keep_alive))
+                return
+            if document is None:
+                self._empty(connection, 200)
+            else:
+                self._json(connection, document)
+
+        task = asyncio.get_running_loop().create_task(write())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _json(self, connection: HttpConnection, document: Any) -> None:  # Any: JSON
         body = orjson.dumps(document)
@@ -108,15 +129,6 @@ class Router:
 
     def _all_statistics(self, request: HttpRequest, connection: HttpConnection) -> None:
         self._json(connection, self._dataplane.model_statistics())
-
-    def _index(self, request: HttpRequest, connection: HttpConnection) -> None:
-        document = parse_json(request.body) if request.body else {}
-        ready = (
-            boolean(document["ready"], "ready")
-            if isinstance(document, dict) and "ready" in document
-            else False
-        )
-        self._json(connection, self._dataplane.repository_index(ready))
 
     def _model_metadata(
         self, request: HttpRequest, connection: HttpConnection, name: str, version: str
@@ -158,6 +170,14 @@ class Router:
         dataplane.infer(infer_request)
         if not infer_request.answered:
             connection.watch(_Canceller(infer_request))
+
+
+def _as_triton_error(exc: Exception, request: HttpRequest) -> TritonError:
+    """What the client is told of an exception; one that nobody meant for it is logged with its traceback."""
+    if isinstance(exc, TritonError):
+        return exc
+    _log.error("%s %s failed", request.method.decode("latin-1"), request.path, exc_info=exc)
+    return Internal(f"{type(exc).__name__}: {exc}")
 
 
 def _header_length(request: HttpRequest) -> int | None:

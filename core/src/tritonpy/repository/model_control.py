@@ -1,0 +1,183 @@
+"""Loading and unloading on request: whether it is allowed, and how models ask for it from their workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
+from tritonpy.handles import JsonObject
+from tritonpy.model.services import Caller
+from tritonpy.repository.layout import list_models
+from tritonpy.repository.manager import NOT_READY, RepositoryManager
+from tritonpy.repository.registry import ModelRegistry
+
+
+class ModelControl:
+    """What may be loaded and unloaded while the server runs, and the index of it all; on the loop only.
+
+    Args:
+        manager: loads and unloads.
+        registry: what is loaded.
+        is_explicit: the control mode is *explicit*; in all others requests are refused.
+    """
+
+    def __init__(self, manager: RepositoryManager, registry: ModelRegistry, *, is_explicit: bool) -> None:
+        self._manager = manager
+        self._registry = registry
+        self._is_explicit = is_explicit
+        self._is_serving = False
+
+    def set_serving(self, is_serving: bool) -> None:
+        """Take requests from now on, or no more."""
+        self._is_serving = is_serving
+
+    def check_serving(self) -> None:
+        """Refuse what comes too early or too late.
+
+        Raises:
+            Unavailable: the server has not started, or stops.
+        """
+        if not self._is_serving:
+            raise Unavailable(NOT_READY)
+
+    async def load(
+        self,
+        name: str,
+        config_override: str | None = None,
+        files: Mapping[str, bytes] | None = None,
+        *,
+        force: bool = False,
+    ) -> None:
+        """See `RepositoryManager.load`.
+
+        Raises:
+            Unavailable: not now, or not in this control mode.
+        """
+        self._check()
+        await self._manager.load(name, config_override, files, force=force)
+
+    async def unload(self, name: str, unload_dependents: bool = False) -> None:
+        """See `RepositoryManager.unload`.
+
+        Raises:
+            Unavailable: not now, or not in this control mode.
+        """
+        self._check()
+        await self._manager.unload(name, unload_dependents)
+
+    def unload_soon(self, name: str) -> None:
+        """See `RepositoryManager.unload_soon`.
+
+        Raises:
+            Unavailable: not now, or not in this control mode.
+        """
+        self._check()
+        self._manager.unload_soon(name)
+
+    def is_ready(self, name: str, version: str) -> bool:
+        """Whether a version, or the newest for "", takes requests; False for an unknown one.
+
+        Raises:
+            InvalidArg: `version` is no number.
+        """
+        try:
+            return self._registry.find(name, version).is_ready
+        except TritonError as error:
+            if isinstance(error, InvalidArg):
+                raise
+            return False
+
+    async def index(self, ready: bool = False) -> list[JsonObject]:
+        """Every version that was ever loaded or tried with its state, and the names of all other models.
+
+        With `ready`, only versions that serve.
+        """
+        if ready:
+            return self._registry.index(ready)
+        lying = await asyncio.to_thread(list_models, self._manager.roots)
+        known = self._registry.index()
+        others = lying.keys() - {entry["name"] for entry in known}
+        return sorted([*known, *({"name": name} for name in others)], key=lambda entry: str(entry["name"]))
+
+    def _check(self) -> None:
+        self.check_serving()
+        if not self._is_explicit:
+            raise Unavailable("explicit model load / unload is not allowed if polling is enabled")
+
+
+class WorkerModelControl:
+    """Answers models that load and unload others, or themselves; satisfies `Subject`.
+
+    A load is waited for. That would be for ever if a model waited in its `initialize` for a load that waits
+    for this `initialize`, so such a circle is refused. An unload is not waited for: it may be the asking
+    model, or one that waits for its answer, that has to finish first.
+    """
+
+    def __init__(self, control: ModelControl) -> None:
+        self._control = control
+        self._initializing: list[tuple[str, str]] = []  # who waits in its `initialize`, for the load of what
+
+    async def ask(self, caller: Caller, what: str, args: tuple[Any, ...]) -> Any:  # Any: plain values
+        """Answer `load`, `unload` and `ready`; see `Subject`."""
+        try:
+            match what:
+                case "load":
+                    return await self._load(caller, *args)
+                case "unload":
+                    name, _ = args
+                    return self._control.unload_soon(name)
+                case "ready":
+                    self._control.check_serving()
+                    return self._control.is_ready(*args)
+                case _:
+                    raise Internal(f"this server does not answer 'models.{what}'")
+        except TritonError as error:
+            raise TritonError(
+                f"Failed to process the request for model '{caller.instance}', message: {error}", error.code
+            ) from None
+
+    def tell(self, caller: Caller, what: str, args: tuple[Any, ...]) -> None:  # Any: plain values
+        """See `Subject`; there is nothing to be told."""
+
+    def caller_gone(self, caller: Caller) -> None:
+        """See `Subject`; what it asked for goes on without it."""
+
+    async def _load(
+        self,
+        caller: Caller,
+        name: str,
+        config_override: str | None,
+        files: Mapping[str, bytes] | None,
+        is_initializing: bool,
+    ) -> None:
+        if not is_initializing:
+            await self._control.load(name, config_override, files)
+            return
+        chain = self._chain(name, caller.model)
+        if chain:
+            raise InvalidArg(
+                f"'{caller.model}' cannot wait for '{name}' while it is itself being loaded, because that "
+                f"would wait for it: {' -> '.join([caller.model, *chain])}"
+            )
+        wait = (caller.model, name)
+        self._initializing.append(wait)
+        try:
+            await self._control.load(name, config_override, files)
+        finally:
+            self._initializing.remove(wait)
+
+    def _chain(self, name: str, target: str) -> list[str]:
+        """The way from `name` to `target`, each waiting for the next; empty when there is none."""
+        ways = [[name]]
+        seen = {name}
+        while ways:
+            way = ways.pop()
+            if way[-1] == target:
+                return way
+            for waiting, awaited in self._initializing:
+                if waiting == way[-1] and awaited not in seen:
+                    seen.add(awaited)
+                    ways.append([*way, awaited])
+        return []
