@@ -18,6 +18,7 @@ from tritonpy.frontends.grpc.server import GrpcServer
 from tritonpy.frontends.http.server import HttpServer
 from tritonpy.frontends.local import LocalDataplane
 from tritonpy.frontends.metrics import MetricsFrontend
+from tritonpy.metrics.custom import CustomMetrics
 from tritonpy.metrics.loop_watch import LoopWatch
 from tritonpy.metrics.models import ModelMetrics, ModelSnapshot
 from tritonpy.metrics.server import ServerMetrics
@@ -68,6 +69,8 @@ class ServerRuntime:
         metrics_registry = CollectorRegistry()
         self._server_metrics = ServerMetrics(metrics_registry)
         self._services = Services()
+        custom_metrics = CustomMetrics(metrics_registry)
+        self._services.add("metrics", custom_metrics)
         self._watch = LoopWatch(self._server_metrics.observe_loop_lag)
         loader = ModelLoader(
             managers["backends"],
@@ -115,9 +118,8 @@ class ServerRuntime:
         if options.allow_grpc:
             self.grpc = GrpcServer(self.dataplane, options.grpc_address, options.grpc_port)
         if options.allow_metrics:
-            self.metrics = MetricsFrontend(
-                metrics_registry, ModelMetrics(metrics_registry, self._snapshots).take
-            )
+            model_metrics = ModelMetrics(metrics_registry, self._snapshots)
+            self.metrics = MetricsFrontend(metrics_registry, (model_metrics.take, custom_metrics.take))
 
     async def start(self) -> None:
         """Load the models, then open the ports.

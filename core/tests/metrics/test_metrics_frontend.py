@@ -28,7 +28,7 @@ async def stats() -> ModelStats:
 async def port(stats: ModelStats) -> AsyncIterator[Port]:
     registry = CollectorRegistry()
     metrics = ModelMetrics(registry, lambda: [ModelSnapshot("m", "1", stats.snapshot())])
-    frontend = MetricsFrontend(registry, metrics.take)
+    frontend = MetricsFrontend(registry, [metrics.take])
     bound = await frontend.start("127.0.0.1", 0)
     yield Port(frontend, bound)
     await frontend.stop()
@@ -60,7 +60,7 @@ async def test_any_other_method_is_not_allowed(port: Port, method: str) -> None:
 
 
 async def test_a_taken_port_is_named(port: Port) -> None:
-    second = MetricsFrontend(CollectorRegistry(), lambda: None)
+    second = MetricsFrontend(CollectorRegistry(), [])
 
     with pytest.raises(Unavailable, match=rf"Socket '127\.0\.0\.1:{port.port}' already in use"):
         await second.start("127.0.0.1", port.port)
@@ -76,7 +76,7 @@ async def test_counters_are_copied_on_the_loop_and_rendered_elsewhere() -> None:
 
     registry = CollectorRegistry()
     registry.register(Collector())
-    frontend = MetricsFrontend(registry, lambda: threads.update(copy=threading.get_ident()))
+    frontend = MetricsFrontend(registry, [lambda: threads.update(copy=threading.get_ident())])
     bound = await frontend.start("127.0.0.1", 0)
     try:
         async with (

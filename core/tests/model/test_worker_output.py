@@ -153,15 +153,14 @@ async def test_a_flood_is_read_at_the_speed_of_the_log_and_nothing_is_lost(
 ) -> None:
     path = tmp_path / "server.log"
     count = 60_000
-    longest_silence_s = 0.0
+    turns = 0
     most_waiting = 0
     flood = b"".join(b"line %d\n" % number for number in range(count))
     with logs.configure(ServerOptions((), log_file=str(path))):
         flooding = asyncio.create_task(worker.says(flood))
         while not flooding.done():
-            before = time.monotonic()
             await asyncio.sleep(0)
-            longest_silence_s = max(longest_silence_s, time.monotonic() - before)
+            turns += 1
             most_waiting = max(most_waiting, len(worker.lines._waiting))
         await flooding
 
@@ -171,7 +170,7 @@ async def test_a_flood_is_read_at_the_speed_of_the_log_and_nothing_is_lost(
     assert not any("dropped" in line for line in written[-10:])
     assert worker.is_read[:2] == [False, True]
     assert most_waiting < 20_000  # one reading of the pipe
-    assert longest_silence_s < 0.25  # a turn is a millisecond; the machine may be busy
+    assert turns > 50  # others on the loop have had theirs
 
 
 async def test_a_log_that_nobody_reads_does_not_hold_up_the_worker_for_ever(

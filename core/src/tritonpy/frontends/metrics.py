@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -18,11 +18,11 @@ class MetricsFrontend:
 
     Args:
         registry: the server's own registry.
-        before_scrape: copies loop-owned counters (`ModelMetrics.take`); runs on the loop before a thread
-            renders the copies.
+        before_scrape: each copies loop-owned numbers (as `ModelMetrics.take`); they run on the loop before a
+            thread renders the copies.
     """
 
-    def __init__(self, registry: CollectorRegistry, before_scrape: Callable[[], None]) -> None:
+    def __init__(self, registry: CollectorRegistry, before_scrape: Sequence[Callable[[], None]]) -> None:
         self._registry = registry
         self._before_scrape = before_scrape
         self._runner: web.ServerRunner | None = None
@@ -57,6 +57,7 @@ class MetricsFrontend:
             return web.Response(status=405, headers={"Allow": "GET"})
         if request.path != "/metrics":
             return web.Response()  # as Triton does: 200 and nothing
-        self._before_scrape()
+        for copy in self._before_scrape:
+            copy()
         body = await asyncio.to_thread(render, self._registry)
         return web.Response(body=body, content_type="text/plain", charset="utf-8")

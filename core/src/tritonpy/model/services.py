@@ -11,14 +11,14 @@ from tritonpy.errors import Internal
 _log = logging.getLogger("tritonpy.worker")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Caller:
     """One worker that asks; a restarted worker is another caller.
 
     Attributes:
         model: the name of its model.
         version: the model's version.
-        instance: the name of its instance, or of the model while there is none yet.
+        instance: the name of its instance, or of the model while it has none.
     """
 
     model: str

@@ -15,6 +15,7 @@ from triton_python_backend_utils import _link, _metrics, _server_metrics
 from triton_python_backend_utils._local_metrics import LocalMetrics
 from triton_python_backend_utils._server_metrics import flush_metrics
 from tritonpy.errors import TritonError
+from tritonpy.ipc import frame
 from tritonpy.metrics import CustomMetrics, render
 
 MetricFamily = pb_utils.MetricFamily
@@ -342,6 +343,42 @@ def test_the_servers_own_names_are_refused(server):
     Gauge("nv_something", "The server's", registry=server.registry)
 
     assert "is used by the server itself" in refusal(family, name="nv_something")
+
+
+def test_the_thread_ends_with_the_model(server):
+    before = threading.enumerate()
+    tokens = family()
+    [thread] = [thread for thread in threading.enumerate() if thread not in before]
+    tokens.Metric().increment(1)
+
+    _server_metrics.close_metrics(server)
+
+    assert server.told[0][0] == "metrics.change"
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_worker_counts_before_it_answers(load_execute):
+    worker = load_execute(
+        """
+        family = pb_utils.MetricFamily("tokens", "Tokens", pb_utils.MetricFamily.COUNTER)
+        metric = family.Metric(labels={"user": "a"})
+        metric.increment(2)
+        metric.increment(1)
+        self.family = family
+        return [answer()]
+        """
+    )
+    worker.start(worker.request())
+
+    number, what, arguments = worker.expect(frame.ASK)
+    assert (what, arguments) == ("metrics.hold", ("tokens", "Tokens", 0))
+    worker.send(frame.ANSWER, number, (1, "net_0_0"), None)
+    number, what, arguments = worker.expect(frame.ASK)
+    assert (what, arguments) == ("metrics.series", (1, {"user": "a"}, None))
+    worker.send(frame.ANSWER, number, (5, []), None)
+    assert worker.expect(frame.TELL) == ("metrics.change", ([(5, False, 3.0)],))
+    worker.expect(frame.EXECUTED)
 
 
 def wait_for(condition):

@@ -8,6 +8,7 @@ from _queue import SimpleQueue  # the C part alone: its `put` may be called from
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from ._errors import TritonModelException
@@ -33,7 +34,7 @@ class ServerMetrics:
         self._lock = threading.RLock()  # guards the next line
         self._changes: dict[int, list[Any]] = {}  # Any: [is it set, value], or [counts by bucket, sum]
         self._released: deque[int] = deque()
-        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._wake: SimpleQueue[bool] = SimpleQueue()  # False: no more will come
         self._is_awake = False
         threading.Thread(target=self._send_by_and_by, name="metrics", daemon=True).start()
 
@@ -100,14 +101,19 @@ class ServerMetrics:
             while self._released:
                 self.link.tell("metrics.release", self._released.popleft())
 
+    def close(self) -> None:
+        """Send what has changed, and end the thread."""
+        with suppress(TritonModelException):  # a server that is gone shows nothing anyway
+            self.flush()
+        self._wake.put(False)
+
     def _send_soon(self) -> None:
         if not self._is_awake:
             self._is_awake = True
-            self._wake.put(None)
+            self._wake.put(True)
 
     def _send_by_and_by(self) -> None:
-        while True:
-            self._wake.get()
+        while self._wake.get():
             time.sleep(_DELAY_S)
             self._is_awake = False  # first: what changes from here on wakes this thread again
             try:
@@ -123,6 +129,14 @@ def server_metrics(link: Link) -> ServerMetrics:
             return store
     _stores.append(ServerMetrics(link))
     return _stores[-1]
+
+
+def close_metrics(link: Link) -> None:
+    """The model behind `link` has been finalized."""
+    for store in _stores[:]:
+        if store.link is link:
+            _stores.remove(store)
+            store.close()
 
 
 def flush_metrics() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 from triton_python_backend_utils import InferenceRequest, InferenceResponse
+from triton_python_backend_utils._server_metrics import flush_metrics
 from triton_python_backend_utils._wire import (
     Answer,
     close,
@@ -84,6 +85,7 @@ class ModelInstance:
             link.running_batch = batch
         outcome = self._run(batch, wires)
         link.running_batch = 0
+        flush_metrics()
         if outcome is not None:
             # The requests are gone by now, so this frame takes along the blocks their inputs were in.
             self._channel.send(frame.EXECUTED, batch, *outcome)
@@ -112,6 +114,7 @@ class ModelInstance:
         answer = None
         if response is not None:
             answer = encode_response(response, requested, self.outputs, self._endpoint)
+        flush_metrics()
         self._channel.send(frame.RESPONSE, slot, answer, final)
 
     def abandon(self, slot: int, request_id: str) -> None:
@@ -262,6 +265,7 @@ class ModelInstance:
             except BaseException as exc:
                 failure = self._fail(requests, as_execution_failure(exc, self.name))
             requests.clear()
+            flush_metrics()
             self._channel.send(frame.EXECUTED, batch, (start, begin, end, clock()), answers, failure)
 
         self._event_loop().start(awaitable, on_done)

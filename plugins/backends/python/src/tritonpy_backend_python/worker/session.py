@@ -12,6 +12,7 @@ from typing import Any
 
 from triton_python_backend_utils._link import set_link
 from triton_python_backend_utils._logger import set_sink
+from triton_python_backend_utils._server_metrics import close_metrics, flush_metrics
 from triton_python_backend_utils._strings import printable
 
 from .channel import Channel, frame, open_channel
@@ -59,7 +60,9 @@ class Session:
             elif kind == frame.INITIALIZE:
                 self._answer(self._initialize, json.loads(message[2]))
             elif kind == frame.FINALIZE:
-                self._channel.send(frame.FINALIZED, self._finalize())
+                failure = self._finalize()
+                close_metrics(self._link)
+                self._channel.send(frame.FINALIZED, failure)
                 return
 
     def _set_up(self, spec: dict[str, Any]) -> None:  # Any: JSON
@@ -73,6 +76,7 @@ class Session:
         except BaseException as exc:  # SystemExit too: the server decides when this process ends
             self._channel.send(frame.FAILED, *as_failure(exc), full_traceback(exc))
         else:
+            flush_metrics()
             self._channel.send(*reply)
 
     def _complete(self) -> Reply:
