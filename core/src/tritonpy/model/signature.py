@@ -6,6 +6,7 @@ byte sizes compared; everything else about it is already known to be right.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -17,6 +18,8 @@ from tritonpy.errors import InvalidArg
 from tritonpy.handles import JsonObject
 from tritonpy.request import InferRequest
 from tritonpy.tensor import Tensor
+
+_LENGTH = struct.Struct("<I")
 
 _MOST_REMEMBERED = 1024
 _MOST_ELEMENTS = 2**63 - 1
@@ -200,7 +203,7 @@ def check_bytes_tensor(tensor: Tensor, model_name: str, label: str = "") -> None
     """
     count = tensor.element_count
     buffer = tensor.wire()
-    if _has_equal_lengths(buffer, count):
+    if _has_equal_lengths(buffer, count) or _is_well_formed(buffer, count):
         return
     size = len(buffer)
     offset = found = 0
@@ -230,6 +233,18 @@ def check_bytes_tensor(tensor: Tensor, model_name: str, label: str = "") -> None
         raise InvalidArg(
             f"{label}expected {count} string elements for {where} for model '{model_name}', got {found}"
         )
+
+
+def _is_well_formed(buffer: bytes | bytearray | memoryview, count: int) -> bool:
+    """Whether the buffer is exactly `count` strings; the quick walk, which does not say what is wrong."""
+    unpack = _LENGTH.unpack_from
+    offset = 0
+    try:
+        for _ in range(count):
+            offset += 4 + unpack(buffer, offset)[0]
+    except struct.error:
+        return False
+    return offset == len(buffer)
 
 
 def _has_equal_lengths(buffer: bytes | bytearray | memoryview, count: int) -> bool:
