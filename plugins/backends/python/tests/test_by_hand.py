@@ -63,10 +63,26 @@ def test_what_is_required_is_required(missing):
         ({"inputs": [5]}, "inputs must hold Tensors, got int"),
         ({"flags": "x"}, "flags must be an int, got str"),
         ({"timeout": 1.5}, "timeout must be an int, got float"),
+        ({"request_id": 1}, "request_id must be a str, got int"),
+        ({"trace": "t"}, "trace must be an InferenceTrace, got str"),
+        ({"requested_output_names": [1]}, "requested_output_names must hold str, got int"),
+        ({"requested_output_names": "Y"}, "requested_output_names must be a list of str, got a str"),
     ],
 )
 def test_arguments_of_the_wrong_type_are_refused(changes, message):
     with pytest.raises(TypeError, match=message):
+        request(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"correlation_id": 1.5}, "Correlation ID must be integer or string"),
+        ({"inputs": [None]}, "Input tensor for request with id '' and model name 'net' should not be empty."),
+    ],
+)
+def test_what_cannot_travel_is_refused_in_triton_s_words(changes, message):
+    with pytest.raises(pb_utils.TritonModelException, match=message):
         request(**changes)
 
 

@@ -60,7 +60,8 @@ class InferenceRequest:
 
     Raises:
         TypeError: an argument is missing or of the wrong type.
-        TritonModelException: a parameter is of a type that cannot travel.
+        TritonModelException: an input is None, or a parameter or the correlation id is of a type that cannot
+            travel.
     """
 
     __slots__ = ("_inputs", "_release_flags", "_sender", "_server", "_target", "_wire")
@@ -90,18 +91,26 @@ class InferenceRequest:
             raise TypeError("InferenceRequest: inputs, requested_output_names and model_name are required")
         self._inputs = list(inputs)
         for tensor in self._inputs:
-            if not isinstance(tensor, Tensor):
-                raise TypeError(f"InferenceRequest: inputs must hold Tensors, got {type(tensor).__name__}")
+            if tensor is None:
+                raise TritonModelException(
+                    f"Input tensor for request with id '{request_id}' and model name '{model_name}' "
+                    f"should not be empty."
+                )
+            _check("inputs", "hold Tensors", tensor, Tensor)
+        _check("request_id", "be a str", request_id, str)
+        _check("model_name", "be a str", model_name, str)
+        _check("preferred_memory", "be a PreferredMemory", preferred_memory, PreferredMemory, type(None))
+        _check("trace", "be an InferenceTrace", trace, InferenceTrace, type(None))
         for what, value in (("flags", flags), ("timeout", timeout), ("model_version", model_version)):
-            if not isinstance(value, int):
-                raise TypeError(f"InferenceRequest: {what} must be an int, got {type(value).__name__}")
-        if not isinstance(model_name, str):
-            raise TypeError(f"InferenceRequest: model_name must be a str, got {type(model_name).__name__}")
-        if preferred_memory is not None and not isinstance(preferred_memory, PreferredMemory):
-            kind = type(preferred_memory).__name__
-            raise TypeError(f"InferenceRequest: preferred_memory must be a PreferredMemory, got {kind}")
-        checked = None if parameters is None else checked_parameters(parameters)
+            _check(what, "be an int", value, int)
+        if not isinstance(correlation_id, (int, str)):
+            raise TritonModelException("Correlation ID must be integer or string")
+        if isinstance(requested_output_names, str):  # or its letters would be taken for names
+            raise TypeError("InferenceRequest: requested_output_names must be a list of str, got a str")
         requested = tuple(requested_output_names)
+        for name in requested:
+            _check("requested_output_names", "hold str", name, str)
+        checked = None if parameters is None else checked_parameters(parameters)
         self._wire = (-1, request_id, flags, correlation_id, timeout, 0, checked, requested, ())
         self._target = model_name, model_version
         self._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
@@ -234,3 +243,8 @@ def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> 
         if tensor._name == name:
             return tensor
     return None
+
+
+def _check(what: str, must: str, value: object, *types: type) -> None:
+    if not isinstance(value, types):
+        raise TypeError(f"InferenceRequest: {what} must {must}, got {type(value).__name__}")
