@@ -24,6 +24,7 @@ from ._logger import Logger
 from ._memory import TRITONSERVER_MEMORY_CPU, TRITONSERVER_MEMORY_GPU, MemoryType, PreferredMemory
 from ._metrics import MetricFamily
 from ._model_config import ModelConfig
+from ._model_control import is_model_ready, load_model, unload_model
 from ._model_dir import get_model_dir
 from ._request import (
     TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,
@@ -67,9 +68,12 @@ __all__ = [
     "get_model_dir",
     "get_output_config_by_name",
     "get_output_tensor_by_name",
+    "is_model_ready",
+    "load_model",
     "numpy_to_triton_type",
     "serialize_byte_tensor",
     "triton_string_to_numpy",
     "triton_to_numpy_type",
+    "unload_model",
     "using_decoupled_model_transaction_policy",
 ]

@@ -12,6 +12,7 @@ from typing import Any
 
 from triton_python_backend_utils._link import set_link
 from triton_python_backend_utils._logger import set_sink
+from triton_python_backend_utils._model_control import running
 from triton_python_backend_utils._server_metrics import close_metrics, flush_metrics
 from triton_python_backend_utils._strings import printable
 
@@ -56,11 +57,14 @@ class Session:
             elif kind == frame.SETUP:
                 self._set_up(json.loads(message[2]))
             elif kind == frame.COMPLETE:
-                self._answer(self._complete)
+                with running("auto_complete_config"):
+                    self._answer(self._complete)
             elif kind == frame.INITIALIZE:
-                self._answer(self._initialize, json.loads(message[2]))
+                with running("initialize"):
+                    self._answer(self._initialize, json.loads(message[2]))
             elif kind == frame.FINALIZE:
-                failure = self._finalize()
+                with running("finalize"):
+                    failure = self._finalize()
                 close_metrics(self._link)
                 self._channel.send(frame.FINALIZED, failure)
                 return

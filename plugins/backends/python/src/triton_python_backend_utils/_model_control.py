@@ -1,0 +1,119 @@
+"""Loading and unloading models from inside a model; the server must run in the control mode *explicit*."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from ._errors import TritonModelException
+from ._link import Link, require_link
+
+_INITIALIZE = "initialize"
+
+# Which of the model's methods runs besides `execute`. Each model has a thread of its own, and so a context.
+_method: ContextVar[str] = ContextVar("triton_python_backend_method", default="")
+
+
+@contextmanager
+def running(method: str) -> Iterator[None]:
+    """Say which of the model's methods runs meanwhile; called by the worker."""
+    token = _method.set(method)
+    try:
+        yield
+    finally:
+        _method.reset(token)
+
+
+def load_model(model_name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
+    """Load a model, or load it anew if its files have changed, and wait until it serves.
+
+    A model that serves goes on to serve until the new one is ready, and for good when the load fails. The
+    asking model may load itself: requests from then on go to the new one.
+
+    Args:
+        model_name: the model.
+        config: its configuration as JSON, instead of its `config.pbtxt`.
+        files: contents by path, such as `{"file:1/model.py": b"…"}`. With any, these are all the files that
+            the model has, and `config` must be given.
+
+    Raises:
+        TritonModelException: it cannot be loaded, or not now; with the server's text.
+    """
+    _check_str("load_model", "model_name", model_name)
+    _check_str("load_model", "config", config)
+    contents = _checked_files(files) if files else None
+    link = _link("load_model")
+    is_initializing = _method.get() == _INITIALIZE
+    _ask(link, "Failed to load model", "models.load", model_name, config or None, contents, is_initializing)
+
+
+def unload_model(model_name: str, unload_dependents: bool = False) -> None:
+    """Take a model out of service, and return at once.
+
+    Requests that it has accepted are answered before it is finalised, in the background. The asking model may
+    unload itself, or one that is waiting for its answer. A model that is not loaded is no error.
+
+    Args:
+        model_name: the model.
+        unload_dependents: for an ensemble, also the models that it is made of.
+
+    Raises:
+        TritonModelException: the server does not unload on request, or not now.
+    """
+    _check_str("unload_model", "model_name", model_name)
+    if not isinstance(unload_dependents, (bool, int)):
+        raise TypeError(
+            f"unload_model: unload_dependents must be a bool, got {type(unload_dependents).__name__}"
+        )
+    link = _link("unload_model")
+    _ask(link, "Failed to unload model", "models.unload", model_name, bool(unload_dependents))
+
+
+def is_model_ready(model_name: str, model_version: str = "") -> bool:
+    """Whether a model takes requests; False for one that the server does not know.
+
+    Args:
+        model_name: the model.
+        model_version: its version; the newest one if left out.
+
+    Raises:
+        TritonModelException: `model_version` is no number, or the server is about to start or to stop.
+    """
+    _check_str("is_model_ready", "model_name", model_name)
+    _check_str("is_model_ready", "model_version", model_version)
+    link = _link("is_model_ready")
+    return bool(_ask(link, "Failed to check model readiness", "models.ready", model_name, model_version))
+
+
+def _link(function: str) -> Link:
+    link = require_link(function)
+    method = _method.get()
+    if method and method != _INITIALIZE:
+        raise TritonModelException(
+            f"{function} cannot be called in {method}; call it in {_INITIALIZE} or execute"
+        )
+    return link
+
+
+def _ask(link: Link, failure: str, what: str, *args: object) -> object:
+    try:
+        answer: object = link.ask(what, *args)
+    except TritonModelException as exc:
+        raise TritonModelException(f"{failure}: {exc}") from None
+    return answer
+
+
+def _checked_files(files: Mapping[str, bytes]) -> dict[str, bytes]:
+    if not isinstance(files, Mapping):
+        raise TypeError(f"load_model: files must be a dict, got {type(files).__name__}")
+    for path, content in files.items():
+        _check_str("load_model", "a path in files", path)
+        if not isinstance(content, (bytes, bytearray, memoryview)):
+            raise TypeError(f"load_model: files['{path}'] must be bytes, got {type(content).__name__}")
+    return {path: bytes(content) for path, content in files.items()}
+
+
+def _check_str(function: str, argument: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{function}: {argument} must be a str, got {type(value).__name__}")
