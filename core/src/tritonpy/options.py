@@ -28,6 +28,7 @@ class ServerOptions:
         model_control_mode: who decides which models are loaded: `none` loads all at the start, `explicit`
             loads what it is asked to.
         load_models: names of models to load at the start in mode `explicit`; `*` alone means all.
+        reload: load models anew when their files change, for development.
         debugged_models: models that run on threads of the server, where a debugger reaches them.
         backend_directory: where shared-object backends lie.
         backend_config: `(backend, key, value)` each; the backend is "" for a setting of all backends.
@@ -50,6 +51,7 @@ class ServerOptions:
     auto_complete_config: bool = True
     model_control_mode: ModelControlMode = "none"
     load_models: tuple[str, ...] = ()
+    reload: bool = False
     debugged_models: tuple[str, ...] = ()
     backend_directory: str = "/opt/tritonserver/backends"
     backend_config: tuple[tuple[str, str, str], ...] = ()

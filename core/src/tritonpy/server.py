@@ -32,6 +32,7 @@ from tritonpy.repository.manager import RepositoryManager
 from tritonpy.repository.model_control import ModelControl, WorkerModelControl
 from tritonpy.repository.registry import ModelRegistry
 from tritonpy.repository.table import models_table
+from tritonpy.repository.watcher import ModelWatcher, look_at_models
 from tritonpy.scheduler.batcher import StrategyFinder
 from tritonpy.version import __version__
 
@@ -97,6 +98,7 @@ class ServerRuntime:
             self._repository, self.registry, is_explicit=options.model_control_mode == "explicit"
         )
         self._services.add("models", WorkerModelControl(control))
+        self._watcher = self._make_watcher() if options.reload else None
         self.dataplane = LocalDataplane(
             self.registry,
             control,
@@ -129,6 +131,8 @@ class ServerRuntime:
             OSError: an address cannot be had.
         """
         self._watch.start()
+        if self._watcher is not None:
+            await asyncio.to_thread(self._watcher.start)  # before anything is loaded: no change is missed
         all_loaded = await self._load_models()
         _log.info("models:", extra={"table": models_table(self.registry.index(), self.registry.refusals)})
         if not all_loaded and self._options.exit_on_error:
@@ -157,6 +161,8 @@ class ServerRuntime:
     async def stop(self) -> None:
         """Stop accepting, drain, answer the rest UNAVAILABLE, finalise instances, models and backends."""
         self.dataplane.set_stopping()
+        if self._watcher is not None:
+            await asyncio.to_thread(self._watcher.stop)
         if self.http is not None:
             await self.http.stop_accepting()
         grpc_stop = asyncio.create_task(self.grpc.stop(self._options.exit_timeout_s)) if self.grpc else None
@@ -179,6 +185,20 @@ class ServerRuntime:
             await self.metrics.stop()
         self._watch.stop()
         _log.info("Server stopped")
+
+    def _make_watcher(self) -> ModelWatcher:
+        loop = asyncio.get_running_loop()
+        roots = self._options.model_repositories
+        loads_all = self._options.model_control_mode == "none"
+
+        def reload(name: str) -> None:
+            if loads_all or self._repository.is_wanted(name):
+                self._repository.reload_soon(name)
+
+        def on_change(name: str) -> None:  # on the watcher's thread
+            loop.call_soon_threadsafe(reload, name)
+
+        return ModelWatcher(lambda: look_at_models(roots), on_change)
 
     def _snapshots(self) -> list[ModelSnapshot]:
         return [

@@ -82,6 +82,12 @@ def switch(flag: str, field: str, help: str) -> Decorator:
     help="Load this model at start, in mode `explicit`; `*` for all. May be given several times.",
 )
 @click.option(
+    "--reload",
+    "reload",
+    is_flag=True,
+    help="Load models anew when their files change, without a pause; for development.",
+)
+@click.option(
     "--disable-auto-complete-config",
     "disable_auto_complete_config",
     is_flag=True,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from tritonpy.config.schema import ModelConfig
@@ -35,6 +36,8 @@ NOT_READY = "Server not ready"
 """What is told to whoever wants a model loaded before the server has started, or while it stops."""
 
 _MOST_LOADS_AT_ONCE = 4
+
+Result = TypeVar("Result")
 
 
 class RepositoryManager:
@@ -61,7 +64,7 @@ class RepositoryManager:
         self._auto_complete_config = auto_complete_config
         self._wanted: set[str] = set()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()  # Any: what each gives is for whoever waits for it
         self._start_gate = asyncio.Semaphore(_MOST_LOADS_AT_ONCE)
 
     # At the start.
@@ -143,7 +146,8 @@ class RepositoryManager:
         Raises:
             TritonError: in Triton's words; what served before still does.
         """
-        await self._see_through(self._load(name, config_override, files, force))
+        if not await self._see_through(self._load(name, config_override, files, force)):
+            _log.info("'%s' is loaded and has not changed", name)
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Take a model out of service, after a load of it that is under way.
@@ -164,6 +168,10 @@ class RepositoryManager:
             self._retire(name)
         else:
             self._start(self._unload(name))
+
+    def reload_soon(self, name: str) -> None:
+        """Load a model whose files have changed, in the background; what comes of it is logged."""
+        self._start(self._reload(name))
 
     def is_wanted(self, name: str) -> bool:
         """Whether the repository's files of this model were asked for, and it has not been unloaded since.
@@ -196,48 +204,56 @@ class RepositoryManager:
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
 
-    def _start(self, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+    def _start(self, work: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[Any]) -> None:  # Any: see `_tasks`
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # logged where it happened; perhaps nobody is left to be told
 
-    async def _see_through(self, work: Coroutine[object, object, None]) -> None:
+    async def _see_through(self, work: Coroutine[object, object, Result]) -> Result:
         """Do the work to its end, also when the caller is cancelled."""
         task = self._start(work)
         try:
-            await asyncio.shield(task)
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled():
                 raise Unavailable(NOT_READY) from None
             raise
 
+    async def _reload(self, name: str) -> None:
+        try:
+            if await self._load(name, None, None, force=False):
+                _log.info("reloaded '%s', whose files have changed", name)
+        except TritonError:  # logged where it happened
+            if self._registry.versions_of(name):
+                _log.warning("the files of '%s' have changed; what was loaded before goes on serving", name)
+
     async def _load(
         self, name: str, config_override: str | None, files: Mapping[str, bytes] | None, force: bool
-    ) -> None:
+    ) -> bool:
+        """See `load`; whether there was anything to do."""
         async with self._lock(name):
             try:
                 source = await _opened(self.roots, name, config_override, files)
             except (TritonError, OSError) as error:
                 raise _not_polled(name, error) from None
             try:
-                await self._load_opened(source, force)
+                return await self._load_opened(source, force)
             except BaseException:
                 await asyncio.to_thread(source.remove)
                 raise
 
-    async def _load_opened(self, source: ModelSource, force: bool) -> None:
+    async def _load_opened(self, source: ModelSource, force: bool) -> bool:
         name = source.directory.name
         if not source.is_temporary:
             self._wanted.add(name)
         if not force and self._served.serves(source):
-            _log.info("'%s' is loaded and has not changed", name)
-            return
+            return False
         try:
             config = await self._read_config(source)
         except (TritonError, OSError) as error:
@@ -245,6 +261,7 @@ class RepositoryManager:
         await self._served.load(source, config)
         if source.is_temporary:
             self._wanted.discard(name)  # changes in the repository are none of its own
+        return True
 
     async def _unload(self, name: str) -> None:
         async with self._lock(name):

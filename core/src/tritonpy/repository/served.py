@@ -1,4 +1,4 @@
-"""What is served and what it was loaded from; a load takes over in one step, with all its versions or none."""
+"""What is served, and from what; a load takes over in one step, with all its versions or none."""
 
 from __future__ import annotations
 
