@@ -1,10 +1,16 @@
-"""Packed environments: tar and zip archives, unpacked so that nothing is written outside of the target."""
+"""Packed environments: tar and zip archives, unpacked so that nothing is written outside of the target.
+
+Also a program of its own, which needs the standard library only: unpacking keeps Python busy for long, and
+the server has better things to do with its interpreter.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import stat
+import subprocess
+import sys
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -16,6 +22,9 @@ _READABLE_BY_OWNER = 0o600
 _NOT_FOR_OTHERS = 0o755  # neither writable by others nor set-uid
 
 
+_BAD_ARCHIVE, _SYSTEM_ERROR = 3, 4  # exit statuses of the program; its standard error says the rest
+
+
 class BadArchive(Exception):
     """The archive cannot be read, or holds what must not be unpacked; the text says what."""
 
@@ -23,6 +32,27 @@ class BadArchive(Exception):
 def is_archive(path: Path) -> bool:
     """Whether a file's name or, where that says nothing, its content is that of an archive."""
     return path.name.lower().endswith(SUFFIXES) or zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Unpack `archive` into the empty directory `target`, in a process of its own; see `extract`.
+
+    Raises:
+        BadArchive: see there.
+        OSError: a file cannot be written, or the archive not be read.
+    """
+    done = subprocess.run(
+        [sys.executable, "-I", __file__, str(archive), str(target)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+    if done.returncode == _BAD_ARCHIVE:
+        raise BadArchive(done.stderr)
+    if done.returncode != 0:
+        raise OSError(done.stderr or f"the program that unpacks ended with status {done.returncode}")
 
 
 def extract(archive: Path, target: Path) -> None:
@@ -131,4 +161,21 @@ def check_link(name: str, link: str, target: Path) -> None:
 
 def _is_interpreter(name: str) -> bool:
     path = PurePosixPath(name)
-    return path.parent == PurePosixPath("bin") and path.name.startswith(("python", "pypy"))
+    return path.parent.name == "bin" and path.name.startswith(("python", "pypy"))
+
+
+def main(archive: str, target: str) -> int:
+    """Extract an archive; returns the status to exit with."""
+    try:
+        extract(Path(archive), Path(target))
+    except BadArchive as exc:
+        sys.stderr.write(str(exc))
+        return _BAD_ARCHIVE
+    except OSError as exc:
+        sys.stderr.write(str(exc))
+        return _SYSTEM_ERROR
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

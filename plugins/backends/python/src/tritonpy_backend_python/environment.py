@@ -99,8 +99,4 @@ def _interpreter_at(path: Path) -> Path:
         raise BadInterpreter(f"{path} cannot be read: {exc.strerror}") from exc
     if not is_packed:
         raise BadInterpreter(f"{path} is neither a program nor an archive")
-    environment = default_store().unpack(path)
-    try:
-        return find_interpreter(environment)
-    except BadInterpreter as exc:
-        raise BadInterpreter(f"{exc}; {path} has to be packed with 'bin' at its top") from exc
+    return find_interpreter(default_store().unpack(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
@@ -124,11 +125,15 @@ def _stat(path: Path) -> object:
 
 def _probe(path: Path, prefix: Path | None, scripts: Sequence[Path]) -> dict[str, str | None]:
     variables = {name: value for name, value in os.environ.items() if name not in _OF_THE_SERVER}
-    own = _own_variables(prefix, variables) if prefix is not None else {}
+    if prefix is not None:
+        variables |= _own_variables(prefix, variables)
     command = [str(path), "-c", _PROBE]
-    if scripts:
+    if scripts and shutil.which(_SHELL[0]):
         command = [*_SHELL, *map(str, scripts)]
-    found = _ask(path, command, {**variables, **own, "TRITONPY_PYTHON": str(path), "TRITONPY_PROBE": _PROBE})
+        variables |= {"TRITONPY_PYTHON": str(path), "TRITONPY_PROBE": _PROBE}
+        if scripts[0].name == "activate":  # conda-pack's does nothing where its work seems to be done
+            variables.pop("CONDA_PREFIX", None)
+    found = _ask(path, command, variables)
     version = ".".join(map(str, found["version"]))
     if tuple(found["version"][:2]) < OLDEST_VERSION:
         oldest = ".".join(map(str, OLDEST_VERSION))

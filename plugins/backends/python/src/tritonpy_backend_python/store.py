@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tritonpy_backend_python.archive import BadArchive, extract
+from tritonpy_backend_python.archive import BadArchive, unpack
 
 CACHE_VARIABLE = "TRITONPY_CACHE_DIR"
 
@@ -74,9 +74,13 @@ class EnvironmentStore:
                 shutil.rmtree(left, ignore_errors=True)
             partial.mkdir()
             before = _identity(archive)
-            extract(archive, partial)
+            unpack(archive, partial)
             if _identity(archive) != before:
                 raise BadArchive("it was changed while it was read")
+            if not any(os.path.lexists(partial / "bin" / name) for name in ("python", "python3")):
+                raise BadArchive(
+                    "it has no bin/python at its top; pack what is in the environment's directory"
+                )
             partial.rename(target)
             _relocate(target)
             record = {"location": str(target), "archive": str(archive)}
@@ -148,7 +152,7 @@ def _identity(archive: Path) -> list[int]:
 def _read(path: Path) -> dict[str, object]:
     try:
         record = json.loads(path.read_bytes())
-    except (OSError, ValueError):  # not there, or half written by an older kernel of a disk that filled up
+    except (OSError, ValueError):  # not there, or damaged
         return {}
     return record if isinstance(record, dict) else {}
 
