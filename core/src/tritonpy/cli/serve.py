@@ -103,6 +103,14 @@ def switch(flag: str, field: str, help: str) -> Decorator:
     default=None,
     help="Deprecated: true is --disable-auto-complete-config.",
 )
+@click.option(
+    "--debug-model",
+    "debugged_models",
+    multiple=True,
+    metavar="NAME",
+    help="Run one instance of this model on a thread of the server, without time limits: breakpoint() and "
+    "debuggers work. May be given several times.",
+)
 @option("--backend-directory", "backend_directory", "Where shared-object backends lie.", click.STRING)
 @click.option(
     "--backend-config",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,7 +216,11 @@ class _Loading:
             self._strategy = strategy
         stats = ModelStats()
         scheduler = make_scheduler(config, stats, strategy)
-        for slot in place_instances(config):
+        slots = place_instances(config)
+        if handle.name in self._loader.settings.debugged_models:
+            slots = slots[:1]  # whoever steps through a model does not want to meet it twice
+            _log.info("model '%s' runs on a thread of process %d, to be debugged", handle.name, os.getpid())
+        for slot in slots:
             self._instances.append(await runner.start_instance(slot, scheduler.pump, scheduler.enqueue_again))
         self._model = LoadedModel(
             handle,
