@@ -1,0 +1,127 @@
+"""A repository manager over loads that tests steer by hand, on the loop of each test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tritonpy.errors import Internal, TritonError
+from tritonpy.repository.layout import ModelDirectory
+from tritonpy.repository.manager import RepositoryManager
+from tritonpy.repository.registry import ModelRegistry
+
+
+class FakeModel:
+    """A loaded version whose requests the test answers by setting `idle`."""
+
+    def __init__(self, directory: ModelDirectory, version: int, is_override: bool) -> None:
+        self.name = directory.name
+        self.version = version
+        self.version_text = str(version)
+        self.path = directory.path
+        self.content = (directory.path / str(version) / "model.txt").read_text()
+        self.is_override = is_override
+        self.is_ready = True
+        self.closed_with: TritonError | None = None
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    async def drain(self) -> None:
+        await self.idle.wait()
+
+    async def close(self, error: TritonError) -> None:
+        self.closed_with = self.closed_with or error
+        self.idle.set()
+
+
+class FakeLoader:
+    """Loads versions at once, or when the test lets it; a version whose `model.txt` says `broken` fails.
+
+    Attributes:
+        loaded: every version that was loaded, in order.
+        running: loads that are under way.
+        most_running: the most of them at once, by model.
+        gate: loads wait for it.
+    """
+
+    def __init__(self) -> None:
+        self.loaded: list[FakeModel] = []
+        self.running = 0
+        self.most_running = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def load(
+        self, directory: ModelDirectory, version: int, config: Any, *, is_override: bool = False
+    ) -> FakeModel:
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        try:
+            await self.gate.wait()
+            model = FakeModel(directory, version, is_override)
+            if model.content == "broken":
+                raise Internal("boom")
+        finally:
+            self.running -= 1
+        self.loaded.append(model)
+        return model
+
+
+class Harness:
+    """A manager of one repository, with what it works with.
+
+    Attributes:
+        root: the repository.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.loader = FakeLoader()
+        self.registry = ModelRegistry()
+        self.manager = RepositoryManager(
+            (str(root),),
+            self.loader,  # type: ignore[arg-type]
+            self.registry,
+            auto_complete_config=True,
+        )
+
+    def write(self, name: str, content: str = "first", *, version: int = 1, config: str = "") -> None:
+        """Add a version of a model, or change it."""
+        directory = self.root / name / str(version)
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "model.txt").write_text(content)
+        (self.root / name / "config.pbtxt").write_text(f'backend: "fake" {config}')
+
+    def served(self, name: str, version: str = "") -> FakeModel:
+        """What takes requests for a model now."""
+        return self.registry.find(name, version)  # type: ignore[return-value]
+
+    def states(self, name: str) -> dict[str, tuple[str, str]]:
+        """State and reason of each version in the index."""
+        return {
+            entry["version"]: (entry["state"], entry.get("reason", ""))
+            for entry in self.registry.index()
+            if entry["name"] == name and "version" in entry
+        }
+
+
+@pytest.fixture
+async def harness(tmp_path: Path) -> Harness:
+    root = tmp_path / "models"
+    root.mkdir()
+    return Harness(root)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until something is so."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 (any condition)
+            await asyncio.sleep(0.001)
+
+
+@pytest.fixture(name="until")
+def until_fixture() -> Callable[[Callable[[], bool]], Any]:
+    return until

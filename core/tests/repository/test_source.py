@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tritonpy.errors import InvalidArg
+from tritonpy.repository.source import open_source, relative_path
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [
+        ("file:1/model.py", "1/model.py"),
+        ("file:1/./a/../model.py", "1/model.py"),
+        ("file:config.pbtxt", "config.pbtxt"),
+        ("file:1/..b", "1/..b"),
+        ("file:..b/c", "..b/c"),
+    ],
+)
+def test_a_path_is_what_follows_the_prefix(key: str, path: str) -> None:
+    assert relative_path(key) == path
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        ("1/model.py", "unrecognized load parameter '1/model.py'"),
+        ("file:../x", "normalized path '../x' must stay within model directory."),
+        ("file:1/../../x", "must stay within model directory."),
+        ("file:..", "must stay within model directory."),
+        ("file:/etc/passwd", "must stay within model directory."),
+        ("file:", "expected the path of a file"),
+        ("file:1/", "expected the path of a file"),
+        ("file:.", "expected the path of a file"),
+        ("file:1/x\0y", "expected the path of a file"),
+    ],
+)
+def test_a_path_that_is_none_or_leads_out_is_refused(key: str, problem: str) -> None:
+    with pytest.raises(InvalidArg) as error:
+        relative_path(key)
+
+    assert problem in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"file:1/model.py": b"x", "file:../x": b"x"},
+        {"file:1": b"a file", "file:1/model.py": b"and a directory"},
+        {"file:1/" + "x" * 300: b"a name that no file system takes"},
+    ],
+)
+def test_files_that_cannot_be_laid_out_leave_nothing_behind(
+    files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    with pytest.raises(InvalidArg):
+        open_source((), "m", "{}", files)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_need_a_configuration(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArg, match="'config' must be specified for model file override"):
+        open_source((str(tmp_path),), "m", None, {"file:1/model.py": b"x"})
