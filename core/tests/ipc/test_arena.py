@@ -217,3 +217,30 @@ def test_segments_have_no_name_anywhere_and_vanish_with_the_last_user():
 
     assert mapped_segments() == before
     assert os.listdir("/proc/self/fd") == descriptors
+
+
+def test_the_memory_of_large_free_blocks_goes_back_beyond_what_is_kept(ends):
+    arena, peer = ends
+    arena.keep_byte_size = 8 * MIB
+
+    def resident() -> int:
+        lines = Path("/proc/self/smaps").read_text().splitlines()
+        is_ours, total = False, 0
+        for line in lines:
+            if "-" in line.split(" ")[0]:
+                is_ours = "memfd:tritonpy" in line
+            elif is_ours and line.startswith("Rss:"):
+                total += int(line.split()[1]) * KIB
+        return total
+
+    before = resident()
+    for _ in range(2):
+        blocks = [arena.allocate(8 * MIB) for _ in range(4)]
+        for _, view in blocks:
+            view[:] = b"x" * (8 * MIB)
+        assert resident() - before >= 32 * MIB
+        for reference, _ in blocks:
+            peer.view(reference, 8 * MIB)  # read and dropped
+
+        assert resident() - before <= 9 * MIB
+    assert arena.byte_size == 32 * MIB

@@ -26,6 +26,9 @@ _OFFSET_BITS = 40
 _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 _SMALLEST = 4096
 _SEGMENT_BYTE_SIZE = 4 * 1024 * 1024
+_LARGE = 4 * 1024 * 1024
+_KEEP_BYTE_SIZE = 256 * 1024 * 1024
+_REMOVE: int | None = getattr(mmap, "MADV_REMOVE", None)  # Linux
 _ANNOUNCE = struct.Struct("<IQ")
 
 
@@ -60,6 +63,8 @@ class Arena:
         first_byte_size: size of the first segment for blocks.
         growth_byte_size: size of the others; a larger block gets a segment of its own size.
         most_byte_size: what all segments together must not exceed; 0 for no limit of ours.
+        keep_byte_size: bytes of large free blocks whose memory is kept for the next ones; a block beyond that
+            stays reserved, but its memory goes back to the system.
         on_forget: called with the number of a lent segment that will not be referred to again.
     """
 
@@ -72,11 +77,14 @@ class Arena:
         self._bump_number = 0  # the segment that blocks are cut from
         self._bump = 0
         self._bump_end = 0
+        self._kept_byte_size = 0
+        self._emptied: set[int] = set()
         self._lent: dict[int, _LentSegment] = {}
         self._lent_numbers: dict[tuple[PeerSegments, int], int] = {}
         self.first_byte_size = _SEGMENT_BYTE_SIZE
         self.growth_byte_size = _SEGMENT_BYTE_SIZE
         self.most_byte_size = 0
+        self.keep_byte_size = _KEEP_BYTE_SIZE
         self.on_forget: Callable[[int], None] = _forget_nothing
 
     @property
@@ -112,7 +120,13 @@ class Arena:
         size_class = max(_SMALLEST, 1 << (byte_size - 1).bit_length())
         with self._lock:
             free = self._free.get(size_class)
-            reference = free.pop() if free else self._carve(size_class, byte_size)
+            if free:
+                reference = free.pop()
+                if size_class >= _LARGE and reference not in self._emptied:
+                    self._kept_byte_size -= size_class
+                self._emptied.discard(reference)
+            else:
+                reference = self._carve(size_class, byte_size)
             self._leased[reference] = size_class
         offset = reference & _OFFSET_MASK
         view = memoryview(self._segments[reference >> _OFFSET_BITS])  # type: ignore[arg-type]  # not a lent one
@@ -158,6 +172,8 @@ class Arena:
             lent = self._lent.get(number)
             if lent is None:
                 size_class = self._leased.pop(reference)
+                if size_class >= _LARGE:
+                    self._keep_or_empty(reference, size_class)
                 self._free.setdefault(size_class, []).append(reference)
                 return
             blocks = lent.blocks[reference]
@@ -180,6 +196,16 @@ class Arena:
         for peer, index in numbers:
             peer.on_close.pop((self, index), None)
         del lent  # outside of the lock, as in `release`
+
+    def _keep_or_empty(self, reference: int, size_class: int) -> None:
+        """Let the system have the pages of a large free block, unless few are kept so far."""
+        if self._kept_byte_size + size_class <= self.keep_byte_size or _REMOVE is None:
+            self._kept_byte_size += size_class
+            return
+        segment = self._segments[reference >> _OFFSET_BITS]
+        assert segment is not None  # not a lent one
+        segment.madvise(_REMOVE, reference & _OFFSET_MASK, size_class)
+        self._emptied.add(reference)
 
     def _return_segment(self, peer: PeerSegments, index: int) -> None:
         """The process that a lent segment belongs to is gone; so is the segment with its last lease."""
