@@ -252,3 +252,29 @@ def test_descriptors_are_taken_from_the_environment_and_given_to_no_child(monkey
         assert list(FrameReader().feed(server.recv(100))) == [(STATE, (), 1)]
         worker._socket.close()
         worker.endpoint.close()
+
+
+def test_a_message_sent_while_another_is_sent_follows_it() -> None:
+    ours, theirs = socket.socketpair()
+    segments, their_segments = socket.socketpair()
+    channel = WorkerChannel(theirs, their_segments)
+
+    class Interrupted:
+        """A socket whose sending is interrupted by a finalizer or a signal handler that sends too."""
+
+        def sendall(self, data: bytes) -> None:
+            if len(sent) == 0:
+                sent.append("first")
+                channel.send(STATE, "second")
+                channel.send(STATE, "third")
+            theirs.sendall(data)
+
+    sent: list[str] = []
+    channel._socket = Interrupted()  # type: ignore[assignment]
+
+    channel.send(STATE, "first")
+
+    messages = FrameReader().feed(ours.recv(10_000))
+    assert [message[2] for message in messages] == ["first", "second", "third"]
+    for end in (ours, theirs, segments, their_segments):
+        end.close()

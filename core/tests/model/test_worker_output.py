@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from tritonpy import logs
-from tritonpy.model.worker_output import MAX_LINE_BYTES, PipeReader, Speaker, WorkerLines
+from tritonpy.model.services import Caller
+from tritonpy.model.worker_output import MAX_LINE_BYTES, PipeReader, WorkerLines
 from tritonpy.options import ServerOptions
 
 
@@ -48,8 +49,8 @@ class Worker:
 
     def __init__(self) -> None:
         self.is_read: list[bool] = []
-        self.lines = WorkerLines(self.set_reading)
-        self.lines.speaker = Speaker("net", "3", "net_0_1", 4711)
+        self.lines = WorkerLines(Caller("net", 3, "net_0_1"), self.set_reading)
+        self.lines.pid = 4711
         read, self.write = os.pipe()
         self.pipe = PipeReader(read, "stderr", logging.WARNING, self.lines)
 
@@ -88,7 +89,7 @@ async def test_lines_say_whose_they_are(worker: Worker, heard: Heard) -> None:
     assert (record.filename, record.lineno, record.process) == ("model.py", 12, 4711)
     assert {key: getattr(record, key) for key in logs.CONTEXT} == {
         "model": "net",
-        "version": "3",
+        "version": 3,
         "instance": "net_0_1",
         "request_id": "id-7",
     }

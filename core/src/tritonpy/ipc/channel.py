@@ -100,7 +100,9 @@ class WorkerChannel:
         self._socket = channel
         self._reader = FrameReader()
         self._pending: deque[Message] = deque()
-        self._send_lock = threading.Lock()
+        self._send_lock = threading.RLock()
+        self._is_sending = False
+        self._deferred: deque[tuple[Any, ...]] = deque()  # Any: see frame
 
     @classmethod
     def from_environment(cls) -> WorkerChannel:
@@ -159,9 +161,18 @@ class WorkerChannel:
         return self._socket.fileno()
 
     def send(self, kind: int, *payload: Any) -> None:  # Any: see frame
-        """Send one message; from any thread."""
+        """Send one message; from any thread, finalizers and signal handlers included."""
         with self._send_lock:
-            self._socket.sendall(self.endpoint.pack(kind, *payload))
+            if self._is_sending:  # a finalizer or a signal handler, in the midst of this thread's own sending
+                self._deferred.append((kind, *payload))
+                return
+            self._is_sending = True
+            try:
+                self._socket.sendall(self.endpoint.pack(kind, *payload))
+            finally:
+                self._is_sending = False
+            while self._deferred:
+                self.send(*self._deferred.popleft())
 
     def close(self) -> None:
         """Close both sockets, which tells the server that this worker is gone."""

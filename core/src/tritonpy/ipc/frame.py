@@ -27,7 +27,9 @@ From the worker to the server
                                              the instance is free; `responses` is None or one per request;
                                              `error` is None, or (code, message) when the whole batch failed
     RESPONSE    (slot, response, final)      one answer of a request that answers by itself
-    LOG         (level, message, request_id) level 0 info, 1 warning, 2 error, 3 verbose
+    LOG         (level, message, request_id, file, line)
+                                             level 0 info, 1 warning, 2 error, 3 verbose; `file` is `stdout`
+                                             or `stderr` for what a model prints
     FINALIZED   (message: str | None)        then the worker exits; the text of an exception, if any
     CALL        (call, batch, decoupled, model, version, request)
                                              the model calls another one; `batch` is the batch that waits for

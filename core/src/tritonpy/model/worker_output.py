@@ -14,9 +14,9 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tritonpy.logs import has_room
+from tritonpy.model.services import Caller
 
 _log = logging.getLogger("tritonpy.worker")
 
@@ -36,35 +36,20 @@ Line = tuple[int, str, str, str, int]
 """Level of `logging`, text, request id, file, line number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Speaker:
-    """Whose lines they are.
-
-    Attributes:
-        model: the name of the model.
-        version: its version.
-        instance: the instance, "" while the worker has none.
-        pid: the worker's process id.
-    """
-
-    model: str
-    version: str
-    instance: str
-    pid: int
-
-
 class WorkerLines:
     """The lines of one worker that wait to be written; on the loop only.
 
     Args:
+        caller: the worker: whose lines they are.
         set_reading: is told to stop reading from the worker, and to go on.
 
     Attributes:
-        speaker: whose lines they are; set when the process runs, and again when it gets its instance.
+        pid: the process that the log names; 0 for this one.
     """
 
-    def __init__(self, set_reading: Callable[[bool], None]) -> None:
-        self.speaker = Speaker("", "", "", 0)
+    def __init__(self, caller: Caller, set_reading: Callable[[bool], None]) -> None:
+        self.pid = 0
+        self._caller = caller
         self._set_reading = set_reading
         self._waiting: deque[Line] = deque()
         self._loop = asyncio.get_running_loop()
@@ -85,11 +70,16 @@ class WorkerLines:
             self._set_reading(False)
 
     async def written(self) -> None:
-        """Wait until nothing waits: the worker has ended, and what the log says next is about its end."""
+        """Wait until nothing waits."""
         pause_s = 0.0
         while self._waiting:
             await asyncio.sleep(pause_s)
             pause_s = _TURN_S
+
+    async def end(self) -> None:
+        """The same, and let go of the worker, which has ended: a cycle would keep what it holds."""
+        self._set_reading = _nobody
+        await self.written()
 
     def _write(self) -> None:
         self._is_scheduled = False
@@ -120,16 +110,20 @@ class WorkerLines:
 
     def _write_one(self) -> None:
         level, text, request_id, file, line = self._waiting.popleft()
-        speaker = self.speaker
+        caller = self._caller
         context = {
-            "model": speaker.model,
-            "version": speaker.version,
-            "instance": speaker.instance,
+            "model": caller.model,
+            "version": caller.version,
+            "instance": caller.instance,
             "request_id": request_id,
         }
         record = _log.makeRecord(_log.name, level, file, line, text, (), None, None, context)
-        record.process = speaker.pid or record.process
+        record.process = self.pid or record.process
         _log.handle(record)
+
+
+def _nobody(_: bool) -> None:
+    return None
 
 
 class PipeReader:

@@ -21,11 +21,12 @@ from tritonpy.ipc.arena import CONTROL_SLOTS
 from tritonpy.ipc.channel import CHANNEL_VARIABLE, SEGMENT_VARIABLE, Endpoint
 from tritonpy.ipc.frame import FrameReader, Message
 from tritonpy.model.calls import WorkerCalls
+from tritonpy.model.worker_output import LEVELS, PipeReader, WorkerLines
 from tritonpy.model.worker_settings import SharedMemorySettings
 from tritonpy.model.worker_thread import Serve, WorkerThread
 
 _log = logging.getLogger("tritonpy.worker")
-_LOG_LEVELS = (logging.INFO, logging.WARNING, logging.ERROR, logging.DEBUG)
+_STREAMS = (("stdout", logging.INFO), ("stderr", logging.WARNING))
 
 IPC_PATH_VARIABLE = "TRITONPY_IPC_PATH"
 
@@ -77,6 +78,7 @@ class WorkerProcess(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._process: Program | None = None
         self._gone = asyncio.get_running_loop().create_future()
+        self._pipes: list[PipeReader] = []
 
     async def start(self, command: WorkerCommand, memory: SharedMemorySettings) -> None:
         """Exec the worker's program with the channel's descriptors.
@@ -85,6 +87,7 @@ class WorkerProcess(asyncio.Protocol):
             Internal: the program cannot be started.
         """
         ours, theirs, their_segments = self._make_channel(memory)
+        pipes = [os.pipe(), os.pipe()]
         variables = {
             **os.environ,
             **command.environment,
@@ -96,17 +99,29 @@ class WorkerProcess(asyncio.Protocol):
             self.cancel_flags = self.endpoint.arena.add_segment(CONTROL_SLOTS)
             environment = {name: value for name, value in variables.items() if value is not None}
             self._process = await _spawn(
-                command.command, environment, (theirs.fileno(), their_segments.fileno())
+                command.command,
+                environment,
+                (theirs.fileno(), their_segments.fileno()),
+                [write for _, write in pipes],
             )
         except BaseException as exc:
+            for read, _ in pipes:
+                os.close(read)
             ours.close()
             self.endpoint.close()
             if isinstance(exc, OSError):
                 raise Internal(f"cannot start the worker of instance '{self.name}': {exc}") from exc
             raise
         finally:
+            for _, write in pipes:
+                os.close(write)
             theirs.close()
             their_segments.close()
+        self._lines.pid = self._process.pid
+        self._pipes = [
+            PipeReader(read, name, level, self._lines)
+            for (read, _), (name, level) in zip(pipes, _STREAMS, strict=True)
+        ]
         await self._connect(ours)
 
     async def start_thread(self, serve: Serve, memory: SharedMemorySettings) -> None:
@@ -124,6 +139,7 @@ class WorkerProcess(asyncio.Protocol):
         self.endpoint = Endpoint(our_segments, lends=True)
         self.endpoint.arena.on_forget = partial(self.send, frame.FORGET)
         memory.apply(self.endpoint.arena)
+        self._lines = WorkerLines(self.calls.caller, self._set_reading)
         return ours, theirs, their_segments
 
     async def _connect(self, ours: socket.socket) -> None:
@@ -136,6 +152,7 @@ class WorkerProcess(asyncio.Protocol):
                 ours.close()
                 self.kill()
                 await asyncio.to_thread(self._process.wait)
+                await self._end_output()
                 self.endpoint.close()
                 self.calls.close()
                 self._gone.set_result(None)
@@ -238,10 +255,8 @@ class WorkerProcess(asyncio.Protocol):
             elif kind >= frame.CALL:
                 self.calls.take(message)
             elif kind == frame.LOG:
-                _, _, level, text, request_id = message
-                _log.log(
-                    _LOG_LEVELS[level], "%s", text, extra={"instance": self.name, "request_id": request_id}
-                )
+                _, _, level, text, request_id, file, line = message
+                self._lines.add(LEVELS[level], text, request_id, file, line)
             elif self._reply is not None and not self._reply.done():
                 self._reply.set_result(message)
 
@@ -261,6 +276,7 @@ class WorkerProcess(asyncio.Protocol):
         except subprocess.TimeoutExpired:  # it closed its channel but lives
             process.kill()
             status = await asyncio.to_thread(process.wait)
+        await self._end_output()
         self.endpoint.close()
         error = Internal(f"Stub process '{self.name}' is not healthy: it {_how_it_ended(status)}")
         if self._reply is not None and not self._reply.done():
@@ -271,9 +287,32 @@ class WorkerProcess(asyncio.Protocol):
             self._is_closing = True
             self._on_exit(error)
 
+    # Output.
+
+    def _set_reading(self, is_reading: bool) -> None:
+        """Stop reading what the worker says, whichever way it comes, or go on."""
+        for pipe in self._pipes:
+            pipe.set_reading(is_reading)
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if is_reading:
+            transport.resume_reading()
+        else:
+            transport.pause_reading()
+
+    async def _end_output(self) -> None:
+        """Log its last words before anything is said about its end."""
+        for pipe in self._pipes:
+            pipe.close()
+        await self._lines.end()
+
 
 async def _spawn(
-    command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    descriptors: Sequence[int],
+    outputs: Sequence[int],
 ) -> subprocess.Popen[bytes]:
     """Exec a program without stopping the loop; cancelled, it leaves no process behind."""
     spawning = asyncio.ensure_future(
@@ -282,6 +321,8 @@ async def _spawn(
             list(command),
             env=environment,
             stdin=subprocess.DEVNULL,
+            stdout=outputs[0],
+            stderr=outputs[1],
             pass_fds=descriptors,
         )
     )

@@ -57,7 +57,8 @@ class Worker:
         self._reader = FrameReader()
         self._messages = deque()
         self._batch = 0
-        self.logs = []
+        self.logs = []  # level, text, request id
+        self.log_places = []  # file and line of each
 
     def set_up(self, **changes):
         """Tell it of `config`, the model in `directory`."""
@@ -101,7 +102,8 @@ class Worker:
             self.endpoint.accept(message)
             if message[0] != frame.LOG:
                 return message
-            self.logs.append(message[2:])
+            self.logs.append(message[2:5])
+            self.log_places.append(message[5:])
 
     def expect(self, kind):
         message = self.receive()

@@ -224,7 +224,7 @@ def test_the_server_notices_the_end_of_a_worker_whose_forked_child_lives_on(load
 
     received = b"".join(iter(lambda: worker._socket.recv(1000), b""))  # to the end of the stream
 
-    [(_, _, _, child, _)] = FrameReader().feed(received)
+    [(_, _, _, child, *_)] = FrameReader().feed(received)
     os.kill(int(child), signal.SIGKILL)
 
 

@@ -300,7 +300,7 @@ def test_finalize_is_called_and_the_worker_goes(load):
 
     assert answer[2:] == (None,)
     assert worker.process.wait(20) == 0
-    assert worker.close()[0] == b"bye\n"
+    assert worker.logs == [(0, "bye", "")]
 
 
 def test_an_exception_in_finalize_is_told(load):

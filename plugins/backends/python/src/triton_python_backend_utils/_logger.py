@@ -17,11 +17,12 @@ class LogLevel(IntEnum):
     VERBOSE = 3
 
 
-def _to_stderr(level: int, message: str) -> None:
+def _to_stderr(level: int, message: str, file: str, line: int) -> None:
     print(f"{LogLevel(level).name}: {message}", file=sys.stderr)
 
 
-Sink = Callable[[int, str], None]
+Sink = Callable[[int, str, str, int], None]
+"""Takes the level, the message, and the file and line that say it."""
 
 # As with the link: a model's own thread has its own, threads that a model starts take the latest.
 _own: ContextVar[Sink | None] = ContextVar("triton_python_backend_log", default=None)
@@ -34,8 +35,15 @@ def set_sink(sink: Sink) -> None:
     _latest[:] = [sink]
 
 
+def _write(message: str, level: LogLevel) -> None:
+    if not isinstance(message, str):
+        raise TypeError(f"Logger: message must be a str, got {type(message).__name__}")
+    caller = sys._getframe(2)  # the model's, beyond the method of `Logger`
+    (_own.get() or _latest[0])(level, message, caller.f_code.co_filename, caller.f_lineno)
+
+
 class Logger:
-    """Writes to the server's log; to standard error where no server is."""
+    """Writes to the server's log, with file and line of the call; to standard error where no server is."""
 
     INFO = LogLevel.INFO
     WARNING = LogLevel.WARNING
@@ -45,26 +53,24 @@ class Logger:
     @staticmethod
     def log(message: str, level: LogLevel = LogLevel.INFO) -> None:
         """Write one message; `VERBOSE` shows only when the server was told to log verbosely."""
-        if not isinstance(message, str):
-            raise TypeError(f"Logger: message must be a str, got {type(message).__name__}")
-        (_own.get() or _latest[0])(LogLevel(level), message)
+        _write(message, LogLevel(level))
 
     @staticmethod
     def log_info(message: str) -> None:
         """Something worth knowing."""
-        Logger.log(message, LogLevel.INFO)
+        _write(message, LogLevel.INFO)
 
     @staticmethod
     def log_warn(message: str) -> None:
         """Something is odd."""
-        Logger.log(message, LogLevel.WARNING)
+        _write(message, LogLevel.WARNING)
 
     @staticmethod
     def log_error(message: str) -> None:
         """Something went wrong."""
-        Logger.log(message, LogLevel.ERROR)
+        _write(message, LogLevel.ERROR)
 
     @staticmethod
     def log_verbose(message: str) -> None:
         """Detail for whoever looks for it."""
-        Logger.log(message, LogLevel.VERBOSE)
+        _write(message, LogLevel.VERBOSE)

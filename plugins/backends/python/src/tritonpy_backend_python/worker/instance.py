@@ -27,6 +27,7 @@ from .channel import Channel, frame
 from .failure import BadResult, Failure, as_execution_failure
 from .link import ServerLink, own_batch
 from .model_file import JsonObject, ModelFile
+from .output import current_request_id, end_line, request_ids
 
 _INTERNAL = 1
 
@@ -81,10 +82,13 @@ class ModelInstance:
         """Run one batch and say that it is done."""
         link = self._link
         own_batch.set(batch)
+        request_ids.set([wire[1] for wire in wires])
         if not (self.is_decoupled or self._takes_several):
             link.running_batch = batch
         outcome = self._run(batch, wires)
         link.running_batch = 0
+        end_line()
+        request_ids.set(())
         flush_metrics()
         if outcome is not None:
             # The requests are gone by now, so this frame takes along the blocks their inputs were in.
@@ -202,6 +206,8 @@ class ModelInstance:
                     f"Failed to process the request(s) for model '{self.name}', message: Unable to send "
                     f"response. Non-decoupled model cannot send more than one response.",
                     request.request_id(),
+                    self._path,
+                    0,
                 )
 
     def _respond_or_fail(self, request: InferenceRequest, response: InferenceResponse) -> None:
@@ -218,7 +224,7 @@ class ModelInstance:
         # The slots of the others are free again and may name new requests: each answer goes alone.
         for request in waiting:
             self._send_error(request, failure)
-        self._channel.send(frame.LOG, 2, failure[1], "")
+        self._channel.send(frame.LOG, 2, failure[1], current_request_id(), self._path, 0)
         return None
 
     def _send_error(self, request: InferenceRequest, failure: Failure) -> None:
@@ -265,6 +271,7 @@ class ModelInstance:
             except BaseException as exc:
                 failure = self._fail(requests, as_execution_failure(exc, self.name))
             requests.clear()
+            end_line()
             flush_metrics()
             self._channel.send(frame.EXECUTED, batch, (start, begin, end, clock()), answers, failure)
 
@@ -292,6 +299,7 @@ class ModelInstance:
                 for request in requests:
                     if close(request):
                         self._send_error(request, failure)
+            end_line()
 
         self._event_loop().start(awaitable, on_done)
         return None

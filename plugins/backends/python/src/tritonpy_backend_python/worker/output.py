@@ -127,28 +127,28 @@ class LineSink(io.BufferedIOBase):
             self._send(self._level, text, current_request_id(), self._file, 0)
 
 
-class Output:
-    """Both streams of a worker."""
+_installed: list[LineSink] = []
 
-    def __init__(self, send: Send) -> None:
-        self._sinks = (LineSink("stdout", 1, 0, send), LineSink("stderr", 2, 1, send))
 
-    def install(self) -> None:
-        """Make them `sys.stdout` and `sys.stderr`, and have C's own `stdout` write each line at once."""
-        sys.stdout, sys.stderr = map(_text_stream, self._sinks)
-        for sink in self._sinks:
-            os.register_at_fork(after_in_child=sink.use_descriptor)
-        _write_c_lines_at_once()
+def install_streams(send: Send) -> None:
+    """Replace `sys.stdout` and `sys.stderr`, and have C's own `stdout` write each line at once."""
+    _installed[:] = LineSink("stdout", 1, 0, send), LineSink("stderr", 2, 1, send)
+    sys.stdout, sys.stderr = map(_text_stream, _installed)
+    for sink in _installed:
+        os.register_at_fork(after_in_child=sink.use_descriptor)
+    _write_c_lines_at_once()
 
-    def end_line(self) -> None:
-        """Send what this thread has begun to print; at the end of `execute`."""
-        for sink in self._sinks:
-            sink.end_line()
 
-    def end_all_lines(self) -> None:
-        """Send what any thread has begun to print."""
-        for sink in self._sinks:
-            sink.end_all_lines()
+def end_line() -> None:
+    """Send what this thread has begun to print; at the end of `execute`."""
+    for sink in _installed:
+        sink.end_line()
+
+
+def end_all_lines() -> None:
+    """Send what any thread has begun to print."""
+    for sink in _installed:
+        sink.end_all_lines()
 
 
 def _text_stream(sink: LineSink) -> io.TextIOWrapper:

@@ -8,6 +8,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from triton_python_backend_utils._link import set_link
@@ -22,6 +23,7 @@ from .inbox import Inbox
 from .instance import ModelInstance
 from .link import ServerLink
 from .model_file import ModelFile
+from .output import current_request_id, end_all_lines, end_line, install_streams
 
 Reply = tuple[Any, ...]  # Any: see `frame.py`
 
@@ -65,6 +67,7 @@ class Session:
             elif kind == frame.FINALIZE:
                 with running("finalize"):
                     failure = self._finalize()
+                end_all_lines()
                 close_metrics(self._link)
                 self._channel.send(frame.FINALIZED, failure)
                 return
@@ -78,8 +81,10 @@ class Session:
         try:
             reply = step(*args)
         except BaseException as exc:  # SystemExit too: the server decides when this process ends
+            end_line()
             self._channel.send(frame.FAILED, *as_failure(exc), full_traceback(exc))
         else:
+            end_line()
             flush_metrics()
             self._channel.send(*reply)
 
@@ -118,6 +123,7 @@ def serve() -> None:
             stream.reconfigure(line_buffering=True)  # what a model prints is to be seen when it prints it
     channel = open_channel()
     channel.exit_with_server()
+    install_streams(partial(channel.send, frame.LOG))
     serve_channel(channel, owns_process=True)
 
 
@@ -129,5 +135,9 @@ def serve_channel(channel: Channel, *, owns_process: bool) -> None:
         owns_process: False on a thread of the server.
     """
     channel.endpoint.peer.segment(0)  # the cancellation flags, mapped before other threads may ask for them
-    set_sink(lambda level, message: channel.send(frame.LOG, int(level), printable(message), ""))
+    set_sink(
+        lambda level, message, file, line: channel.send(
+            frame.LOG, int(level), printable(message), current_request_id(), printable(file), line
+        )
+    )
     Session(channel, owns_process=owns_process).run()
