@@ -29,10 +29,7 @@ def command_line() -> str:
     ]
     for name in sorted(BUILT_IN):
         command: click.Command = getattr(importlib.import_module(BUILT_IN[name][0]), name)
-        context = click.Context(command, info_name=f"corectl {name}")
-        parts += ["", f"## corectl {name}", "", inspect.cleandoc(command.help or "")]
-        parts += ["", "```", command.get_usage(context), "```", "", "| Option | Default | Meaning |"]
-        parts += ["| --- | --- | --- |", *_options(command, context)]
+        parts += _command(command, f"corectl {name}")
     return "\n".join(parts) + "\n"
 
 
@@ -69,6 +66,17 @@ def main(arguments: list[str]) -> int:
         print(f"stale, run `make docs`: {', '.join(stale)}")
         return 1
     return 0
+
+
+def _command(command: click.Command, name: str) -> list[str]:
+    context = click.Context(command, info_name=name)
+    parts = ["", f"## {name}", "", inspect.cleandoc(command.help or "")]
+    parts += ["", "```", command.get_usage(context), "```", "", "| Option | Default | Meaning |"]
+    parts += ["| --- | --- | --- |", *_options(command, context)]
+    if isinstance(command, click.Group):
+        for below in sorted(command.commands):
+            parts += _command(command.commands[below], f"{name} {below}")
+    return parts
 
 
 def _options(command: click.Command, context: click.Context) -> list[str]:

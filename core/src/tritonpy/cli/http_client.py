@@ -119,6 +119,15 @@ class HttpClient:
 
 def model_path(model: str, version: str = "") -> str:
     """The path of a model's endpoints."""
-    # The server takes the path as it comes, without decoding; only what HTTP itself forbids is encoded.
-    name = quote(model, safe="!$&'()*+,;=:@~[]|^`{}<>\"")
+    name = _in_path(model)
     return f"/v2/models/{name}/versions/{version}" if version else f"/v2/models/{name}"
+
+
+def repository_path(model: str, action: str) -> str:
+    """The path that loads or unloads a model."""
+    return f"/v2/repository/models/{_in_path(model)}/{action}"
+
+
+def _in_path(model: str) -> str:
+    # The server takes the path as it comes, without decoding; only what HTTP itself forbids is encoded.
+    return quote(model, safe="!$&'()*+,;=:@~[]|^`{}<>\"")
