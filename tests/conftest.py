@@ -43,11 +43,11 @@ def serve() -> Iterator[ServerFactory]:
 
 
 @pytest.fixture(scope="session")
-def real_triton() -> Iterator[Callable[[Path], dict[str, int]]]:
+def real_triton() -> Iterator[Callable[..., dict[str, int]]]:
     """Start a real tritonserver on a repository; returns its ports. For tests marked `parity`."""
     with ExitStack() as stack:
 
-        def start(repository: Path) -> dict[str, int]:
+        def start(repository: Path, *flags: str) -> dict[str, int]:
             process = subprocess.Popen(
                 [
                     sys.executable,
@@ -61,6 +61,8 @@ def real_triton() -> Iterator[Callable[[Path], dict[str, int]]]:
                     "0",
                     "--metrics-port",
                     "0",
+                    "--",
+                    *flags,
                 ],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
