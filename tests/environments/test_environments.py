@@ -110,6 +110,21 @@ def test_a_setting_that_cannot_be_fails_the_load_in_triton_s_words(serve, model,
     assert entry["reason"] == f"Invalid argument: {text}"
 
 
+def test_a_model_on_a_thread_of_the_server_is_not_in_its_environment_and_the_log_says_so(
+    serve, model, ask, environment, caplog
+):
+    config = 'backend: "python" parameters { key: "TRITONPY_ISOLATION" value { string_value: "thread" } }'
+    repository = model("net", environment, config=config)
+
+    found = ask(serve(repository).http_port, "net")
+
+    assert found["prefix"] == sys.prefix
+    assert (
+        f"model 'net' runs on a thread of the server, and so on the server's interpreter, although parameter "
+        f"EXECUTION_ENV_PATH of model 'net' is '{environment}'"
+    ) in [record.getMessage() for record in caplog.records if record.name == "tritonpy.backend.python"]
+
+
 def test_a_server_that_ends_with_an_error_says_which_model_it_was(serve, model):
     with pytest.raises(TritonError, match="failed to load all models"):
         serve(model("net", "/nonexistent"))

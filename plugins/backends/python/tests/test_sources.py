@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tritonpy.ipc import frame
 
 CODE = """
 import numpy as np
@@ -51,7 +52,7 @@ def word_after_load(workers, tmp_path):
         worker.config = {"name": "net", "max_batch_size": 0, "input": [], "output": [{"name": "OUTPUT0"}]}
         worker.set_up()
         answer = worker.initialize()
-        assert len(answer) == 2, answer
+        assert answer[0] == frame.INITIALIZED, answer
         [outputs] = worker.infer(worker.request())
         return outputs["OUTPUT0"][0].decode()
 

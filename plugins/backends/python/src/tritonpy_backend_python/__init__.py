@@ -8,6 +8,7 @@ server instead.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from pathlib import Path
@@ -21,6 +22,7 @@ from tritonpy_backend_python.settings import Settings, read_settings
 WORKER = Path(__file__).parent / "worker" / "__main__.py"
 """The program of a worker; runs on any Python from 3.9 on."""
 
+_log = logging.getLogger("tritonpy.backend.python")
 _settings_lock = threading.Lock()
 
 
@@ -43,8 +45,15 @@ def worker_command(model: Model) -> WorkerCommand:
 
 
 @hookimpl
-def worker_serve(channel: Any) -> None:  # Any: as `worker.channel` describes it
+def worker_serve(model: Model, channel: Any) -> None:  # Any: as `worker.channel` describes it
     """See `tritonpy.hookspecs`."""
+    choice = chosen_environment(model, _settings_of(model.backend).runtime)
+    if choice is not None:
+        _log.warning(
+            "model '%s' runs on a thread of the server, and so on the server's interpreter, although %s",
+            model.name,
+            choice.origin,
+        )
     from tritonpy_backend_python.worker.session import serve_channel  # late: most servers never need it here
 
     serve_channel(channel, owns_process=False)

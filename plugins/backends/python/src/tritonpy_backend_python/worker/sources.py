@@ -31,29 +31,35 @@ class SourceLoader(SourceFileLoader):
         raise OSError(f"{path}: compiled files are not used")
 
 
+_directories: set[str] = set()  # of several models where they share a process
+_find = FileFinder.path_hook(
+    (ExtensionFileLoader, EXTENSION_SUFFIXES),
+    (SourceLoader, SOURCE_SUFFIXES),
+    (SourcelessFileLoader, BYTECODE_SUFFIXES),
+)
+
+
 def import_from_source(directory: str) -> None:
     """From now on import what lies in `directory`, however deep, from its source.
 
     The running environment is left alone, also where it lies in there: compiling all of its packages would
     take long, and they do not change between two loads.
     """
-    find = FileFinder.path_hook(
-        (ExtensionFileLoader, EXTENSION_SUFFIXES),
-        (SourceLoader, SOURCE_SUFFIXES),
-        (SourcelessFileLoader, BYTECODE_SUFFIXES),
-    )
-
-    def is_own(path: str) -> bool:
-        return _is_below(path, directory) and not _is_below(path, sys.prefix)
-
-    def find_own(path: str) -> Any:  # Any: a finder, whose type is importlib's own
-        if not is_own(path):
-            raise ImportError(f"{path} is not the model's", path=path)
-        return find(path)
-
-    sys.path_hooks.insert(0, find_own)
-    for path in [path for path in sys.path_importer_cache if is_own(path)]:
+    _directories.add(directory)
+    if _find_own not in sys.path_hooks:
+        sys.path_hooks.insert(0, _find_own)
+    for path in [path for path in sys.path_importer_cache if _is_own(path)]:
         del sys.path_importer_cache[path]  # a finder made before would go on with compiled files
+
+
+def _find_own(path: str) -> Any:  # Any: a finder, whose type is importlib's own
+    if not _is_own(path):
+        raise ImportError(f"{path} is no model's", path=path)
+    return _find(path)
+
+
+def _is_own(path: str) -> bool:
+    return any(_is_below(path, directory) for directory in _directories) and not _is_below(path, sys.prefix)
 
 
 def _is_below(path: str, directory: str) -> bool:
