@@ -153,7 +153,11 @@ class BackendHooks:
 
     @hookspec(firstresult=True)
     def model_instance_ready(self, instance: ModelInstance) -> bool:
-        """Whether the instance can serve; asked by readiness probes, so answer from memory."""
+        """Whether the instance can serve; asked by readiness probes, so answer from memory.
+
+        Called while the instance executes nothing: a busy one counts as ready. False, an exception and five
+        seconds of silence all mean that it is not.
+        """
 
     # The five batching hooks may also be implemented by a backend: they then apply to all its models.
 

@@ -33,8 +33,8 @@ class Dataplane(Protocol):
     def is_ready(self) -> bool:
         """Whether every model that should serve does, or the server is strict about none of them."""
 
-    def model_ready(self, name: str, version: str = "") -> bool:
-        """Whether a model version would take requests; False for an unknown one."""
+    async def model_ready(self, name: str, version: str = "") -> bool:
+        """Whether a model version would take requests, and says so if asked; False for an unknown one."""
 
     def server_metadata(self) -> JsonObject:
         """Name, version and extensions of the server."""

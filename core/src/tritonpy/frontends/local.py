@@ -56,9 +56,9 @@ class LocalDataplane:
             return False
         return not self._strict_readiness or self._registry.is_fully_ready()
 
-    def model_ready(self, name: str, version: str = "") -> bool:
+    async def model_ready(self, name: str, version: str = "") -> bool:
         """See `Dataplane`."""
-        return self._control.is_ready(name, version)
+        return await self._control.is_ready(name, version)
 
     def server_metadata(self) -> JsonObject:
         """See `Dataplane`."""

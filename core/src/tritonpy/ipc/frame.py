@@ -16,12 +16,14 @@ From the server to the worker
     FINALIZE    ()
     CALLED      (call, response, final)      one response to a call of the worker's model
     ANSWER      (ask, value, error)          answers ASK; `error` is None or (code, message)
+    PROBE       ()                           asks whether the instance is ready
     FORGET      (segment)                    nothing in this segment will be referred to any more
 
 From the worker to the server
 
     COMPLETED   (config: str | None)         JSON of the completed configuration, None for "as it was"
-    INITIALIZED ()
+    INITIALIZED (is_probed)                  whether its readiness is to be asked for by PROBE
+    PROBED      (ready, error: str | None)   answers PROBE; with the text of an exception, if any
     FAILED      (code, message, traceback)   answers SETUP, COMPLETE or INITIALIZE
     EXECUTED    (batch, times, responses, error)
                                              the instance is free; `responses` is None or one per request;
@@ -54,8 +56,8 @@ import marshal
 import struct
 from typing import Any
 
-SETUP, COMPLETE, INITIALIZE, EXECUTE, FINALIZE, CALLED, ANSWER, FORGET = 1, 2, 3, 4, 5, 6, 7, 8
-COMPLETED, INITIALIZED, FAILED, EXECUTED, RESPONSE, LOG, FINALIZED = 11, 12, 13, 14, 15, 16, 17
+SETUP, COMPLETE, INITIALIZE, EXECUTE, FINALIZE, CALLED, ANSWER, FORGET, PROBE = 1, 2, 3, 4, 5, 6, 7, 8, 9
+COMPLETED, INITIALIZED, FAILED, EXECUTED, RESPONSE, LOG, FINALIZED, PROBED = 11, 12, 13, 14, 15, 16, 17, 10
 CALL, CANCEL, ASK, TELL, RESCHEDULE = 18, 19, 20, 21, 22
 
 _MARSHAL_VERSION = 2

@@ -11,6 +11,9 @@ from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.stats import ModelStats
 
+PROBE_TIMEOUT_S = 5.0
+"""How long a model may take to say whether it is ready."""
+
 Times = Sequence[int]
 """Monotonic nanoseconds: start of the execution, start and end of the framework's call, end of it all."""
 
@@ -105,6 +108,9 @@ class Instance(Protocol):
     @property
     def is_ready(self) -> bool:
         """Whether it takes executions now."""
+
+    async def probe(self) -> bool:
+        """Whether it takes executions and its model says that it is ready; a busy one is not disturbed."""
 
     def awaited_calls(self) -> Collection[InferRequest]:
         """Unanswered calls of other models that its running executions wait for."""

@@ -173,11 +173,12 @@ class ProcessRunner:
             }
         )
         try:
-            await worker.ask(frame.INITIALIZE, spec, timeout_s=self._start_timeout_s)
+            message = await worker.ask(frame.INITIALIZE, spec, timeout_s=self._start_timeout_s)
         except BaseException:  # also when a closing instance cancels its restart: no process may be left
             worker.kill()
             await worker.close(self.finalize_timeout_s)
             raise
+        instance.is_probed = message[2]
         return worker
 
     def _read_concurrency(self) -> int:

@@ -123,6 +123,12 @@ class LoadedModel:
             self._down = None
             self.scheduler.refuse(None)
 
+    async def probe(self) -> bool:
+        """Whether requests are taken and, where the model can be asked, one of its instances says so."""
+        if not self.is_ready:
+            return False
+        return any(await asyncio.gather(*(instance.probe() for instance in self.instances)))
+
     async def drain(self) -> None:
         """Wait until every accepted request is answered."""
         await self._idle.wait()

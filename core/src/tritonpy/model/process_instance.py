@@ -20,7 +20,7 @@ from tritonpy.handles import Model
 from tritonpy.ipc import frame
 from tritonpy.ipc.arena import CONTROL_SLOTS, SharedMemoryExhausted
 from tritonpy.ipc.frame import Message
-from tritonpy.model.execution import Execution
+from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution
 from tritonpy.model.placement import Slot
 from tritonpy.model.wire import decode_response, discard, encode_request
 from tritonpy.model.worker_process import WorkerProcess
@@ -73,6 +73,9 @@ class ProcessInstance:
         on_down: it is dead and could not be restarted at once.
         on_restart: a worker was started again and executes.
         on_reschedule: takes a request that the model wants to execute again.
+
+    Attributes:
+        is_probed: its model is to be asked whether it is ready; set when it has been initialised.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class ProcessInstance:
         self.depth = 0
         self.capacity = concurrency
         self.concurrency = concurrency
+        self.is_probed = False
         self._execution_ns = _AHEAD_NS
         self._loop = asyncio.get_running_loop()
         self._linger_until_ns = 0
@@ -135,6 +139,15 @@ class ProcessInstance:
         """See `CallingInstance`."""
         sent = self._sent.get(batch)
         return sent[0] if sent is not None else None
+
+    async def probe(self) -> bool:
+        """See `Instance`."""
+        worker = self._worker
+        if worker is None or not self.is_ready:
+            return False
+        if self.depth or not self.is_probed:
+            return True
+        return await worker.probe(PROBE_TIMEOUT_S)
 
     def awaited_calls(self) -> Collection[InferRequest]:
         """See `Instance`."""

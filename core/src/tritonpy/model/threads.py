@@ -14,7 +14,7 @@ from tritonpy.errors import TritonError
 from tritonpy.handles import JsonObject, Model, ModelInstance
 from tritonpy.model.backend import BoundBackend, hook_failure
 from tritonpy.model.bridge import LoopBridge
-from tritonpy.model.execution import Execution, Times, checked_responses
+from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution, Times, checked_responses
 from tritonpy.model.placement import Slot
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
@@ -130,6 +130,18 @@ class ThreadInstance:
         if error is not None:
             raise error
         self.is_ready = True
+
+    async def probe(self) -> bool:
+        """See `Instance`; the hook runs beside the instance's thread."""
+        hook = self._backend.instance_ready
+        if not self.is_ready or hook is None or self.depth:
+            return self.is_ready
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                return bool(await asyncio.to_thread(hook, self._handle))
+        except Exception as exc:  # a probe that fails, or takes too long, is an answer too
+            _log.error("instance '%s' failed to say whether it is ready: %r", self.name, exc)
+            return False
 
     def awaited_calls(self) -> Collection[InferRequest]:
         """See `Instance`; hooks do not call other models."""

@@ -6,9 +6,12 @@ Started by the server as `python -m tritonpy.model.worker`; not meant to be star
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import inspect
+import io
 import json
 import signal
+import sys
 import time
 import traceback
 from collections.abc import Sequence
@@ -55,6 +58,8 @@ class HookWorker:
             elif kind == frame.INITIALIZE:
                 spec = json.loads(message[2])
                 self._answer(lambda spec=spec: self._initialize(spec))
+            elif kind == frame.PROBE:
+                self._channel.send(frame.PROBED, *self._probe())
             elif kind == frame.FINALIZE:
                 self._channel.send(frame.FINALIZED, self._finalize())
                 return
@@ -107,7 +112,16 @@ class HookWorker:
         self._instance = ModelInstance(spec["name"], spec["index"], spec["kind"], spec["device_id"], model)
         if backend.instance_initialize is not None:
             backend.instance_initialize(self._instance)
-        return (frame.INITIALIZED,)
+        return frame.INITIALIZED, backend.instance_ready is not None
+
+    def _probe(self) -> tuple[bool, str | None]:
+        assert self._backend is not None
+        hook = self._backend.instance_ready
+        assert hook is not None  # or nobody would ask
+        try:
+            return bool(hook(self._instance)), None
+        except Exception as exc:
+            return False, f"{type(exc).__name__}: {exc}"
 
     def _execute(self, message: Message) -> None:
         assert self._backend is not None
@@ -231,6 +245,11 @@ def main() -> None:
     # handler, not SIG_IGN: programs that a model starts would inherit the latter.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)  # a line that is printed is one for the server's log
+    if sys.stderr is not None:
+        faulthandler.enable()  # a crash in native code shows the line it came from
     channel = WorkerChannel.from_environment()
     channel.exit_with_server()
     HookWorker(channel).serve()

@@ -74,6 +74,7 @@ class WorkerProcess(asyncio.Protocol):
         self._on_exit: OnExit = _ignore
         self._reader = FrameReader()
         self._reply: asyncio.Future[Message] | None = None
+        self._probed: asyncio.Future[bool] | None = None
         self._is_closing = False
         self._transport: asyncio.Transport | None = None
         self._process: Program | None = None
@@ -215,6 +216,25 @@ class WorkerProcess(asyncio.Protocol):
             raise TritonError(text, ErrorCode(code))
         return message
 
+    async def probe(self, timeout_s: float) -> bool:
+        """Ask the model whether it is ready; one that does not say so in `timeout_s` seconds is not."""
+        if self._probed is None:
+            self._probed = asyncio.get_running_loop().create_future()
+            self.send(frame.PROBE)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(self._probed)
+        except TimeoutError:
+            _log.warning("instance '%s' did not say within %g s whether it is ready", self.name, timeout_s)
+            return False
+
+    def _take_probed(self, is_ready: bool, error: str | None) -> None:
+        probed, self._probed = self._probed, None
+        if probed is not None:
+            probed.set_result(is_ready)
+        if error is not None:
+            _log.error("instance '%s' failed to say whether it is ready: %s", self.name, error)
+
     async def close(self, timeout_s: float) -> None:
         """Ask the worker to finalize and go; after `timeout_s` seconds it is killed."""
         was_killed, self._is_closing = self._is_closing, True
@@ -252,6 +272,8 @@ class WorkerProcess(asyncio.Protocol):
             kind = message[0]
             if kind == frame.EXECUTED or kind == frame.RESPONSE or kind == frame.RESCHEDULE:
                 self._on_message(message)
+            elif kind == frame.PROBED:
+                self._take_probed(message[2], message[3])
             elif kind >= frame.CALL:
                 self.calls.take(message)
             elif kind == frame.LOG:
@@ -263,6 +285,7 @@ class WorkerProcess(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The worker is gone, or will be in a moment."""
         self.is_connected = False
+        self._take_probed(False, None)
         self.calls.close()
         task = asyncio.get_running_loop().create_task(self._reap())
         task.add_done_callback(lambda _: None)  # holds the task until it is done

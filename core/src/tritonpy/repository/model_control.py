@@ -76,18 +76,19 @@ class ModelControl:
         self._check()
         self._manager.unload_soon(name)
 
-    def is_ready(self, name: str, version: str) -> bool:
-        """Whether a version, or the newest for "", takes requests; False for an unknown one.
+    async def is_ready(self, name: str, version: str) -> bool:
+        """Whether a version, or the newest for "", takes requests and says so; False for an unknown one.
 
         Raises:
             InvalidArg: `version` is no number.
         """
         try:
-            return self._registry.find(name, version).is_ready
+            model = self._registry.find(name, version)
         except TritonError as error:
             if isinstance(error, InvalidArg):
                 raise
             return False
+        return await model.probe()
 
     async def index(self, ready: bool = False) -> list[JsonObject]:
         """Every version that was ever loaded or tried with its state, and the names of all other models.
@@ -130,7 +131,7 @@ class WorkerModelControl:
                     return self._control.unload_soon(name)
                 case "ready":
                     self._control.check_serving()
-                    return self._control.is_ready(*args)
+                    return await self._control.is_ready(*args)
                 case _:
                     raise Internal(f"this server does not answer 'models.{what}'")
         except TritonError as error:

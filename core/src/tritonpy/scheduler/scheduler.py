@@ -27,7 +27,7 @@ class Scheduler:
         policy: decides which requests go together.
         stats: where waiting requests, failures in the queue and executions are counted.
         order: hands responses on in the order of arrival, for `preserve_ordering`.
-        starts_sequences: every request is a sequence of its own, which the model continues by rescheduling it.
+        starts_sequences: every request is a sequence, which the model continues by rescheduling it.
         clock: monotonic nanoseconds.
 
     Attributes:

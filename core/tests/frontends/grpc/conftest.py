@@ -43,7 +43,7 @@ class FakeDataplane:
     def is_ready(self) -> bool:
         return self.is_up
 
-    def model_ready(self, name: str, version: str = "") -> bool:
+    async def model_ready(self, name: str, version: str = "") -> bool:
         return name != "nope"
 
     def server_metadata(self) -> dict[str, Any]:

@@ -129,7 +129,7 @@ class Servicer:
     def described_calls(self) -> dict[str, DescribedCall]:
         """The calls that take one message and give one, by name."""
         described = {
-            name: cast("Callable[[Message], Message]", call)  # each is called with its own request type
+            name: cast("DescribedCall", call)  # each is called with its own request type
             for name, call in {
                 "ServerLive": self._server_live,
                 "ServerReady": self._server_ready,
@@ -152,8 +152,9 @@ class Servicer:
     def _server_ready(self, request: protos.ServerReadyRequest) -> Message:
         return protos.ServerReadyResponse(ready=self._dataplane.is_ready())
 
-    def _model_ready(self, request: protos.ModelReadyRequest) -> Message:
-        return protos.ModelReadyResponse(ready=self._dataplane.model_ready(request.name, request.version))
+    async def _model_ready(self, request: protos.ModelReadyRequest) -> Message:
+        ready = await self._dataplane.model_ready(request.name, request.version)
+        return protos.ModelReadyResponse(ready=ready)
 
     def _server_metadata(self, request: protos.ServerMetadataRequest) -> Message:
         return _filled(protos.ServerMetadataResponse(), self._dataplane.server_metadata())

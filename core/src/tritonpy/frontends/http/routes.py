@@ -7,7 +7,7 @@ import logging
 import re
 import time
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import orjson
@@ -97,17 +97,24 @@ class Router:
         """Write what `answer` gives when it is there; its work goes on though the client goes away."""
 
         async def write() -> None:
-            try:
-                document = await answer
-            except Exception as exc:
-                connection.write(error_response(_as_triton_error(exc, request), connection.keep_alive))
-                return
+            document = await answer
             if document is None:
                 self._empty(connection, 200)
             else:
                 self._json(connection, document)
 
-        task = asyncio.get_running_loop().create_task(write())
+        self._go_on(write(), request, connection)
+
+    def _go_on(
+        self, work: Coroutine[None, None, None], request: HttpRequest, connection: HttpConnection
+    ) -> None:
+        async def run() -> None:
+            try:
+                await work
+            except Exception as exc:
+                connection.write(error_response(_as_triton_error(exc, request), connection.keep_alive))
+
+        task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -146,10 +153,13 @@ class Router:
         self._json(connection, self._dataplane.model_statistics(name, version))
 
     def _model_ready(self, request: HttpRequest, connection: HttpConnection, name: str, version: str) -> None:
-        if self._dataplane.model_ready(name, version):
-            self._empty(connection, 200)
-        else:
-            connection.write(refusal(400, "Model version not ready", connection.keep_alive))
+        async def write() -> None:
+            if await self._dataplane.model_ready(name, version):
+                self._empty(connection, 200)
+            else:
+                connection.write(refusal(400, "Model version not ready", connection.keep_alive))
+
+        self._go_on(write(), request, connection)
 
     def _infer(self, request: HttpRequest, connection: HttpConnection, name: str, version: str) -> None:
         arrival_ns = time.monotonic_ns()

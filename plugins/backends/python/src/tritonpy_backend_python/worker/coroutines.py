@@ -24,9 +24,12 @@ class Coroutines:
         self._is_closing = False
 
     def wait(self, awaitable: Awaitable[Any]) -> Any:  # Any: what `execute` returned
-        """Run `awaitable` to its end here; what it raises is raised."""
-        asyncio.set_event_loop(self._loop)
-        outcome, error = self._loop.run_until_complete(_settled(awaitable))
+        """Run `awaitable` to its end, here unless the loop has a thread; what it raises is raised."""
+        if self._thread is not None:
+            outcome, error = asyncio.run_coroutine_threadsafe(_settled(awaitable), self._loop).result()
+        else:
+            asyncio.set_event_loop(self._loop)
+            outcome, error = self._loop.run_until_complete(_settled(awaitable))
         if error is not None:
             raise error
         return outcome

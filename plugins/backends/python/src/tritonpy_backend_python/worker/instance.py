@@ -24,7 +24,7 @@ from triton_python_backend_utils._wire import (
 )
 
 from .channel import Channel, frame
-from .failure import BadResult, Failure, as_execution_failure
+from .failure import BadResult, Failure, as_execution_failure, describe
 from .link import ServerLink, own_batch
 from .model_file import JsonObject, ModelFile
 from .output import current_request_id, end_line, request_ids
@@ -54,6 +54,7 @@ class ModelInstance:
         is_decoupled: whether a request may have any number of responses.
         max_batch_size: 0 for a model that does not batch.
         outputs: the outputs in the configuration, and whether each is BF16.
+        is_probed: the model has an `is_ready` to be asked.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class ModelInstance:
         self.outputs: dict[str, bool] = {
             output["name"]: output.get("data_type") == "TYPE_BF16" for output in config.get("output", ())
         }
+        self.is_probed = callable(getattr(model, "is_ready", None))
         self._model_name = file.name
         self._model = model
         self._channel = channel
@@ -95,6 +97,16 @@ class ModelInstance:
             self._channel.send(frame.EXECUTED, batch, *outcome)
         if link.abandoned:
             link.give_up_abandoned()
+
+    def probe(self) -> tuple[bool, str | None]:
+        """Ask the model's `is_ready`, plain or async; with the text of what it raised, if anything."""
+        try:
+            answer = self._model.is_ready()
+            if hasattr(answer, "__await__"):
+                answer = self._event_loop().wait(answer)
+            return bool(answer), None
+        except BaseException as exc:
+            return False, describe(exc)
 
     def finalize(self) -> None:
         """Let the model clean up."""

@@ -64,6 +64,9 @@ class Session:
             elif kind == frame.INITIALIZE:
                 with running("initialize"):
                     self._answer(self._initialize, json.loads(message[2]))
+            elif kind == frame.PROBE:
+                assert self._instance is not None  # the server waits for INITIALIZED
+                self._channel.send(frame.PROBED, *self._instance.probe())
             elif kind == frame.FINALIZE:
                 with running("finalize"):
                     failure = self._finalize()
@@ -98,7 +101,7 @@ class Session:
         self._instance = ModelInstance(self._channel, self._link, self._file, model, spec)
         if self._owns_process:
             gc.freeze()  # what is loaded now stays: no later collection need look at it
-        return (frame.INITIALIZED,)
+        return frame.INITIALIZED, self._instance.is_probed
 
     def _finalize(self) -> str | None:
         if self._instance is None:
