@@ -80,9 +80,10 @@ def _without_effect(config: ModelConfig) -> Iterator[str]:
 
 
 def first_config(config: ModelConfig, attributes: BackendAttributes) -> JsonObject:
-    """What the backend is asked to complete: everything that stands in the file, and the derived names."""
+    """What the backend is asked to complete: what stands in the file, the derived names and the defaults."""
     if not config.default_model_filename:
         config.default_model_filename = attributes.default_filename
+    normalize(config, attributes.preferred_groups)
     return config_to_dict(config)
 
 
