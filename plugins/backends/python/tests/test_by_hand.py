@@ -131,6 +131,10 @@ def test_a_response_holds_tensors_and_an_error_only():
         pb_utils.InferenceResponse([1])
     with pytest.raises(TypeError, match="error must be a TritonError, got str"):
         pb_utils.InferenceResponse([], "failed")
+    with pytest.raises(
+        pb_utils.TritonModelException, match="Output tensor for inference response should not"
+    ):
+        pb_utils.InferenceResponse([None])
 
 
 def test_an_error_is_internal_unless_it_says_otherwise():

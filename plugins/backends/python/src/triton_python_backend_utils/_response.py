@@ -23,7 +23,7 @@ class InferenceResponse:
 
     Raises:
         TypeError: an output is no `Tensor`, or the error is no `TritonError`.
-        TritonModelException: a parameter is of a type that cannot travel.
+        TritonModelException: an output is None, or a parameter is of a type that cannot travel.
     """
 
     __slots__ = ("_error", "_outputs", "_parameters")
@@ -37,6 +37,8 @@ class InferenceResponse:
         outputs = list(output_tensors)
         for tensor in outputs:
             if not isinstance(tensor, Tensor):
+                if tensor is None:
+                    raise TritonModelException("Output tensor for inference response should not be empty.")
                 raise TypeError(
                     f"InferenceResponse: output_tensors must hold Tensors, got {type(tensor).__name__}"
                 )
