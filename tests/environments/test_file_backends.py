@@ -87,6 +87,8 @@ def test_a_packed_environment_beside_the_file_is_that_of_its_models(
     serve, backends, repository, ask, packed, cache
 ):
     packed.rename(backends / "mine" / "pb_exec_env_model.py.tar.gz")
+    for name in set(NAMES) - {"plain"}:
+        shutil.rmtree(repository / name)
 
     found = ask(serve(repository, backend_directory=str(backends)).http_port, "plain")
 
