@@ -57,6 +57,28 @@ def test_a_packed_environment_is_unpacked_once_for_all_that_name_it(serve, model
     assert {path.name for path in cache.iterdir() if path.is_dir()} == {"hashes", prefix.name}
 
 
+def test_a_reload_runs_new_code_of_the_same_second_and_size_in_a_new_environment(
+    serve, model, ask, call, environment, monkeypatch
+):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "")
+    repository = model("net")
+    code, config = repository / "net" / "1" / "model.py", repository / "net" / "config.pbtxt"
+    os.utime(code, (0, 0))
+    port = serve(repository, model_control_mode="explicit", load_models=("net",)).http_port
+    before = ask(port, "net")
+
+    code.write_text(code.read_text().replace("__name__,", "'newest',"))
+    os.utime(code, (0, 0))
+    setting = f'parameters {{ key: "EXECUTION_ENV_PATH" value {{ string_value: "{environment}" }} }}'
+    config.write_text(f"{config.read_text()}\n{setting}")
+    status, answer = call(port, "/v2/repository/models/net/load", {})
+    after = ask(port, "net")
+
+    assert (status, answer) == (200, {})
+    assert (before["module"], before["prefix"]) == ("1.model", sys.prefix)
+    assert (after["module"], after["prefix"]) == ("newest", str(environment))
+
+
 def test_a_worker_that_died_starts_again_in_its_environment(serve, model, ask, environment):
     server = serve(model("net", environment))
     first = ask(server.http_port, "net")
