@@ -13,11 +13,16 @@ from triton_python_backend_utils._strings import printable
 Failure = tuple[int, str]
 """Code and text of an error."""
 
-_OWN_DIRECTORIES = (
+_own_directories = [
     os.path.dirname(os.path.abspath(__file__)),
     os.path.abspath(os.path.dirname(pb_utils.__file__)),
     os.path.abspath(os.path.dirname(tritonpy_model.__file__)),
-)
+]
+
+
+def hide_lines_of(directory: str) -> None:
+    """Whoever runs models from `directory` is of no interest to their authors either."""
+    _own_directories.append(os.path.abspath(directory))
 
 
 class BadResult(Exception):
@@ -79,4 +84,4 @@ def _lines(traceback: TracebackType | None) -> Iterator[str]:
 
 def _is_foreign(entry: TracebackType) -> bool:
     """Whether a line is ours or the import machinery's, and so of no use to the model's author."""
-    return entry.tb_frame.f_code.co_filename.startswith(("<frozen importlib", *_OWN_DIRECTORIES))
+    return entry.tb_frame.f_code.co_filename.startswith(("<frozen importlib", *_own_directories))

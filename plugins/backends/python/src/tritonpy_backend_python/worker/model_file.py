@@ -10,10 +10,10 @@ from types import ModuleType
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
-from triton_python_backend_utils._model_dir import set_model_dir
+from triton_python_backend_utils._model_dir import forget_model_dir, set_model_dir
 
 from .failure import BadResult
-from .sources import import_from_source, spec_of
+from .sources import forget_directory, import_from_source, spec_of
 
 JsonObject = dict[str, Any]  # Any: JSON
 
@@ -46,6 +46,7 @@ class ModelFile:
             filename = self.config.get("default_model_filename") or "model.py"
             self.path = os.path.join(self._version_directory, filename)
         self._class: Any = None  # Any: the model's own class
+        self._source_directory: str | None = None  # once something has been imported from it
 
     def complete(self) -> str | None:
         """Have the model complete its configuration.
@@ -86,6 +87,13 @@ class ModelFile:
             )
         return model
 
+    def forget(self) -> None:
+        """The model is gone; for a process that goes on without it."""
+        if self._source_directory is not None:
+            forget_directory(self._source_directory)
+            forget_model_dir(self._version_directory)
+            self._source_directory = None
+
     def _model_class(self) -> Any:  # Any: the model's own class
         if self._class is None:
             self._class = self._import().TritonPythonModel
@@ -105,7 +113,8 @@ class ModelFile:
             package.__path__ = [self._version_directory]
             name = f"{self._package}.{name}"
         sys.path += directories
-        import_from_source(directories[-1])
+        self._source_directory = directories[-1]
+        import_from_source(self._source_directory)
         spec = spec_of(name, self.path)
         if spec is None or spec.loader is None:
             raise BadResult(f"model '{self.name}': {self.path} is no Python file; its name must end in .py")

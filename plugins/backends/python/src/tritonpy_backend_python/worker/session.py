@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from triton_python_backend_utils._link import set_link
+from triton_python_backend_utils._link import forget_link, set_link
 from triton_python_backend_utils._logger import set_sink
 from triton_python_backend_utils._model_control import running
 from triton_python_backend_utils._server_metrics import close_metrics, flush_metrics
@@ -74,6 +74,12 @@ class Session:
                 close_metrics(self._link)
                 self._channel.send(frame.FINALIZED, failure)
                 return
+
+    def forget(self) -> None:
+        """Leave the process to others that go on in it."""
+        forget_link(self._link)
+        if self._file is not None:
+            self._file.forget()
 
     def _set_up(self, spec: dict[str, Any]) -> None:  # Any: JSON
         arena = self._channel.endpoint.arena
@@ -143,4 +149,8 @@ def serve_channel(channel: Channel, *, owns_process: bool) -> None:
             frame.LOG, int(level), printable(message), current_request_id(), printable(file), line
         )
     )
-    Session(channel, owns_process=owns_process).run()
+    session = Session(channel, owns_process=owns_process)
+    try:
+        session.run()
+    finally:
+        session.forget()

@@ -31,7 +31,7 @@ class SourceLoader(SourceFileLoader):
         raise OSError(f"{path}: compiled files are not used")
 
 
-_directories: set[str] = set()  # of several models where they share a process
+_directories: list[str] = []  # of several models where they share a process
 _find = FileFinder.path_hook(
     (ExtensionFileLoader, EXTENSION_SUFFIXES),
     (SourceLoader, SOURCE_SUFFIXES),
@@ -45,11 +45,22 @@ def import_from_source(directory: str) -> None:
     The running environment is left alone, also where it lies in there: compiling all of its packages would
     take long, and they do not change between two loads.
     """
-    _directories.add(directory)
+    _directories.append(directory)
     if _find_own not in sys.path_hooks:
         sys.path_hooks.insert(0, _find_own)
     for path in [path for path in sys.path_importer_cache if _is_own(path)]:
         del sys.path_importer_cache[path]  # a finder made before would go on with compiled files
+
+
+def forget_directory(directory: str) -> None:
+    """The model in `directory` is gone; for a process that goes on without it."""
+    own = [path for path in sys.path_importer_cache if _is_own(path)]
+    _directories.remove(directory)
+    for path in own:
+        if not _is_own(path):
+            del sys.path_importer_cache[path]
+    if not _directories:
+        sys.path_hooks.remove(_find_own)
 
 
 def _find_own(path: str) -> Any:  # Any: a finder, whose type is importlib's own
