@@ -195,10 +195,17 @@ class ModelInstance:
                 f"InferenceRequest(s) size is:{len(requests)}, "
                 f"and InferenceResponse(s) size is:{len(outcome)}\n"
             )
-        for response in outcome:
-            if not isinstance(response, InferenceResponse) and response is not None:
+        for request, response in zip(requests, outcome):  # noqa: B905 (Python 3.9)
+            if response is None:
+                continue
+            if not isinstance(response, InferenceResponse):
                 raise BadResult(
                     f"Expected an 'InferenceResponse' object in the execute function return list, "
+                    f"found type '{type(response)}'."
+                )
+            if is_rescheduled(request):  # Triton's spelling
+                raise BadResult(
+                    f"Expected a None object in the execute function return list for reschduled request, "
                     f"found type '{type(response)}'."
                 )
 
