@@ -1,0 +1,355 @@
+"""The servers that the behaviours of the Python backend are tested on, and a client that speaks plainly.
+
+Every test here that takes `server` runs twice: on ours, and, in the parity run, on a real tritonserver. Both
+serve `models/`. What a model sees is found out by a case: a function in a file beside the `model.py` of
+`cases`, `async_cases` or `decoupled_cases`, which is called there and whose result comes back as JSON.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonpy.plugin import Tensor
+
+HERE = Path(__file__).parent
+MODELS = HERE / "models"
+REAL_TRITON = HERE.parents[1] / "benchmarks" / "real_triton.py"
+Inputs = Mapping[str, Any]
+FORGIVING = ("--exit-on-error=false", "--strict-readiness=false")
+DEADLINE_S = 15
+START_DEADLINE_S = 60
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "ours(reason): says something of our server only")
+    config.addinivalue_line("markers", "theirs(reason): says something of the real server only")
+    config.addinivalue_line("markers", "missing(reason): our server cannot do this yet")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for fixture in ("server", "explicit_server"):
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(fixture, list(_servers_for(metafunc.definition)), indirect=True)
+
+
+def _servers_for(definition: pytest.Item) -> Iterator[Any]:
+    missing = definition.get_closest_marker("missing")
+    if definition.get_closest_marker("theirs") is None:
+        marks = [] if missing is None else [pytest.mark.xfail(reason=missing.args[0], strict=True)]
+        yield pytest.param("ours", marks=marks)
+    if definition.get_closest_marker("ours") is None:
+        yield pytest.param("real", marks=pytest.mark.parity)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back over HTTP.
+
+    Attributes:
+        status: the HTTP status.
+        document: the JSON of the body.
+    """
+
+    status: int
+    document: dict[str, Any]
+
+    @property
+    def error(self) -> str:
+        """The error's text."""
+        return self.document["error"]
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """The data of the outputs by name."""
+        assert self.status == 200, self.document
+        return {output["name"]: output["data"] for output in self.document["outputs"]}
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One message of a stream.
+
+    Attributes:
+        error: the error's text, "" for none.
+        outputs: the elements of the outputs by name.
+        final: what `triton_final_response` says, None when it says nothing.
+        types: datatype and shape of the outputs by name.
+        parameters: all parameters of the response.
+    """
+
+    error: str = ""
+    outputs: dict[str, Any] = field(default_factory=dict)
+    final: bool | None = None
+    types: dict[str, tuple[str, list[int]]] = field(default_factory=dict, compare=False)
+    parameters: dict[str, Any] = field(default_factory=dict, compare=False)
+
+
+class PythonServer:
+    """A server that runs `models/`.
+
+    Attributes:
+        is_ours: whether it is ours.
+        ports: by `http`, `grpc` and `metrics`.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen[Any], log_file: Path, ports: dict[str, int], is_ours: bool
+    ) -> None:
+        self.process = process
+        self.ports = ports
+        self.is_ours = is_ours
+        self._log_file = log_file
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{ports['grpc']}")
+        self.stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+
+    def close(self) -> None:
+        """End it."""
+        self._channel.close()
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+    @property
+    def log(self) -> str:
+        """What it has written so far."""
+        return self._log_file.read_text(errors="replace")
+
+    def wait_for_log(self, pattern: str) -> re.Match[str]:
+        """Wait until a regular expression is found in the log."""
+        return self.wait_for(lambda: re.search(pattern, self.log), f"no line like {pattern!r}")
+
+    def wait_for(self, condition: Callable[[], Any], complaint: str = "it does not happen") -> Any:
+        """Wait until `condition` returns something true, and return that."""
+        give_up = time.monotonic() + DEADLINE_S
+        while not (value := condition()):
+            assert time.monotonic() < give_up, complaint
+            time.sleep(0.02)
+        return value
+
+    def request(self, method: str, path: str, body: object = None, service: str = "http") -> tuple[int, str]:
+        """Send one HTTP request; returns status and body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports[service], timeout=DEADLINE_S)
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body))
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+        finally:
+            connection.close()
+
+    def infer(self, model: str, inputs: Inputs, **more: Any) -> Answer:
+        """Send one inference request as JSON over HTTP.
+
+        Args:
+            model: the model.
+            inputs: by name, what numpy makes an array of; numbers become FP32 unless they are arrays.
+            more: further fields of the request.
+        """
+        encoded = [
+            {
+                "name": tensor.name,
+                "datatype": tensor.datatype,
+                "shape": tensor.shape,
+                "data": [
+                    element.decode() if isinstance(element, bytes) else element
+                    for element in tensor.numpy().reshape(-1).tolist()
+                ],
+            }
+            for tensor in _tensors(inputs)
+        ]
+        status, text = self.request("POST", f"/v2/models/{model}/infer", {"inputs": encoded, **more})
+        return Answer(status, json.loads(text))
+
+    def ask(self, case: str, *args: Any, model: str = "cases", **more: Any) -> Any:
+        """Run a case, `<file>.<function>`, and return what it returned.
+
+        Args:
+            case: the function.
+            args: its further arguments; JSON.
+            model: the model that runs it.
+            more: further fields of the request.
+        """
+        answer = self.infer(model, {"CASE": [json.dumps([case, *args])]}, **more)
+        return json.loads(answer.outputs["RESULT"][0])
+
+    def ask_stream(self, case: str, *args: Any) -> Any:
+        """Run a case in the decoupled model and return what it returned."""
+        [sent] = self.stream("decoupled_cases", {"CASE": [json.dumps([case, *args])]})
+        assert sent.error == ""
+        return json.loads(sent.outputs["RESULT"][0])
+
+    def message(self, model: str, inputs: Inputs, **more: Any) -> Any:
+        """An inference request for gRPC.
+
+        Args:
+            model: the model.
+            inputs: as for `infer`; a `Tensor` is taken as it is.
+            more: further fields of the message.
+        """
+        message = service_pb2.ModelInferRequest(model_name=model, **more)
+        for tensor in _tensors(inputs):
+            message.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+            message.raw_input_contents.append(bytes(tensor.wire()))
+        return message
+
+    def grpc_infer(self, model: str, inputs: Inputs, **more: Any) -> Sent:
+        """Send one request over gRPC; an error raises `grpc.RpcError`."""
+        return _sent(self.stub.ModelInfer(self.message(model, inputs, **more), timeout=DEADLINE_S))
+
+    def stream(self, model: str, inputs: Inputs, *, wants_final: bool = False, **more: Any) -> list[Sent]:
+        """Send one request in a stream of its own; returns all that comes.
+
+        Args:
+            model: the model.
+            inputs: as for `message`.
+            wants_final: ask for the final flag also where it comes alone.
+            more: further fields of the message.
+        """
+        message = self.message(model, inputs, **more)
+        if wants_final:
+            message.parameters["triton_enable_empty_final_response"].bool_param = True
+        responses = self.stub.ModelStreamInfer(iter([message]), timeout=DEADLINE_S)
+        return [_sent(response.infer_response, response.error_message) for response in responses]
+
+    def statistics(self, model: str) -> dict[str, Any]:
+        """The statistics of a model's one version."""
+        _, text = self.request("GET", f"/v2/models/{model}/stats")
+        [found] = json.loads(text)["model_stats"]
+        return found
+
+    def index(self) -> dict[str, tuple[str, str]]:
+        """State and reason by model and version, `name/1`, in the repository's index."""
+        _, text = self.request("POST", "/v2/repository/index", {})
+        return {
+            f"{entry['name']}/{entry['version']}": (entry["state"], entry.get("reason", ""))
+            for entry in json.loads(text)
+            if "version" in entry
+        }
+
+    def config(self, model: str) -> dict[str, Any]:
+        """A model's configuration."""
+        _, text = self.request("GET", f"/v2/models/{model}/config")
+        return json.loads(text)
+
+    def metrics(self, family: str = "") -> str:
+        """The lines of the metrics page that name a family."""
+        _, text = self.request("GET", "/metrics", service="metrics")
+        return "\n".join(line for line in text.splitlines() if family in line)
+
+
+def _tensors(inputs: Inputs) -> Iterator[Tensor]:
+    for name, value in inputs.items():
+        if isinstance(value, Tensor):
+            yield value
+            continue
+        array = np.asarray(value)
+        if not isinstance(value, np.ndarray) and array.dtype.kind in "if":
+            array = array.astype(np.float32)
+        yield Tensor.from_numpy(name, array)
+
+
+def _sent(response: Any, error: str = "") -> Sent:
+    outputs, types = {}, {}
+    for output, raw in zip(response.outputs, response.raw_output_contents, strict=True):
+        shape = list(output.shape)
+        outputs[output.name] = Tensor(output.name, output.datatype, shape, raw).numpy().tolist()
+        types[output.name] = (output.datatype, shape)
+    parameters = {
+        name: getattr(parameter, parameter.WhichOneof("parameter_choice"))
+        for name, parameter in response.parameters.items()
+    }
+    return Sent(error, outputs, parameters.get("triton_final_response"), types, parameters)
+
+
+Start = Callable[..., PythonServer]
+
+
+@pytest.fixture(scope="session")
+def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Start servers, ours or real, on `models/` with further options; they stop at the end."""
+    with ExitStack() as stack:
+
+        def start(kind: str, *options: str) -> PythonServer:
+            log_file = tmp_path_factory.mktemp(kind) / "log"
+            is_ours = kind == "ours"
+            if is_ours:
+                command = [str(Path(sys.executable).with_name("corectl")), "serve", *options]
+                for service in ("http", "grpc", "metrics"):
+                    command += [f"--{service}-address=127.0.0.1", f"--{service}-port=0"]
+                command += ["--model-repository", str(MODELS)]
+            else:
+                command = [sys.executable, str(REAL_TRITON), "serve", "--model-repository", str(MODELS), "--"]
+                command += options
+            with log_file.open("wb") as log:
+                process = subprocess.Popen(
+                    command,
+                    stdout=log if is_ours else subprocess.PIPE,
+                    stderr=log,
+                    env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+                )
+            stack.callback(process.kill)
+            if is_ours:
+                ports = _ports_in_log(process, log_file)
+            else:
+                assert process.stdout is not None
+                line = process.stdout.readline()
+                process.stdout.close()
+                assert line, log_file.read_text()
+                ports = json.loads(line)
+            server = PythonServer(process, log_file, ports, is_ours)
+            stack.callback(server.close)
+            return server
+
+        yield start
+
+
+def _ports_in_log(process: subprocess.Popen[Any], log_file: Path) -> dict[str, int]:
+    services = {"HTTPService": "http", "GRPCInferenceService": "grpc", "Metrics Service": "metrics"}
+    give_up = time.monotonic() + START_DEADLINE_S
+    while True:
+        found = re.findall(r"Started (.+) at 127\.0\.0\.1:(\d+)", log_file.read_text())
+        if len(found) == 3:
+            return {services[service]: int(port) for service, port in found}
+        assert process.poll() is None, log_file.read_text()
+        assert time.monotonic() < give_up, log_file.read_text()
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def server(request: pytest.FixtureRequest, start_server: Start) -> PythonServer:
+    """One server for all tests; some of its models are broken on purpose."""
+    return start_server(
+        request.param,
+        "--exit-on-error=false",
+        "--strict-readiness=false",
+        "--log-verbose=1",
+        "--exit-timeout-secs=5",
+    )
+
+
+@pytest.fixture(scope="session")
+def explicit_server(request: pytest.FixtureRequest, start_server: Start) -> PythonServer:
+    """One server in model control mode explicit, which begins with `cases` alone and logs nothing verbose."""
+    return start_server(
+        request.param,
+        "--model-control-mode=explicit",
+        "--load-model=cases",
+        "--exit-timeout-secs=3",
+    )

@@ -1,0 +1,1 @@
+../../sends/1/steps.py

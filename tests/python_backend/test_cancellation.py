@@ -1,0 +1,95 @@
+"""Clients that go before they are answered, and models that notice."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+
+import grpc
+import pytest
+
+numbers = itertools.count()
+
+
+@pytest.fixture
+def id() -> str:
+    return f"cancelled-{next(numbers)}"
+
+
+def outcomes(server, id: str) -> list[object]:
+    found = server.wait_for_log(rf"sent {id} (\[.*\]) end")
+    return json.loads(found[1].replace('\\"', '"'))
+
+
+def steps(*taken: list[object]) -> dict[str, list[str]]:
+    return {"STEPS": [json.dumps(taken)]}
+
+
+def test_a_model_sees_that_its_client_has_cancelled(server, id):
+    message = server.message("sends_once", steps(["wait"], ["last_value", 1]), id=id)
+    call = server.stub.ModelInfer.future(message, timeout=10)
+    server.wait_for_log(f"waits with {id}")
+
+    call.cancel()
+
+    assert outcomes(server, id) == ["the client is gone", None]
+    with pytest.raises(grpc.FutureCancelledError):
+        call.result()
+
+
+def test_a_model_sees_that_its_client_s_deadline_is_over(server, id):
+    message = server.message("sends_once", steps(["wait"], ["last_value", 1]), id=id)
+    with pytest.raises(grpc.RpcError) as ended:
+        server.stub.ModelInfer(message, timeout=0.3)
+
+    assert ended.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert outcomes(server, id)[0] == "the client is gone"
+
+
+def test_a_stream_is_cancelled_between_its_responses(server, id):
+    message = server.message("sends", steps(["later"], ["ticks"], ["final"]), id=id)
+    call = server.stub.ModelStreamInfer(iter([message]), timeout=10)
+    ticks = [next(call) for _ in range(3)]
+
+    call.cancel()
+
+    assert len(ticks) == 3
+    [told, _] = outcomes(server, id)
+    assert told.startswith("stopped after ")
+
+
+def test_another_client_is_not_disturbed(server, id):
+    message = server.message("sends", steps(["later"], ["wait"], ["final"]), id=id)
+    call = server.stub.ModelStreamInfer(iter([message]), timeout=10)
+    server.wait_for_log(f"waits with {id}")
+
+    answer = server.stream("sends", steps(["is_cancelled"], ["last_value", 1]), id=f"{id}-other")
+    call.cancel()
+
+    assert [each.outputs for each in answer] == [{"VALUE": [1]}]
+    assert outcomes(server, f"{id}-other") == [[False, False], None]
+    assert outcomes(server, id)[0] == "the client is gone"
+
+
+@pytest.mark.ours("2.51 does not look at its HTTP clients")
+def test_a_model_sees_that_its_http_client_has_gone(server, id):
+    body = json.dumps(
+        {
+            "id": id,
+            "inputs": [
+                {
+                    "name": "STEPS",
+                    "datatype": "BYTES",
+                    "shape": [1],
+                    "data": [json.dumps([["wait"], ["last_value", 1]])],
+                }
+            ],
+        }
+    )
+    head = f"POST /v2/models/sends_once/infer HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.ports["http"])) as client:
+        client.sendall((head + body).encode())
+        server.wait_for_log(f"waits with {id}")
+
+    assert outcomes(server, id)[0] == "the client is gone"

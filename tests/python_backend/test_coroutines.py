@@ -1,0 +1,64 @@
+"""Models whose `execute` is a coroutine."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+
+def ask(server, case: str, *args):
+    return server.ask(f"waiting.{case}", *args, model="async_cases")
+
+
+def test_a_coroutine_is_awaited_for_its_responses(server):
+    assert ask(server, "nothing") == "awaited"
+
+
+def test_a_coroutine_waits_for_several_things_at_once(server):
+    assert 0.3 <= ask(server, "at_the_same_time", 0.3) < 0.55
+
+
+def test_a_coroutine_may_use_an_executor(server):
+    assert ask(server, "in_an_executor") == "ran"
+
+
+def test_an_exception_in_a_coroutine_fails_the_batch(server):
+    answer = server.infer("async_cases", {"CASE": ['["waiting.fails"]']})
+
+    assert answer.status == 500
+    assert answer.error.startswith(
+        "Failed to process the request(s) for model 'async_cases_0', message: "
+        "ValueError: time does not run backwards\n\nAt:\n"
+    )
+    assert "async_cases/1/waiting.py(" in answer.error
+    assert ask(server, "nothing") == "awaited"
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_decoupled_coroutine_sends_any_number_of_responses(server, count):
+    sent = server.stream("async_sends", {"SECONDS": [0.0] * count})
+
+    assert [each.outputs for each in sent] == [{"VALUE": [0]}] * count
+
+
+def test_decoupled_coroutines_of_several_requests_wait_together(server):
+    def serve(seconds: float) -> float:
+        server.stream("async_sends", {"SECONDS": [seconds]})
+        return time.monotonic()
+
+    started = time.monotonic()
+    with ThreadPoolExecutor(4) as pool:
+        slow, *quick = pool.map(serve, [0.6, 0.1, 0.1, 0.1])
+
+    assert max(quick) < slow
+    assert slow - started < 1.1
+
+
+@pytest.mark.ours("2.51 never answers")
+def test_an_exception_in_a_decoupled_coroutine_is_answered(server):
+    first, last = server.stream("async_sends", {"SECONDS": [0.0, -1.0]})
+
+    assert first.outputs == {"VALUE": [0]}
+    assert "ValueError: time does not run backwards" in last.error

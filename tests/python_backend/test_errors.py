@@ -1,0 +1,188 @@
+"""What clients read when a model fails: while it is loaded, or with a request."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+
+PREFIX = "Failed to process the request(s) for model 'fails_0', message: "
+
+
+def infer(server, how: str):
+    return server.infer("fails", {"HOW": [[how]]})
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("value_error", "ValueError: boom"),
+        ("model_exception", "TritonModelException: no such luck"),
+        ("no_text", "RuntimeError: <EMPTY MESSAGE>"),
+        ("two_lines", "RuntimeError: first\nsecond"),
+    ],
+)
+def test_an_exception_fails_the_batch_and_says_where_it_was(server, how, message):
+    answer = infer(server, how)
+
+    assert answer.status == 500
+    text, _, places = answer.error.partition("\n\nAt:\n")
+    assert text == PREFIX + message
+    first, second, last = places.split("\n")
+    assert first.endswith(f"): {how}")
+    assert "fails/1/model.py(" in first
+    assert second.endswith("): execute")
+    assert last == ""
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        (
+            "nothing",
+            "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+            "InferenceRequest(s) size is:1, and InferenceResponse(s) size is:0\n",
+        ),
+        (
+            "too_many",
+            "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+            "InferenceRequest(s) size is:1, and InferenceResponse(s) size is:2\n",
+        ),
+        (
+            "a_string",
+            "Expected an 'InferenceResponse' object in the execute function return list, "
+            "found type '<class 'str'>'.",
+        ),
+        ("a_tuple", "Expected a list in the execute return, found type '<class 'tuple'>'."),
+        ("a_dict", "Expected a list in the execute return, found type '<class 'dict'>'."),
+    ],
+)
+def test_a_result_that_is_no_list_of_responses_fails_the_batch(server, how, message):
+    answer = infer(server, how)
+
+    assert (answer.status, answer.error) == (500, PREFIX + message)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "grpc_code"),
+    [
+        ("UNKNOWN", 400, grpc.StatusCode.UNKNOWN),
+        ("INTERNAL", 500, grpc.StatusCode.INTERNAL),
+        ("NOT_FOUND", 404, grpc.StatusCode.NOT_FOUND),
+        ("INVALID_ARG", 400, grpc.StatusCode.INVALID_ARGUMENT),
+        ("UNAVAILABLE", 503, grpc.StatusCode.UNAVAILABLE),
+        ("UNSUPPORTED", 501, grpc.StatusCode.UNIMPLEMENTED),
+        ("ALREADY_EXISTS", 400, grpc.StatusCode.ALREADY_EXISTS),
+        ("CANCELLED", 400, grpc.StatusCode.CANCELLED),
+    ],
+)
+def test_the_code_of_an_error_becomes_a_status_and_its_text_stays(server, code, status, grpc_code):
+    answer = infer(server, code)
+    with pytest.raises(grpc.RpcError) as refused:
+        server.grpc_infer("fails", {"HOW": [[code]]})
+
+    assert (answer.status, answer.error) == (status, f"{code}!")
+    assert (refused.value.code(), refused.value.details()) == (grpc_code, f"{code}!")
+
+
+def test_an_error_without_a_code_is_internal(server):
+    answer = infer(server, "default_code")
+
+    assert (answer.status, answer.error) == (500, "no code")
+
+
+def test_a_response_with_an_error_has_no_outputs(server):
+    answer = infer(server, "error_and_output")
+
+    assert (answer.status, answer.error) == (500, "has both")
+
+
+def test_one_request_of_a_batch_fails_alone(server):
+    executions = server.statistics("fails")["execution_count"]
+    with ThreadPoolExecutor(2) as pool:
+        good, bad = pool.map(lambda how: infer(server, how), ["fine", "NOT_FOUND"])
+
+    assert good.outputs == {"OUT": [1]}
+    assert (bad.status, bad.error) == (404, "NOT_FOUND!")
+    server.wait_for(lambda: server.statistics("fails")["execution_count"] == executions + 1)
+
+
+def test_an_exception_fails_every_request_of_a_batch(server):
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda how: infer(server, how), ["fine", "value_error"]))
+
+    assert [answer.status for answer in answers] == [500, 500]
+
+
+def test_a_failed_batch_costs_the_model_nothing(server):
+    assert infer(server, "value_error").status == 500
+    assert infer(server, "fine").outputs == {"OUT": [1]}
+
+
+class TestOutputs:
+    def test_a_response_may_have_no_outputs(self, server):
+        assert infer(server, "no_output").outputs == {}
+
+    def test_an_output_that_is_not_configured_is_dropped(self, server):
+        assert infer(server, "unknown_output").outputs == {"OUT": [1]}
+
+    def test_an_output_keeps_its_own_shape(self, server):
+        [output] = infer(server, "other_shape").document["outputs"]
+
+        assert output["shape"] == [1, 3]
+
+    def test_an_output_keeps_its_own_datatype(self, server):
+        [output] = infer(server, "other_datatype").document["outputs"]
+
+        assert output["datatype"] == "INT64"
+
+    def test_an_output_may_come_twice(self, server):
+        outputs = infer(server, "same_output_twice").document["outputs"]
+
+        assert [(output["name"], output["data"]) for output in outputs] == [("OUT", [1]), ("OUT", [2])]
+
+
+@pytest.mark.parametrize(
+    ("model", "reason", "place"),
+    [
+        ("raises_in_initialize", "Internal: ValueError: no weights", "): initialize\n"),
+        (
+            "raises_in_completion",
+            "Internal: TritonModelException: cannot complete",
+            "): auto_complete_config\n",
+        ),
+        ("raises_on_import", "Internal: ImportError: no such framework", "): <module>\n"),
+        (
+            "has_no_class",
+            "Internal: AttributeError: module '1.model' has no attribute 'TritonPythonModel'",
+            "",
+        ),
+        (
+            "completes_nothing",
+            "Internal: auto_complete_config function in model 'completes_nothing' must return a valid "
+            "pb.ModelConfig object.",
+            "",
+        ),
+        (
+            "contradicts_its_configuration",
+            "Internal: ValueError: unable to load model 'contradicts_its_configuration', configuration "
+            "expects datatype TYPE_FP32 for output 'OUT', model provides TYPE_INT64",
+            "): auto_complete_config\n",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_loaded_says_why_in_the_index_and_in_the_log(server, model, reason, place):
+    state, found = server.index()[f"{model}/1"]
+
+    text, _, places = found.partition("\n\nAt:\n")
+    assert (state, text) == ("UNAVAILABLE", reason)
+    assert place in places
+    assert f"failed to load '{model}' version 1: {reason}" in server.log
+
+
+def test_a_model_that_cannot_be_loaded_is_not_there(server):
+    answer = server.infer("raises_in_initialize", {})
+
+    text = "Request for unknown model: 'raises_in_initialize' has no available versions"
+    assert (answer.status, answer.error) == (404, text)
