@@ -1,4 +1,4 @@
-"""Conformance suites for plugins; needs pytest, which `tritonpy-sdk[testing]` brings."""
+"""Python models without a server, conformance suites for plugins; needs the extra `tritonpy-sdk[testing]`."""
 
 import pytest
 
@@ -9,5 +9,23 @@ pytest.register_assert_rewrite(
 
 from tritonpy_sdk.testing.conformance import BackendConformance  # noqa: E402
 from tritonpy_sdk.testing.driver import Answer, BackendDriver, DrivenModel  # noqa: E402
+from tritonpy_sdk.testing.model_arrays import ModelWarning, Outputs  # noqa: E402
+from tritonpy_sdk.testing.python_model import (  # noqa: E402
+    ModelRequest,
+    PythonModel,
+    ResponseStream,
+    load_python_model,
+)
 
-__all__ = ["Answer", "BackendConformance", "BackendDriver", "DrivenModel"]
+__all__ = [
+    "Answer",
+    "BackendConformance",
+    "BackendDriver",
+    "DrivenModel",
+    "ModelRequest",
+    "ModelWarning",
+    "Outputs",
+    "PythonModel",
+    "ResponseStream",
+    "load_python_model",
+]
