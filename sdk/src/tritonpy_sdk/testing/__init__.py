@@ -9,9 +9,10 @@ pytest.register_assert_rewrite(
 
 from tritonpy_sdk.testing.conformance import BackendConformance  # noqa: E402
 from tritonpy_sdk.testing.driver import Answer, BackendDriver, DrivenModel  # noqa: E402
-from tritonpy_sdk.testing.model_arrays import ModelWarning, Outputs  # noqa: E402
 from tritonpy_sdk.testing.python_model import (  # noqa: E402
     ModelRequest,
+    ModelWarning,
+    Outputs,
     PythonModel,
     ResponseStream,
     load_python_model,

@@ -15,7 +15,7 @@ from tritonpy.request import InferRequest
 from tritonpy.response import ParameterValue
 
 from tritonpy_sdk.repository import Config
-from tritonpy_sdk.testing.model_arrays import (
+from tritonpy_sdk.testing.python_model.arrays import (
     Inputs,
     ModelWarning,
     Outputs,
@@ -24,12 +24,12 @@ from tritonpy_sdk.testing.model_arrays import (
     to_outputs,
     to_tensor,
 )
-from tritonpy_sdk.testing.model_replies import Replies
-from tritonpy_sdk.testing.model_source import find_model
+from tritonpy_sdk.testing.python_model.replies import Replies
+from tritonpy_sdk.testing.python_model.source import find_model
 
 if TYPE_CHECKING:
-    from tritonpy_sdk.testing.model_calls import CalledModel, ModelFunction
-    from tritonpy_sdk.testing.model_instance import LocalInstance
+    from tritonpy_sdk.testing.python_model.calls import CalledModel, ModelFunction
+    from tritonpy_sdk.testing.python_model.instance import LocalInstance
 
 _PLUGIN_PACKAGES = {"triton_python_backend_utils", "tritonpy_backend_python", "tritonpy_model"}
 
@@ -351,7 +351,7 @@ def load_python_model(
     try:
         import tritonpy_backend_python
 
-        from tritonpy_sdk.testing.model_instance import LocalInstance
+        from tritonpy_sdk.testing.python_model.instance import LocalInstance
     except ModuleNotFoundError as exc:
         if exc.name not in _PLUGIN_PACKAGES:
             raise

@@ -32,11 +32,11 @@ from tritonpy_backend_python.worker.instance import ModelInstance
 from tritonpy_backend_python.worker.link import ServerLink
 from tritonpy_backend_python.worker.model_file import ModelFile
 
-from tritonpy_sdk.testing.model_calls import CalledModel, LocalLink, ModelFunction
-from tritonpy_sdk.testing.model_channel import LocalChannel
-from tritonpy_sdk.testing.model_imports import ModelImports
-from tritonpy_sdk.testing.model_replies import Replies
-from tritonpy_sdk.testing.model_source import ModelSource
+from tritonpy_sdk.testing.python_model.calls import CalledModel, LocalLink, ModelFunction
+from tritonpy_sdk.testing.python_model.channel import LocalChannel
+from tritonpy_sdk.testing.python_model.imports import ModelImports
+from tritonpy_sdk.testing.python_model.replies import Replies
+from tritonpy_sdk.testing.python_model.source import ModelSource
 
 P = ParamSpec("P")
 T = TypeVar("T")

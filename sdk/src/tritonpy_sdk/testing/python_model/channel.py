@@ -14,8 +14,8 @@ from typing import Any
 from tritonpy.ipc import frame
 from tritonpy.request import SEQUENCE_START, InferRequest
 
-from tritonpy_sdk.testing.model_arrays import WireAnswer
-from tritonpy_sdk.testing.model_replies import Replies
+from tritonpy_sdk.testing.python_model.arrays import WireAnswer
+from tritonpy_sdk.testing.python_model.replies import Replies
 
 WireRequest = tuple[Any, ...]
 """A request as it travels. Any: each place has its own type, see `tritonpy.ipc.frame`."""

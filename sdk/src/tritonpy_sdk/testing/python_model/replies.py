@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from tritonpy_sdk.testing.model_arrays import WireAnswer
+from tritonpy_sdk.testing.python_model.arrays import WireAnswer
 
 
 class Replies:

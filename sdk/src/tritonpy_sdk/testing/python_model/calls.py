@@ -19,9 +19,9 @@ from tritonpy.request import InferRequest
 from tritonpy.tensor import Array, Tensor
 from tritonpy_backend_python.worker.failure import as_execution_failure
 
-from tritonpy_sdk.testing.model_arrays import Inputs, Outputs, WireAnswer
-from tritonpy_sdk.testing.model_channel import LocalEndpoint, WireRequest
-from tritonpy_sdk.testing.model_replies import Replies
+from tritonpy_sdk.testing.python_model.arrays import Inputs, Outputs, WireAnswer
+from tritonpy_sdk.testing.python_model.channel import LocalEndpoint, WireRequest
+from tritonpy_sdk.testing.python_model.replies import Replies
 
 ModelFunction = Callable[[dict[str, Array]], "Inputs | Iterator[Inputs]"]
 """What may stand for a model that is called: from inputs to outputs, or to an iterator of outputs."""
