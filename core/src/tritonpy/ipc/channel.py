@@ -150,11 +150,14 @@ class WorkerChannel:
         if not data:
             return None
         messages = self._reader.feed(data)
+        has_own = False
         for message in messages:
-            self.endpoint.accept(message)
+            if message[1]:
+                self.endpoint.accept(message)
             if message[0] == FORGET:
                 self.endpoint.peer.forget(message[2])
-        return [message for message in messages if message[0] != FORGET]
+                has_own = True
+        return [message for message in messages if message[0] != FORGET] if has_own else messages
 
     def fileno(self) -> int:
         """The descriptor to wait on, for an event loop."""
