@@ -113,7 +113,8 @@ class Tensor:
         """
         return self.__dlpack__()
 
-    def __dlpack__(self, stream: object = None, **options: Any) -> object:  # Any: of newer consumers
+    def __dlpack__(self, stream: object = None, **options: Any) -> Any:
+        # Any: what newer consumers ask for; and a capsule, whose type has no name before Python 3.13
         from ._dlpack import give
 
         return give(self.as_numpy(), self._datatype, options)

@@ -33,25 +33,25 @@ class Decorator(Protocol):
 
     @overload
     def __call__(
-        self, function: Callable[[ModelT, dict[str, InputT]], Coroutine[Any, Any, Outputs]], /
-    ) -> Callable[[ModelT, Requests], Coroutine[Any, Any, Responses]]: ...
-
-    @overload
-    def __call__(
         self, function: Callable[[ModelT, dict[str, InputT]], Outputs], /
     ) -> Callable[[ModelT, Requests], Responses]: ...
 
-
-@overload
-def batched(
-    function: Callable[[ModelT, dict[str, InputT]], Coroutine[Any, Any, Outputs]], /
-) -> Callable[[ModelT, Requests], Coroutine[Any, Any, Responses]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[ModelT, dict[str, InputT]], Coroutine[Any, Any, Outputs]], /
+    ) -> Callable[[ModelT, Requests], Coroutine[Any, Any, Responses]]: ...
 
 
 @overload
 def batched(
     function: Callable[[ModelT, dict[str, InputT]], Outputs], /
 ) -> Callable[[ModelT, Requests], Responses]: ...
+
+
+@overload
+def batched(
+    function: Callable[[ModelT, dict[str, InputT]], Coroutine[Any, Any, Outputs]], /
+) -> Callable[[ModelT, Requests], Coroutine[Any, Any, Responses]]: ...
 
 
 @overload
