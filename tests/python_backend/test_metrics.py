@@ -190,6 +190,7 @@ def test_arguments_of_wrong_types_are_refused(server, name, what):
     assert kind == "TypeError"
 
 
+@pytest.mark.ours(DIES)
 @pytest.mark.parametrize("bad", ["", "with space", "1digit", "dash-ed"])
 def test_a_bad_name_is_refused(server, bad):
     found = server.ask("metrics.bad_names")
