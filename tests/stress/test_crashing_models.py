@@ -28,30 +28,49 @@ MODEL = """
     import os
     import resource
     import signal
+    import threading
     import time
 
     import triton_python_backend_utils as pb_utils
 
-    CRASHES = {
-        "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
-        "exit": lambda: os._exit(3),
-        "SIGSEGV": lambda: ctypes.string_at(0),
-    }
+
+    def call(model, x):
+        response = pb_utils.InferenceRequest(
+            model_name=model, inputs=[pb_utils.Tensor("X", x)], requested_output_names=["Y"]
+        ).exec()
+        if response.has_error():
+            raise pb_utils.TritonModelException(response.error().message())
+        return pb_utils.get_output_tensor_by_name(response, "Y").as_numpy()
+
+
+    def crash(how, x):
+        if how == "exit":
+            os._exit(3)
+        if how == "SIGSEGV":
+            ctypes.string_at(0)
+        if how == "SIGKILL in a call":
+            threading.Thread(target=call, args=("neighbour", x), daemon=True).start()
+            time.sleep(0.002)  # the call takes longer
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
     class TritonPythonModel:
         def initialize(self, args):
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            self.delay_s = float(json.loads(args["model_config"])["parameters"]["delay_s"]["string_value"])
+            parameters = json.loads(args["model_config"])["parameters"]
+            self.delay_s = float(parameters["delay_s"]["string_value"])
+            self.calls = parameters["calls"]["string_value"]
 
         def execute(self, requests):
             responses = []
             for request in requests:
                 how = json.loads(request.parameters() or "{}").get("how")
-                if how:
-                    CRASHES[how]()
                 x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+                if how:
+                    crash(how, x)
                 time.sleep(self.delay_s)
+                if self.calls:
+                    x = call(self.calls, x) / 2
                 responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", x * 2)]))
             return responses
 """
@@ -59,6 +78,7 @@ ENDS = {
     "SIGKILL": "was killed by signal 9 (SIGKILL)",
     "exit": "exited with code 3",
     "SIGSEGV": "was killed by signal 11 (SIGSEGV)",
+    "SIGKILL in a call": "was killed by signal 9 (SIGKILL)",
 }
 
 
@@ -76,9 +96,13 @@ def test_a_thousand_crashes_cost_one_request_each_and_nothing_leaks(
     corectl: Callable[..., Any], tmp_path: Path, progress: Callable[[str], None]
 ) -> None:
     repository = ModelRepository(tmp_path)
-    for model, delay_s in (("crashing", "0.001"), ("neighbour", "0.005")):
-        config = {**CONFIG, "parameters": {"delay_s": {"string_value": delay_s}}}
-        repository.python(model, MODEL, config)
+    for model, delay_s, calls in (
+        ("crashing", "0.001", ""),
+        ("neighbour", "0.005", ""),
+        ("calling", "0.005", "crashing"),
+    ):
+        parameters = {"delay_s": {"string_value": delay_s}, "calls": {"string_value": calls}}
+        repository.python(model, MODEL, {**CONFIG, "parameters": parameters})
     server = corectl("--model-repository", str(tmp_path))
     port = server.ports["HTTPService"]
     client = HttpClient(port)
@@ -87,6 +111,7 @@ def test_a_thousand_crashes_cost_one_request_each_and_nothing_leaks(
         lambda client: ask(client, "neighbour", SIZES[1]),
         lambda client: ask(client, "crashing", SIZES[0]),  # one that had not begun goes to the next worker
         lambda client: ask(client, "crashing", SIZES[1]),
+        lambda client: ask(client, "calling", SIZES[1]),  # so does one that a model has sent
     ]
     started = time.monotonic()
 
