@@ -8,12 +8,13 @@ import logging
 import signal
 import threading
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from prometheus_client import CollectorRegistry
 
-from tritonpy.errors import TritonError, Unsupported
+from tritonpy.errors import InvalidArg, TritonError, Unsupported
 from tritonpy.frontends.grpc.server import GrpcServer
 from tritonpy.frontends.http.server import HttpServer
 from tritonpy.frontends.local import LocalDataplane
@@ -150,12 +151,15 @@ class ServerRuntime:
         self.dataplane.set_serving()
 
     async def _load_models(self) -> bool:
-        match self._options.model_control_mode:
+        mode, names = self._options.model_control_mode, self._options.load_models
+        if names and mode != "explicit":
+            raise InvalidArg("models to load at the start can be named in model control mode 'explicit' only")
+        match mode:
             case "none":
                 return await self._repository.load_all()
             case "explicit":
-                return await self._repository.load_named(self._options.load_models)
-            case mode:
+                return await self._repository.load_named(names)
+            case _:
                 raise Unsupported(f"model control mode '{mode}' is not available; use 'none' or 'explicit'")
 
     async def stop(self) -> None:
@@ -189,11 +193,9 @@ class ServerRuntime:
     def _make_watcher(self) -> ModelWatcher:
         loop = asyncio.get_running_loop()
         roots = self._options.model_repositories
-        loads_all = self._options.model_control_mode == "none"
-
-        def reload(name: str) -> None:
-            if loads_all or self._repository.is_wanted(name):
-                self._repository.reload_soon(name)
+        reload = partial(
+            self._repository.reload_soon, only_wanted=self._options.model_control_mode == "explicit"
+        )
 
         def on_change(name: str) -> None:  # on the watcher's thread
             loop.call_soon_threadsafe(reload, name)

@@ -29,6 +29,9 @@ class FakeModel:
         self.idle = asyncio.Event()
         self.idle.set()
 
+    async def probe(self) -> bool:
+        return self.is_ready
+
     async def drain(self) -> None:
         await self.idle.wait()
 

@@ -575,26 +575,71 @@ async def test_a_repository_that_does_not_exist_is_an_error(harness: Any, names:
 # For the watcher.
 
 
-async def test_what_was_asked_for_is_wanted_until_it_is_unloaded_also_when_it_failed(harness: Any) -> None:
+async def reloaded(harness: Any, name: str) -> list[str]:
+    """What a reload of a model that is wanted loads."""
+    before = len(harness.loader.loaded)
+    harness.manager.reload_soon(name, only_wanted=True)
+    await harness.manager.unload("none")  # some turns of the loop later
+    async with harness.manager._lock(name):  # and when the reload is over
+        return [model.content for model in harness.loader.loaded[before:]]
+
+
+async def test_a_model_that_could_not_be_loaded_is_reloaded_when_it_was_mended(harness: Any) -> None:
     harness.write("m", "broken")
     with pytest.raises(TritonError):
         await harness.manager.load("m")
-    with pytest.raises(TritonError):
-        await harness.manager.load("nope")
+    harness.write("m", "mended")
 
-    assert harness.manager.is_wanted("m")
-    assert not harness.manager.is_wanted("nope")
-    await harness.manager.unload("m")
-    assert not harness.manager.is_wanted("m")
+    assert await reloaded(harness, "m") == ["mended"]
+
+
+async def test_what_nobody_asked_for_or_was_unloaded_is_not_reloaded(harness: Any) -> None:
+    harness.write("idle")
+    harness.write("left")
+    await harness.manager.load("left")
+    await harness.manager.unload("left")
+    harness.write("left", "second")
+
+    assert await reloaded(harness, "idle") == []
+    assert await reloaded(harness, "left") == []
+
+
+async def test_a_model_unloaded_before_its_reload_begins_is_not_reloaded(harness: Any, until: Until) -> None:
+    harness.write("m")
+    await harness.manager.load("m")
+    harness.loader.gate.clear()
+    loading = asyncio.create_task(harness.manager.load("m", force=True))
+    await until(lambda: harness.loader.running == 1)
+    harness.write("m", "second")
+    unloading = asyncio.create_task(harness.manager.unload("m"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    harness.manager.reload_soon("m", only_wanted=True)
+    harness.loader.gate.set()
+    await asyncio.gather(loading, unloading)
+    async with harness.manager._lock("m"):
+        assert [model.content for model in harness.loader.loaded] == ["first", "second"]
+    await until(lambda: harness.states("m") == {"1": ("UNAVAILABLE", "unloaded")})
+    assert len(harness.loader.loaded) == 2
 
 
 async def test_a_model_made_of_sent_files_does_not_follow_the_repository(harness: Any) -> None:
     harness.write("m")
     await harness.manager.load("m")
-
     await harness.manager.load("m", config(), {"file:1/model.txt": b"sent"})
+    harness.write("m", "second")
 
-    assert not harness.manager.is_wanted("m")
+    assert await reloaded(harness, "m") == []
+
+
+async def test_where_everything_is_loaded_new_models_are_loaded_too(harness: Any, until: Until) -> None:
+    await harness.manager.load_all()
+    harness.write("new")
+
+    harness.manager.reload_soon("new", only_wanted=False)
+
+    await until(lambda: harness.states("new") == {"1": ("READY", "")})
 
 
 async def test_a_changed_model_is_reloaded_in_the_background(
@@ -605,7 +650,7 @@ async def test_a_changed_model_is_reloaded_in_the_background(
     await harness.manager.load("m")
     harness.write("m", "second")
 
-    harness.manager.reload_soon("m")
+    harness.manager.reload_soon("m", only_wanted=True)
     await until(lambda: harness.served("m").content == "second")
     await until(lambda: "reloaded 'm', whose files have changed" in caplog.text)
 
@@ -617,7 +662,7 @@ async def test_a_broken_change_leaves_the_old_one_serving_with_a_line_in_the_log
     await harness.manager.load("m")
     harness.write("m", "broken")
 
-    harness.manager.reload_soon("m")
+    harness.manager.reload_soon("m", only_wanted=True)
     await until(lambda: "what was loaded before goes on serving" in caplog.text)
 
     assert "failed to load 'm' version 1: Internal: boom" in caplog.text

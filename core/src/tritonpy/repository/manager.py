@@ -169,16 +169,15 @@ class RepositoryManager:
         else:
             self._start(self._unload(name))
 
-    def reload_soon(self, name: str) -> None:
-        """Load a model whose files have changed, in the background; what comes of it is logged."""
-        self._start(self._reload(name))
+    def reload_soon(self, name: str, *, only_wanted: bool) -> None:
+        """Load a model whose files have changed, in the background; what comes of it is logged.
 
-    def is_wanted(self, name: str) -> bool:
-        """Whether the repository's files of this model were asked for, and it has not been unloaded since.
-
-        True also for one that could not be loaded: it may be mended.
+        Args:
+            name: the model.
+            only_wanted: leave a model alone that nobody asked for, or that was unloaded, or whose files came
+                with a load request. One that could not be loaded is wanted: it may have been mended.
         """
-        return name in self._wanted
+        self._start(self._reload(name, only_wanted))
 
     # At the end.
 
@@ -225,28 +224,38 @@ class RepositoryManager:
                 raise Unavailable(NOT_READY) from None
             raise
 
-    async def _reload(self, name: str) -> None:
-        try:
-            if await self._load(name, None, None, force=False):
-                _log.info("reloaded '%s', whose files have changed", name)
-        except TritonError:  # logged where it happened
-            if self._registry.versions_of(name):
-                _log.warning("the files of '%s' have changed; what was loaded before goes on serving", name)
+    async def _reload(self, name: str, only_wanted: bool) -> None:
+        async with self._lock(name):
+            if only_wanted and name not in self._wanted:
+                return
+            try:
+                if await self._load_now(name, None, None, force=False):
+                    _log.info("reloaded '%s', whose files have changed", name)
+            except TritonError:  # logged where it happened
+                if self._registry.versions_of(name):
+                    _log.warning(
+                        "the files of '%s' have changed; what was loaded before goes on serving", name
+                    )
 
     async def _load(
         self, name: str, config_override: str | None, files: Mapping[str, bytes] | None, force: bool
     ) -> bool:
         """See `load`; whether there was anything to do."""
         async with self._lock(name):
-            try:
-                source = await _opened(self.roots, name, config_override, files)
-            except (TritonError, OSError) as error:
-                raise _not_polled(name, error) from None
-            try:
-                return await self._load_opened(source, force)
-            except BaseException:
-                await asyncio.to_thread(source.remove)
-                raise
+            return await self._load_now(name, config_override, files, force)
+
+    async def _load_now(
+        self, name: str, config_override: str | None, files: Mapping[str, bytes] | None, force: bool
+    ) -> bool:
+        try:
+            source = await _opened(self.roots, name, config_override, files)
+        except (TritonError, OSError) as error:
+            raise _not_polled(name, error) from None
+        try:
+            return await self._load_opened(source, force)
+        except BaseException:
+            await asyncio.to_thread(source.remove)
+            raise
 
     async def _load_opened(self, source: ModelSource, force: bool) -> bool:
         name = source.directory.name
