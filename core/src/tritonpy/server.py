@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import threading
 from collections.abc import Mapping
@@ -23,8 +24,10 @@ from tritonpy.metrics.custom import CustomMetrics
 from tritonpy.metrics.loop_watch import LoopWatch
 from tritonpy.metrics.models import ModelMetrics, ModelSnapshot
 from tritonpy.metrics.server import ServerMetrics
+from tritonpy.metrics.workers import WorkerMemory, WorkerSnapshot
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.calls import ServerAccess
+from tritonpy.model.process_instance import ProcessInstance
 from tritonpy.model.services import Services
 from tritonpy.options import ServerOptions
 from tritonpy.plugin_manager import PluginManager
@@ -122,7 +125,10 @@ class ServerRuntime:
             self.grpc = GrpcServer(self.dataplane, options.grpc_address, options.grpc_port)
         if options.allow_metrics:
             model_metrics = ModelMetrics(metrics_registry, self._snapshots)
-            self.metrics = MetricsFrontend(metrics_registry, (model_metrics.take, custom_metrics.take))
+            memory = WorkerMemory(metrics_registry, self._workers)
+            self.metrics = MetricsFrontend(
+                metrics_registry, (model_metrics.take, custom_metrics.take, memory.take)
+            )
 
     async def start(self) -> None:
         """Load the models, then open the ports.
@@ -214,6 +220,14 @@ class ServerRuntime:
             for model in self.registry.all_models()
         ]
 
+    def _workers(self) -> list[WorkerSnapshot]:
+        return [
+            WorkerSnapshot(model.name, model.version_text, instance.name, instance.pid)
+            for model in self.registry.all_models()  # those that take requests: their names are unique
+            for instance in model.instances
+            if isinstance(instance, ProcessInstance) and instance.pid not in (0, os.getpid())
+        ]
+
 
 class _MetricsObserver:
     """Passes what the loader observes on to the metrics; satisfies `LoadObserver`."""
@@ -223,6 +237,9 @@ class _MetricsObserver:
 
     def worker_restarted(self, model: str, version: str) -> None:
         self._metrics.count_worker_restart(model, version)
+
+    def request_unanswered(self, model: str, version: str) -> None:
+        self._metrics.count_unanswered_request(model, version)
 
     def scan_was_slow(self, model: str, version: str) -> None:
         self._metrics.count_slow_scan(model, version)

@@ -105,4 +105,4 @@ def test_kinds_are_told_apart():
         if name.isupper() and isinstance(value, int) and name[0] != "_"
     ]
 
-    assert len(kinds) == len(set(kinds)) == 22
+    assert len(kinds) == len(set(kinds)) == 23

@@ -21,6 +21,7 @@ From the server to the worker
 
 From the worker to the server
 
+    STARTED     ()                           the program runs and reads; the model's own code comes after this
     COMPLETED   (config: str | None)         JSON of the completed configuration, None for "as it was"
     INITIALIZED (is_probed)                  whether its readiness is to be asked for by PROBE
     PROBED      (ready, error: str | None)   answers PROBE; with the text of an exception, if any
@@ -29,9 +30,9 @@ From the worker to the server
                                              the instance is free; `responses` is None or one per request;
                                              `error` is None, or (code, message) when the whole batch failed
     RESPONSE    (slot, response, final)      one answer of a request that answers by itself
-    LOG         (level, message, request_id, file, line)
+    LOG         (level, message, request_id, file, line, traceback)
                                              level 0 info, 1 warning, 2 error, 3 verbose; `file` is `stdout`
-                                             or `stderr` for what a model prints
+                                             or `stderr` for what a model prints; `traceback` may be ""
     FINALIZED   (message: str | None)        then the worker exits; the text of an exception, if any
     CALL        (call, batch, decoupled, model, version, request)
                                              the model calls another one; `batch` is the batch that waits for
@@ -58,7 +59,7 @@ from typing import Any
 
 SETUP, COMPLETE, INITIALIZE, EXECUTE, FINALIZE, CALLED, ANSWER, FORGET, PROBE = 1, 2, 3, 4, 5, 6, 7, 8, 9
 COMPLETED, INITIALIZED, FAILED, EXECUTED, RESPONSE, LOG, FINALIZED, PROBED = 11, 12, 13, 14, 15, 16, 17, 10
-CALL, CANCEL, ASK, TELL, RESCHEDULE = 18, 19, 20, 21, 22
+CALL, CANCEL, ASK, TELL, RESCHEDULE, STARTED = 18, 19, 20, 21, 22, 23
 
 _MARSHAL_VERSION = 2
 _LENGTH = struct.Struct("<I")

@@ -8,5 +8,15 @@ from tritonpy.metrics.exposition import render
 from tritonpy.metrics.loop_watch import LoopWatch
 from tritonpy.metrics.models import ModelMetrics, ModelSnapshot
 from tritonpy.metrics.server import ServerMetrics
+from tritonpy.metrics.workers import WorkerMemory, WorkerSnapshot
 
-__all__ = ["CustomMetrics", "LoopWatch", "ModelMetrics", "ModelSnapshot", "ServerMetrics", "render"]
+__all__ = [
+    "CustomMetrics",
+    "LoopWatch",
+    "ModelMetrics",
+    "ModelSnapshot",
+    "ServerMetrics",
+    "WorkerMemory",
+    "WorkerSnapshot",
+    "render",
+]

@@ -25,6 +25,12 @@ class ServerMetrics:
             ("model", "version"),
             registry=registry,
         )
+        self._unanswered_requests = Counter(
+            "tritonpy_unanswered_requests",
+            "Requests that had no final response long after the model's execute had returned",
+            ("model", "version"),
+            registry=registry,
+        )
         self._slow_scans = Counter(
             "tritonpy_slow_batching_scans",
             "Scans of a model's queue in which its batching strategy took over a millisecond",
@@ -39,6 +45,10 @@ class ServerMetrics:
     def count_worker_restart(self, model: str, version: str) -> None:
         """A worker of the model was started again."""
         self._worker_restarts.labels(model, version).inc()
+
+    def count_unanswered_request(self, model: str, version: str) -> None:
+        """The model has kept a request to itself for long."""
+        self._unanswered_requests.labels(model, version).inc()
 
     def count_slow_scan(self, model: str, version: str) -> None:
         """The model's batching strategy was slow once."""

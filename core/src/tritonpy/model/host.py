@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,9 +18,18 @@ from tritonpy.model.calls import ServerAccess, WorkerCalls
 from tritonpy.model.placement import Slot
 from tritonpy.model.process_instance import OnDown, OnIdle, OnReschedule, ProcessInstance
 from tritonpy.model.services import Caller
+from tritonpy.model.unanswered import UnansweredWatch
 from tritonpy.model.worker_process import WorkerProcess
-from tritonpy.model.worker_settings import SharedMemorySettings
+from tritonpy.model.worker_settings import (
+    INITIALIZE_TIMEOUT,
+    START_TIMEOUT,
+    UNANSWERED_WARNING,
+    SharedMemorySettings,
+)
 from tritonpy.plugin_manager import Hook
+from tritonpy.request import InferRequest
+
+_log = logging.getLogger("tritonpy.worker")
 
 CONCURRENCY_PARAMETER = "TRITONPY_CONCURRENT_BATCHES"
 
@@ -31,10 +41,12 @@ class WorkerEvents:
     Attributes:
         on_down: an instance is dead and could not be restarted at once.
         on_restart: a worker was started again and executes.
+        on_unanswered: a request has been open for long after its `execute` returned.
     """
 
     on_down: OnDown
     on_restart: Callable[[], None]
+    on_unanswered: Callable[[], None] = lambda: None
 
 
 class ProcessRunner:
@@ -45,8 +57,11 @@ class ProcessRunner:
         model: the handle that describes the model.
         access: what models in workers can reach.
         events: whom to tell.
-        start_timeout_s: how long a worker may take to answer each step of its start; None for ever.
+        start_timeout_s: how long a worker's program may take to start; None for ever.
+        initialize_timeout_s: how long the model itself may take for each step of its start, such as reading
+            its weights; None for ever.
         finalize_timeout_s: how long it may take to finalize.
+        unanswered_after_s: when a request that `execute` left unanswered is reported; 0 for never.
         memory: the shared memory of each direction between the server and a worker.
         in_process: run the workers' program on threads of this process, as for a debugger.
     """
@@ -60,6 +75,8 @@ class ProcessRunner:
         events: WorkerEvents,
         start_timeout_s: float | None,
         finalize_timeout_s: float,
+        initialize_timeout_s: float | None = None,
+        unanswered_after_s: float = 0,
         memory: SharedMemorySettings | None = None,
         in_process: bool = False,
     ) -> None:
@@ -68,6 +85,8 @@ class ProcessRunner:
         self._access = access
         self._events = events
         self._start_timeout_s = start_timeout_s
+        self._initialize_timeout_s = initialize_timeout_s
+        self._unanswered_after_s = unanswered_after_s
         self.finalize_timeout_s = finalize_timeout_s
         self._memory = memory or SharedMemorySettings()
         self._in_process = in_process
@@ -85,7 +104,11 @@ class ProcessRunner:
     async def complete_config(self) -> JsonObject | None:
         """Have the worker complete the configuration."""
         assert self._spare is not None  # opened
-        message = await self._spare.ask(frame.COMPLETE, timeout_s=self._start_timeout_s)
+        message = await self._spare.ask(
+            frame.COMPLETE,
+            timeout_s=self._initialize_timeout_s,
+            late=self._too_late("completing its configuration"),
+        )
         return json.loads(message[2]) if message[2] is not None else None
 
     async def initialize_model(self, config: JsonObject) -> None:
@@ -107,6 +130,9 @@ class ProcessRunner:
             on_down=self._events.on_down,
             on_restart=self._events.on_restart,
             on_reschedule=on_reschedule,
+            unanswered=UnansweredWatch(
+                self._unanswered_after_s, lambda request, age_s: self._report_unanswered(slot, request, age_s)
+            ),
         )
         await instance.open(worker)
         return instance
@@ -151,6 +177,17 @@ class ProcessRunner:
             }
         )
         worker.send(frame.SETUP, setup)
+        late = (
+            f"Stub process '{name}' of model '{model.name}' is not healthy: its program did not start within "
+            f"{self._start_timeout_s or 0:g} seconds, "
+            f"the limit that --backend-config={self._backend.name},{START_TIMEOUT} sets"
+        )
+        try:
+            await worker.started(self._start_timeout_s, late)
+        except BaseException:
+            worker.kill()
+            await worker.close(self.finalize_timeout_s)
+            raise
         return worker
 
     async def start_worker_for(
@@ -173,13 +210,42 @@ class ProcessRunner:
             }
         )
         try:
-            message = await worker.ask(frame.INITIALIZE, spec, timeout_s=self._start_timeout_s)
+            message = await worker.ask(
+                frame.INITIALIZE,
+                spec,
+                timeout_s=self._initialize_timeout_s,
+                late=self._too_late(f"initializing instance '{slot.name}'"),
+            )
         except BaseException:  # also when a closing instance cancels its restart: no process may be left
             worker.kill()
             await worker.close(self.finalize_timeout_s)
             raise
         instance.is_probed = message[2]
         return worker
+
+    def _report_unanswered(self, slot: Slot, request: InferRequest, age_s: float) -> None:
+        _log.warning(
+            "model '%s' has not answered a request finally %.0f s after its execute returned: somebody still "
+            "holds its response sender. --backend-config=%s,%s=<seconds> sets when this is reported, 0 never",
+            self._model.name,
+            age_s,
+            self._backend.name,
+            UNANSWERED_WARNING,
+            extra={
+                "model": self._model.name,
+                "version": self._model.version,
+                "instance": slot.name,
+                "request_id": request.id,
+            },
+        )
+        self._events.on_unanswered()
+
+    def _too_late(self, step: str) -> str:
+        limit_s = self._initialize_timeout_s or 0
+        return (
+            f"model '{self._model.name}': {step} took longer than {limit_s:g} seconds, "
+            f"the limit that --backend-config={self._backend.name},{INITIALIZE_TIMEOUT} sets"
+        )
 
     def _read_concurrency(self) -> int:
         text = self._model.parameter(CONCURRENCY_PARAMETER, "1")

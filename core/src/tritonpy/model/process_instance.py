@@ -22,6 +22,7 @@ from tritonpy.ipc.arena import CONTROL_SLOTS, SharedMemoryExhausted
 from tritonpy.ipc.frame import Message
 from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution
 from tritonpy.model.placement import Slot
+from tritonpy.model.unanswered import UnansweredWatch
 from tritonpy.model.wire import decode_response, discard, encode_request
 from tritonpy.model.worker_process import WorkerProcess
 from tritonpy.request import InferRequest
@@ -73,6 +74,7 @@ class ProcessInstance:
         on_down: it is dead and could not be restarted at once.
         on_restart: a worker was started again and executes.
         on_reschedule: takes a request that the model wants to execute again.
+        unanswered: hears of requests that are open when `execute` returns.
 
     Attributes:
         is_probed: its model is to be asked whether it is ready; set when it has been initialised.
@@ -89,6 +91,7 @@ class ProcessInstance:
         on_down: OnDown,
         on_restart: OnIdle,
         on_reschedule: OnReschedule,
+        unanswered: UnansweredWatch,
     ) -> None:
         self.name = slot.name
         self.depth = 0
@@ -106,6 +109,7 @@ class ProcessInstance:
         self._on_down = on_down
         self._on_restart = on_restart
         self._on_reschedule = on_reschedule
+        self._unanswered = unanswered
         self._worker: WorkerProcess | None = None
         self._is_closing = False
         self._restarting: asyncio.Task[None] | None = None
@@ -114,6 +118,7 @@ class ProcessInstance:
         self._reset()
 
     def _reset(self) -> None:
+        self._unanswered.clear()
         self._batch = 0
         self._sent: dict[int, tuple[Execution, list[int]]] = {}
         self._requests: dict[int, InferRequest] = {}
@@ -126,9 +131,8 @@ class ProcessInstance:
 
     @property
     def pid(self) -> int:
-        """Process id of the worker."""
-        assert self._worker is not None  # opened
-        return self._worker.pid
+        """Process id of the worker; 0 while there is none."""
+        return self._worker.pid if self._worker is not None else 0
 
     async def open(self, worker: WorkerProcess | None = None) -> None:
         """Start the worker (or take a started one) and initialise the instance in it."""
@@ -187,6 +191,7 @@ class ProcessInstance:
         for request in list(self._requests.values()):
             request.fail(error)
         self._requests.clear()
+        self._unanswered.clear()
 
     def request_cancelled(self, request: InferRequest) -> None:
         """Tell the worker through shared memory; a model polls `is_cancelled`."""
@@ -243,6 +248,9 @@ class ProcessInstance:
                 execution.fail(TritonError(failure[1], ErrorCode(failure[0])), times)
             elif responses is None:
                 execution.finish(times, None)
+                for left, slot in zip(execution.requests, slots, strict=True):
+                    if self._requests.get(slot) is left:
+                        self._unanswered.add(slot, left)
             else:
                 self._release_all(execution, slots)
                 execution.finish(times, [decode_response(encoded, endpoint) for encoded in responses])
@@ -295,6 +303,7 @@ class ProcessInstance:
         request = self._requests.pop(slot, None)
         if request is None:
             return
+        self._unanswered.remove(slot)
         assert self._worker is not None
         if request.cancelled:
             self._worker.cancel_flags[slot] = 0

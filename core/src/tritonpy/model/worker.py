@@ -47,6 +47,7 @@ class HookWorker:
 
     def serve(self) -> None:
         """Handle frames until the server asks to finalize or closes the channel."""
+        self._channel.send(frame.STARTED)
         while (message := self._channel.receive()) is not None:
             kind = message[0]
             if kind == frame.EXECUTE:

@@ -32,8 +32,8 @@ _TURN_S = 0.001  # how long lines are written before others on the loop have the
 _RETRY_S = 0.02  # how soon a full log is looked at again
 _PATIENCE_S = 2.0  # after that its reader is taken for stuck
 
-Line = tuple[int, str, str, str, int]
-"""Level of `logging`, text, request id, file, line number."""
+Line = tuple[int, str, str, str, int, str]
+"""Level of `logging`, text, request id, file, line number, traceback."""
 
 
 class WorkerLines:
@@ -57,11 +57,19 @@ class WorkerLines:
         self._is_reading = True
         self._full_since_s: float | None = None
 
-    def add(self, level: int, text: str, request_id: str = "", file: str = "", line: int = 0) -> None:
-        """Take one line."""
+    def add(
+        self,
+        level: int,
+        text: str,
+        request_id: str = "",
+        file: str = "worker_process.py",
+        line: int = 0,
+        trace: str = "",
+    ) -> None:
+        """Take one line, and a traceback for below it."""
         if not _log.isEnabledFor(level):
             return
-        self._waiting.append((level, text, request_id, file, line))
+        self._waiting.append((level, text, request_id, file, line, trace))
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._write)
@@ -109,7 +117,7 @@ class WorkerLines:
         return now - self._full_since_s < _PATIENCE_S
 
     def _write_one(self) -> None:
-        level, text, request_id, file, line = self._waiting.popleft()
+        level, text, request_id, file, line, trace = self._waiting.popleft()
         caller = self._caller
         context = {
             "model": caller.model,
@@ -119,6 +127,7 @@ class WorkerLines:
         }
         record = _log.makeRecord(_log.name, level, file, line, text, (), None, None, context)
         record.process = self.pid or record.process
+        record.exc_text = trace.rstrip() or None
         _log.handle(record)
 
 

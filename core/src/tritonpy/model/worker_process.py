@@ -141,6 +141,7 @@ class WorkerProcess(asyncio.Protocol):
         self.endpoint.arena.on_forget = partial(self.send, frame.FORGET)
         memory.apply(self.endpoint.arena)
         self._lines = WorkerLines(self.calls.caller, self._set_reading)
+        self._reply = asyncio.get_running_loop().create_future()  # of STARTED
         return ours, theirs, their_segments
 
     async def _connect(self, ours: socket.socket) -> None:
@@ -190,29 +191,52 @@ class WorkerProcess(asyncio.Protocol):
         if self.is_connected and not self._transport.is_closing():
             self._transport.write(self.endpoint.pack(kind, *payload))
 
+    async def started(self, timeout_s: float | None, late: str) -> None:
+        """Wait until its program runs; what the model itself takes comes after that.
+
+        Args:
+            timeout_s: how long to wait; None for ever.
+            late: the text of the error when that was not enough.
+
+        Raises:
+            TritonError: it died, or is late.
+        """
+        await self._replied(timeout_s, late)
+
     async def ask(
-        self, kind: int, *payload: Any, timeout_s: float | None = None
+        self, kind: int, *payload: Any, timeout_s: float | None = None, late: str = ""
     ) -> Message:  # Any: see frame
         """Send one message and wait for its answer.
 
+        Args:
+            kind: of the message.
+            payload: of the message.
+            timeout_s: how long to wait; None for ever.
+            late: the text of the error when that was not enough.
+
         Raises:
-            TritonError: the worker answered FAILED, died, or did not answer in `timeout_s` seconds.
+            TritonError: the worker answered FAILED, died, or is late.
         """
         self._reply = asyncio.get_running_loop().create_future()
         self.send(kind, *payload)
+        return await self._replied(timeout_s, late)
+
+    async def _replied(self, timeout_s: float | None, late: str) -> Message:
+        assert self._reply is not None  # made by whoever waits
         try:
             async with asyncio.timeout(timeout_s):
                 message = await self._reply
         except TimeoutError:
             raise Internal(
-                f"the worker of instance '{self.name}' did not answer within {timeout_s} s"
+                late or f"the worker of instance '{self.name}' did not answer within {timeout_s:g} s"
             ) from None
         finally:
             self._reply = None
         if message[0] == frame.FAILED:
             _, _, code, text, trace = message
             if trace:
-                _log.error("instance '%s' failed:\n%s", self.name, trace)
+                said = text.partition("\n")[0]
+                self._lines.add(logging.ERROR, f"instance '{self.name}' failed: {said}", trace=trace)
             raise TritonError(text, ErrorCode(code))
         return message
 
@@ -274,11 +298,11 @@ class WorkerProcess(asyncio.Protocol):
                 self._on_message(message)
             elif kind == frame.PROBED:
                 self._take_probed(message[2], message[3])
-            elif kind >= frame.CALL:
+            elif kind >= frame.CALL and kind != frame.STARTED:
                 self.calls.take(message)
             elif kind == frame.LOG:
-                _, _, level, text, request_id, file, line = message
-                self._lines.add(LEVELS[level], text, request_id, file, line)
+                _, _, level, text, request_id, file, line, trace = message
+                self._lines.add(LEVELS[level], text, request_id, file, line, trace)
             elif self._reply is not None and not self._reply.done():
                 self._reply.set_result(message)
 

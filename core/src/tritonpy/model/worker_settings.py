@@ -9,11 +9,22 @@ from tritonpy.errors import InvalidArg
 from tritonpy.ipc.arena import MOST_SETTING, Arena
 
 START_TIMEOUT = "stub-timeout-seconds"
+INITIALIZE_TIMEOUT = "initialize-timeout-seconds"
+UNANSWERED_WARNING = "unanswered-warning-seconds"
 FIRST_BYTE_SIZE = "shm-default-byte-size"
 GROWTH_BYTE_SIZE = "shm-growth-byte-size"
 MOST_BYTE_SIZE = MOST_SETTING
 
-WORKER_KEYS = frozenset((START_TIMEOUT, FIRST_BYTE_SIZE, GROWTH_BYTE_SIZE, MOST_BYTE_SIZE))
+WORKER_KEYS = frozenset(
+    (
+        START_TIMEOUT,
+        INITIALIZE_TIMEOUT,
+        UNANSWERED_WARNING,
+        FIRST_BYTE_SIZE,
+        GROWTH_BYTE_SIZE,
+        MOST_BYTE_SIZE,
+    )
+)
 
 _MIB = 1024 * 1024
 _SMALLEST_FIRST_BYTE_SIZE = 4 * _MIB
@@ -45,12 +56,17 @@ class WorkerSettings:
     """The settings of a backend's workers.
 
     Attributes:
-        start_timeout_s: how long a worker may take for each step of its start.
+        start_timeout_s: how long a worker's program may take to start.
         memory: the shared memory of each of its two directions.
+        initialize_timeout_s: how long the model may take for each step of its own start; None for ever, as in
+            Triton: reading weights takes as long as it takes.
+        unanswered_after_s: when a request that `execute` left unanswered is reported; 0 for never.
     """
 
     start_timeout_s: float
     memory: SharedMemorySettings = SharedMemorySettings()
+    initialize_timeout_s: float | None = None
+    unanswered_after_s: float = 60.0
 
 
 def read_worker_settings(
@@ -82,6 +98,11 @@ def read_worker_settings(
     timeout_s = number(START_TIMEOUT, start_timeout_s, "seconds")
     if timeout_s <= 0:
         raise InvalidArg(f"{START_TIMEOUT} can't be smaller than or equal to zero.")
+    initialize_timeout_s = number(INITIALIZE_TIMEOUT, 0, "seconds")
+    unanswered_after_s = number(UNANSWERED_WARNING, 60, "seconds")
+    for key, value in ((INITIALIZE_TIMEOUT, initialize_timeout_s), (UNANSWERED_WARNING, unanswered_after_s)):
+        if value < 0:
+            raise InvalidArg(f"{key} can't be smaller than zero.")
     usual = SharedMemorySettings()
     first = int(number(FIRST_BYTE_SIZE, usual.first_byte_size, "bytes"))
     if first < _SMALLEST_FIRST_BYTE_SIZE:
@@ -92,4 +113,9 @@ def read_worker_settings(
     most = int(number(MOST_BYTE_SIZE, usual.most_byte_size, "bytes"))
     if most < 0:
         raise InvalidArg(f"{MOST_BYTE_SIZE} can't be smaller than zero.")
-    return WorkerSettings(timeout_s, SharedMemorySettings(first, growth, most))
+    return WorkerSettings(
+        timeout_s,
+        SharedMemorySettings(first, growth, most),
+        initialize_timeout_s or None,
+        unanswered_after_s,
+    )

@@ -42,6 +42,9 @@ class LoadObserver(Protocol):
     def worker_restarted(self, model: str, version: str) -> None:
         """A worker of the model was started again."""
 
+    def request_unanswered(self, model: str, version: str) -> None:
+        """A request has been open for long after the model's `execute` returned."""
+
     def scan_was_slow(self, model: str, version: str) -> None:
         """The model's batching strategy took over a millisecond for one scan."""
 
@@ -54,7 +57,7 @@ class LoaderSettings:
         auto_complete_config: let backends fill in what a configuration leaves out.
         backend_config: `(backend, key, value)` each; the backend is "" for all of them.
         backend_directory: where backends lie that are files.
-        worker_start_timeout_s: how long a worker may take for each step of its start.
+        worker_start_timeout_s: how long a worker's program may take to start.
         worker_finalize_timeout_s: how long it may take to finalize before it is killed.
         debugged_models: names of models that run on threads of the server, where a debugger reaches them.
     """
@@ -277,8 +280,10 @@ class _Loading:
             self._backend,
             self._handle,
             access=self._loader.access,
-            events=WorkerEvents(self._instance_down, self._instance_restarted),
+            events=WorkerEvents(self._instance_down, self._instance_restarted, self._note_unanswered),
             start_timeout_s=None if is_debugged else workers.start_timeout_s,
+            initialize_timeout_s=None if is_debugged else workers.initialize_timeout_s,
+            unanswered_after_s=workers.unanswered_after_s,
             memory=workers.memory,
             finalize_timeout_s=settings.worker_finalize_timeout_s,
             in_process=execution == "thread",
@@ -292,6 +297,9 @@ class _Loading:
         self._loader.observer.worker_restarted(self._handle.name, str(self._handle.version))
         if self._model is not None:
             self._model.instance_up()
+
+    def _note_unanswered(self) -> None:
+        self._loader.observer.request_unanswered(self._handle.name, str(self._handle.version))
 
     def _note_slow_scan(self) -> None:
         self._loader.observer.scan_was_slow(self._handle.name, str(self._handle.version))

@@ -59,6 +59,7 @@ class Worker:
         self._batch = 0
         self.logs = []  # level, text, request id
         self.log_places = []  # file and line of each
+        self.tracebacks = []
 
     def set_up(self, **changes):
         """Tell it of `config`, the model in `directory`."""
@@ -92,7 +93,7 @@ class Worker:
         self._socket.sendall(self.endpoint.pack(kind, *payload))
 
     def receive(self):
-        """The next message that is no log line."""
+        """The next message that is no log line and does not just say that the program runs."""
         while True:
             while not self._messages:
                 data = self._socket.recv(256 * 1024)
@@ -100,10 +101,13 @@ class Worker:
                 self._messages.extend(self._reader.feed(data))
             message = self._messages.popleft()
             self.endpoint.accept(message)
+            if message[0] == frame.STARTED:
+                continue
             if message[0] != frame.LOG:
                 return message
             self.logs.append(message[2:5])
-            self.log_places.append(message[5:])
+            self.log_places.append(message[5:7])
+            self.tracebacks.append(message[7])
 
     def expect(self, kind):
         message = self.receive()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 from tritonpy.ipc import frame
@@ -250,3 +251,62 @@ def test_frames_are_answered_after_a_failed_start(set_up):
     assert worker.initialize()[0] == frame.FAILED
     assert worker.initialize()[0] == frame.FAILED
     assert worker.ask(frame.FINALIZE)[2:] == (None,)
+
+
+# In the log.
+
+
+def test_an_exception_is_in_the_log_with_its_traceback(load_execute):
+    worker = load_execute("raise ValueError('no')")
+
+    _, text = worker.failure(worker.request(id="r1"))
+
+    assert "Traceback" not in text
+    assert worker.logs == [(2, text.partition("\n")[0], "r1")]
+    assert worker.logs[0][1].endswith("ValueError: no")
+    assert worker.log_places == [(str(worker.model_file), 0)]
+    [traceback] = worker.tracebacks
+    assert traceback.startswith("Traceback (most recent call last):\n")
+    assert f'File "{worker.model_file}"' in traceback
+    assert "in _run" not in traceback  # that is ours
+
+
+def test_failures_that_follow_at_once_are_counted_instead(load_execute):
+    worker = load_execute("raise ValueError(len(requests[0].request_id()))")
+
+    worker.failure(worker.request(id="1"))
+    worker.failure(worker.request(id="12"))
+    worker.failure(worker.request(id="123"))
+    assert [text.endswith("ValueError: 1") for _, text, _ in worker.logs] == [True]
+
+    time.sleep(1.05)
+    worker.failure(worker.request(id="1234"))
+
+    assert worker.logs[1][1].endswith("ValueError: 4 (2 failures before this one were not logged)")
+
+
+def test_an_error_that_the_model_raises_as_its_answer_is_not_logged(load_execute):
+    worker = load_execute("raise pb_utils.TritonError('no such thing', pb_utils.TritonError.NOT_FOUND)")
+
+    assert worker.failure(worker.request()) == (2, "no such thing")
+    assert worker.logs == []
+
+
+def test_the_traceback_reaches_clients_when_that_is_asked_for(set_up):
+    worker = set_up(
+        """
+        class TritonPythonModel:
+            def execute(self, requests):
+                raise ValueError("no")
+        """
+    )
+    worker.set_up(settings={"traceback-to-client": "true"})
+    worker.initialize()
+
+    for _ in range(2):  # also when it is not logged again
+        _, text = worker.failure(worker.request())
+        assert text.startswith(
+            "Failed to process the request(s) for model 'net_0_0', message: ValueError: no\n"
+        )
+        assert "\nTraceback (most recent call last):\n" in text
+        assert text.rstrip().endswith("ValueError: no")

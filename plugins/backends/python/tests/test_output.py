@@ -17,8 +17,8 @@ INFO, WARNING = 0, 1
 class Lines(list):
     """Takes what a sink sends."""
 
-    def __call__(self, level, text, request_id, file, line):
-        assert (level, file, line) == (INFO, "stdout", 0)
+    def __call__(self, level, text, request_id, file, line, traceback):
+        assert (level, file, line, traceback) == (INFO, "stdout", 0, "")
         self.append((text, request_id))
 
     @property

@@ -14,6 +14,9 @@ KNOWN = {
     "shm-growth-byte-size": "1048576",
     "shm-max-byte-size": "0",
     "shm-region-prefix-name": "triton",
+    "initialize-timeout-seconds": "600",
+    "unanswered-warning-seconds": "0",
+    "traceback-to-client": "True",
     "thread-pool-size": "4",
     "python-runtime": "/usr/bin/python3.10",
     "default-max-batch-size": "4",
@@ -56,3 +59,12 @@ def test_a_thread_pool_that_cannot_be_is_refused(size, text):
         read_settings(Backend("python", {"thread-pool-size": size}))
 
     assert refused.value.message == text
+
+
+def test_a_switch_that_is_neither_on_nor_off_is_refused():
+    with pytest.raises(InvalidArg) as refused:
+        read_settings(Backend("python", {"traceback-to-client": "maybe"}))
+
+    assert refused.value.message == (
+        "--backend-config=python,traceback-to-client=maybe: expected true or false"
+    )

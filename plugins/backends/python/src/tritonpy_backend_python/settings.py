@@ -9,11 +9,14 @@ from tritonpy.plugin import Backend, InvalidArg
 
 RUNTIME = "python-runtime"
 THREAD_POOL_SIZE = "thread-pool-size"
+TRACEBACK = "traceback-to-client"
 
 _log = logging.getLogger("tritonpy.backend.python")
 
 _OF_ALL_WORKERS = (
     "stub-timeout-seconds",
+    "initialize-timeout-seconds",
+    "unanswered-warning-seconds",
     "shm-default-byte-size",
     "shm-growth-byte-size",
     "shm-max-byte-size",
@@ -48,11 +51,15 @@ def read_settings(backend: Backend) -> Settings:
     size = given.get(THREAD_POOL_SIZE)
     if size is not None:
         _check_pool_size(size)
+    if given.get(TRACEBACK, "").lower() not in ("", "true", "false", "1", "0"):
+        raise InvalidArg(
+            f"--backend-config={backend.name},{TRACEBACK}={given[TRACEBACK]}: expected true or false"
+        )
     if backend.directory is None:  # settings of a backend that runs on this one may be its own
         for key in sorted(
-            set(given).difference((RUNTIME, *_WITHOUT_EFFECT, *_OF_ALL_WORKERS, *_OF_ALL_BACKENDS))
+            set(given).difference((RUNTIME, TRACEBACK, *_WITHOUT_EFFECT, *_OF_ALL_WORKERS, *_OF_ALL_BACKENDS))
         ):
-            known = ", ".join((*_OF_ALL_WORKERS, RUNTIME))
+            known = ", ".join((*_OF_ALL_WORKERS, RUNTIME, TRACEBACK))
             _log.warning(
                 "--backend-config=%s,%s: there is no such setting and it has no effect; known are %s",
                 backend.name,

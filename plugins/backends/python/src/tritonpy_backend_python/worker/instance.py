@@ -24,10 +24,11 @@ from triton_python_backend_utils._wire import (
 )
 
 from .channel import Channel, frame
-from .failure import BadResult, Failure, as_execution_failure, describe
+from .failure import BadResult, Failure, describe
+from .failure_log import FailureLog
 from .link import ServerLink, own_batch
 from .model_file import JsonObject, ModelFile
-from .output import current_request_id, end_line, request_ids
+from .output import end_line, request_ids
 
 _INTERNAL = 1
 
@@ -76,6 +77,7 @@ class ModelInstance:
         self._endpoint = channel.endpoint
         self._execute: Callable[[list[InferenceRequest]], Any] = getattr(model, "execute", self._no_execute)
         self._path = file.path
+        self._failures = FailureLog(channel, self.name, file.path, file.settings)
         self._abandoned: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
         self._reaper: threading.Thread | None = None
         self._coroutines: Any = None  # Any: `Coroutines`, imported when needed
@@ -157,7 +159,7 @@ class ModelInstance:
             answers = self._answers(requests, outcome)
         except BaseException as exc:  # SystemExit too: whatever a model does costs its batch only
             end = end or clock()
-            failure = self._fail(requests, as_execution_failure(exc, self.name))
+            failure = self._fail(requests, self._failures.failure(exc))
         return (start, begin, end, clock()), answers, failure
 
     def _answers(self, requests: list[InferenceRequest], outcome: Any) -> list[Answer] | None:
@@ -227,13 +229,14 @@ class ModelInstance:
                     request.request_id(),
                     self._path,
                     0,
+                    "",
                 )
 
     def _respond_or_fail(self, request: InferenceRequest, response: InferenceResponse) -> None:
         try:
             self.respond(slot_of(request), requested_of(request), response, True)
         except Exception as exc:
-            self._send_error(request, as_execution_failure(exc, self.name))
+            self._send_error(request, self._failures.failure(exc))
 
     def _fail(self, requests: list[InferenceRequest], failure: Failure) -> Failure | None:
         """Answer what is unanswered; returns the failure when that is the whole batch."""
@@ -243,7 +246,6 @@ class ModelInstance:
         # The slots of the others are free again and may name new requests: each answer goes alone.
         for request in waiting:
             self._send_error(request, failure)
-        self._channel.send(frame.LOG, 2, failure[1], current_request_id(), self._path, 0)
         return None
 
     def _send_error(self, request: InferenceRequest, failure: Failure) -> None:
@@ -288,7 +290,7 @@ class ModelInstance:
                     raise error
                 answers = self._answers(requests, outcome)
             except BaseException as exc:
-                failure = self._fail(requests, as_execution_failure(exc, self.name))
+                failure = self._fail(requests, self._failures.failure(exc))
             requests.clear()
             end_line()
             flush_metrics()
@@ -314,7 +316,7 @@ class ModelInstance:
                 if outcome is not None:
                     self._check(requests, outcome)
             except BaseException as exc:
-                failure = as_execution_failure(exc, self.name)
+                failure = self._failures.failure(exc)
                 for request in requests:
                     if close(request):
                         self._send_error(request, failure)

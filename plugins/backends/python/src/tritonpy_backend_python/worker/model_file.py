@@ -26,8 +26,8 @@ class ModelFile:
     """The file that holds `class TritonPythonModel`.
 
     Args:
-        spec: what SETUP says: name, version, directory, config, and the backend's directory when it is the
-            backend's file that serves all its models.
+        spec: what SETUP says: name, version, directory, config, the backend's settings, and the backend's
+            directory when it is the backend's file that serves all its models.
         package: what the version directory is imported as; its number, as in Triton, unless several models
             share this process.
     """
@@ -38,6 +38,7 @@ class ModelFile:
         self._package = package or self.version
         self.directory: str = spec["directory"]
         self.config: JsonObject = spec["config"]
+        self.settings: dict[str, str] = spec.get("settings") or {}
         self._version_directory = os.path.join(self.directory, self.version)
         self._backend_directory: str | None = spec.get("backend_directory")
         if self._backend_directory is not None:

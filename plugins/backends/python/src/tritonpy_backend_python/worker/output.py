@@ -26,8 +26,8 @@ MAX_PARTIAL_BYTES = 8 * 1024
 _MAX_IDS = 4
 _LINE_BUFFERED = 1  # _IOLBF of glibc, musl and macOS
 
-Send = Callable[[int, str, str, str, int], None]
-"""Takes level, text, request id, file, line."""
+Send = Callable[[int, str, str, str, int, str], None]
+"""Takes level, text, request id, file, line, traceback."""
 
 request_ids: ContextVar[Sequence[str]] = ContextVar("request_ids", default=())
 """The ids of the requests that the present thread or coroutine works for."""
@@ -124,7 +124,7 @@ class LineSink(io.BufferedIOBase):
         if len(line) > MAX_LINE_BYTES:
             text += f" … [cut: {len(line) - MAX_LINE_BYTES} bytes more]"
         with suppress(OSError):  # the server is gone, and this process soon will be
-            self._send(self._level, text, current_request_id(), self._file, 0)
+            self._send(self._level, text, current_request_id(), self._file, 0, "")
 
 
 _installed: list[LineSink] = []

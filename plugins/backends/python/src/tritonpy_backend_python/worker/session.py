@@ -47,6 +47,7 @@ class Session:
     def run(self) -> None:
         """Handle messages until the server asks to finalize or closes the channel."""
         set_link(self._link)
+        self._channel.send(frame.STARTED)
         receive = self._inbox.next_command
         while True:
             message = receive()
@@ -146,7 +147,7 @@ def serve_channel(channel: Channel, *, owns_process: bool) -> None:
     channel.endpoint.peer.segment(0)  # the cancellation flags, mapped before other threads may ask for them
     set_sink(
         lambda level, message, file, line: channel.send(
-            frame.LOG, int(level), printable(message), current_request_id(), printable(file), line
+            frame.LOG, int(level), printable(message), current_request_id(), printable(file), line, ""
         )
     )
     session = Session(channel, owns_process=owns_process)
