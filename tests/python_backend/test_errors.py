@@ -115,6 +115,36 @@ def test_an_exception_fails_every_request_of_a_batch(server):
     assert [answer.status for answer in answers] == [500, 500]
 
 
+@pytest.mark.parametrize(
+    ("how", "change"), [("value_error", (0, 1)), ("NOT_FOUND", (1, 0))], ids=["exception", "error response"]
+)
+def test_only_an_exception_is_counted_as_a_failure(server, how, change):
+    def counts() -> tuple[int, int]:
+        found = server.statistics("fails")["inference_stats"]
+        return found["success"]["count"], found["fail"]["count"]
+
+    successes, failures = counts()
+    infer(server, how)
+
+    server.wait_for(lambda: counts() == (successes + change[0], failures + change[1]))
+
+
+def test_a_batch_may_be_answered_half_by_the_list_and_half_by_senders(server):
+    with ThreadPoolExecutor(2) as pool:
+        listed, sent = pool.map(lambda how: infer(server, how), ["fine", "by_sender"])
+
+    assert listed.outputs == {"OUT": [1]}
+    assert sent.outputs == {"OUT": [5]}
+
+
+@pytest.mark.ours("2.51 dies of it")
+def test_an_exception_does_not_answer_again_what_a_sender_has_answered(server):
+    with ThreadPoolExecutor(2) as pool:
+        unanswered, sent = pool.map(lambda how: infer(server, how), ["fine", "sends_and_raises"])
+
+    assert (unanswered.status, sent.outputs) == (500, {"OUT": [5]})
+
+
 def test_a_failed_batch_costs_the_model_nothing(server):
     assert infer(server, "value_error").status == 500
     assert infer(server, "fine").outputs == {"OUT": [1]}

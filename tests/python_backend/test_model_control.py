@@ -83,6 +83,31 @@ def test_models_are_loaded_at_the_same_time(unloaded):
     assert ask(unloaded, "is_ready", "mirror") is True
 
 
+def test_an_exception_in_finalize_is_logged_and_ends_nothing(unloaded):
+    config = {
+        "backend": "python",
+        "output": [{"name": "SEEN", "data_type": "TYPE_STRING", "dims": [1]}],
+        "parameters": {"fail_at_end": {"string_value": "yes"}},
+    }
+    ask(unloaded, "load", "early", json.dumps(config))
+
+    ask(unloaded, "unload", "early")
+
+    unloaded.wait_for_log("TritonModelException: cannot end")
+    unloaded.wait_for(lambda: unloaded.index()["early/1"] == ("UNAVAILABLE", "unloaded"))
+
+
+@pytest.mark.ours("2.51 goes on showing it")
+def test_the_metrics_of_a_model_go_with_it(unloaded):
+    ask(unloaded, "load", "early")
+    unloaded.infer("early", {})
+    assert unloaded.metrics("early_requests")
+
+    ask(unloaded, "unload", "early")
+
+    unloaded.wait_for(lambda: not unloaded.metrics("early_requests"))
+
+
 @pytest.mark.ours(DIES)
 def test_a_model_that_does_not_exist_cannot_be_loaded(unloaded):
     kind, text = ask(unloaded, "load", "nope")

@@ -55,3 +55,5 @@ class TritonPythonModel:
 
     def finalize(self):
         pb_utils.Logger.log_info(f"called in finalize: {json.dumps(call())}")
+        if "fail_at_end" in json.loads(self._args["model_config"])["parameters"]:
+            raise pb_utils.TritonModelException("cannot end")

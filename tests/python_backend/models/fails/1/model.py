@@ -16,6 +16,26 @@ class TritonPythonModel:
         error = pb_utils.TritonError(f"{how}!", getattr(pb_utils.TritonError, how))
         return pb_utils.InferenceResponse(error=error)
 
+    def by_sender(self, requests):
+        """Answers who asks for it by sender, and the others by the list."""
+        responses = []
+        for request in requests:
+            if request.inputs()[0].as_numpy()[0, 0] == b"by_sender":
+                flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+                request.get_response_sender().send(fine(5), flags)
+                responses.append(None)
+            else:
+                responses.append(fine())
+        return responses
+
+    def sends_and_raises(self, requests):
+        """Answers one request, and then fails."""
+        flags = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+        for request in requests:
+            if request.inputs()[0].as_numpy()[0, 0] == b"sends_and_raises":
+                request.get_response_sender().send(fine(5), flags)
+        raise ValueError("boom")
+
     def value_error(self, requests):
         raise ValueError("boom")
 
