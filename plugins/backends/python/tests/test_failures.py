@@ -285,6 +285,19 @@ def test_failures_that_follow_at_once_are_counted_instead(load_execute):
     assert worker.logs[1][1].endswith("ValueError: 4 (2 failures before this one were not logged)")
 
 
+def test_a_failure_that_no_client_hears_of_is_logged_however_soon(load_execute):
+    worker = load_execute(
+        "requests[0].get_response_sender().send(answer(), FINAL); raise ValueError(requests[0].request_id())"
+    )
+
+    for name in ("1", "2"):
+        worker.start(worker.request(id=name))
+        worker.response()
+        worker.expect(frame.EXECUTED)
+
+    assert [text.rpartition(": ")[2] for _, text, _ in worker.logs] == ["1", "2"]
+
+
 def test_an_error_that_the_model_raises_as_its_answer_is_not_logged(load_execute):
     worker = load_execute("raise pb_utils.TritonError('no such thing', pb_utils.TritonError.NOT_FOUND)")
 

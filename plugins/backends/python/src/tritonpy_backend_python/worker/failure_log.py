@@ -45,21 +45,34 @@ class FailureLog:
         self._clock = clock
         self._silent_until_s = 0.0
         self._unsaid_count = 0
+        self._said: Failure | None = None
+        self._unsaid: Failure | None = None
 
     def failure(self, exc: BaseException) -> Failure:
         """The code and text of an exception for the client, which the log has by then."""
         code, text = as_execution_failure(exc, self._instance)
         if isinstance(exc, pb_utils.TritonError):  # an answer that the model means to give
             return code, text
+        said = text.partition("\n")[0]
         is_silent = self._clock() < self._silent_until_s
         trace = "" if is_silent and not self._shows_clients else full_traceback(exc)
-        if is_silent:
-            self._unsaid_count += 1
-        else:
-            self._say(text.partition("\n")[0], trace)
         if self._shows_clients and trace:
             text += f"\n{trace}"
-        return code, text
+        failure = code, text
+        if is_silent:
+            self._unsaid_count += 1
+            self._unsaid = failure
+        else:
+            self._say(said, trace)
+            self._said = failure
+        return failure
+
+    def insist(self, failure: Failure) -> None:
+        """No client waits for this failure: log it, however soon after another."""
+        if failure is self._unsaid:
+            self._unsaid_count -= 1
+        if failure is not self._said:
+            self._say(failure[1].partition("\n")[0], "")
 
     def _say(self, text: str, trace: str) -> None:
         if self._unsaid_count:

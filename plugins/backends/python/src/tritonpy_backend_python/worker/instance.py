@@ -28,7 +28,7 @@ from .failure import BadResult, Failure, describe
 from .failure_log import FailureLog
 from .link import ServerLink, own_batch
 from .model_file import JsonObject, ModelFile
-from .output import end_line, request_ids
+from .output import end_line, own_requests
 
 _INTERNAL = 1
 
@@ -86,13 +86,12 @@ class ModelInstance:
         """Run one batch and say that it is done."""
         link = self._link
         own_batch.set(batch)
-        request_ids.set([wire[1] for wire in wires])
+        own_requests.set(wires)
         if not (self.is_decoupled or self._takes_several):
             link.running_batch = batch
         outcome = self._run(batch, wires)
         link.running_batch = 0
         end_line()
-        request_ids.set(())
         flush_metrics()
         if outcome is not None:
             # The requests are gone by now, so this frame takes along the blocks their inputs were in.
@@ -102,6 +101,7 @@ class ModelInstance:
 
     def probe(self) -> tuple[bool, str | None]:
         """Ask the model's `is_ready`, plain or async; with the text of what it raised, if anything."""
+        own_requests.set(())
         try:
             answer = self._model.is_ready()
             if hasattr(answer, "__await__"):
@@ -112,6 +112,7 @@ class ModelInstance:
 
     def finalize(self) -> None:
         """Let the model clean up."""
+        own_requests.set(())
         finalize = getattr(self._model, "finalize", None)
         try:
             if finalize is not None:
@@ -246,6 +247,8 @@ class ModelInstance:
         # The slots of the others are free again and may name new requests: each answer goes alone.
         for request in waiting:
             self._send_error(request, failure)
+        if not waiting:
+            self._failures.insist(failure)
         return None
 
     def _send_error(self, request: InferenceRequest, failure: Failure) -> None:
@@ -317,9 +320,11 @@ class ModelInstance:
                     self._check(requests, outcome)
             except BaseException as exc:
                 failure = self._failures.failure(exc)
-                for request in requests:
-                    if close(request):
-                        self._send_error(request, failure)
+                waiting = [request for request in requests if close(request)]
+                for request in waiting:
+                    self._send_error(request, failure)
+                if not waiting:
+                    self._failures.insist(failure)
             end_line()
 
         self._event_loop().start(awaitable, on_done)
