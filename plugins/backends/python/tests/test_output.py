@@ -9,7 +9,7 @@ import threading
 import pytest
 from tritonpy.ipc import frame
 from tritonpy_backend_python.worker import output
-from tritonpy_backend_python.worker.output import MAX_LINE_BYTES, LineSink, request_ids
+from tritonpy_backend_python.worker.output import MAX_LINE_BYTES, LineSink, own_requests
 
 INFO, WARNING = 0, 1
 
@@ -149,9 +149,9 @@ def test_a_line_that_prints_while_it_is_printed_waits_for_nobody(sink):
 
 def test_lines_carry_the_ids_of_the_requests(stream, lines):
     for ids in (["a"], ["", "b", ""], list("abcd"), list("abcdef"), [""]):
-        token = request_ids.set(ids)
+        token = own_requests.set([(slot, id) for slot, id in enumerate(ids)])
         print("x", file=stream)
-        request_ids.reset(token)
+        own_requests.reset(token)
     print("x", file=stream)
 
     assert [request_id for _, request_id in lines] == ["a", "b", "a,b,c,d", "a,b,c,d,…", "", ""]

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from threading import get_ident
+from typing import Any
 
 MAX_LINE_BYTES = 64 * 1024
 """Longer lines are cut."""
@@ -29,13 +30,13 @@ _LINE_BUFFERED = 1  # _IOLBF of glibc, musl and macOS
 Send = Callable[[int, str, str, str, int, str], None]
 """Takes level, text, request id, file, line, traceback."""
 
-request_ids: ContextVar[Sequence[str]] = ContextVar("request_ids", default=())
-"""The ids of the requests that the present thread or coroutine works for."""
+own_requests: ContextVar[Sequence[tuple[Any, ...]]] = ContextVar("own_requests", default=())
+"""The requests, as they came (see `frame.py`), that the present thread or coroutine works for."""
 
 
 def current_request_id() -> str:
     """What log lines say about whom they concern: the id, or a few ids; "" where nobody knows."""
-    ids = [name for name in request_ids.get() if name]
+    ids = [wire[1] for wire in own_requests.get() if wire[1]]
     if len(ids) > _MAX_IDS:
         ids[_MAX_IDS:] = ["…"]
     return ",".join(ids)
@@ -81,6 +82,11 @@ class LineSink(io.BufferedIOBase):
             else:
                 self._partial[thread] = rest
         return len(data)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether any thread has written a part of a line."""
+        return bool(self._partial)
 
     def end_line(self) -> None:
         """Send what this thread has written of a line, as if it were one."""
@@ -142,7 +148,8 @@ def install_streams(send: Send) -> None:
 def end_line() -> None:
     """Send what this thread has begun to print; at the end of `execute`."""
     for sink in _installed:
-        sink.end_line()
+        if sink.has_begun:
+            sink.end_line()
 
 
 def end_all_lines() -> None:
