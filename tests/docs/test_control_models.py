@@ -88,6 +88,7 @@ def test_every_command_does_what_the_page_says(corectl: Callable[..., Any], tmp_
     answer = run("corectl infer sentences --input TEXT=abc --json", server, tmp_path)
     assert "3" in answer
     assert "letters" not in run("corectl models index --ready", server, tmp_path)
+    assert server.stop() == 0
 
 
 def test_the_page_serves_with_options_that_there_are(corectl: Callable[..., Any], tmp_path: Path) -> None:

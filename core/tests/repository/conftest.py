@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +112,13 @@ class Harness:
 
 
 @pytest.fixture
-async def harness(tmp_path: Path) -> Harness:
+async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
     root = tmp_path / "models"
     root.mkdir()
-    return Harness(root)
+    harness = Harness(root)
+    yield harness
+    await harness.manager.stop_loading()
+    await harness.manager.unload_all()
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -204,6 +206,25 @@ async def test_a_model_can_be_loaded_again_while_its_last_requests_are_answered(
 
     assert harness.states("m") == {"1": ("READY", "")}
     assert harness.served("m") is not old
+
+
+async def test_what_was_unloaded_is_freed_though_its_parts_refer_to_each_other(
+    harness: Any, until: Until
+) -> None:
+    harness.write("m")
+    await harness.manager.load("m")
+    model = harness.served("m")
+    model.itself = model
+    freed = weakref.ref(model)
+    harness.loader.loaded.clear()
+    del model
+    gc.disable()
+
+    try:
+        await harness.manager.unload("m")
+        await until(lambda: freed() is None)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("name", ["never heard of", "", "a/b", ".."])

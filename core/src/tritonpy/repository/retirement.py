@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable, Sequence
 
@@ -29,7 +30,7 @@ class Retirement:
         """Close a version when it has answered what it accepted, then call `on_closed`."""
         task = asyncio.get_running_loop().create_task(self._retire(model, on_closed))
         self._tasks[model] = task
-        task.add_done_callback(lambda _: self._tasks.pop(model, None))
+        task.add_done_callback(lambda _: self._closed(model))
 
     async def finish(self, error: TritonError) -> None:
         """Close now what is still about; what it has not answered is answered with `error`."""
@@ -40,6 +41,14 @@ class Retirement:
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
+
+    def _closed(self, model: LoadedModel) -> None:
+        del self._tasks[model]
+        if not self._tasks:
+            # A model's parts refer to each other, and what it holds (weights, shared memory) may be large: it
+            # would stay until the collector comes by, which an idle server may not see for hours. What was
+            # there when the server started is frozen, so this takes a moment only.
+            asyncio.get_running_loop().call_soon(gc.collect)
 
     async def _retire(self, model: LoadedModel, on_closed: Callable[[], None]) -> None:
         try:
