@@ -37,12 +37,35 @@ output { name: "Y" data_type: TYPE_FP32 dims: 2 }
 output { name: "LOUD" data_type: TYPE_STRING dims: 1 }
 """
 
+RAGGED = """
+import numpy as np
+from tritonpy_model import batched
+
+
+class TritonPythonModel:
+    @batched
+    def execute(self, inputs):
+        tokens = inputs["TOKENS"]
+        if not isinstance(tokens, list):
+            return {"SUM": tokens.sum(axis=1, keepdims=True)}
+        return {"SUM": [own.sum(axis=1, keepdims=True) for own in tokens]}
+"""
+
+RAGGED_CONFIG = """
+backend: "python"
+max_batch_size: 8
+dynamic_batching { preferred_batch_size: [ 8 ] max_queue_delay_microseconds: 20000 }
+input { name: "TOKENS" data_type: TYPE_INT32 dims: -1 allow_ragged_batch: true }
+output { name: "SUM" data_type: TYPE_INT32 dims: 1 }
+"""
+
 
 @pytest.fixture
 def repository(tmp_path: Path) -> ModelRepository:
     made = ModelRepository(tmp_path)
     for name, definition in (("plain", "def"), ("coroutine", "async def")):
         made.python(name, MODEL.format(definition=definition), CONFIG)
+    made.python("ragged", RAGGED, RAGGED_CONFIG)
     return made
 
 
@@ -61,8 +84,18 @@ def check(port: int) -> None:
         expected = f"TEXT {number}" if number % 3 else "NONE"
         assert answer.as_numpy("LOUD").tolist() == [[expected.encode()]] * len(x)
 
+    def sum_up(number: int) -> None:
+        tokens = np.arange(1 + number % 4, dtype=np.int32)[None]
+        tensor = InferInput("TOKENS", tokens.shape, "INT32")
+        tensor.set_data_from_numpy(tokens)
+        with InferenceServerClient(f"127.0.0.1:{port}") as client:
+            answer = client.infer("ragged", [tensor])
+
+        assert answer.as_numpy("SUM").tolist() == [[tokens.sum()]]
+
     with ThreadPoolExecutor(8) as clients:
         list(clients.map(infer, range(32)))
+        list(clients.map(sum_up, range(32)))
 
 
 def test_clients_at_once_get_their_own_answers(

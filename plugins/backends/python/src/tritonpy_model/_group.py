@@ -24,11 +24,12 @@ def groups_of(requests: Sequence[pb_utils.InferenceRequest], ragged: Collection[
         batch, is a group of its own.
     """
     batches = _batches(requests)
+    carried = [{tensor.name(): tensor.as_numpy() for tensor in request.inputs()} for request in requests]
+    names = carried[0].keys() if carried else ()
+    if len(carried) == 1 or (names and batches is not False and all(one.keys() == names for one in carried)):
+        return [Group(range(len(carried)), carried, ragged, batches is True)]
     members: dict[object, list[int]] = {}
-    carried = []
-    for index, request in enumerate(requests):
-        arrays = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
-        carried.append(arrays)
+    for index, arrays in enumerate(carried):
         stands_alone = not arrays or batches is False
         members.setdefault(index if stands_alone else frozenset(arrays), []).append(index)
     return [
@@ -71,10 +72,14 @@ class Group:
         # How many rows each request has; None for one request whose first dimension may mean anything.
         self._rows: list[int] | None = None
         if carried[0] and (batches or len(indices) > 1):
-            self._rows = [_row_count(arrays) for arrays in carried]
-        self.inputs: dict[str, ArrayOrList] = {
-            name: _joined([arrays[name] for arrays in carried], name in ragged) for name in carried[0]
-        }
+            self._rows = _row_counts(carried)
+        self.inputs: dict[str, ArrayOrList]
+        if len(carried) == 1 and not ragged:
+            self.inputs = dict(carried[0])
+        else:
+            self.inputs = {
+                name: _joined([arrays[name] for arrays in carried], name in ragged) for name in carried[0]
+            }
 
     def answer(self, outputs: object, responses: list[pb_utils.InferenceResponse]) -> None:
         """Give each request its own part of the outputs.
@@ -88,25 +93,31 @@ class Group:
             TritonModelException: an output has another number of rows than the inputs, or is a list of
                 another length than the group.
         """
-        if not isinstance(outputs, Mapping):
+        if type(outputs) is not dict and not isinstance(outputs, Mapping):
             raise TypeError(
                 f"execute returned {type(outputs).__name__}, expected a dict from names of outputs to arrays"
             )
         tensors: list[list[pb_utils.Tensor]] = [[] for _ in self._indices]
         for name, value in outputs.items():
-            for own, array in zip(tensors, self._parts(name, value)):  # noqa: B905 (Python 3.9)
-                own.append(_tensor(name, array))
+            parts = self._parts(name, value)
+            try:
+                for own, array in zip(tensors, parts):  # noqa: B905 (Python 3.9)
+                    own.append(pb_utils.Tensor(name, array))
+            except pb_utils.TritonModelException as exc:
+                raise pb_utils.TritonModelException(f"output '{name}' of dtype {array.dtype}: {exc}") from exc
         for index, own in zip(self._indices, tensors):  # noqa: B905 (Python 3.9)
             responses[index] = pb_utils.InferenceResponse(own)
 
     def _parts(self, name: str, value: object) -> list[Array]:
         if isinstance(value, (list, tuple)):
             return self._listed(name, value)
-        array = _array(name, value)
+        array = value if type(value) is np.ndarray else _array(name, value)
         rows = self._rows
         if rows is None:
             return [array]
-        _check_rows(name, array, sum(rows), f"the {_requests(len(rows))} of this call")
+        _check_rows(name, array, sum(rows), rows)
+        if len(rows) == 1:
+            return [array]
         parts = []
         end = 0
         for count in rows:
@@ -122,7 +133,7 @@ class Group:
             )
         arrays = [_array(name, value) for value in values]
         for index, rows in enumerate(self._rows or ()):
-            _check_rows(name, arrays[index], rows, f"request {index} of this call")
+            _check_rows(name, arrays[index], rows, index)
         return arrays
 
 
@@ -131,27 +142,34 @@ def _joined(arrays: list[Array], is_ragged: bool) -> ArrayOrList:
         return arrays
     if len(arrays) == 1:
         return arrays[0]
-    first = arrays[0].shape[1:]
-    if all(array.shape[1:] == first for array in arrays):
+    try:
         return np.concatenate(arrays)
-    return arrays
+    except ValueError:  # other dimensions than the first differ
+        return arrays
 
 
-def _row_count(arrays: Mapping[str, Array]) -> int:
-    name, array = next(iter(arrays.items()))
-    if not array.ndim:
+def _row_counts(carried: Sequence[Mapping[str, Array]]) -> list[int]:
+    name = next(iter(carried[0]))
+    try:
+        return [arrays[name].shape[0] for arrays in carried]
+    except IndexError:
         raise pb_utils.TritonModelException(
             f"input '{name}': got a scalar, expected the rows of the batch in its first dimension"
-        )
-    return array.shape[0]  # type: ignore[no-any-return]  # the shape of an array of any kind
+        ) from None
 
 
-def _check_rows(name: str, array: Array, rows: int, whose: str) -> None:
-    if not array.ndim or array.shape[0] != rows:
-        raise pb_utils.TritonModelException(
-            f"output '{name}': got shape {list(array.shape)}, expected {rows} in the first dimension, "
-            f"the rows of {whose}"
-        )
+def _check_rows(name: str, array: Array, rows: int, whose: list[int] | int) -> None:
+    """Refuse an array that has not `rows` rows; those of all requests of a call, or of one."""
+    if array.ndim and array.shape[0] == rows:
+        return
+    if isinstance(whose, int):
+        of = f"request {whose}"
+    else:
+        of = "the one request" if len(whose) == 1 else f"the {len(whose)} requests"
+    raise pb_utils.TritonModelException(
+        f"output '{name}': got shape {list(array.shape)}, expected {rows} in the first dimension, "
+        f"the rows of {of} of this call"
+    )
 
 
 def _array(name: str, value: object) -> Array:
@@ -163,14 +181,3 @@ def _array(name: str, value: object) -> Array:
         f"output '{name}': got {type(value).__name__}, expected a numpy array, or a list of arrays, one for "
         f"each request"
     )
-
-
-def _tensor(name: str, array: Array) -> pb_utils.Tensor:
-    try:
-        return pb_utils.Tensor(name, array)
-    except pb_utils.TritonModelException as exc:
-        raise pb_utils.TritonModelException(f"output '{name}' of dtype {array.dtype}: {exc}") from exc
-
-
-def _requests(count: int) -> str:
-    return "one request" if count == 1 else f"{count} requests"
