@@ -132,6 +132,25 @@ def test_an_exception_in_a_called_model_reaches_the_caller_as_a_server_words_it(
     )
 
 
+def test_a_call_that_would_wait_for_itself_is_refused(load):
+    models = {}
+    caller = load(CALLER, models={"other": lambda inputs: models["middle"].infer(inputs)})
+    models["middle"] = load(CALLER, name="middle", models={"other": caller})
+
+    text = r"the call would wait for itself for ever \('net' waits for 'middle' waits for 'net'\)"
+    with pytest.raises(pb_utils.TritonModelException, match=text):
+        caller.infer(x([1, 2]))
+
+
+def test_a_called_model_that_has_been_finalized_says_so(load):
+    other = load(DOUBLE, name="other")
+    model = load(CALLER, models={"other": other})
+    other.finalize()
+
+    with pytest.raises(pb_utils.TritonModelException, match="model 'other' has been finalized"):
+        model.infer(x([1, 2]))
+
+
 def test_calls_may_run_at_the_same_time(load):
     both_run = threading.Barrier(2)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import copy_context
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -74,7 +76,9 @@ class LocalLink:
             if callable(model):
                 replies = Replies(f"the call of '{name}'", self._timeout_s)
                 stand_in = _StandIn(name, model, call, replies, is_single=not decoupled)
-                threading.Thread(target=stand_in.run, name=f"stands for {name}", daemon=True).start()
+                context = copy_context()  # says which models wait for this one
+                run = partial(context.run, stand_in.run)
+                threading.Thread(target=run, name=f"stands for {name}", daemon=True).start()
             else:
                 instance = model.instance_name
                 if version not in (-1, model.version):

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextvars import ContextVar
 from itertools import count
 from queue import SimpleQueue
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from triton_python_backend_utils._link import forget_link, set_link
 from triton_python_backend_utils._logger import LogLevel
 from triton_python_backend_utils._model_control import running
 from triton_python_backend_utils._wire import slot_of
-from tritonpy.errors import Cancelled, InvalidArg, TritonError
+from tritonpy.errors import Cancelled, Internal, InvalidArg, TritonError, Unavailable
 from tritonpy.handles import JsonObject
 from tritonpy.model.placement import place_instances
 from tritonpy.model.signature import Signature
@@ -43,6 +44,7 @@ T = TypeVar("T")
 
 _LEAST_PATIENCE_S = 1.0  # a busy machine may need it to come to the model's thread
 _packages = count(1)
+_waiting: ContextVar[tuple[_Turn, ...]] = ContextVar("waiting", default=())
 
 hide_lines_of(os.path.dirname(__file__))
 
@@ -66,6 +68,7 @@ class LocalInstance:
         instance_name: as Triton names it.
         python_object: the `TritonPythonModel`.
         unknown_outputs: outputs it gave that the configuration does not know; filled while it answers.
+        is_closed: it takes no more requests.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class LocalInstance:
         self._file: ModelFile | None = None
         self._instance: ModelInstance | None = None
         self.unknown_outputs: list[str] = []
+        self.is_closed = False
         try:
             self._load(source, kind, device_id)
         except BaseException:
@@ -105,6 +109,15 @@ class LocalInstance:
         Raises:
             TritonError: one does not fit the model, or they are more than fit into a batch.
         """
+        if self.is_closed:
+            raise Unavailable(f"model '{self.name}' has been finalized")
+        waiting = _waiting.get()
+        if any(turn.instance is self and turn.is_running for turn in waiting):
+            path = " waits for ".join(f"'{turn.instance.name}'" for turn in waiting)
+            raise Internal(
+                f"model '{self.name}' cannot be called: the call would wait for itself for ever "
+                f"({path} waits for '{self.name}')"
+            )
         for request in requests:
             self.signature.check(request)
         self._check_batch(requests)
@@ -122,7 +135,8 @@ class LocalInstance:
             opened.append((slot, replies))
         slots = [slot for slot, _ in opened]
         answered = [replies for _, replies in opened]
-        self._thread.post(self._execute, slots).add_done_callback(lambda _: _executed(answered))
+        executed = self._thread.post(self._execute, slots, waiting)
+        executed.add_done_callback(lambda _: _executed(answered))
         return answered
 
     def error(self, code: int, text: str) -> pb_utils.TritonError:
@@ -141,6 +155,7 @@ class LocalInstance:
             TimeoutError: it still executes, or has not answered, a request that has been cancelled.
             Exception: what `finalize` raised.
         """
+        self.is_closed = True
         unanswered_count = self._channel.cancel_all(self._timeout_s)
         try:
             self._thread.close(self._finalize, self._timeout_s)
@@ -206,9 +221,11 @@ class LocalInstance:
                 f"makes none of more than {limit} (max_batch_size {self.signature.max_batch_size})"
             )
 
-    def _execute(self, slots: Sequence[int]) -> None:
+    def _execute(self, slots: Sequence[int], waiting: tuple[_Turn, ...]) -> None:
         instance = self._instance
         assert instance is not None  # loaded
+        turn = _Turn(self)
+        _waiting.set((*waiting, turn))
         set_link(self._link)  # threads that the model starts from here take it
         try:
             while slots:
@@ -217,6 +234,9 @@ class LocalInstance:
                 slots = [slot for slot in self._channel.take_rescheduled() if self._may_go_on(slot)]
         except BaseException as exc:
             self._channel.fail(slots, exc)
+        finally:
+            turn.is_running = False
+            _waiting.set(())
 
     def _may_go_on(self, slot: int) -> bool:
         """Whether a request that the model wants to execute again is; if not, it is answered."""
@@ -232,6 +252,20 @@ class LocalInstance:
             return True
         self._channel.fail([slot], _error(int(error.code), error.message))
         return False
+
+
+class _Turn:
+    """One run of `execute`; those who call a model from in there make it wait for them.
+
+    Attributes:
+        is_running: it has not returned, so the instance can take nothing else.
+    """
+
+    __slots__ = ("instance", "is_running")
+
+    def __init__(self, instance: LocalInstance) -> None:
+        self.instance = instance
+        self.is_running = True
 
 
 class _InstanceThread:

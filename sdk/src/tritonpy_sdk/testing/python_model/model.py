@@ -105,7 +105,6 @@ class PythonModel:
 
     def __init__(self, instance: LocalInstance) -> None:
         self._instance = instance
-        self._is_open = True
         self.name = instance.name
         self.version = instance.version
         self.config: JsonObject = instance.config
@@ -218,6 +217,7 @@ class PythonModel:
         Raises:
             TritonError: it raised something; the text says what and where.
         """
+        self._check_open()
         return self._instance.is_ready()
 
     def finalize(self) -> None:
@@ -229,7 +229,6 @@ class PythonModel:
             TimeoutError: the model goes on executing.
             Exception: its `finalize` raised it.
         """
-        self._is_open = False
         self._instance.close()
 
     def __enter__(self) -> Self:
@@ -261,14 +260,17 @@ class PythonModel:
         return outputs
 
     def _submit(self, requests: Sequence[ModelRequest]) -> list[tuple[Replies, int]]:
-        if not self._is_open:
-            raise RuntimeError(f"model '{self.name}' has been finalized")
+        self._check_open()
         try:
             made = [self._request(request) for request in requests]
             replies = self._instance.submit_batch(made)
         except TritonError as error:
             raise self._instance.error(error.code, error.message) from error
         return [(one, request.batch_size) for one, request in zip(replies, made, strict=True)]
+
+    def _check_open(self) -> None:
+        if self._instance.is_closed:
+            raise RuntimeError(f"model '{self.name}' has been finalized")
 
     def _request(self, request: ModelRequest) -> InferRequest:
         specs = self._instance.signature.inputs
