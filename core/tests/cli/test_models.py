@@ -153,6 +153,29 @@ def test_a_model_can_be_made_of_files_that_are_sent(corectl: Corectl, tmp_path: 
     assert corectl.ready() == ["sent"]
 
 
+def test_a_sent_configuration_names_no_strategy_outside_of_the_model(
+    corectl: Corectl, tmp_path: Path
+) -> None:
+    """The same line in the repository's own configuration is fine unless the server was told to be strict."""
+    strategy = tmp_path / "strategy.py"
+    strategy.write_text("raise RuntimeError('this must not run')")
+    tensor = {"data_type": "TYPE_FP32", "dims": [2]}
+    config = {
+        "backend": "identity",
+        "max_batch_size": 4,
+        "dynamic_batching": {},
+        "input": [{"name": "INPUT0", **tensor}],
+        "output": [{"name": "OUTPUT0", **tensor}],
+        "parameters": {"TRITON_BATCH_STRATEGY_PATH": {"string_value": str(strategy)}},
+    }
+
+    status, _, err = corectl("load", "echo", f"--config={json.dumps(config)}")
+
+    assert status == 1
+    assert "Batching library path escapes model repository" in err
+    assert "never in a load request" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

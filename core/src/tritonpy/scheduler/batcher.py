@@ -146,9 +146,7 @@ class StrategyFinder:
         self._loaders = loaders
         self._is_strict = is_strict
 
-    def find(
-        self, model: Model, backend: BoundBackend, *, is_strict: bool = False
-    ) -> BoundStrategy | None:
+    def find(self, model: Model, backend: BoundBackend, *, is_strict: bool = False) -> BoundStrategy | None:
         """Bind the model's strategy, or return None when it has none. Blocking.
 
         Order: the parameter `TRITON_BATCH_STRATEGY_PATH`; a file `batchstrategy.so` or `batchstrategy.py` in
