@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import os
 import sys
 import threading
@@ -30,6 +31,7 @@ from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor
 
 PLUGIN = """
+import ctypes
 import os
 import numpy as np
 from tritonpy.plugin import InferResponse, Tensor, hookimpl
@@ -45,6 +47,10 @@ def model_instance_execute(instance, requests):
     [request] = requests
     if request.id == "die":
         os._exit(3)
+    if request.id == "print":
+        print("said by the plugin")
+    if request.id == "crash":
+        ctypes.string_at(0)
     value = os.environ.get(request.id, "not set")
     return [InferResponse().add("Y", Tensor.from_numpy("Y", np.array([value.encode()], object)))]
 """
@@ -87,14 +93,16 @@ class Client:
 
 
 @asynccontextmanager
-async def running(*, on_restart: Callable[[], None] = lambda: None) -> AsyncIterator[Client]:
+async def running(
+    *, on_restart: Callable[[], None] = lambda: None, start_timeout_s: float = 30
+) -> AsyncIterator[Client]:
     backend = BoundBackend("command_test", PluginManager("backends"), {})
     runner = ProcessRunner(
         backend,
         Model("m", 1, {"name": "m", "max_batch_size": 0}, Path("/"), backend.handle),
         access=ServerAccess(ModelRegistry(), Services()),
         events=WorkerEvents(lambda error: None, on_restart),
-        start_timeout_s=30,
+        start_timeout_s=start_timeout_s,
         finalize_timeout_s=30,
     )
     await runner.open()
@@ -192,3 +200,30 @@ async def test_a_program_that_is_not_there_is_named(plugin):
     with pytest.raises(TritonError, match=r"cannot start the worker .*'/nonexistent/python'"):
         async with running():
             pass
+
+
+async def test_what_a_plugin_prints_in_its_process_is_logged_and_so_is_where_it_crashed(plugin, caplog):
+    plugin.answer = lambda model: None
+    caplog.set_level(logging.INFO, "tritonpy.worker")
+
+    async with running() as client:
+        await client.variable("print")
+        with pytest.raises(TritonError, match="SIGSEGV"):
+            await client.variable("crash")
+
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines.index("said by the plugin") < lines.index("Fatal Python error: Segmentation fault")
+    assert any("command_test_plugin.py" in line and "in model_instance_execute" in line for line in lines)
+
+
+async def test_a_program_that_does_not_start_in_time_is_named_with_its_limit(plugin):
+    plugin.answer = lambda model: WorkerCommand([sys.executable, "-c", "import time; time.sleep(60)"])
+
+    with pytest.raises(TritonError) as refused:
+        async with running(start_timeout_s=0.2):
+            pass
+
+    assert refused.value.message == (
+        "Stub process 'm' of model 'm' is not healthy: its program did not start within 0.2 seconds, "
+        "the limit that --backend-config=command_test,stub-timeout-seconds sets"
+    )
