@@ -315,6 +315,7 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
                 ports = json.loads(line)
             server = PythonServer(process, log_file, ports, is_ours)
             stack.callback(server.close)
+            assert server.index()["cases/1"] == ("READY", ""), server.log
             return server
 
         yield start

@@ -254,6 +254,12 @@ class TestDecoupled:
     def test_next_works_on_the_iterator(self, server):
         assert server.ask("bls.next_by_hand") == [{"VALUE": [7]}, {}]
 
+    def test_responses_are_iterated_once(self, server):
+        first, second = server.ask("bls.iterated_twice")
+
+        assert first == [{"VALUE": [1]}, {"VALUE": [2]}, {}]
+        assert second == ([] if server.is_ours else first)  # 2.51 keeps them all
+
     def test_responses_may_be_left_unread(self, server):
         assert server.ask("bls.half_read") == [{"VALUE": [1]}, SUM_AND_DIFFERENCE]
 
@@ -316,6 +322,9 @@ class TestAsync:
 class TestFromADecoupledModel:
     def test_a_thread_calls_after_execute_has_returned(self, server):
         assert server.ask_stream("bls.call") == {"error": None, "outputs": {"SUM": [[2, 4]]}}
+
+    def test_a_thread_calls_on_an_event_loop_of_its_own(self, server):
+        assert server.ask_stream("bls.call_on_a_loop") == {"error": None, "outputs": {"SUM": [[2, 4]]}}
 
     def test_a_thread_reads_decoupled_responses(self, server):
         expected = [{"error": None, "outputs": outputs} for outputs in ({"VALUE": [1]}, {"VALUE": [2]}, {})]

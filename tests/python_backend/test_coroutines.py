@@ -56,6 +56,15 @@ def test_decoupled_coroutines_of_several_requests_wait_together(server):
     assert slow - started < 1.1
 
 
+def test_decoupled_coroutines_call_other_models(server):
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda value: server.stream("async_sends", {"SECONDS": [value]}), range(1001, 1005))
+
+    assert [[each.outputs for each in sent] for sent in found] == [
+        [{"VALUE": [2 * value]}] for value in range(1001, 1005)
+    ]
+
+
 @pytest.mark.ours("2.51 never answers")
 def test_an_exception_in_a_decoupled_coroutine_is_answered(server):
     first, last = server.stream("async_sends", {"SECONDS": [0.0, -1.0]})

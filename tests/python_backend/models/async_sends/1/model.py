@@ -1,7 +1,11 @@
-"""Waits each of the given times and sends it, while other requests are served; a negative time raises."""
+"""Waits each of the given times and sends it, while other requests are served.
+
+A negative time raises, and one of more than a thousand seconds has another model add it to itself instead.
+"""
 
 import asyncio
 
+import numpy as np
 import triton_python_backend_utils as pb_utils
 
 
@@ -14,6 +18,19 @@ class TritonPythonModel:
         for seconds in request.inputs()[0].as_numpy():
             if seconds < 0:
                 raise ValueError("time does not run backwards")
-            await asyncio.sleep(float(seconds))
+            if seconds > 1000:
+                seconds = await self._doubled(seconds)
+            else:
+                await asyncio.sleep(float(seconds))
             sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("VALUE", seconds.reshape(1))]))
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    async def _doubled(self, value):
+        both = np.array([[value, value]], np.float32)
+        request = pb_utils.InferenceRequest(
+            model_name="add",
+            requested_output_names=["SUM"],
+            inputs=[pb_utils.Tensor(name, both) for name in "AB"],
+        )
+        [output] = (await request.async_exec()).output_tensors()
+        return output.as_numpy()[0, 0]

@@ -204,6 +204,11 @@ def responses_of_an_unknown_model(request):
     return [described(response) for response in adding(model_name="nope").exec(decoupled=True)]
 
 
+def iterated_twice(request):
+    responses = repeating(1, 2).exec(decoupled=True)
+    return [[described(response)["outputs"] for response in responses] for _ in range(2)]
+
+
 def next_by_hand(request):
     iterator = iter(repeating(7).exec(decoupled=True))
     seen = []

@@ -1,5 +1,6 @@
 """Calls of other models from a thread of a decoupled model, after its `execute` has returned."""
 
+import asyncio
 import json
 
 import numpy as np
@@ -34,3 +35,12 @@ def responses(request, *values):
         inputs=[pb_utils.Tensor("STEPS", np.array([steps], object))],
     )
     return [described(response) for response in asking.exec(decoupled=True)]
+
+
+def call_on_a_loop(request):
+    """`async_exec` on an event loop of the thread's own."""
+
+    async def answer():
+        return described(await adding().async_exec())
+
+    return asyncio.run(answer())
