@@ -55,7 +55,7 @@ class Server:
 def server(monkeypatch):
     server = Server()
     monkeypatch.setattr(_server_metrics, "_stores", [])
-    monkeypatch.setattr(_link, "_latest", [server])
+    monkeypatch.setattr(_link._current, "_latest", [server])
     return server
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ._current import Current
 from ._errors import TritonModelException
 
 if TYPE_CHECKING:
@@ -42,27 +42,22 @@ class Link(Protocol):
         """Tell the server something that needs no answer."""
 
 
-# A server that runs several models in its own process gives each model's thread its own link; threads that a
-# model starts have no context and take the latest.
-_own: ContextVar[Link | None] = ContextVar("triton_python_backend_link", default=None)
-_latest: list[Link] = []
+_current: Current[Link] = Current("link")
 
 
 def set_link(link: Link) -> None:
     """Say who the server is, for this thread and what it starts; called by the worker."""
-    _own.set(link)
-    forget_link(link)
-    _latest.append(link)
+    _current.set(link)
 
 
 def forget_link(link: Link) -> None:
-    """The model is gone; threads without a link of their own take that of the model set before it."""
-    _latest[:] = [other for other in _latest if other is not link]
+    """The model is gone."""
+    _current.forget(link)
 
 
 def current_link() -> Link | None:
     """The server behind the model, or None in a plain program such as a unit test."""
-    return _own.get() or (_latest[-1] if _latest else None)
+    return _current.get()
 
 
 def require_link(what: str) -> Link:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextvars import ContextVar
 from enum import IntEnum
+
+from ._current import Current
 
 
 class LogLevel(IntEnum):
@@ -24,22 +25,24 @@ def _to_stderr(level: int, message: str, file: str, line: int) -> None:
 Sink = Callable[[int, str, str, int], None]
 """Takes the level, the message, and the file and line that say it."""
 
-# As with the link: a model's own thread has its own, threads that a model starts take the latest.
-_own: ContextVar[Sink | None] = ContextVar("triton_python_backend_log", default=None)
-_latest: list[Sink] = [_to_stderr]
+_current: Current[Sink] = Current("log")
 
 
 def set_sink(sink: Sink) -> None:
     """Say where lines go; called by the worker."""
-    _own.set(sink)
-    _latest[:] = [sink]
+    _current.set(sink)
+
+
+def forget_sink(sink: Sink) -> None:
+    """The model is gone."""
+    _current.forget(sink)
 
 
 def _write(message: str, level: LogLevel) -> None:
     if not isinstance(message, str):
         raise TypeError(f"Logger: message must be a str, got {type(message).__name__}")
     caller = sys._getframe(2)  # the model's, beyond the method of `Logger`
-    (_own.get() or _latest[0])(level, message, caller.f_code.co_filename, caller.f_lineno)
+    (_current.get() or _to_stderr)(level, message, caller.f_code.co_filename, caller.f_lineno)
 
 
 class Logger:

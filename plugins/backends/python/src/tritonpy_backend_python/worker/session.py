@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from triton_python_backend_utils._link import forget_link, set_link
-from triton_python_backend_utils._logger import set_sink
+from triton_python_backend_utils._logger import forget_sink, set_sink
 from triton_python_backend_utils._model_control import running
 from triton_python_backend_utils._server_metrics import close_metrics, flush_metrics
 from triton_python_backend_utils._strings import printable
@@ -145,13 +145,16 @@ def serve_channel(channel: Channel, *, owns_process: bool) -> None:
         owns_process: False on a thread of the server.
     """
     channel.endpoint.peer.segment(0)  # the cancellation flags, mapped before other threads may ask for them
-    set_sink(
-        lambda level, message, file, line: channel.send(
+
+    def say(level: int, message: str, file: str, line: int) -> None:
+        channel.send(
             frame.LOG, int(level), printable(message), current_request_id(), printable(file), line, ""
         )
-    )
+
+    set_sink(say)
     session = Session(channel, owns_process=owns_process)
     try:
         session.run()
     finally:
         session.forget()
+        forget_sink(say)
