@@ -86,7 +86,6 @@ def test_a_killed_worker_fails_its_batch_by_signal_name_and_the_next_requests_ar
     assert shared_memory_names() == before
 
 
-@pytest.mark.xfail(reason="the worker and what it calls refer to each other", strict=True)
 def test_a_dead_workers_shared_memory_is_given_back_without_a_garbage_collection(
     serve: Callable[..., Server], tmp_path: Any
 ) -> None:

@@ -64,6 +64,26 @@ def test_a_block_is_reused_after_the_last_view_of_it_is_gone(ends):
     assert arena.allocate(10_000)[0] == reference
 
 
+def test_closed_ends_let_go_of_memory_with_its_last_view(ends):
+    def mapping_count():
+        return Path("/proc/self/maps").read_text().count("/memfd:tritonpy")
+
+    before = mapping_count()
+    arena, peer = ends
+    reference, view = arena.allocate(10_000)
+    view[:] = b"a" * 10_000
+    received = peer.view(reference, 10_000)
+    del view
+
+    arena.close()
+    peer.close()
+
+    assert received.tobytes() == b"a" * 10_000
+    assert mapping_count() == before + 1
+    del received
+    assert mapping_count() == before
+
+
 def test_a_freed_block_is_taken_before_new_memory_is_touched(ends):
     arena, peer = ends
     for _ in range(2000):

@@ -189,10 +189,13 @@ class Arena:
             self.on_forget(number)
 
     def close(self) -> None:
-        """The other end is gone: hold on to nothing that was lent to it."""
+        """The other end is gone: hold on to no segment, and to nothing that was lent to it."""
         with self._lock:
             lent, self._lent = self._lent, {}
             numbers, self._lent_numbers = self._lent_numbers, {}
+            # Segments are unmapped with their last views, not when a garbage collection finds this arena.
+            self._segments = []
+            self.on_forget = _forget_nothing
         for peer, index in numbers:
             peer.on_close.pop((self, index), None)
         del lent  # outside of the lock, as in `release`
@@ -324,6 +327,7 @@ class PeerSegments:
 
     def close(self) -> None:
         """The other end is gone; views that exist stay valid."""
+        self._segments = []
         descriptors, self._descriptors = self._descriptors, []
         for descriptor in descriptors:
             os.close(descriptor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import select
 import socket
@@ -102,6 +103,7 @@ class WorkerChannel:
         self._pending: deque[Message] = deque()
         self._send_lock = threading.RLock()
         self._is_sending = False
+        self._cancel_flags: mmap.mmap | None = None
         self._deferred: deque[tuple[Any, ...]] = deque()  # Any: see frame
 
     @classmethod
@@ -184,4 +186,7 @@ class WorkerChannel:
 
     def is_cancelled(self, slot: int) -> bool:
         """Whether the server has cancelled the request in `slot`; a read of shared memory."""
-        return self.endpoint.peer.segment(0)[slot] != 0
+        flags = self._cancel_flags
+        if flags is None:  # kept, because a model's thread may ask after the channel has closed
+            flags = self._cancel_flags = self.endpoint.peer.segment(0)
+        return flags[slot] != 0

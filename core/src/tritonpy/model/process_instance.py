@@ -45,6 +45,7 @@ _LINGER_BELOW_NS = 50_000
 _LINGER_NS = 100_000
 _HAS_CORES = (os.cpu_count() or 1) > 1
 _LONGEST_PAUSE_S = 30.0
+_SLOTS_AT_ONCE = 64  # few instances ever need all there are: their numbers would weigh half a megabyte
 
 
 class WorkerSource(Protocol):
@@ -122,7 +123,8 @@ class ProcessInstance:
         self._batch = 0
         self._sent: dict[int, tuple[Execution, list[int]]] = {}
         self._requests: dict[int, InferRequest] = {}
-        self._free = list(range(CONTROL_SLOTS - 1, -1, -1))
+        self._free: list[int] = []
+        self._slot_count = 0  # those that are free or taken; the others have not been needed yet
 
     @property
     def is_ready(self) -> bool:
@@ -202,6 +204,8 @@ class ProcessInstance:
         slots: list[int] = []
         requests = self._requests
         free = self._free
+        if len(free) < len(execution.requests):
+            self._add_slots(len(execution.requests))
         encoded: list[Message] = []
         endpoint = worker.endpoint
         try:
@@ -230,8 +234,19 @@ class ProcessInstance:
         if self.depth == 1 and self._execution_ns < _LINGER_BELOW_NS and _HAS_CORES:
             self._linger_until_ns = time.monotonic_ns() + _LINGER_NS
             self._loop.call_soon(self._linger)
-        if len(free) < self._rows:
+        if self._room < self._rows:
             self._is_open = False  # until open requests are answered: decoupled models may keep many
+
+    @property
+    def _room(self) -> int:
+        """How many more requests may be open at the worker."""
+        return CONTROL_SLOTS - len(self._requests)
+
+    def _add_slots(self, count: int) -> None:
+        """Make at least `count` more slots, as far as there are so many."""
+        first = self._slot_count
+        self._slot_count = min(first + max(count, _SLOTS_AT_ONCE), CONTROL_SLOTS)
+        self._free[:0] = range(self._slot_count - 1, first - 1, -1)
 
     def take(self, message: Message) -> None:
         """Handle EXECUTED, RESPONSE and RESCHEDULE."""
@@ -309,7 +324,7 @@ class ProcessInstance:
             self._worker.cancel_flags[slot] = 0
         request.slot = -1
         self._free.append(slot)
-        if not self._is_open and len(self._free) >= self._rows and not self._is_closing:
+        if not self._is_open and self._room >= self._rows and not self._is_closing:
             self._is_open = True
             self._on_idle()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import mmap
 import os
 import signal
 import socket
@@ -66,6 +67,7 @@ class WorkerProcess(asyncio.Protocol):
     """
 
     calls: WorkerCalls
+    cancel_flags: mmap.mmap | bytearray
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -325,6 +327,7 @@ class WorkerProcess(asyncio.Protocol):
             status = await asyncio.to_thread(process.wait)
         await self._end_output()
         self.endpoint.close()
+        self.cancel_flags = bytearray(CONTROL_SLOTS)  # nobody's: those of the worker are to be unmapped
         error = Internal(f"Stub process '{self.name}' is not healthy: it {_how_it_ended(status)}")
         if self._reply is not None and not self._reply.done():
             self._reply.set_result((frame.FAILED, (), int(error.code), error.message, ""))
