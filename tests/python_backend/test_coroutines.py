@@ -17,7 +17,7 @@ def test_a_coroutine_is_awaited_for_its_responses(server):
 
 
 def test_a_coroutine_waits_for_several_things_at_once(server):
-    assert 0.3 <= ask(server, "at_the_same_time", 0.3) < 0.55
+    assert 0.5 <= ask(server, "at_the_same_time", 0.5) < 0.95
 
 
 def test_a_coroutine_may_use_an_executor(server):
@@ -48,12 +48,10 @@ def test_decoupled_coroutines_of_several_requests_wait_together(server):
         server.stream("async_sends", {"SECONDS": [seconds]})
         return time.monotonic()
 
-    started = time.monotonic()
     with ThreadPoolExecutor(4) as pool:
-        slow, *quick = pool.map(serve, [0.6, 0.1, 0.1, 0.1])
+        slow, *quick = pool.map(serve, [0.8, 0.1, 0.1, 0.1])
 
     assert max(quick) < slow
-    assert slow - started < 1.1
 
 
 def test_decoupled_coroutines_call_other_models(server):
