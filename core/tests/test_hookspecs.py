@@ -14,6 +14,7 @@ SIGNATURES = {
         "backend_finalize": ["backend"],
         "backend_attributes": ["backend"],
         "worker_command": ["model"],
+        "worker_serve": ["model", "channel"],
         "model_auto_complete_config": ["model"],
         "model_initialize": ["model"],
         "model_finalize": ["model"],
