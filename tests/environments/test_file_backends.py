@@ -50,8 +50,10 @@ NAMES = ("plain", "no_files", "asks", "own_code", "batches", "named.mine")
 
 
 def without_processes(found: dict) -> dict:
-    """What does not depend on where a server has its own files."""
-    return {key: found[key] for key in ("file", "module", "model_directory", "args")}
+    """What depends neither on where a server has its own files nor on which instance answered."""
+    seen = {key: found[key] for key in ("file", "module", "model_directory", "args")}
+    instance = seen["args"]["model_instance_name"].rpartition("_")[0]
+    return {**seen, "args": {**seen["args"], "model_instance_name": instance}}
 
 
 def test_the_backend_s_file_serves_its_models(serve, backends, repository, ask, call):
