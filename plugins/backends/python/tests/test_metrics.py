@@ -324,6 +324,52 @@ def test_changes_of_many_threads_all_count(server):
     assert 'seconds_bucket{le="+Inf"} 8000\n' in server.text()
 
 
+class Held:
+    """A lock around which somebody waits: it lets the holder go on as soon as another thread wants it."""
+
+    def __init__(self, lock):
+        self._lock = lock
+        self._holders = 0
+        self.is_wanted = threading.Event()
+
+    def __enter__(self):
+        if self._holders:
+            self.is_wanted.set()
+        self._lock.acquire()
+        self._holders += 1
+
+    def __exit__(self, *_):
+        self._holders -= 1
+        self._lock.release()
+
+
+@pytest.mark.parametrize("what", ["value", "flush"])
+def test_what_another_thread_is_about_to_send_is_waited_for(server, monkeypatch, what):
+    tokens = family()
+    metric = tokens.Metric()
+    [store] = _server_metrics._stores
+    lock = store._sending = Held(store._sending)
+    tell, is_taken = server.tell, threading.Event()
+
+    def late_tell(*message):
+        is_taken.set()
+        lock.is_wanted.wait(15)
+        tell(*message)
+
+    monkeypatch.setattr(server, "tell", late_tell)
+    metric.increment(1)
+    assert is_taken.wait(15)  # the store's own thread has the change, and has not sent it
+
+    try:
+        if what == "value":
+            assert metric.value() == 1
+        else:
+            flush_metrics()  # what a worker does before it says that `execute` has returned
+            assert server.told[0][0] == "metrics.change"
+    finally:
+        lock.is_wanted.set()
+
+
 def test_a_family_dropped_by_the_garbage_collector_leaves_the_page(server):
     tokens = family()
     tokens.Metric().increment(1)

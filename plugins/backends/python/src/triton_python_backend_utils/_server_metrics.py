@@ -33,6 +33,7 @@ class ServerMetrics:
         self._sending = threading.RLock()  # held while changes travel, or an older one could arrive last
         self._lock = threading.RLock()  # guards the next line
         self._changes: dict[int, list[Any]] = {}  # Any: [is it set, value], or [counts by bucket, sum]
+        self._is_sending = False  # written under `_sending`: what was taken may not have been sent
         self._released: deque[int] = deque()
         self._wake: SimpleQueue[bool] = SimpleQueue()  # False: no more will come
         self._is_awake = False
@@ -90,22 +91,31 @@ class ServerMetrics:
         self._send_soon()
 
     def flush(self) -> None:
-        """Send what has changed."""
-        if not self._changes and not self._released:
+        """Send what has changed; it is on its way when this returns, whichever thread sends it."""
+        # In this order, and without a lock: whoever takes changes away has first set `_is_sending`.
+        if not self._changes and not self._released and not self._is_sending:
             return
         with self._sending:
-            with self._lock:
-                changes, self._changes = self._changes, {}
-            if changes:
-                self.link.tell("metrics.change", [(series, *change) for series, change in changes.items()])
-            while self._released:
-                self.link.tell("metrics.release", self._released.popleft())
+            was_sending = self._is_sending  # a finalizer or a signal handler in the midst of it
+            self._is_sending = True
+            try:
+                self._send()
+            finally:
+                self._is_sending = was_sending
 
     def close(self) -> None:
         """Send what has changed, and end the thread."""
         with suppress(TritonModelException):  # a server that is gone shows nothing anyway
             self.flush()
         self._wake.put(False)
+
+    def _send(self) -> None:
+        with self._lock:
+            changes, self._changes = self._changes, {}
+        if changes:
+            self.link.tell("metrics.change", [(series, *change) for series, change in changes.items()])
+        while self._released:
+            self.link.tell("metrics.release", self._released.popleft())
 
     def _send_soon(self) -> None:
         if not self._is_awake:
