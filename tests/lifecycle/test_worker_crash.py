@@ -41,6 +41,51 @@ def infer(port: int, model: str = "m", count: int = 2) -> tuple[int, dict[str, A
     return response.status, document
 
 
+HALTING = """
+import os, time
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        open({started!r}, "a").close()
+        while not os.path.exists({gate!r}):
+            time.sleep(0.002)
+        return [pb_utils.InferenceResponse(
+            [pb_utils.Tensor("OUTPUT0", request.inputs()[0].as_numpy())]
+        ) for request in requests]
+"""
+
+
+class HaltingModel:
+    """A model that halts in `execute` while its gate is closed.
+
+    Attributes:
+        gate: the file that opens it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.gate = path / "gate"
+        self._started = path / "started"
+        code = HALTING.format(started=str(self._started), gate=str(self.gate))
+        tensors = {key: config(0)[key] for key in ("input", "output")}
+        ModelRepository(path / "models").python("m", code, {"backend": "python", **tensors})
+
+    def close(self) -> None:
+        """Let the next batch halt."""
+        self.gate.unlink()
+        self._started.unlink()
+
+    def wait_until_it_executes(self) -> None:
+        """Until a batch is in `execute`."""
+        wait_for(self._started.exists)
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 15
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.002)
+
+
 def mapping_count() -> int:
     """Mappings of anonymous shared memory in this process, where the server runs."""
     return Path("/proc/self/maps").read_text().count("/memfd:tritonpy")
@@ -54,8 +99,8 @@ def test_a_killed_worker_fails_its_batch_by_signal_name_and_the_next_requests_ar
     serve: Callable[..., Server], tmp_path: Any
 ) -> None:
     before = shared_memory_names()
-    ModelRepository(tmp_path).model("m", config(200))
-    server = serve(tmp_path)
+    model = HaltingModel(tmp_path)
+    server = serve(tmp_path / "models")
     loaded = server.runtime.registry.find("m")
     first_pid = loaded.instances[0].pid  # type: ignore[attr-defined]
     answers: list[Any] = [None] * 4
@@ -67,12 +112,12 @@ def test_a_killed_worker_fails_its_batch_by_signal_name_and_the_next_requests_ar
 
         threads.append(threading.Thread(target=one))
         threads[-1].start()
-    while loaded.inflight_count < 4:
-        time.sleep(0.001)
-    time.sleep(0.05)  # the first batch has begun: it takes 200 ms
+    wait_for(lambda: loaded.inflight_count == 4)
+    model.wait_until_it_executes()
 
     killed = time.monotonic()
     os.kill(first_pid, signal.SIGKILL)
+    model.gate.touch()
     for thread in threads:
         thread.join()
 
@@ -89,20 +134,21 @@ def test_a_killed_worker_fails_its_batch_by_signal_name_and_the_next_requests_ar
 def test_a_dead_workers_shared_memory_is_given_back_without_a_garbage_collection(
     serve: Callable[..., Server], tmp_path: Any
 ) -> None:
-    ModelRepository(tmp_path).model("m", config(200))
-    server = serve(tmp_path)
+    model = HaltingModel(tmp_path)
+    server = serve(tmp_path / "models")
     instance = server.runtime.registry.find("m").instances[0]
+    model.gate.touch()
     assert infer(server.http_port, count=10_000)[0] == 200  # 40 KB, which travel in shared memory
+    model.close()
     gc.collect()
     before = mapping_count()
     gc.disable()
     try:
         client = threading.Thread(target=infer, args=(server.http_port,), kwargs={"count": 10_000})
         client.start()
-        while not instance.depth:
-            time.sleep(0.001)
-        time.sleep(0.05)  # the batch has begun: it takes 200 ms
+        model.wait_until_it_executes()
         os.kill(instance.pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        model.gate.touch()
         client.join()
         assert infer(server.http_port, count=10_000)[0] == 200
 

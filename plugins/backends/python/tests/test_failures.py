@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import time
+from types import SimpleNamespace
 
 import pytest
 from tritonpy.ipc import frame
 from tritonpy.ipc.frame import FrameReader
+from tritonpy_backend_python.worker.failure_log import FailureLog
 
 BODY_LINE = 16
 """The line of the model file that holds the second line of `execute`."""
@@ -271,18 +272,20 @@ def test_an_exception_is_in_the_log_with_its_traceback(load_execute):
     assert "in _run" not in traceback  # that is ours
 
 
-def test_failures_that_follow_at_once_are_counted_instead(load_execute):
-    worker = load_execute("raise ValueError(len(requests[0].request_id()))")
+def test_failures_that_follow_at_once_are_counted_instead():
+    logged, now_s = [], 100.0
+    channel = SimpleNamespace(send=lambda kind, level, text, *_: logged.append(text))
+    log = FailureLog(channel, "net_0_0", "model.py", {}, clock=lambda: now_s)
 
-    worker.failure(worker.request(id="1"))
-    worker.failure(worker.request(id="12"))
-    worker.failure(worker.request(id="123"))
-    assert [text.endswith("ValueError: 1") for _, text, _ in worker.logs] == [True]
+    for number, now_s in enumerate([100.0, 100.2, 100.99, 101.0, 101.5, 102.0]):  # noqa: B007 (the clock)
+        _, text = log.failure(ValueError(number))
+        assert text.endswith(f"ValueError: {number}")  # clients hear of each
 
-    time.sleep(1.05)
-    worker.failure(worker.request(id="1234"))
-
-    assert worker.logs[1][1].endswith("ValueError: 4 (2 failures before this one were not logged)")
+    assert [text.removeprefix(PREFIX) for text in logged] == [
+        "ValueError: 0",
+        "ValueError: 3 (2 failures before this one were not logged)",
+        "ValueError: 5 (1 failures before this one were not logged)",
+    ]
 
 
 def test_a_failure_that_no_client_hears_of_is_logged_however_soon(load_execute):
