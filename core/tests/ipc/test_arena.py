@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tritonpy.ipc.arena import Arena, PeerSegments
+from tritonpy.ipc.arena import Arena, PeerSegments, SharedMemoryExhausted
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -264,3 +264,48 @@ def test_the_memory_of_large_free_blocks_goes_back_beyond_what_is_kept(ends):
 
         assert resident() - before <= 9 * MIB
     assert arena.byte_size == 32 * MIB
+
+
+def test_a_sender_does_not_wait_for_an_end_that_takes_no_segments():
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs:
+        arena = Arena(ours)
+        with pytest.raises(BlockingIOError):
+            fill(arena)
+
+        with pytest.raises(SharedMemoryExhausted, match="the other end takes no more segments"):
+            arena.allocate(MIB)
+
+
+def fill(arena: Arena) -> None:
+    """Announce segments until the socket holds no more."""
+    for _ in range(100_000):
+        arena.add_segment(4096)
+
+
+def test_segments_stay_few_however_much_is_held(ends):
+    arena, _ = ends
+    for _ in range(256):
+        arena.allocate(4 * MIB)
+
+    assert arena.byte_size < 2 * 1024 * MIB
+    assert len(arena._segments) < 40
+
+
+def test_what_was_announced_is_taken_without_waiting(ends):
+    arena, peer = ends
+    for _ in range(3):
+        arena.allocate(4 * MIB)
+    peer._socket.settimeout(None)  # with a time limit, Python waits in spite of the flag
+
+    assert peer.receive_announced()
+    assert len(peer._segments) == 3
+    assert peer.receive_announced()
+
+
+def test_an_end_that_is_gone_is_no_lack_of_memory():
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    with ours, pytest.raises(ConnectionError, match="the other end is gone"):
+        Arena(ours).allocate(MIB)

@@ -27,8 +27,10 @@ _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 _SMALLEST = 4096
 _SEGMENT_BYTE_SIZE = 4 * 1024 * 1024
 _LARGE = 4 * 1024 * 1024
+_LARGEST_STEP = 256 * 1024 * 1024
 _KEEP_BYTE_SIZE = 256 * 1024 * 1024
 _REMOVE: int | None = getattr(mmap, "MADV_REMOVE", None)  # Linux
+_DESCRIPTOR = struct.Struct("i")
 _ANNOUNCE = struct.Struct("<IQ")
 
 
@@ -65,6 +67,7 @@ class Arena:
         most_byte_size: what all segments together must not exceed; 0 for no limit of ours.
         keep_byte_size: bytes of large free blocks whose memory is kept for the next ones; a block beyond that
             stays reserved, but its memory goes back to the system.
+        backend: whose setting limits it, for the message that nothing is left.
         on_forget: called with the number of a lent segment that will not be referred to again.
     """
 
@@ -85,6 +88,7 @@ class Arena:
         self.growth_byte_size = _SEGMENT_BYTE_SIZE
         self.most_byte_size = 0
         self.keep_byte_size = _KEEP_BYTE_SIZE
+        self.backend = "python"
         self.on_forget: Callable[[int], None] = _forget_nothing
 
     @property
@@ -116,6 +120,7 @@ class Arena:
 
         Raises:
             SharedMemoryExhausted: the system gives no more memory, or `most_byte_size` is reached.
+            ConnectionError: the other end is gone.
         """
         size_class = max(_SMALLEST, 1 << (byte_size - 1).bit_length())
         with self._lock:
@@ -154,7 +159,10 @@ class Arena:
                 if descriptor is None:
                     return None
                 number = len(self._segments)
-                self._announce(*descriptor)
+                try:
+                    self._announce(*descriptor)
+                except OSError:  # the other end is gone, or takes no more: then it can only be copied
+                    return None
                 self._segments.append(None)
                 self._lent_numbers[peer, index] = number
                 self._lent[number] = _LentSegment()
@@ -202,7 +210,7 @@ class Arena:
 
     def _keep_or_empty(self, reference: int, size_class: int) -> None:
         """Let the system have the pages of a large free block, unless few are kept so far."""
-        if self._kept_byte_size + size_class <= self.keep_byte_size or _REMOVE is None:
+        if self._kept_byte_size + size_class <= self.keep_byte_size or _REMOVE is None or not self._segments:
             self._kept_byte_size += size_class
             return
         segment = self._segments[reference >> _OFFSET_BITS]
@@ -229,7 +237,9 @@ class Arena:
     def _carve(self, size_class: int, wanted: int) -> int:
         if self._bump + size_class > self._bump_end:
             usual = self.growth_byte_size if self._bump_end else self.first_byte_size
-            self._grow(max(usual, size_class), size_class, wanted)
+            # In proportion to what there is: segments stay few, and pages that nobody touches cost nothing.
+            in_proportion = min(self.byte_size // 4, _LARGEST_STEP)
+            self._grow(max(usual, size_class, in_proportion), size_class, wanted)
         reference = self._bump_number << _OFFSET_BITS | self._bump
         self._bump += size_class
         return reference
@@ -242,7 +252,11 @@ class Arena:
         if byte_size >= size_class:
             try:
                 self.add_segment(byte_size)
+            except BlockingIOError:
+                reason = " (the other end takes no more segments)"
             except (OSError, MemoryError) as exc:
+                if isinstance(exc, ConnectionError) or self._socket.fileno() < 0:
+                    raise ConnectionError("the other end is gone") from exc
                 reason = f" ({exc})"
             else:
                 self._bump_number = len(self._segments) - 1
@@ -253,7 +267,7 @@ class Arena:
         raise SharedMemoryExhausted(
             f"shared memory is exhausted{reason}: wanted {wanted} bytes (a block of {size_class}), free are "
             f"{free} bytes {limit} in pieces that do not fit; the limit is "
-            f"--backend-config=python,{MOST_SETTING}"
+            f"--backend-config={self.backend},{MOST_SETTING}"
         )
 
 
@@ -335,8 +349,24 @@ class PeerSegments:
         for callback in on_close.values():
             callback()
 
-    def _receive_segment(self) -> None:
-        data, fds, _, _ = socket.recv_fds(self._socket, _ANNOUNCE.size, 1)
+    def receive_announced(self) -> bool:
+        """Take the descriptors that have come by now; False when the other end has closed.
+
+        A sender that does not wait could run into the limit of what a socket holds.
+        """
+        with self._receive_lock:
+            try:
+                while True:
+                    self._receive_segment(socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+
+    def _receive_segment(self, flags: int = 0) -> None:
+        # Not socket.recv_fds, which ignores its flags.
+        data, ancillary, _, _ = self._socket.recvmsg(_ANNOUNCE.size, socket.CMSG_LEN(_DESCRIPTOR.size), flags)
+        fds = [_DESCRIPTOR.unpack(payload)[0] for _, _, payload in ancillary]
         if not fds:
             raise ConnectionError("the other end closed the channel before it sent a segment")
         is_kept = False

@@ -86,6 +86,10 @@ class Endpoint:
             return data
         return self.peer.view(*data)
 
+    def fileno(self) -> int:
+        """The descriptor on which segments are announced."""
+        return self._socket.fileno()
+
     def close(self) -> None:
         """Close the descriptors; mappings live on while somebody reads them."""
         self._socket.close()
@@ -118,13 +122,23 @@ class WorkerChannel:
         return cls(channel, segments)
 
     def exit_with_server(self) -> None:
-        """End this process when the server is gone, even while a model computes."""
+        """End this process when the server is gone, even while a model computes.
+
+        The thread that watches also takes the segments that the server announces meanwhile.
+        """
         poll = select.poll()
         poll.register(self._socket, 0)  # hang-up is always reported; data is not asked for
+        segments = self.endpoint.fileno()
+        poll.register(segments, select.POLLIN)
+        server = self._socket.fileno()
 
         def watch() -> None:
-            poll.poll()
-            os._exit(1)
+            while True:
+                for descriptor, _ in poll.poll():
+                    if descriptor == server:
+                        os._exit(1)
+                    if not self.endpoint.peer.receive_announced():
+                        poll.unregister(segments)
 
         threading.Thread(target=watch, name="server-watch", daemon=True).start()
 
