@@ -66,7 +66,7 @@ class InferRequest:
         batch_size: rows, after the request was checked; 1 for models that do not batch.
         arrival_ns, queue_start_ns: monotonic clock, set by the frontend and the scheduler.
         slot: where a worker process keeps it; -1 outside of one.
-        chain: the instances that wait for it, when a model has made it.
+        chain: the executions that wait for it, when a model has made it.
     """
 
     __slots__ = (

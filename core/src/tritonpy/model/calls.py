@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -120,12 +120,12 @@ class WorkerCalls:
             except Exception:  # a service that fails costs what it was told, not the channel
                 _log.exception("instance '%s': '%s' failed", self.caller.instance, what)
 
-    def awaited(self) -> Collection[InferRequest]:
-        """Unanswered calls that a running `execute` waits for."""
-        instance = self.instance
-        if instance is None:
-            return ()
-        return [request for request, batch in self._open.values() if instance.running(batch) is not None]
+    def awaited(self) -> Mapping[int, Sequence[InferRequest]]:
+        """Unanswered calls by the batch that waits for them."""
+        calls: dict[int, list[InferRequest]] = {}
+        for request, batch in self._open.values():
+            calls.setdefault(batch, []).append(request)
+        return calls
 
     def close(self) -> None:
         """The worker is gone: give up what it has asked for."""
@@ -146,6 +146,8 @@ class WorkerCalls:
             return
         try:
             encoded = encode_response(response, worker.endpoint)
+        except ConnectionError:  # the worker is gone, and nobody waits
+            return
         except SharedMemoryExhausted as exc:
             encoded = (*EMPTY_RESPONSE[:2], (int(Internal("").code), str(exc)))
         worker.send(frame.CALLED, call, encoded, final)
@@ -169,15 +171,18 @@ class WorkerCalls:
             target.infer(request)
         except TritonError as error:
             self.reply(call, InferResponse(error=error), True)
+        except Exception as exc:  # costs this call, not the channel and the worker behind it
+            _log.exception("the call of '%s' by instance '%s' failed", model, self.caller.instance)
+            self.reply(call, InferResponse(error=Internal(f"{type(exc).__name__}: {exc}")), True)
 
     def _refuse_cycle(self, request: InferRequest, batch: int, target: CalledModel) -> None:
         """Note who waits for the request, and refuse it if they wait for each other for ever."""
         execution = self.instance.running(batch) if self.instance is not None else None
         if execution is None:
             return
-        chain: tuple[object, ...] = (self.instance,)
+        chain: tuple[object, ...] = (execution,)
         for parent in execution.requests:
-            chain += tuple(instance for instance in parent.chain if instance not in chain)
+            chain += tuple(waiting for waiting in parent.chain if waiting not in chain)
         request.chain = chain
         path = path_to_caller(target.instances, chain)
         if path is not None:

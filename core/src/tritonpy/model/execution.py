@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from tritonpy.errors import ErrorCode, Internal, TritonError
@@ -112,8 +112,8 @@ class Instance(Protocol):
     async def probe(self) -> bool:
         """Whether it takes executions and its model says that it is ready; a busy one is not disturbed."""
 
-    def awaited_calls(self) -> Collection[InferRequest]:
-        """Unanswered calls of other models that its running executions wait for."""
+    def running_executions(self) -> Sequence[tuple[Execution, Sequence[InferRequest]]]:
+        """What it executes now, each with the unanswered calls of other models that it waits for."""
 
     def submit(self, execution: Execution) -> None:
         """Start the execution; returns at once. The instance answers it and then tells its scheduler."""

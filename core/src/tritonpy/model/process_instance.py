@@ -12,7 +12,8 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Protocol
 
 from tritonpy.errors import ErrorCode, Internal, TritonError, Unavailable
@@ -44,6 +45,7 @@ _ONE_AHEAD_BELOW_NS = 10_000_000
 _LINGER_BELOW_NS = 50_000
 _LINGER_NS = 100_000
 _HAS_CORES = (os.cpu_count() or 1) > 1
+INTERNAL = int(ErrorCode.INTERNAL)
 _LONGEST_PAUSE_S = 30.0
 _SLOTS_AT_ONCE = 64  # few instances ever need all there are: their numbers would weigh half a megabyte
 
@@ -155,9 +157,15 @@ class ProcessInstance:
             return True
         return await worker.probe(PROBE_TIMEOUT_S)
 
-    def awaited_calls(self) -> Collection[InferRequest]:
+    def running_executions(self) -> Sequence[tuple[Execution, Sequence[InferRequest]]]:
         """See `Instance`."""
-        return self._worker.calls.awaited() if self._worker is not None else ()
+        if self._worker is None:
+            return ()
+        awaited = self._worker.calls.awaited()
+        return [
+            (execution, awaited.get(batch, ()))
+            for batch, (execution, _) in islice(self._sent.items(), self.concurrency)
+        ]
 
     def submit(self, execution: Execution) -> None:
         """See `Instance`."""
@@ -219,23 +227,33 @@ class ProcessInstance:
                 request.on_cancel = self
                 if request.cancelled:
                     worker.cancel_flags[slot] = 1
-        except SharedMemoryExhausted as exc:
+            self._batch += 1
+            worker.send(frame.EXECUTE, self._batch, encoded)
+        except Exception as exc:
             for sent in encoded:
                 discard(sent[8], endpoint)
             for slot in slots:
                 self._release(slot)
-            self.depth -= 1
-            execution.fail(Unavailable(f"instance '{self.name}': {exc}"))
-            self._loop.call_soon(self._on_idle)
+            self._not_sent(execution, exc)
             return
-        self._batch += 1
         self._sent[self._batch] = execution, slots
-        worker.send(frame.EXECUTE, self._batch, encoded)
         if self.depth == 1 and self._execution_ns < _LINGER_BELOW_NS and _HAS_CORES:
             self._linger_until_ns = time.monotonic_ns() + _LINGER_NS
             self._loop.call_soon(self._linger)
         if self._room < self._rows:
             self._is_open = False  # until open requests are answered: decoupled models may keep many
+
+    def _not_sent(self, execution: Execution, reason: Exception) -> None:
+        if isinstance(reason, ConnectionError):  # the worker is gone: its successor gets the batch
+            self._unsent.append(execution)
+            return
+        self.depth -= 1
+        if isinstance(reason, SharedMemoryExhausted):
+            execution.fail(Unavailable(f"instance '{self.name}': {reason}"))
+        else:
+            _log.error("instance '%s' cannot be sent a batch", self.name, exc_info=reason)
+            execution.fail(Internal(f"instance '{self.name}' cannot be sent the request: {reason}"))
+        self._loop.call_soon(self._on_idle)
 
     @property
     def _room(self) -> int:
@@ -254,8 +272,15 @@ class ProcessInstance:
         endpoint = self._worker.endpoint
         if message[0] == frame.EXECUTED:
             _, _, batch, times, responses, failure = message
-            execution, slots = self._sent.pop(batch)
+            sent = self._sent.pop(batch, None)
+            if sent is None:  # answered when the instance was closed by force
+                return
+            execution, slots = sent
             self.depth -= 1
+            if responses is not None and len(responses) != len(slots):
+                count = len(responses)
+                responses = None
+                failure = INTERNAL, f"{count} responses for a batch of {len(slots)} requests"
             self._pace(times[3] - times[0])
             self._early_deaths = 0
             if failure is not None:
@@ -364,8 +389,8 @@ class ProcessInstance:
             started = time.monotonic()
             try:
                 await self.open()
-            except TritonError as exc:
-                reason = exc
+            except (TritonError, OSError) as exc:
+                reason = exc if isinstance(exc, TritonError) else Internal(f"{type(exc).__name__}: {exc}")
                 _log.error("restart of instance '%s' failed: %s", self.name, exc)
                 continue
             _log.info("instance '%s' restarted in %.3f s", self.name, time.monotonic() - started)

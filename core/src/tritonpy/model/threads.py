@@ -7,7 +7,7 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
 from tritonpy.errors import TritonError
@@ -143,7 +143,7 @@ class ThreadInstance:
             _log.error("instance '%s' failed to say whether it is ready: %r", self.name, exc)
             return False
 
-    def awaited_calls(self) -> Collection[InferRequest]:
+    def running_executions(self) -> Sequence[tuple[Execution, Sequence[InferRequest]]]:
         """See `Instance`; hooks do not call other models."""
         return ()
 

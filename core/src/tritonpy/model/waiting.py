@@ -7,9 +7,10 @@ hang for ever, as it does in Triton. It is found when it is made, by following w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from tritonpy.model.execution import Execution
 from tritonpy.request import InferRequest
 
 
@@ -21,8 +22,8 @@ class WaitingInstance(Protocol):
     depth: int
     concurrency: int
 
-    def awaited_calls(self) -> Collection[InferRequest]:
-        """Unanswered calls that it waits for."""
+    def running_executions(self) -> Sequence[tuple[Execution, Sequence[InferRequest]]]:
+        """What it executes now, each with the unanswered calls that it waits for."""
 
 
 @runtime_checkable
@@ -39,7 +40,7 @@ def path_to_caller(instances: Sequence[WaitingInstance], chain: Sequence[object]
 
     Args:
         instances: of the called model.
-        chain: the instances that wait for the call.
+        chain: the executions that wait for the call.
 
     Returns:
         None when one of the instances will be free some day; else names of instances, each of which waits for
@@ -56,12 +57,23 @@ def path_to_caller(instances: Sequence[WaitingInstance], chain: Sequence[object]
 def _path(instance: WaitingInstance, chain: Sequence[object]) -> list[str] | None:
     if instance.depth < instance.concurrency:
         return None  # it takes the call at once
-    if instance in chain:
-        return [instance.name]
-    for request in instance.awaited_calls():
-        path = _path_of_request(request, (*chain, instance))
+    path: list[str] | None = None
+    for execution, calls in instance.running_executions():
+        path = _path_of_execution(execution, calls, chain)
+        if path is None:
+            return None  # it will be over some day, and then there is room
+    return [instance.name, *path] if path is not None else None
+
+
+def _path_of_execution(
+    execution: Execution, calls: Sequence[InferRequest], chain: Sequence[object]
+) -> list[str] | None:
+    if execution in chain:
+        return []
+    for request in calls:
+        path = _path_of_request(request, (*chain, execution))
         if path is not None:
-            return [instance.name, *path]
+            return path
     return None
 
 
