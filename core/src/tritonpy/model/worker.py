@@ -85,7 +85,9 @@ class HookWorker:
             self._channel.send(*reply)
 
     def _setup(self, spec: dict[str, Any]) -> None:
-        SharedMemorySettings(*spec["shared_memory"]).apply(self._channel.endpoint.arena)
+        first, growth, most = spec["shared_memory"]
+        memory = SharedMemorySettings(first, growth, most, spec["backend"])
+        memory.apply(self._channel.endpoint.arena)
         try:
             backend = BoundBackend(spec["backend"], PluginManager("backends"), spec["settings"])
             backend.acquire()

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -77,6 +78,7 @@ class WorkerProcess(asyncio.Protocol):
         self._reader = FrameReader()
         self._reply: asyncio.Future[Message] | None = None
         self._probed: asyncio.Future[bool] | None = None
+        self._end: TritonError | None = None
         self._is_closing = False
         self._transport: asyncio.Transport | None = None
         self._process: Program | None = None
@@ -89,69 +91,80 @@ class WorkerProcess(asyncio.Protocol):
         Raises:
             Internal: the program cannot be started.
         """
-        ours, theirs, their_segments = self._make_channel(memory)
-        pipes = [os.pipe(), os.pipe()]
-        variables = {
-            **os.environ,
-            **command.environment,
-            CHANNEL_VARIABLE: str(theirs.fileno()),
-            SEGMENT_VARIABLE: str(their_segments.fileno()),
-            IPC_PATH_VARIABLE: str(Path(ipc.__file__).parent),
-        }
-        try:
-            self.cancel_flags = self.endpoint.arena.add_segment(CONTROL_SLOTS)
-            environment = {name: value for name, value in variables.items() if value is not None}
-            self._process = await _spawn(
-                command.command,
-                environment,
-                (theirs.fileno(), their_segments.fileno()),
-                [write for _, write in pipes],
-            )
-        except BaseException as exc:
-            for read, _ in pipes:
-                os.close(read)
-            ours.close()
-            self.endpoint.close()
-            if isinstance(exc, OSError):
+        with ExitStack() as ours, ExitStack() as theirs:
+            try:
+                channel, their_channel, their_segments = self._make_channel(memory, ours)
+                theirs.callback(their_channel.close)
+                theirs.callback(their_segments.close)
+                pipes = []
+                for _ in _STREAMS:
+                    read, write = os.pipe()
+                    ours.callback(os.close, read)
+                    theirs.callback(os.close, write)
+                    pipes.append((read, write))
+                variables = {
+                    **os.environ,
+                    **command.environment,
+                    CHANNEL_VARIABLE: str(their_channel.fileno()),
+                    SEGMENT_VARIABLE: str(their_segments.fileno()),
+                    IPC_PATH_VARIABLE: str(Path(ipc.__file__).parent),
+                }
+                self._process = await _spawn(
+                    command.command,
+                    {name: value for name, value in variables.items() if value is not None},
+                    (their_channel.fileno(), their_segments.fileno()),
+                    [write for _, write in pipes],
+                )
+            except OSError as exc:
                 raise Internal(f"cannot start the worker of instance '{self.name}': {exc}") from exc
-            raise
-        finally:
-            for _, write in pipes:
-                os.close(write)
-            theirs.close()
-            their_segments.close()
+            ours.pop_all()  # it runs: what is ours is closed when it ends
         self._lines.pid = self._process.pid
         self._pipes = [
             PipeReader(read, name, level, self._lines)
             for (read, _), (name, level) in zip(pipes, _STREAMS, strict=True)
         ]
-        await self._connect(ours)
+        await self._connect(channel)
 
     async def start_thread(self, serve: Serve, memory: SharedMemorySettings) -> None:
-        """Run the worker's program on a thread of this process."""
-        ours, theirs, their_segments = self._make_channel(memory)
-        self.cancel_flags = self.endpoint.arena.add_segment(CONTROL_SLOTS)
-        self._process = WorkerThread(self.name, serve, theirs, their_segments)
-        await self._connect(ours)
+        """Run the worker's program on a thread of this process.
+
+        Raises:
+            OSError: there are no descriptors for its channel.
+        """
+        with ExitStack() as ours:
+            channel, theirs, their_segments = self._make_channel(memory, ours)
+            self._process = WorkerThread(self.name, serve, theirs, their_segments)
+            ours.pop_all()
+        await self._connect(channel)
 
     def _make_channel(
-        self, memory: SharedMemorySettings
+        self, memory: SharedMemorySettings, ours: ExitStack
     ) -> tuple[socket.socket, socket.socket, socket.socket]:
-        ours, theirs = socket.socketpair()
-        our_segments, their_segments = socket.socketpair()
-        self.endpoint = Endpoint(our_segments, lends=True)
-        self.endpoint.arena.on_forget = partial(self.send, frame.FORGET)
-        memory.apply(self.endpoint.arena)
+        """Our end of the channel and the worker's two sockets; `ours` closes what stays here."""
+        channel, theirs = socket.socketpair()
+        ours.callback(channel.close)
+        with ExitStack() as failing:
+            failing.callback(theirs.close)
+            segments, their_segments = socket.socketpair()
+            failing.callback(their_segments.close)
+            # The loop never waits for a worker that takes no segments: such a request fails.
+            segments.setblocking(False)
+            self.endpoint = Endpoint(segments, lends=True)
+            ours.callback(self.endpoint.close)
+            self.endpoint.arena.on_forget = partial(self.send, frame.FORGET)
+            memory.apply(self.endpoint.arena)
+            self.cancel_flags = self.endpoint.arena.add_segment(CONTROL_SLOTS)
+            failing.pop_all()
         self._lines = WorkerLines(self.calls.caller, self._set_reading)
         self._reply = asyncio.get_running_loop().create_future()  # of STARTED
-        return ours, theirs, their_segments
+        return channel, theirs, their_segments
 
     async def _connect(self, ours: socket.socket) -> None:
         ours.setblocking(False)
         try:
             await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
         except BaseException:
-            if self._transport is None:  # no end of a connection will reap it
+            if self._transport is None:  # no end of a connection will have it reaped
                 assert self._process is not None  # started
                 ours.close()
                 self.kill()
@@ -219,6 +232,8 @@ class WorkerProcess(asyncio.Protocol):
         Raises:
             TritonError: the worker answered FAILED, died, or is late.
         """
+        if self._end is not None:
+            raise self._end
         self._reply = asyncio.get_running_loop().create_future()
         self.send(kind, *payload)
         return await self._replied(timeout_s, late)
@@ -329,7 +344,10 @@ class WorkerProcess(asyncio.Protocol):
         self.endpoint.close()
         self.cancel_flags = bytearray(CONTROL_SLOTS)  # nobody's: those of the worker are to be unmapped
         error = Internal(f"Stub process '{self.name}' is not healthy: it {_how_it_ended(status)}")
+        self._end = error
         if self._reply is not None and not self._reply.done():
+            # Whoever waits for the answer hears of the end, and need not be told twice.
+            self._is_closing = True
             self._reply.set_result((frame.FAILED, (), int(error.code), error.message, ""))
         if not self._gone.done():
             self._gone.set_result(None)

@@ -38,17 +38,20 @@ class SharedMemorySettings:
         first_byte_size: size of the first segment.
         growth_byte_size: size of the others.
         most_byte_size: what all of them together must not exceed; 0 for no limit.
+        backend: whose setting that is, for errors.
     """
 
     first_byte_size: int = _SMALLEST_FIRST_BYTE_SIZE
     growth_byte_size: int = 4 * _MIB
     most_byte_size: int = 0
+    backend: str = "python"
 
     def apply(self, arena: Arena) -> None:
         """Have an arena grow accordingly."""
         arena.first_byte_size = self.first_byte_size
         arena.growth_byte_size = self.growth_byte_size
         arena.most_byte_size = self.most_byte_size
+        arena.backend = self.backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ def read_worker_settings(
         raise InvalidArg(f"{MOST_BYTE_SIZE} can't be smaller than zero.")
     return WorkerSettings(
         timeout_s,
-        SharedMemorySettings(first, growth, most),
+        SharedMemorySettings(first, growth, most, backend),
         initialize_timeout_s or None,
         unanswered_after_s,
     )
