@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 import tritonclient.http as httpclient
+from tritonpy.ipc import frame
 
 CALLER = """
 import os, sys, threading, time
@@ -423,3 +425,159 @@ def wait_for(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "what was waited for did not come"
         threading.Event().wait(0.005)
+
+
+def test_a_dropped_iterator_stops_the_called_model(serve, tmp_path):
+    flags = tmp_path / "flags"
+    flags.mkdir()
+    models = tmp_path / "models"
+    write_model(
+        models,
+        "endless",
+        f"""
+import os, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            deadline = time.monotonic() + 10
+            while not request.is_cancelled() and time.monotonic() < deadline:
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.ones(1, np.float32))]))
+                time.sleep(0.001)
+            open(os.path.join({str(flags)!r}, "stopped" if request.is_cancelled() else "late"), "w").close()
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+""",
+        more="model_transaction_policy { decoupled: true }",
+    )
+    write_model(
+        models,
+        "curious",
+        """
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        request = pb_utils.InferenceRequest(
+            model_name="endless", inputs=[requests[0].inputs()[0]], requested_output_names=["Y"]
+        )
+        response = next(iter(request.exec(decoupled=True)))
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", response.output_tensors()[0].as_numpy())])]
+""",
+    )
+    server = serve(models)
+
+    assert infer(server.http_port, "curious", [5]) == [1]
+    wait_for(lambda: list(flags.iterdir()))
+    assert (flags / "stopped").exists()
+
+
+def test_names_that_are_no_plain_strings_travel_as_such(serve, tmp_path):
+    write_caller(tmp_path, "echo")
+    write_model(
+        tmp_path,
+        "subclasses",
+        """
+from enum import IntEnum
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class Flag(IntEnum):
+    START = 1
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        response = pb_utils.InferenceRequest(
+            model_name=np.str_("echo"),
+            request_id=np.str_("id"),
+            correlation_id=np.str_("sequence"),
+            flags=Flag.START,
+            timeout=Flag.START,
+            inputs=[pb_utils.Tensor("X", np.zeros(1, np.float32))],
+            requested_output_names=[np.str_("Y")],
+        ).exec()
+        if response.has_error():
+            return [pb_utils.InferenceResponse(error=response.error())]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", response.output_tensors()[0].as_numpy())])]
+""",
+    )
+    server = serve(tmp_path)
+
+    assert infer(server.http_port, "subclasses", [5]) == [0]
+
+
+@pytest.mark.parametrize("what", ["requests.clear()", "requests.append(requests[0])", "requests.reverse()"])
+def test_a_model_may_do_what_it_likes_with_its_list_of_requests(serve, tmp_path, what):
+    write_model(
+        tmp_path,
+        "careless",
+        f"""
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        y = requests[0].inputs()[0].as_numpy()
+        {what}
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", y)])]
+""",
+    )
+    server = serve(tmp_path)
+    [instance] = server.runtime.registry.find("careless").instances
+    before = instance.pid
+
+    assert infer(server.http_port, "careless", [5]) == [5]
+    assert instance.pid == before
+
+
+def test_a_batch_whose_answers_do_not_match_is_failed_and_not_lost(serve, tmp_path, monkeypatch):
+    write_caller(tmp_path, "echo")
+    server = serve(tmp_path)
+    [instance] = server.runtime.registry.find("echo").instances
+    take = instance.take
+
+    def cut(message):
+        if message[0] == frame.EXECUTED and message[4] is not None:
+            message = (*message[:4], [], *message[5:])
+        take(message)
+
+    monkeypatch.setattr(instance._worker, "_on_message", cut)
+
+    with pytest.raises(RuntimeError, match="0 responses for a batch of 1 requests"):
+        infer(server.http_port, "echo", [0])
+
+
+def test_a_model_that_ends_its_process_while_it_is_loaded_is_not_started_again(serve, tmp_path):
+    starts = tmp_path / "starts"
+    models = tmp_path / "models"
+    write_model(
+        models,
+        "quitter",
+        f"""
+import os
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        with open({str(starts)!r}, "a") as file:
+            file.write("x")
+        os._exit(7)
+""",
+    )
+    server = serve(models, exit_on_error=False)
+
+    [row] = server.runtime.registry.index()
+    assert "exited with code 7" in row["reason"]
+    assert starts.read_text() == "x"
+    tasks = asyncio.run_coroutine_threadsafe(names_of_tasks(), server._loop).result(10)
+    assert not [name for name in tasks if "_restart" in name]
+
+
+async def names_of_tasks() -> list[str]:
+    return [repr(task) for task in asyncio.all_tasks()]

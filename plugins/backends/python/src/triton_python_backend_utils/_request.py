@@ -111,8 +111,11 @@ class InferenceRequest:
         for name in requested:
             _check("requested_output_names", "hold str", name, str)
         checked = None if parameters is None else checked_parameters(parameters)
-        self._wire = (-1, request_id, flags, correlation_id, timeout, 0, checked, requested, ())
-        self._target = model_name, model_version
+        # Plain values travel; numpy's strings and members of enumerations, which are these too, do not.
+        sequence = _plain_str(correlation_id) if isinstance(correlation_id, str) else int(correlation_id)
+        outputs = tuple(map(_plain_str, requested))
+        self._wire = (-1, _plain_str(request_id), int(flags), sequence, int(timeout), 0, checked, outputs, ())
+        self._target = _plain_str(model_name), int(model_version)
         self._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
         self._server = None
         self._sender = None
@@ -231,6 +234,10 @@ class InferenceRequest:
 
     def __repr__(self) -> str:
         return f"InferenceRequest(request_id={self._wire[1]!r}, inputs={self._inputs})"
+
+
+def _plain_str(text: str) -> str:
+    return text if type(text) is str else str.__str__(text)
 
 
 async def _outcome(call: Call, decoupled: bool) -> InferenceResponse | ResponseIterator:

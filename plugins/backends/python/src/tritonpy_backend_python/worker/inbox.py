@@ -62,6 +62,7 @@ class Inbox:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._session = Waiter()
+        self._abandoned: deque[int] = deque()
         self._is_closed = False
         self._lock = threading.Lock()  # guards all below
         self._is_read = False
@@ -121,6 +122,10 @@ class Inbox:
         if waiter is not None:
             while waiter.messages:
                 self._drop(waiter.messages.popleft())
+
+    def abandon(self, number: int) -> None:
+        """The same from a finalizer, which may run anywhere: done when the next messages come."""
+        self._abandoned.append(number)
 
     def next_reply(self, waiter: Waiter) -> Message:
         """Wait, on this thread, for the next reply.
@@ -216,6 +221,8 @@ class Inbox:
         if messages is None:
             self._end()
             return
+        while self._abandoned:
+            self.close(self._abandoned.popleft())
         for message in messages:
             kind = message[0]
             if kind == frame.CALLED or kind == frame.ANSWER:

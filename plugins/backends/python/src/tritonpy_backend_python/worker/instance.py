@@ -96,8 +96,6 @@ class ModelInstance:
         if outcome is not None:
             # The requests are gone by now, so this frame takes along the blocks their inputs were in.
             self._channel.send(frame.EXECUTED, batch, *outcome)
-        if link.abandoned:
-            link.give_up_abandoned()
 
     def probe(self) -> tuple[bool, str | None]:
         """Ask the model's `is_ready`, plain or async; with the text of what it raised, if anything."""
@@ -150,7 +148,7 @@ class ModelInstance:
         begin = clock()
         end = 0
         try:
-            outcome = self._execute(requests)
+            outcome = self._execute(list(requests))  # a list of its own: a model may take requests out of it
             if outcome is not None and type(outcome) is not list and hasattr(outcome, "__await__"):
                 if self._takes_several and not self.is_decoupled:
                     self._await_apart(batch, outcome, requests, start, begin)

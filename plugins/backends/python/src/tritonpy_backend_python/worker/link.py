@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
 from triton_python_backend_utils import InferenceRequest, InferenceResponse, TritonModelException
-from triton_python_backend_utils._wire import decode_response, encode_call
+from triton_python_backend_utils._wire import decode_response, discard, encode_call
 
 from .channel import Channel, Message, frame
 from .inbox import Inbox, ServerGone, Waiter
@@ -24,29 +24,30 @@ class ServerLink:
     Attributes:
         running_batch: the batch that `execute` is working on and that waits for what any thread does; 0 when
             it is idle, or answers later anyway.
-        abandoned: calls whose answers nobody can ask for any more; see `give_up_abandoned`.
     """
 
     def __init__(self, channel: Channel, inbox: Inbox) -> None:
         self._channel = channel
         self._inbox = inbox
         self.running_batch = 0
-        self.abandoned: deque[int] = deque()
 
     def call(self, request: InferenceRequest, decoupled: bool) -> ServerCall:
         """See `Link`."""
         endpoint = self._channel.endpoint
         number, waiter = self._open()
+        inputs: list[Any] = []  # Any: see `frame.py`
         try:
             model, version, wire = encode_call(request, endpoint)
+            inputs = wire[8]
             batch = own_batch.get() or self.running_batch
             self._channel.send(frame.CALL, number, batch, decoupled, model, version, wire)
         except BaseException as exc:
             self._inbox.close(number)
+            discard([(inputs, None, None)], endpoint)
             if isinstance(exc, OSError):
                 raise TritonModelException(_GONE) from None
             raise
-        return ServerCall(self._channel, self._inbox, number, waiter, self.abandoned)
+        return ServerCall(self._channel, self._inbox, number, waiter)
 
     def ask(self, what: str, *args: Any) -> Any:  # Any: plain values
         """See `Link`."""
@@ -70,16 +71,8 @@ class ServerLink:
         except OSError:
             raise TritonModelException(_GONE) from None
 
-    def give_up_abandoned(self) -> None:
-        """Tell the server to give up the calls that the model has dropped."""
-        while self.abandoned:
-            number = self.abandoned.popleft()
-            self._inbox.close(number)
-            self._channel.send(frame.CANCEL, number)
-
     def _open(self) -> tuple[int, Waiter]:
         try:
-            self.give_up_abandoned()
             return self._inbox.open()
         except (ServerGone, OSError):
             raise TritonModelException(_GONE) from None
@@ -88,14 +81,11 @@ class ServerLink:
 class ServerCall:
     """One call of another model; satisfies `triton_python_backend_utils._link.Call`."""
 
-    def __init__(
-        self, channel: Channel, inbox: Inbox, number: int, waiter: Waiter, abandoned: deque[int]
-    ) -> None:
+    def __init__(self, channel: Channel, inbox: Inbox, number: int, waiter: Waiter) -> None:
         self._channel = channel
         self._inbox = inbox
         self._number = number
         self._waiter = waiter
-        self._abandoned = abandoned
         self._is_over = False
 
     def next(self) -> InferenceResponse | None:
@@ -137,5 +127,7 @@ class ServerCall:
 
     def __del__(self) -> None:
         if not self._is_over:
-            # Perhaps inside a garbage collection, in a thread that holds a lock: only note it here.
-            self._abandoned.append(self._number)
+            # Perhaps in a garbage collection, in a thread that holds the inbox's lock: it only takes note.
+            self._inbox.abandon(self._number)
+            with suppress(OSError):  # the server is gone, and so is what was called
+                self._channel.send(frame.CANCEL, self._number)
