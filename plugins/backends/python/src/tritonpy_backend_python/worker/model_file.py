@@ -13,6 +13,7 @@ import triton_python_backend_utils as pb_utils
 from triton_python_backend_utils._model_dir import forget_model_dir, set_model_dir
 
 from .failure import BadResult
+from .shared_imports import SharedImports
 from .sources import forget_directory, import_from_source, spec_of
 
 JsonObject = dict[str, Any]  # Any: JSON
@@ -30,12 +31,15 @@ class ModelFile:
             directory when it is the backend's file that serves all its models.
         package: what the version directory is imported as; its number, as in Triton, unless several models
             share this process.
+        keeps_apart: others in this process are to see nothing of what this one imports, nor it of theirs.
     """
 
-    def __init__(self, spec: JsonObject, package: str | None = None) -> None:
+    def __init__(self, spec: JsonObject, package: str | None = None, *, keeps_apart: bool = False) -> None:
         self.name: str = spec["name"]
         self.version = str(spec["version"])
         self._package = package or self.version
+        self._keeps_apart = keeps_apart
+        self._imports: SharedImports | None = None
         self.directory: str = spec["directory"]
         self.config: JsonObject = spec["config"]
         self.settings: dict[str, str] = spec.get("settings") or {}
@@ -90,6 +94,8 @@ class ModelFile:
 
     def forget(self) -> None:
         """The model is gone; for a process that goes on without it."""
+        if self._imports is not None:
+            self._imports.forget()
         if self._source_directory is not None:
             forget_directory(self._source_directory)
             forget_model_dir(self._version_directory)
@@ -104,18 +110,26 @@ class ModelFile:
         if not os.path.isfile(self.path):
             raise BadResult(f"model '{self.name}': expected its model file at {self.path}, which is no file")
         set_model_dir(self._version_directory)
-        name, _, _ = os.path.basename(self.path).rpartition(".")
         if self._backend_directory is not None:
             directories = [self._backend_directory]
         else:
             directories = [self._version_directory, self.directory]
+        self._source_directory = directories[-1]
+        import_from_source(self._source_directory)
+        if not self._keeps_apart:
+            sys.path += directories
+            return self._run()
+        self._imports = SharedImports(directories, self._package)
+        with self._imports.own():
+            return self._run()
+
+    def _run(self) -> ModuleType:
+        name, _, _ = os.path.basename(self.path).rpartition(".")
+        if self._backend_directory is None:
             # A member of the version directory, so that `from .other import …` works, as in Triton.
             package = sys.modules[self._package] = ModuleType(self._package)
             package.__path__ = [self._version_directory]
             name = f"{self._package}.{name}"
-        sys.path += directories
-        self._source_directory = directories[-1]
-        import_from_source(self._source_directory)
         spec = spec_of(name, self.path)
         if spec is None or spec.loader is None:
             raise BadResult(f"model '{self.name}': {self.path} is no Python file; its name must end in .py")

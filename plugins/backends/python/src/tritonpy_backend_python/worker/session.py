@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import Any
 
 from triton_python_backend_utils._link import forget_link, set_link
@@ -24,6 +25,8 @@ from .instance import ModelInstance
 from .link import ServerLink
 from .model_file import ModelFile
 from .output import current_request_id, end_all_lines, end_line, install_streams
+
+_packages = count(1)
 
 Reply = tuple[Any, ...]  # Any: see `frame.py`
 
@@ -85,7 +88,11 @@ class Session:
     def _set_up(self, spec: dict[str, Any]) -> None:  # Any: JSON
         arena = self._channel.endpoint.arena
         arena.first_byte_size, arena.growth_byte_size, arena.most_byte_size = spec["shared_memory"]
-        self._file = ModelFile(spec)
+        if self._owns_process:
+            self._file = ModelFile(spec)
+        else:
+            package = f"tritonpy_model_{next(_packages)}"  # version 1 of others is there as well
+            self._file = ModelFile(spec, package, keeps_apart=True)
 
     def _answer(self, step: Callable[..., Reply], *args: Any) -> None:  # Any: the step's own
         try:

@@ -70,10 +70,11 @@ def _find_own(path: str) -> Any:  # Any: a finder, whose type is importlib's own
 
 
 def _is_own(path: str) -> bool:
-    return any(_is_below(path, directory) for directory in _directories) and not _is_below(path, sys.prefix)
+    return any(is_below(path, directory) for directory in _directories) and not is_below(path, sys.prefix)
 
 
-def _is_below(path: str, directory: str) -> bool:
+def is_below(path: str, directory: str) -> bool:
+    """Whether `path` is `directory` or lies in it, however deep."""
     return os.path.join(os.path.abspath(path), "").startswith(os.path.join(os.path.abspath(directory), ""))
 
 
