@@ -161,21 +161,19 @@ class WorkerProcess(asyncio.Protocol):
 
     async def _connect(self, ours: socket.socket) -> None:
         ours.setblocking(False)
+        loop = asyncio.get_running_loop()
+        # Cancelled in the middle, uvloop would leave a transport behind that nobody closes.
+        connecting = asyncio.ensure_future(loop.create_unix_connection(lambda: self, sock=ours))
         try:
-            await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
+            await asyncio.shield(connecting)
         except BaseException:
-            if self._transport is None:  # no end of a connection will have it reaped
-                assert self._process is not None  # started
+            self.kill()
+            await asyncio.wait((connecting,))
+            if connecting.cancelled() or connecting.exception() is not None:
                 ours.close()
-                self.kill()
-                await asyncio.to_thread(self._process.wait)
-                await self._end_output()
-                self.endpoint.close()
+                await self._reap()  # there is no connection whose end would have it reaped
                 self.calls.close()
-                self._gone.set_result(None)
-            else:
-                self.kill()
-                await self._gone
+            await self._gone
             raise
 
     def adopt(self, name: str, on_message: OnMessage, on_exit: OnExit) -> None:
