@@ -106,3 +106,14 @@ def test_a_backend_s_hook_decides_for_instances_on_threads(tmp_path: Path) -> No
             backend.answer = answer
 
             assert http_status(server.http_port, "m") == status
+
+
+def test_a_version_may_be_written_with_zeros_before_it(serve, tmp_path: Path) -> None:
+    (tmp_path / "echo" / "1").mkdir(parents=True)
+    (tmp_path / "echo" / "config.pbtxt").write_text(
+        CONFIG.replace("python", "identity").replace('"X"', '"INPUT0"').replace('"Y"', '"OUTPUT0"')
+    )
+    server = serve(tmp_path)
+
+    assert http_status(server.http_port, "echo/versions/001") == 200
+    assert http_status(server.http_port, "echo/versions/002") == 400

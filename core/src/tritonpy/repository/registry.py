@@ -114,12 +114,16 @@ class ModelRegistry:
             NotFound, Unavailable, InvalidArg: in Triton's words.
         """
         model = self._by_text.get((name, version))
+        if model is not None:
+            return model
+        number = _parse_version(version) if version else None
+        if number is not None:  # perhaps written differently, such as "01"
+            model = self._by_text.get((name, str(number)))
         if model is None:
-            raise self._why_not(name, version)
+            raise self._why_not(name, number)
         return model
 
-    def _why_not(self, name: str, version: str) -> TritonError:
-        number = _parse_version(version) if version else None
+    def _why_not(self, name: str, number: int | None) -> TritonError:
         versions = self._entries.get(name)
         if versions is None:
             return NotFound(f"Request for unknown model: '{name}' is not found")
@@ -128,8 +132,6 @@ class ModelRegistry:
         entry = versions.get(number)
         if entry is None:
             return NotFound(f"Request for unknown model: '{name}' version {number} is not found")
-        if entry.model is not None:  # written differently, such as "01"
-            return Unavailable(f"Request for unknown model: '{name}' version {number} is not at ready state")
         return Unavailable(f"Request for unknown model: '{name}' version {number} is not at ready state")
 
     def _reindex(self, name: str) -> None:
