@@ -12,6 +12,9 @@ from typing import Literal
 LogFormat = Literal["default", "ISO8601", "json"]
 StrategyPathPolicy = Literal["any", "strict"]
 ModelControlMode = Literal["none", "poll", "explicit"]
+CompressionLevel = Literal["none", "low", "medium", "high"]
+RestrictedCalls = tuple[tuple[str, ...], str, str]
+"""Categories of calls, the header that they need, and what it must say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +37,24 @@ class ServerOptions:
         backend_config: `(backend, key, value)` each; the backend is "" for a setting of all backends.
         disabled_plugins: `(kind, name)` of plugins that must not be loaded.
         strategy_path_policy: `strict` keeps batching strategy files inside the model's directory.
+        allow_client_shm: let clients register regions of shared memory.
         http_port, grpc_port, metrics_port: 0 lets the system choose.
-        http_max_input_byte_size: the largest HTTP request body that is accepted.
+        http_reuse_port, grpc_reuse_port: let other servers listen on the same port.
+        http_max_input_byte_size: the largest HTTP request body that is JSON, and the largest one after
+            decompression.
+        http_header_forward_pattern, grpc_header_forward_pattern: a regular expression; headers whose names it
+            finds become parameters of inference requests. "" for none.
+        http_restricted_apis, grpc_restricted_protocols: calls that need a header.
+        https_certificate, https_key: PEM files; with them the HTTP port speaks HTTPS.
+        http_access_log: where each HTTP request leaves a line; "-" for standard output, "" for nowhere.
+        allow_trtis_v1: answer the health and status paths of version 1 of the protocol.
+        grpc_use_ssl: speak TLS on the gRPC port, with `grpc_server_cert` and `grpc_server_key`, PEM files.
+        grpc_use_ssl_mutual: ask gRPC clients for a certificate that one in `grpc_root_cert` has signed.
+        grpc_compression_level: how hard gRPC responses are compressed.
+        grpc_keepalive_time_ms, grpc_keepalive_timeout_ms, grpc_keepalive_permit_without_calls,
+            grpc_http2_max_pings_without_data, grpc_http2_min_recv_ping_interval_without_data_ms,
+            grpc_http2_max_ping_strikes, grpc_max_connection_age_ms, grpc_max_connection_age_grace_ms: pings
+            and the age of gRPC connections; an age of 0 means no limit.
         max_inflight_byte_size: bytes of requests held at once; above it nothing more is read from clients.
             A request that arrives while nothing else is held is let in whatever its size. 0 means no limit.
         log_verbose: 0 is off; higher numbers tell more.
@@ -57,13 +76,38 @@ class ServerOptions:
     backend_config: tuple[tuple[str, str, str], ...] = ()
     disabled_plugins: tuple[tuple[str, str], ...] = ()
     strategy_path_policy: StrategyPathPolicy = "any"
+    allow_client_shm: bool = False
     allow_http: bool = True
     http_address: str = "0.0.0.0"
     http_port: int = 8000
+    http_reuse_port: bool = False
     http_max_input_byte_size: int = 67_108_864
+    http_header_forward_pattern: str = ""
+    http_restricted_apis: tuple[RestrictedCalls, ...] = ()
+    https_certificate: str = ""
+    https_key: str = ""
+    http_access_log: str = ""
+    allow_trtis_v1: bool = False
     allow_grpc: bool = True
     grpc_address: str = "0.0.0.0"
     grpc_port: int = 8001
+    grpc_reuse_port: bool = False
+    grpc_header_forward_pattern: str = ""
+    grpc_restricted_protocols: tuple[RestrictedCalls, ...] = ()
+    grpc_use_ssl: bool = False
+    grpc_use_ssl_mutual: bool = False
+    grpc_server_cert: str = ""
+    grpc_server_key: str = ""
+    grpc_root_cert: str = ""
+    grpc_compression_level: CompressionLevel = "none"
+    grpc_keepalive_time_ms: int = 7_200_000
+    grpc_keepalive_timeout_ms: int = 20_000
+    grpc_keepalive_permit_without_calls: bool = False
+    grpc_http2_max_pings_without_data: int = 2
+    grpc_http2_min_recv_ping_interval_without_data_ms: int = 300_000
+    grpc_http2_max_ping_strikes: int = 2
+    grpc_max_connection_age_ms: int = 0
+    grpc_max_connection_age_grace_ms: int = 0
     allow_metrics: bool = True
     metrics_address: str = "0.0.0.0"
     metrics_port: int = 8002

@@ -16,10 +16,13 @@ from typing import Self
 from prometheus_client import CollectorRegistry
 
 from tritonpy.errors import InvalidArg, TritonError, Unsupported
+from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.grpc.server import GrpcServer
 from tritonpy.frontends.http.server import HttpServer
 from tritonpy.frontends.local import LocalDataplane
 from tritonpy.frontends.metrics import MetricsFrontend
+from tritonpy.frontends.services import FrontendServices
+from tritonpy.frontends.settings import grpc_settings, http_settings
 from tritonpy.metrics.custom import CustomMetrics
 from tritonpy.metrics.loop_watch import LoopWatch
 from tritonpy.metrics.models import ModelMetrics, ModelSnapshot
@@ -109,20 +112,15 @@ class ServerRuntime:
             server_id=options.server_id,
             strict_readiness=options.strict_readiness,
         )
+        services = FrontendServices(Admission(options.max_inflight_byte_size))
         self.http: HttpServer | None = None
         self.grpc: GrpcServer | None = None
         self.metrics: MetricsFrontend | None = None
         self.metrics_port = options.metrics_port
         if options.allow_http:
-            self.http = HttpServer(
-                self.dataplane,
-                options.http_address,
-                options.http_port,
-                max_input_byte_size=options.http_max_input_byte_size,
-                max_inflight_byte_size=options.max_inflight_byte_size,
-            )
+            self.http = HttpServer(self.dataplane, services, http_settings(options))
         if options.allow_grpc:
-            self.grpc = GrpcServer(self.dataplane, options.grpc_address, options.grpc_port)
+            self.grpc = GrpcServer(self.dataplane, services, grpc_settings(options))
         if options.allow_metrics:
             model_metrics = ModelMetrics(metrics_registry, self._snapshots)
             memory = WorkerMemory(metrics_registry, self._workers)

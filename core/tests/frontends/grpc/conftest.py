@@ -12,7 +12,10 @@ import pytest
 import uvloop
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.errors import NotFound, TritonError
+from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.grpc.server import GrpcServer
+from tritonpy.frontends.grpc.settings import GrpcSettings
+from tritonpy.frontends.services import FrontendServices
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 
@@ -190,8 +193,13 @@ class Harness:
         self._thread.join()
         self.loop.close()
 
+    def new_server(self, address: str = "127.0.0.1", port: int = 0, **options: Any) -> GrpcServer:
+        """A server of the same data plane that has not started."""
+        settings = GrpcSettings(address, port, **options)
+        return GrpcServer(self.dataplane, FrontendServices(Admission(0)), settings)
+
     async def _start(self, options: dict[str, Any]) -> GrpcServer:
-        server = GrpcServer(self.dataplane, "127.0.0.1", 0, **options)
+        server = self.new_server(**options)
         await server.start()
         return server
 

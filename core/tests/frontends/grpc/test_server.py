@@ -13,7 +13,6 @@ import grpc
 import pytest
 from tritonclient.grpc import InferenceServerClient, service_pb2
 from tritonpy.errors import NotFound, Unavailable
-from tritonpy.frontends.grpc.server import GrpcServer
 
 SERVICE = "/inference.GRPCInferenceService/"
 
@@ -26,7 +25,7 @@ def test_port_zero_is_replaced_by_the_port_that_is_bound(harness: Any) -> None:
 
 def test_port_that_is_taken_is_refused_by_name(harness: Any) -> None:
     async def start() -> None:
-        await GrpcServer(harness.dataplane, "127.0.0.1", harness.port).start()
+        await harness.new_server(port=harness.port).start()
 
     with pytest.raises(Unavailable, match=rf"Socket '127.0.0.1:{harness.port}' already in use"):
         harness.run(start())
@@ -38,8 +37,8 @@ def test_ipv6_address_can_be_listened_on(harness: Any) -> None:
     except OSError:
         pytest.skip("no IPv6 here")
 
-    async def start() -> GrpcServer:
-        server = GrpcServer(harness.dataplane, "::1", 0)
+    async def start() -> Any:
+        server = harness.new_server("::1")
         await server.start()
         return server
 
@@ -175,7 +174,7 @@ def test_stop_of_an_idle_server_is_immediate(harness: Any) -> None:
 
 
 def test_server_that_never_started_can_be_stopped(harness: Any) -> None:
-    harness.run(GrpcServer(harness.dataplane, "127.0.0.1", 0).stop(1))
+    harness.run(harness.new_server().stop(1))
 
 
 def test_two_servers_live_in_one_process(

@@ -13,6 +13,8 @@ from tritonpy.errors import Internal, TritonError, Unavailable
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.grpc.errors import as_triton_error, status_of
 from tritonpy.frontends.grpc.servicer import DescribedCall, Servicer
+from tritonpy.frontends.grpc.settings import GrpcSettings
+from tritonpy.frontends.services import FrontendServices
 from tritonpy.protos import RpcMethod, rpc_methods
 from tritonpy.protos.pool import SERVICE_NAME
 
@@ -25,7 +27,6 @@ _LATE_CALLS_S = 0.05
 """How long a stopping server goes on to refuse calls in words after the last answer."""
 _LAST_BYTES_S = 5.0
 """How long a stopping server lets clients take to receive answers that are given."""
-_MOST_HELD_BYTES = 256 * 1024 * 1024
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 UnaryHandler: TypeAlias = Callable[[bytes, Context], Awaitable[bytes]]
@@ -39,23 +40,15 @@ class GrpcServer:
 
     Args:
         dataplane: what calls are answered with.
-        address: to listen on.
-        port: 0 lets the system choose.
-        max_held_byte_size: bytes of open requests that one stream may have, and of responses that may wait
-            for its client. No more requests are read above it; more responses end the stream.
+        services: what it shares with other frontends.
+        settings: where and how to listen.
     """
 
-    def __init__(
-        self,
-        dataplane: Dataplane,
-        address: str,
-        port: int,
-        *,
-        max_held_byte_size: int = _MOST_HELD_BYTES,
-    ) -> None:
-        self._servicer = Servicer(dataplane, max_held_byte_size=max_held_byte_size)
-        self._address = address
-        self._port = port
+    def __init__(self, dataplane: Dataplane, services: FrontendServices, settings: GrpcSettings) -> None:
+        self._servicer = Servicer(dataplane, max_held_byte_size=settings.max_held_byte_size)
+        self._services = services
+        self._address = settings.address
+        self._port = settings.port
         self._server: grpc.aio.Server | None = None
 
     @property

@@ -1,12 +1,9 @@
-"""The body of an inference request and of its response."""
+"""The body of an inference request."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import orjson
 
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import Internal, InvalidArg, NotFound, Unsupported
@@ -14,7 +11,6 @@ from tritonpy.frontends.http.json_body import (
     Json,
     array,
     boolean,
-    data_json,
     member,
     parse_json,
     string,
@@ -23,7 +19,7 @@ from tritonpy.frontends.http.json_body import (
 )
 from tritonpy.model.signature import TensorSpec
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
-from tritonpy.response import InferResponse, ParameterValue
+from tritonpy.response import ParameterValue
 from tritonpy.tensor import Tensor
 
 Body = bytes | memoryview
@@ -308,90 +304,3 @@ def _apply_parameters(request: InferRequest, parameters: Json) -> bool:
             )
     request.parameters = custom
     return binary_by_default
-
-
-class ResponseEncoder:
-    """Writes response bodies; the JSON of a binary response is remembered per shape."""
-
-    MOST_REMEMBERED = 512
-
-    def __init__(self) -> None:
-        self._headers: dict[tuple[Any, ...], bytes] = {}  # Any: names, datatypes, shapes and sizes
-
-    def encode(
-        self, request: InferRequest, response: InferResponse, form: OutputForm
-    ) -> tuple[bytes, list[bytes | bytearray | memoryview], int | None]:
-        """Write a successful response.
-
-        Returns:
-            The JSON, the binary tensors that follow it, and their size together; None when none is binary.
-
-        Raises:
-            InvalidArg: an output cannot travel as JSON.
-        """
-        outputs = response.outputs
-        binary = form.binary
-        default = form.binary_by_default
-        if outputs and all([binary.get(tensor.name, default) for tensor in outputs]):  # noqa: C419 (faster)
-            wires = [tensor.wire() for tensor in outputs]
-            sizes = [len(wire) for wire in wires]
-            if request.id or response.parameters:
-                return self._header(request, response, sizes), wires, sum(sizes)
-            key = (
-                request.model_name,
-                request.model_version,
-                *[part for tensor in outputs for part in (tensor.name, tensor.datatype, tensor.shape)],
-                *sizes,
-            )
-            header = self._headers.get(key)
-            if header is None:
-                header = self._header(request, response, sizes)
-                if len(self._headers) >= self.MOST_REMEMBERED:
-                    self._headers.clear()
-                self._headers[key] = header
-            return header, wires, sum(sizes)
-        return self._mixed(request, response, form)
-
-    def _header(self, request: InferRequest, response: InferResponse, sizes: list[int]) -> bytes:
-        document = _head(request, response)
-        document["outputs"] = [
-            {
-                "name": tensor.name,
-                "datatype": tensor.datatype,
-                "shape": tensor.shape,
-                "parameters": {"binary_data_size": size},
-            }
-            for tensor, size in zip(response.outputs, sizes, strict=True)
-        ]
-        return orjson.dumps(document)
-
-    def _mixed(
-        self, request: InferRequest, response: InferResponse, form: OutputForm
-    ) -> tuple[bytes, list[bytes | bytearray | memoryview], int | None]:
-        wires: list[bytes | bytearray | memoryview] = []
-        entries: list[dict[str, Any]] = []  # Any: JSON
-        for tensor in response.outputs:
-            entry: dict[str, Any] = {  # Any: JSON
-                "name": tensor.name,
-                "datatype": tensor.datatype,
-                "shape": tensor.shape,
-            }
-            if form.binary.get(tensor.name, form.binary_by_default):
-                wire = tensor.wire()
-                wires.append(wire)
-                entry["parameters"] = {"binary_data_size": len(wire)}
-            else:
-                entry["data"] = orjson.Fragment(data_json(tensor))
-            entries.append(entry)
-        document = _head(request, response)
-        document["outputs"] = entries
-        return orjson.dumps(document), wires, sum(map(len, wires)) if wires else None
-
-
-def _head(request: InferRequest, response: InferResponse) -> dict[str, Any]:  # Any: JSON
-    document: dict[str, Any] = {"id": request.id} if request.id else {}  # Any: JSON
-    document["model_name"] = request.model_name
-    document["model_version"] = request.model_version
-    if response.parameters:
-        document["parameters"] = response.parameters
-    return document

@@ -20,6 +20,7 @@ import httptools
 import numpy as np
 
 from tritonpy.errors import InvalidArg, TritonError, Unavailable
+from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.http.errors import STATUS
 from tritonpy.frontends.http.message import Chunk, HttpRequest, refusal
 
@@ -38,31 +39,13 @@ class Handler(Protocol):
         """Answer through `connection.write` or `connection.write_parts`, now or later, exactly once."""
 
 
-class Admission:
-    """Counts the bytes of requests that are held, so that memory stays bounded.
-
-    Args:
-        limit: bytes held at once; a request that arrives while nothing is held is let in whatever its size.
-            0 means no limit.
-        json_limit: the largest body that is not binary.
-    """
-
-    def __init__(self, limit: int, json_limit: int) -> None:
-        self.limit = limit
-        self.json_limit = json_limit
-        self.held = 0
-
-    def admits(self, byte_size: int) -> bool:
-        """Whether a body of this size may be read now."""
-        return not self.limit or not self.held or self.held + byte_size <= self.limit
-
-
 class HttpConnection(asyncio.BufferedProtocol):
     """A client's connection; on the loop only.
 
     Args:
         handler: answers requests.
-        admission: shared by all connections.
+        admission: the bytes of requests that are held, of all connections.
+        json_limit: the largest body that is not binary.
         scratch: where small reads land; shared by all connections when the loop copies it out at once.
         on_open, on_close: keep the server's list of connections.
 
@@ -74,12 +57,14 @@ class HttpConnection(asyncio.BufferedProtocol):
         self,
         handler: Handler,
         admission: Admission,
+        json_limit: int,
         scratch: memoryview,
         on_open: Callable[[HttpConnection], None],
         on_close: Callable[[HttpConnection], None],
     ) -> None:
         self._handler = handler
         self._admission = admission
+        self._json_limit = json_limit
         self._scratch = scratch
         self._on_open = on_open
         self._on_close = on_close
@@ -302,9 +287,9 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _hold(self, size: int) -> None:
         admission = self._admission
-        if size > admission.json_limit and INFER_HEADER_LENGTH not in self._headers:
+        if size > self._json_limit and INFER_HEADER_LENGTH not in self._headers:
             raise InvalidArg(
-                f"request of {size} bytes exceeds the maximum allowed input size of {admission.json_limit} "
+                f"request of {size} bytes exceeds the maximum allowed input size of {self._json_limit} "
                 f"bytes. Use --http-max-input-size to increase the limit."
             )
         if not admission.admits(size - self._held):

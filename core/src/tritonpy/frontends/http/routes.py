@@ -14,12 +14,8 @@ import orjson
 
 from tritonpy.errors import Internal, InvalidArg, TritonError, Unsupported
 from tritonpy.frontends.dataplane import Dataplane
-from tritonpy.frontends.http.infer import (
-    OutputForm,
-    RequestDecoder,
-    ResponseEncoder,
-    parse_raw_request,
-)
+from tritonpy.frontends.http.encoder import ResponseEncoder
+from tritonpy.frontends.http.infer import OutputForm, RequestDecoder, parse_raw_request
 from tritonpy.frontends.http.message import BINARY, JSON, HttpRequest, error_response, refusal, response_head
 from tritonpy.frontends.http.protocol import INFER_HEADER_LENGTH, HttpConnection
 from tritonpy.frontends.http.repository import RepositoryCalls

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 
 from tritonpy.frontends.dataplane import Dataplane
-from tritonpy.frontends.http.protocol import Admission, HttpConnection
+from tritonpy.frontends.http.protocol import HttpConnection
 from tritonpy.frontends.http.routes import Router
+from tritonpy.frontends.http.settings import HttpSettings
+from tritonpy.frontends.services import FrontendServices
 
 _BACKLOG = 1024
 _SCRATCH_BYTE_SIZE = 256 * 1024
@@ -20,25 +22,15 @@ class HttpServer:
 
     Args:
         dataplane: what requests are answered with.
-        address: to listen on.
-        port: 0 lets the system choose.
-        max_input_byte_size: the largest request body that is JSON.
-        max_inflight_byte_size: bytes of requests held at once; 0 for no limit.
+        services: what it shares with other frontends.
+        settings: where and how to listen.
     """
 
-    def __init__(
-        self,
-        dataplane: Dataplane,
-        address: str,
-        port: int,
-        *,
-        max_input_byte_size: int,
-        max_inflight_byte_size: int,
-    ) -> None:
+    def __init__(self, dataplane: Dataplane, services: FrontendServices, settings: HttpSettings) -> None:
         self._router = Router(dataplane)
-        self._address = address
-        self._port = port
-        self._admission = Admission(max_inflight_byte_size, max_input_byte_size)
+        self._settings = settings
+        self._port = settings.port
+        self._admission = services.admission
         self._connections: set[HttpConnection] = set()
         self._closed = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -56,6 +48,7 @@ class HttpServer:
         Raises:
             OSError: the address cannot be had.
         """
+        settings = self._settings
         loop = asyncio.get_running_loop()
         # One read buffer serves all connections where a read is complete before the next one begins, as in
         # uvloop and the selector loops; Windows' proactor reads into buffers in the background.
@@ -64,9 +57,11 @@ class HttpServer:
 
         def connection() -> HttpConnection:
             own = scratch if shares_scratch else memoryview(bytearray(_SCRATCH_BYTE_SIZE))
-            return HttpConnection(self._router, self._admission, own, self._opened, self._lost)
+            return HttpConnection(
+                self._router, self._admission, settings.max_input_byte_size, own, self._opened, self._lost
+            )
 
-        self._server = await loop.create_server(connection, self._address, self._port, backlog=_BACKLOG)
+        self._server = await loop.create_server(connection, settings.address, settings.port, backlog=_BACKLOG)
         self._port = self._server.sockets[0].getsockname()[1]
         self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
 
