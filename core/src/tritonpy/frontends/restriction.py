@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hmac
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from tritonpy.errors import InvalidArg
 
 CATEGORIES = (
     "health",
@@ -31,3 +35,37 @@ class Restriction:
     categories: frozenset[str]
     header: str
     value: str
+
+    @property
+    def key(self) -> bytes:
+        """The header's name in lower case, as frontends keep headers."""
+        return self.header.lower().encode("latin-1", "replace")
+
+    def admits(self, value: bytes | str | None) -> bool:
+        """Whether a caller may pass whose header says this; takes equally long however close it is."""
+        if value is None:
+            return False
+        said = value.encode() if isinstance(value, str) else value
+        return hmac.compare_digest(said, self.value.encode())
+
+
+def guards(restrictions: Iterable[Restriction]) -> dict[str, Restriction]:
+    """Which restriction guards a category; those that are free for all are not in it.
+
+    Raises:
+        InvalidArg: a category is not one of Triton's, or is restricted twice.
+    """
+    found: dict[str, Restriction] = {}
+    for restriction in restrictions:
+        for category in sorted(restriction.categories):
+            if category not in CATEGORIES:
+                raise InvalidArg(
+                    f"cannot restrict '{category}': the protocol has the categories {', '.join(CATEGORIES)}"
+                )
+            if category in found:
+                raise InvalidArg(
+                    f"category '{category}' is restricted twice, by the headers '{found[category].header}' "
+                    f"and '{restriction.header}'; one header guards each"
+                )
+            found[category] = restriction
+    return found

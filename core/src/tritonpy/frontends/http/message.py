@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
@@ -58,6 +59,12 @@ def _error_body(text: str) -> bytes:
         return orjson.dumps({"error": text})
     except TypeError:  # what a model says may not be valid text
         return orjson.dumps({"error": text.encode("utf-8", "replace").decode()})
+
+
+def json_response(document: Any, keep_alive: bool) -> bytes:  # Any: JSON
+    """A whole successful response; None gives one without a body."""
+    body = b"" if document is None else orjson.dumps(document)
+    return response_head(200, JSON if body else b"", len(body), keep_alive) + body
 
 
 def error_response(error: TritonError, keep_alive: bool) -> bytes:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from tritonpy.errors import Internal, InvalidArg, TritonError, Unsupported
@@ -12,42 +10,28 @@ from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.http.infer import Body
 from tritonpy.frontends.http.json_body import Json, parse_json
 
-_PATH = re.compile(r"/v2/repository(?:/([^/]+))?/(?:index|models/([^/]+)/(load|unload))\Z")
-
-Call = Callable[[Body], Awaitable[Json]]
-"""Takes a request's body and gives the JSON to answer with, or None for an answer without a body."""
-
 
 class RepositoryCalls:
-    """What a POST to the paths under `/v2/repository` does."""
+    """What a POST to the paths under `/v2/repository` does; the name of a repository comes first."""
 
     def __init__(self, dataplane: Dataplane) -> None:
         self._dataplane = dataplane
 
-    def find(self, path: str) -> Call | None:
-        """What answers a path, or None when nothing does."""
-        match = _PATH.match(path)
-        if match is None:
-            return None
-        repository, name, what = match.groups()
-        if what is None:
-            return self._index
-        if repository is not None:
-            return _refuse_repository
-        if what == "load":
-            return lambda body: self._load(name, body)
-        return lambda body: self._unload(name, body)
-
-    async def _index(self, body: Body) -> Json:
+    async def index(self, body: Body, repository: str) -> Json:
+        """List the models; a repository's name means nothing here, as in Triton."""
         document = parse_json(body) if body else {}
         wanted = document.get("ready", False) if isinstance(document, dict) else False
         return await self._dataplane.repository_index(_boolean(wanted))
 
-    async def _load(self, name: str, body: Body) -> None:
+    async def load(self, body: Body, repository: str, name: str) -> None:
+        """Load a model, and return when it serves."""
+        _refuse_repository(repository)
         wanted = load_parameters(body)
         await self._dataplane.load_model(name, wanted.config, wanted.files, force=wanted.force)
 
-    async def _unload(self, name: str, body: Body) -> None:
+    async def unload(self, body: Body, repository: str, name: str) -> None:
+        """Take a model out of service."""
+        _refuse_repository(repository)
         await self._dataplane.unload_model(name, _unload_dependents(body))
 
 
@@ -116,5 +100,6 @@ def _decoded(key: str, value: str) -> bytes:
         raise InvalidArg(f"load parameter '{key}' is not base64: {exc}") from None
 
 
-async def _refuse_repository(_: Body) -> None:
-    raise Unsupported("'repository_name' specification is not supported")
+def _refuse_repository(repository: str) -> None:
+    if repository:
+        raise Unsupported("'repository_name' specification is not supported")

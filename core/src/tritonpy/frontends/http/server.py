@@ -7,7 +7,8 @@ import contextlib
 
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.http.protocol import HttpConnection
-from tritonpy.frontends.http.routes import Router
+from tritonpy.frontends.http.router import Router
+from tritonpy.frontends.http.routes import make_routes
 from tritonpy.frontends.http.settings import HttpSettings
 from tritonpy.frontends.services import FrontendServices
 
@@ -27,7 +28,7 @@ class HttpServer:
     """
 
     def __init__(self, dataplane: Dataplane, services: FrontendServices, settings: HttpSettings) -> None:
-        self._router = Router(dataplane)
+        self._router = Router(make_routes(dataplane, services, settings), settings.restrictions)
         self._settings = settings
         self._port = settings.port
         self._admission = services.admission

@@ -1,0 +1,83 @@
+"""What a connection hands its requests to: finds the route, asks for the key, answers what went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Iterable
+
+from tritonpy.errors import Internal, TritonError
+from tritonpy.frontends.http.message import HttpRequest, error_response, refusal
+from tritonpy.frontends.http.protocol import HttpConnection
+from tritonpy.frontends.http.routing import Route, RouteTable
+from tritonpy.frontends.restriction import Restriction, guards
+
+_log = logging.getLogger("tritonpy.http")
+
+
+class Router:
+    """Answers HTTP requests from a table of routes; satisfies `protocol.Handler`.
+
+    Args:
+        routes: the table.
+        restrictions: which of them need a key.
+    """
+
+    def __init__(self, routes: Iterable[Route], restrictions: Iterable[Restriction] = ()) -> None:
+        self._table = RouteTable(routes)
+        self._guards = guards(restrictions)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, request: HttpRequest, connection: HttpConnection) -> None:
+        """Answer one request; nothing raised here reaches the connection."""
+        try:
+            found = self._table.find(request.path)
+            if found is None:
+                self._refuse(404, "Not Found", request, connection)
+                return
+            if self._guards and not self._admits(found.category, request, connection):
+                return
+            answer = found.answers.get(request.method)
+            if answer is None:
+                self._refuse(405, "Method Not Allowed", request, connection)
+                return
+            rest = answer(request, connection, found.names)
+            if rest is not None:
+                self._go_on(rest, request, connection)
+        except Exception as exc:
+            connection.write(error_response(_as_triton_error(exc, request), connection.keep_alive))
+
+    def _admits(self, category: str, request: HttpRequest, connection: HttpConnection) -> bool:
+        guard = self._guards.get(category)
+        if guard is None or guard.admits(request.headers.get(guard.key)):
+            return True
+        text = f"This API is restricted, expecting header '{guard.header}'"
+        self._refuse(403, text, request, connection)
+        return False
+
+    def _go_on(self, rest: Awaitable[None], request: HttpRequest, connection: HttpConnection) -> None:
+        """See an answer through that takes its time; its work goes on though the client goes away."""
+
+        async def run() -> None:
+            try:
+                await rest
+            except Exception as exc:
+                connection.write(error_response(_as_triton_error(exc, request), connection.keep_alive))
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _refuse(self, status: int, text: str, request: HttpRequest, connection: HttpConnection) -> None:
+        response = refusal(status, text, connection.keep_alive)
+        if request.method == b"HEAD":  # whose answers have no body
+            response = response[: response.index(b"\r\n\r\n") + 4]
+        connection.write(response)
+
+
+def _as_triton_error(exc: Exception, request: HttpRequest) -> TritonError:
+    """What the client is told of an exception; one that nobody meant for it is logged with its traceback."""
+    if isinstance(exc, TritonError):
+        return exc
+    _log.error("%s %s failed", request.method.decode("latin-1"), request.path, exc_info=exc)
+    return Internal(f"{type(exc).__name__}: {exc}")

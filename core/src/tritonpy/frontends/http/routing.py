@@ -1,0 +1,157 @@
+"""Rows of a table of routes, and finding the row of a request.
+
+Paths are matched as they came: no URL decoding, no trailing or double slash. A path that rows name with other
+methods only is answered 405, a path that no row names 404.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from inspect import isawaitable
+
+from tritonpy.frontends.http.json_body import Json
+from tritonpy.frontends.http.message import HttpRequest, json_response
+from tritonpy.frontends.http.protocol import HttpConnection
+from tritonpy.frontends.restriction import CATEGORIES
+
+Names = tuple[str, ...]
+"""What a path said where its pattern has names, in their order; "" where an optional part is missing."""
+
+Answer = Callable[[HttpRequest, HttpConnection, Names], Awaitable[None] | None]
+"""Answers through the connection: now, later, or in what it returns, which then runs as a task. What it
+raises is answered as an error."""
+
+Document = Json | Awaitable[Json]
+"""JSON to answer with, or None for an answer without a body; at once or later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One row of the table.
+
+    Attributes:
+        method: such as `GET`.
+        pattern: a path in which `{name}` stands for one segment, `{version}` for a decimal number, and what
+            is in brackets may be missing: `/v2/models/{model}[/versions/{version}]`.
+        category: of `restriction.CATEGORIES`: what must be restricted so that this is.
+        answer: what is done.
+    """
+
+    method: bytes
+    pattern: str
+    category: str
+    answer: Answer
+
+
+def get(pattern: str, category: str, call: Callable[..., Document]) -> Route:
+    """A GET answered with what `call` gives for the names in the path."""
+
+    def answer(request: HttpRequest, connection: HttpConnection, names: Names) -> Awaitable[None] | None:
+        return _answer_document(call(*names), connection)
+
+    return Route(b"GET", pattern, category, answer)
+
+
+def post(pattern: str, category: str, call: Callable[..., Document]) -> Route:
+    """A POST answered with what `call` gives for the body and the names in the path."""
+
+    def answer(request: HttpRequest, connection: HttpConnection, names: Names) -> Awaitable[None] | None:
+        return _answer_document(call(request.body, *names), connection)
+
+    return Route(b"POST", pattern, category, answer)
+
+
+def _answer_document(document: Document, connection: HttpConnection) -> Awaitable[None] | None:
+    if not isawaitable(document):
+        connection.write(json_response(document, connection.keep_alive))
+        return None
+
+    async def write() -> None:
+        result = await document
+        connection.write(json_response(result, connection.keep_alive))
+
+    return write()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where a path leads.
+
+    Attributes:
+        category: of all answers.
+        answers: by method.
+        names: from the path.
+    """
+
+    category: str
+    answers: dict[bytes, Answer]
+    names: Names
+
+
+@dataclass(slots=True)
+class _Path:
+    """All rows of one pattern."""
+
+    expression: re.Pattern[str]
+    category: str
+    answers: dict[bytes, Answer] = field(default_factory=dict)
+
+
+class RouteTable:
+    """Finds the row for a path; the first pattern that fits decides.
+
+    Where the paths of late have led is remembered, so a path in use costs one look into a dict.
+
+    Args:
+        routes: rows; those of one pattern must be of one category.
+    """
+
+    MOST_REMEMBERED = 1024
+    LONGEST_REMEMBERED = 256
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._paths: dict[str, _Path] = {}
+        self._found: dict[str, Found] = {}
+        for route in routes:
+            if route.category not in CATEGORIES:
+                raise ValueError(
+                    f"route {route.pattern}: category '{route.category}' is not one of {CATEGORIES}"
+                )
+            path = self._paths.setdefault(route.pattern, _Path(_compile(route.pattern), route.category))
+            if path.category != route.category or route.method in path.answers:
+                raise ValueError(f"route {route.method.decode()} {route.pattern} contradicts an earlier one")
+            path.answers[route.method] = route.answer
+
+    def find(self, path: str) -> Found | None:
+        """Where a path leads; None when nowhere."""
+        found = self._found.get(path)
+        if found is None:
+            found = self._look_for(path)
+            if found is not None and len(path) <= self.LONGEST_REMEMBERED:
+                if len(self._found) >= self.MOST_REMEMBERED:
+                    self._found.clear()
+                self._found[path] = found
+        return found
+
+    def _look_for(self, path: str) -> Found | None:
+        for candidate in self._paths.values():
+            match = candidate.expression.match(path)
+            if match is not None:
+                return Found(candidate.category, candidate.answers, match.groups(""))
+        return None
+
+
+_PLACEHOLDER = re.compile(r"{(\w+)}|\[|\]|[^{\[\]]+")
+_PARTS = {"[": "(?:", "]": ")?"}
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    expression = ""
+    for part in _PLACEHOLDER.finditer(pattern):
+        if part[1] is not None:
+            expression += "([0-9]+)" if part[1] == "version" else "([^/]+)"
+        else:
+            expression += _PARTS.get(part[0]) or re.escape(part[0])
+    return re.compile(expression + r"\Z")
