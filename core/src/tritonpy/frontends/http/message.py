@@ -30,6 +30,7 @@ class HttpRequest:
         headers: by lower-case name; of a repeated header the last.
         body: the received bytes, not copied again.
         keep_alive: whether the connection stays open afterwards.
+        is_http_1_0: the client speaks the older version, which knows no chunks.
     """
 
     method: bytes
@@ -37,6 +38,7 @@ class HttpRequest:
     headers: dict[bytes, bytes]
     body: Body
     keep_alive: bool
+    is_http_1_0: bool = False
 
 
 def response_head(
@@ -47,6 +49,20 @@ def response_head(
     if length or content_type:
         head.append(b"Content-Type: %b\r\n" % content_type)
     head.append(b"Content-Length: %d\r\n" % length)
+    head += extra
+    if not keep_alive:
+        head.append(b"Connection: close\r\n")
+    head.append(b"\r\n")
+    return b"".join(head)
+
+
+def stream_head(
+    status: int, content_type: bytes, is_chunked: bool, keep_alive: bool, extra: Sequence[bytes] = ()
+) -> bytes:
+    """The status line and headers of a response whose length nobody knows yet."""
+    head = [_STATUS_LINE[status], b"Content-Type: %b\r\n" % content_type]
+    if is_chunked:
+        head.append(b"Transfer-Encoding: chunked\r\n")
     head += extra
     if not keep_alive:
         head.append(b"Connection: close\r\n")

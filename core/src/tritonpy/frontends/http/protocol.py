@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 import httptools
@@ -22,7 +22,8 @@ import numpy as np
 from tritonpy.errors import InvalidArg, TritonError, Unavailable
 from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.http.errors import STATUS
-from tritonpy.frontends.http.message import Chunk, HttpRequest, refusal
+from tritonpy.frontends.http.message import Chunk, HttpRequest, refusal, stream_head
+from tritonpy.frontends.http.stream import ResponseStream
 
 _LARGE_BODY = 16 * 1024
 _MOST_HEADER_BYTES = 64 * 1024
@@ -76,6 +77,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._is_running = False
         self._refusal: bytes | None = None
         self._on_lost: Callable[[], None] | None = None
+        self._stream: ResponseStream | None = None
         self._is_draining = False
         self._is_write_paused = False
         self._is_read_paused = False
@@ -103,6 +105,20 @@ class HttpConnection(asyncio.BufferedProtocol):
             else:
                 self._transport.writelines([head, *parts])
         self._finish()
+
+    def start_stream(self, status: int, content_type: bytes, extra: Sequence[bytes] = ()) -> ResponseStream:
+        """Answer the current request with a body that is written piece by piece.
+
+        `watch` says when the client goes away before the stream has ended.
+        """
+        is_chunked = self._current is not None and not self._current.is_http_1_0
+        head = stream_head(status, content_type, is_chunked, self.keep_alive, extra)
+        if self._transport is not None:
+            self._transport.write(head)
+        self._stream = stream = ResponseStream(self._transport, is_chunked, self._finish)
+        if self._is_write_paused:
+            stream.pause()
+        return stream
 
     @property
     def keep_alive(self) -> bool:
@@ -147,6 +163,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._release_body()
         self._admission.held -= sum(held for _, held in self._waiting)
         self._waiting.clear()
+        if self._stream is not None:
+            self._stream.lose()
         on_lost, self._on_lost = self._on_lost, None
         if on_lost is not None:
             on_lost()
@@ -204,10 +222,14 @@ class HttpConnection(asyncio.BufferedProtocol):
     def pause_writing(self) -> None:
         """The client reads slowly."""
         self._is_write_paused = True
+        if self._stream is not None:
+            self._stream.pause()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
         self._is_write_paused = False
+        if self._stream is not None:
+            self._stream.resume()
         self._next()
 
     # httptools callbacks
@@ -223,6 +245,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._held = 0
         self._has_begun = False
         self._keep_alive = True
+        self._is_http_1_0 = False
         self._method = b""
 
     def on_message_begin(self) -> None:
@@ -248,6 +271,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         headers = self._headers
         self._method = self._parser.get_method()
         self._keep_alive = self._parser.should_keep_alive()
+        if not self._keep_alive or b"connection" in headers:
+            self._is_http_1_0 = self._parser.get_http_version() == "1.0"
+            self._keep_alive = self._keep_alive and not self._is_http_1_0
         length = headers.get(b"content-length")
         size = int(length) if length is not None else 0
         if size:
@@ -308,7 +334,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         url = self._url
         query = url.find(b"?")
         path = (url if query < 0 else url[:query]).decode("latin-1")
-        request = HttpRequest(self._method, path, self._headers, body, self._keep_alive)
+        request = HttpRequest(self._method, path, self._headers, body, self._keep_alive, self._is_http_1_0)
         held = self._held
         self._start_message()
         if self._current is None and not self._waiting and not self._is_write_paused:
@@ -328,6 +354,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if current is None:
             return
         self._on_lost = None
+        self._stream = None
         self._admission.held -= self._current_held
         self._current_held = 0
         close = not current.keep_alive or self._is_draining

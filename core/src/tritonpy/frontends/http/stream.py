@@ -1,0 +1,85 @@
+"""A response whose body is written piece by piece, as it comes into being."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from tritonpy.frontends.http.message import Chunk
+
+
+class ResponseStream:
+    """The body of one response; made by `HttpConnection.start_stream`, on the loop only.
+
+    HTTP/1.1 clients receive each piece as a chunk. Those of HTTP/1.0 know no chunks: for them the body ends
+    where the connection does.
+
+    Args:
+        transport: where the head has been written to.
+        is_chunked: whether the client understands chunks.
+        on_end: told once, when the last byte has been written.
+
+    Attributes:
+        on_caught_up: called when the client has read what made `write` return False.
+        is_open: False once the stream was ended, or its client is gone.
+        is_paused: whether the client reads slower than we write.
+    """
+
+    __slots__ = ("_is_chunked", "_on_end", "_transport", "is_open", "is_paused", "on_caught_up")
+
+    def __init__(
+        self, transport: asyncio.Transport | None, is_chunked: bool, on_end: Callable[[], None]
+    ) -> None:
+        self._transport = transport
+        self._is_chunked = is_chunked
+        self._on_end = on_end
+        self.on_caught_up: Callable[[], None] | None = None
+        self.is_open = transport is not None
+        self.is_paused = False
+
+    def write(self, data: Chunk) -> bool:
+        """Send a piece now; empty ones are left out.
+
+        Returns:
+            Whether the client keeps up. After False, wait for `on_caught_up` before writing more: what is
+            written in spite of it is kept in memory. A client that is gone keeps up with everything.
+        """
+        transport = self._transport
+        if transport is None or not self.is_open or not data:
+            return True
+        if self._is_chunked:
+            transport.write(b"".join((b"%x\r\n" % len(data), data, b"\r\n")))
+        else:
+            transport.write(data)
+        return not self.is_paused
+
+    def end(self) -> None:
+        """Say that the body is complete; the connection goes on to its next request."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        if self._is_chunked and self._transport is not None:
+            self._transport.write(b"0\r\n\r\n")
+        self._on_end()
+
+    def abort(self) -> None:
+        """Drop the connection, so that the client sees that the body is not complete."""
+        if self.is_open and self._transport is not None:
+            self._transport.abort()
+
+    # What the connection calls.
+
+    def pause(self) -> None:
+        """The client reads slowly."""
+        self.is_paused = True
+
+    def resume(self) -> None:
+        """The client has caught up."""
+        self.is_paused = False
+        if self.is_open and self.on_caught_up is not None:
+            self.on_caught_up()
+
+    def lose(self) -> None:
+        """The client is gone."""
+        self.is_open = False
+        self._transport = None
