@@ -45,7 +45,7 @@ class Restriction:
         """Whether a caller may pass whose header says this; takes equally long however close it is."""
         if value is None:
             return False
-        said = value.encode() if isinstance(value, str) else value
+        said = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
         return hmac.compare_digest(said, self.value.encode())
 
 

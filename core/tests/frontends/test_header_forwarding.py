@@ -1,0 +1,85 @@
+"""From headers to parameters."""
+
+from __future__ import annotations
+
+import pytest
+from tritonpy.errors import InvalidArg
+from tritonpy.frontends.header_forwarding import HeaderForwarding, forwarded_parameters
+
+FLAG = "--http-header-forward-pattern"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("x-foo", b"X-Foo"),
+        ("X-FOO", b"x-foo"),
+        ("foo", b"my-x-foo-y"),
+        ("^x-(foo|bar)$", b"X-Bar"),
+        (r"foo\z", b"x-foo"),
+        (r"^x-[[:digit:]]+$", b"x-12"),
+        (r"[^[:alpha:]-]", b"x-1"),
+        (r"^\Qx.y\E", b"x.y-z"),
+        ("x-(?i)foo", b"X-Foo"),
+        ("(?P<kind>foo)", b"x-foo"),
+        ("(?<kind>foo)", b"x-foo"),
+        (".*", b""),
+    ],
+)
+def test_a_name_is_found_anywhere_and_in_any_case(pattern: str, name: bytes) -> None:
+    assert HeaderForwarding(pattern, FLAG).finds(name)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [("^foo", b"x-foo"), (r"^\Qx.y\E", b"x-y"), (r"foo\z", b"foo-x"), (r"^x-[[:digit:]]+$", b"x-a")],
+)
+def test_another_name_is_not(pattern: str, name: bytes) -> None:
+    assert not HeaderForwarding(pattern, FLAG).finds(name)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[", "*", "(", "(?=x)", "(?!x)", "(?<=x)y", r"(x)\1", "(?P<x>a)(?P=x)", "\\"]
+)
+def test_what_is_no_pattern_is_refused_by_the_name_of_its_flag(pattern: str) -> None:
+    with pytest.raises(InvalidArg) as raised:
+        HeaderForwarding(pattern, FLAG)
+
+    assert str(raised.value).startswith(f"{FLAG}: '{pattern}' is not a regular expression: ")
+
+
+def test_what_clients_send_fills_no_memory() -> None:
+    forwarding = HeaderForwarding("x", FLAG)
+    for number in range(3 * HeaderForwarding.MOST_REMEMBERED):
+        forwarding.finds(b"x-%d" % number)
+
+    assert len(forwarding._known) <= HeaderForwarding.MOST_REMEMBERED
+    assert not forwarding.finds(b"x" * (HeaderForwarding.LONGEST_NAME + 1))
+    assert forwarding.finds(b"x" * HeaderForwarding.LONGEST_NAME)
+
+
+def test_parameters_keep_the_spelling_of_the_client() -> None:
+    headers = [(b"X-Foo", b"a"), (b"x-foo", b"b"), (b"X-Text", "é".encode()), (b"Priority", b"u=1")]
+
+    assert forwarded_parameters(headers) == {"X-Foo": "a", "x-foo": "b", "X-Text": "é", "Priority": "u=1"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sequence_id",
+        "sequence_start",
+        "sequence_end",
+        "priority",
+        "timeout",
+        "headers",
+        "binary_data_output",
+        "triton_enable_empty_final_response",
+        "triton_",
+    ],
+)
+def test_a_header_cannot_say_what_only_parameters_may(name: str) -> None:
+    with pytest.raises(InvalidArg) as raised:
+        forwarded_parameters([(b"x", b"1"), (name.encode(), b"1")])
+
+    assert str(raised.value) == f"Header '{name}' is reserved for Triton usage and cannot be forwarded."
