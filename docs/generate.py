@@ -9,6 +9,7 @@ import importlib
 import inspect
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -71,18 +72,21 @@ def main(arguments: list[str]) -> int:
 def _command(command: click.Command, name: str) -> list[str]:
     context = click.Context(command, info_name=name)
     parts = ["", f"## {name}", "", inspect.cleandoc(command.help or "")]
-    parts += ["", "```", command.get_usage(context), "```", "", "| Option | Default | Meaning |"]
-    parts += ["| --- | --- | --- |", *_options(command, context)]
+    parts += ["", "```", command.get_usage(context), "```"]
+    groups: dict[str, Sequence[click.Parameter]] = getattr(command, "groups", {"": command.params})
+    for heading, params in groups.items():
+        parts += ["", f"### {heading}"] if heading else []
+        parts += ["", "| Option | Default | Meaning |", "| --- | --- | --- |", *_options(params, context)]
     if isinstance(command, click.Group):
         for below in sorted(command.commands):
             parts += _command(command.commands[below], f"{name} {below}")
     return parts
 
 
-def _options(command: click.Command, context: click.Context) -> list[str]:
+def _options(params: Sequence[click.Parameter], context: click.Context) -> list[str]:
     # Not `get_help_record`, whose wording changes between versions of click.
     rows = []
-    for param in command.params:
+    for param in params:
         if not isinstance(param, click.Option):
             continue
         flags = " ".join(filter(None, [", ".join(param.opts), _value_name(param)])).replace("|", "\\|")

@@ -117,6 +117,70 @@ def test_each_option_reaches_its_field(read: Read, tmp_path: Path) -> None:
     )
 
 
+def test_each_option_of_a_port_reaches_its_field(read: Read, tmp_path: Path) -> None:
+    pem = tmp_path / "some.pem"
+    pem.write_text("")
+
+    options = read(
+        "--model-repository=m",
+        "--allow-client-shm=true",
+        "--reuse-http-port=true",
+        "--http-header-forward-pattern=^X-",
+        "--http-restricted-api=health,metadata:key=a=b",
+        "--http-restricted-api=inference:other=c",
+        f"--https-certificate={pem}",
+        f"--https-key={pem}",
+        "--http-access-log=-",
+        "--allow-trtis-v1=true",
+        "--reuse-grpc-port=1",
+        "--grpc-header-forward-pattern=(a|b)",
+        "--grpc-restricted-protocol=logging:k:l=v",
+        "--grpc-use-ssl=true",
+        "--grpc-use-ssl-mutual=true",
+        f"--grpc-server-cert={pem}",
+        f"--grpc-server-key={pem}",
+        f"--grpc-root-cert={pem}",
+        "--grpc-infer-response-compression-level=medium",
+        "--grpc-keepalive-time=1",
+        "--grpc-keepalive-timeout=2",
+        "--grpc-keepalive-permit-without-calls=true",
+        "--grpc-http2-max-pings-without-data=3",
+        "--grpc-http2-min-recv-ping-interval-without-data=4",
+        "--grpc-http2-max-ping-strikes=5",
+        "--grpc-max-connection-age=6",
+        "--grpc-max-connection-age-grace=7",
+    )
+
+    assert options == ServerOptions(
+        model_repositories=("m",),
+        allow_client_shm=True,
+        http_reuse_port=True,
+        http_header_forward_pattern="^X-",
+        http_restricted_apis=((("health", "metadata"), "key", "a=b"), (("inference",), "other", "c")),
+        https_certificate=str(pem),
+        https_key=str(pem),
+        http_access_log="-",
+        allow_trtis_v1=True,
+        grpc_reuse_port=True,
+        grpc_header_forward_pattern="(a|b)",
+        grpc_restricted_protocols=((("logging",), "k:l", "v"),),
+        grpc_use_ssl=True,
+        grpc_use_ssl_mutual=True,
+        grpc_server_cert=str(pem),
+        grpc_server_key=str(pem),
+        grpc_root_cert=str(pem),
+        grpc_compression_level="medium",
+        grpc_keepalive_time_ms=1,
+        grpc_keepalive_timeout_ms=2,
+        grpc_keepalive_permit_without_calls=True,
+        grpc_http2_max_pings_without_data=3,
+        grpc_http2_min_recv_ping_interval_without_data_ms=4,
+        grpc_http2_max_ping_strikes=5,
+        grpc_max_connection_age_ms=6,
+        grpc_max_connection_age_grace_ms=7,
+    )
+
+
 def test_every_field_of_the_options_has_an_option() -> None:
     names = {param.name for param in serve.params}
 
@@ -170,13 +234,33 @@ def test_the_log_is_written_while_the_server_runs(
     ("arguments", "text"),
     [
         ([], "--model-repository must be specified"),
-        (["--model-repository=m", "--no-such-option"], "--no-such-option"),
+        (["--model-repository=m", "--no-such-option"], "unrecognized option '--no-such-option'"),
+        (
+            ["--model-repository=m", "--http-prt=1"],
+            "unrecognized option '--http-prt'; did you mean --http-port",
+        ),
+        (["--model-repository=m", "--http-port"], "Option '--http-port' requires an argument"),
         (["--model-repository=m", "surplus"], "unexpected extra argument (surplus)"),
-        (["--model-repository=m", "--allow-http=maybe"], "got 'maybe', expected true, false, 1 or 0"),
-        (["--model-repository=m", "--http-port=70000"], "70000"),
-        (["--model-repository=m", "--log-verbose=loud"], "got 'loud', expected a number"),
-        (["--model-repository=m", "--backend-config=python"], "expected <backend>,<key>=<value>"),
-        (["--model-repository=m", "--backend-config=,a=b"], "expected <backend>,<key>=<value>"),
+        (
+            ["--model-repository=m", "--allow-http=maybe"],
+            'Bad option: "--allow-http". invalid value for bool option: maybe',
+        ),
+        (
+            ["--model-repository=m", "--http-port=abc"],
+            'Bad option: "--http-port". Invalid option value. Got abc',
+        ),
+        (["--model-repository=m", "--http-port=12x"], "Invalid option value. Got 12x"),
+        (["--model-repository=m", "--http-port=70000"], "out of bound. Got 70000; expected 0 to 65535"),
+        (["--model-repository=m", "--exit-timeout-secs=-1"], "out of bound. Got -1"),
+        (["--model-repository=m", f"--exit-timeout-secs={10**30}"], "out of bound. Got 1000"),
+        (["--model-repository=m", "--grpc-keepalive-time=1.5"], "Invalid option value. Got 1.5"),
+        (["--model-repository=m", "--log-format=x"], "invalid argument for --log-format, got: x; expected"),
+        (["--model-repository=m", "--log-verbose=loud"], "Invalid option value. Got loud; expected a number"),
+        (
+            ["--model-repository=m", "--backend-config=python"],
+            "--backend-config option format is '<backend name>,",
+        ),
+        (["--model-repository=m", "--backend-config=,a=b"], "No backend specified. --backend-config option"),
         (["--model-repository=m", "--disable-plugin=square"], "expected KIND:NAME with KIND one of backends"),
         (["--model-repository=m", "--disable-plugin=wheels:a"], "expected KIND:NAME"),
         (["--model-repository=m", "--model-control-mode=poll"], "--model-control-mode=poll is not available"),
@@ -185,12 +269,15 @@ def test_the_log_is_written_while_the_server_runs(
             ["--model-repository=m", "--load-model=a"],
             "Error: Use of '--load-model' requires setting '--model-control-mode=explicit' as well.",
         ),
-        (["--model-repository=m", "--rate-limit=off"], "'--rate-limit' is an option of tritonserver that"),
+        (
+            ["--model-repository=m", "--rate-limit=off"],
+            "'--rate-limit' is an option of tritonserver that is refused here: there is no rate limiter",
+        ),
         (["--model-repository=m", "--log-file=/nowhere/x"], "cannot write '/nowhere/x'"),
         (
             ["--model-repository=m", "--http-port=8001"],
             "The server cannot listen to HTTP requests and GRPC requests at the same address and port "
-            "'0.0.0.0:8001'",
+            "0.0.0.0:8001;",
         ),
         (
             ["--model-repository=m", "--metrics-port=8000"],

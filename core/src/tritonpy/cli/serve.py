@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import fields
 from typing import Any, Never
 
 import click
 
 from tritonpy import logs
-from tritonpy.cli.not_yet import ServeCommand
-from tritonpy.cli.values import read_backend_setting, read_bool, read_plugin_name, read_verbosity
-from tritonpy.options import ServerOptions
-
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]  # Any: click passes one keyword per option
+from tritonpy.cli.other_flags import REASONS, WITHOUT_EFFECT
+from tritonpy.cli.serve_command import ServeCommand
+from tritonpy.cli.serve_flags import GROUPS
+from tritonpy.cli.show_config import describe
+from tritonpy.options import RestrictedCalls, ServerOptions
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a busy Python thread may keep the GIL from the event loop.
@@ -22,156 +22,16 @@ SWITCH_INTERVAL_S = 0.0005
 At Python's own 5 ms a single such thread makes an echo over the loop ten times slower; at 0.5 ms, 1.3 times.
 """
 
-DEFAULTS = {field.name: field.default for field in fields(ServerOptions)}
-PORT = click.IntRange(0, 65535)
-BYTE_SIZE = click.IntRange(min=0)
+_log = logging.getLogger("tritonpy.cli.serve")
 
 
-def option(flag: str, field: str, help: str, type: object) -> Decorator:
-    """An option that fills `field` of `ServerOptions` and takes its default from there."""
-    return click.option(flag, field, type=type, default=DEFAULTS[field], show_default=True, help=help)
-
-
-def switch(flag: str, field: str, help: str) -> Decorator:
-    """An option that is true or false, and true when it stands without a value."""
-    default = "true" if DEFAULTS[field] else "false"
-    return click.option(
-        flag,
-        field,
-        type=read_bool,
-        metavar="BOOLEAN",
-        is_flag=False,
-        flag_value="true",
-        default=default,
-        show_default=True,
-        help=help,
-    )
-
-
-@click.command(cls=ServeCommand)
-@click.option(
-    "--model-repository",
-    "--model-store",
-    "model_repositories",
-    multiple=True,
-    metavar="PATH",
-    help="Directory with the models. Required; may be given several times.",
-)
-@option("--id", "server_id", "Name of the server in its metadata.", click.STRING)
-@option(
-    "--exit-timeout-secs",
-    "exit_timeout_s",
-    "How long a stopping server waits for requests in flight.",
-    click.IntRange(min=0),
-)
-@switch("--exit-on-error", "exit_on_error", "End with status 1 when a model cannot be loaded at start.")
-@switch("--strict-readiness", "strict_readiness", "Be ready only when every model is ready.")
-@click.option(
-    "--model-control-mode",
-    "model_control_mode",
-    default="none",
-    show_default=True,
-    metavar="MODE",
-    help="Who decides what is loaded: `none`: everything, at start; `explicit`: what is asked for.",
-)
-@click.option(
-    "--load-model",
-    "load_models",
-    multiple=True,
-    metavar="NAME",
-    help="Load this model at start, in mode `explicit`; `*` for all. May be given several times.",
-)
-@click.option(
-    "--reload",
-    "reload",
-    is_flag=True,
-    help="Load models anew when their files change, without a pause; for development.",
-)
-@click.option(
-    "--disable-auto-complete-config",
-    "disable_auto_complete_config",
-    is_flag=True,
-    help="Take configurations as they are written, without filling in what a model's files say.",
-)
-@click.option(
-    "--strict-model-config",
-    "strict_model_config",
-    type=read_bool,
-    metavar="BOOLEAN",
-    is_flag=False,
-    flag_value="true",
-    default=None,
-    help="Deprecated: true is --disable-auto-complete-config.",
-)
-@click.option(
-    "--debug-model",
-    "debugged_models",
-    multiple=True,
-    metavar="NAME",
-    help="Run one instance of this model on a thread of the server, without time limits: breakpoint() and "
-    "debuggers work. May be given several times.",
-)
-@option("--backend-directory", "backend_directory", "Where shared-object backends lie.", click.STRING)
-@click.option(
-    "--backend-config",
-    "backend_config",
-    multiple=True,
-    type=read_backend_setting,
-    metavar="[BACKEND,]KEY=VALUE",
-    help="Setting of one backend or, without its name, of all. May be given several times.",
-)
-@click.option(
-    "--disable-plugin",
-    "disabled_plugins",
-    multiple=True,
-    type=read_plugin_name,
-    metavar="KIND:NAME",
-    help="Do not load this plugin. May be given several times.",
-)
-@option(
-    "--strategy-path-policy",
-    "strategy_path_policy",
-    "Where files of batching strategies may lie: anywhere, or (strict) in the model's directory only.",
-    click.Choice(["any", "strict"]),
-)
-@switch("--allow-http", "allow_http", "Serve HTTP.")
-@option("--http-address", "http_address", "Address for HTTP.", click.STRING)
-@option("--http-port", "http_port", "Port for HTTP; 0 lets the system choose.", PORT)
-@option("--http-max-input-size", "http_max_input_byte_size", "Largest HTTP body in bytes.", BYTE_SIZE)
-@switch("--allow-grpc", "allow_grpc", "Serve gRPC.")
-@option("--grpc-address", "grpc_address", "Address for gRPC.", click.STRING)
-@option("--grpc-port", "grpc_port", "Port for gRPC; 0 lets the system choose.", PORT)
-@switch("--allow-metrics", "allow_metrics", "Serve metrics.")
-@click.option(
-    "--metrics-address", "metrics_address", help="Address for metrics.  [default: the HTTP address]"
-)
-@option("--metrics-port", "metrics_port", "Port for metrics; 0 lets the system choose.", PORT)
-@option(
-    "--max-inflight-bytes",
-    "max_inflight_byte_size",
-    "Bytes of requests held at once; above it clients have to wait. 0 means no limit.",
-    BYTE_SIZE,
-)
-@click.option(
-    "--log-verbose",
-    "log_verbose",
-    type=read_verbosity,
-    metavar="LEVEL",
-    is_flag=False,
-    flag_value="1",
-    default="0",
-    show_default=True,
-    help="Verbose lines up to this level; 0 for none.",
-)
-@switch("--log-info", "log_info", "Write informational lines.")
-@switch("--log-warning", "log_warning", "Write warnings.")
-@switch("--log-error", "log_error", "Write errors.")
-@option("--log-format", "log_format", "Shape of a log line.", click.Choice(["default", "ISO8601", "json"]))
-@click.option("--log-file", "log_file", default="", metavar="PATH", help="Write the log there.")
-@click.option("--show-config", is_flag=True, help="Print each value and where it came from, and end.")
+@click.command(cls=ServeCommand, params=[option for options in GROUPS.values() for option in options])
 @click.pass_context
-def serve(ctx: click.Context, /, show_config: bool, **given: Any) -> int:  # Any: one per option above
+def serve(ctx: click.Context, /, show_config: bool, **given: Any) -> int:  # Any: one per option of GROUPS
     """Serve the models of a repository over HTTP and gRPC."""
+    ignored = [option.opts[0] for option in WITHOUT_EFFECT if _is_given(ctx, option)]
+    for option in WITHOUT_EFFECT:
+        del given[option.human_readable_name]
     options = read_options(ctx, given)
     if show_config:
         click.echo(describe(ctx, options))
@@ -179,10 +39,10 @@ def serve(ctx: click.Context, /, show_config: bool, **given: Any) -> int:  # Any
     try:
         log = logs.configure(options)
     except OSError as exc:
-        raise click.UsageError(
-            f"Invalid value for '--log-file': cannot write '{options.log_file}': {exc.strerror}", ctx
-        ) from exc
+        _refuse(ctx, f"Invalid value for '--log-file': cannot write '{options.log_file}': {exc.strerror}")
     with log:
+        for flag in ignored:
+            _log.warning("%s has no effect: %s", flag, REASONS[flag])
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         from tritonpy.server import run  # everything heavy: after the command line has been found good
 
@@ -204,8 +64,6 @@ def read_options(ctx: click.Context, given: dict[str, Any]) -> ServerOptions:  #
             "--model-control-mode=poll is not available in this version; use --model-control-mode=none or "
             "--model-control-mode=explicit",
         )
-    if mode not in ("none", "explicit"):
-        _refuse(ctx, f"invalid argument for --model-control-mode, got: {mode}; expected none or explicit")
     if given["load_models"] and mode != "explicit":
         _refuse(ctx, "Use of '--load-model' requires setting '--model-control-mode=explicit' as well.")
     disabled = given.pop("disable_auto_complete_config")
@@ -218,42 +76,59 @@ def read_options(ctx: click.Context, given: dict[str, Any]) -> ServerOptions:  #
     if given["metrics_address"] is None:
         given["metrics_address"] = given["http_address"]
     options = ServerOptions(**given)
+    _check_restrictions(ctx, "--http-restricted-api", "api", options.http_restricted_apis)
+    _check_restrictions(ctx, "--grpc-restricted-protocol", "protocol", options.grpc_restricted_protocols)
+    _check_certificates(ctx, options)
     _check_endpoints(ctx, options)
     return options
 
 
-def describe(ctx: click.Context, options: ServerOptions) -> str:
-    """One line per option: the flag, its value, and whether it is the default."""
-    rows: list[tuple[str, str, str]] = []
-    for param in ctx.command.params:
-        field = param.name
-        if not isinstance(param, click.Option) or field is None or field in ("show_config", "help"):
+def _is_given(ctx: click.Context, option: click.Option) -> bool:
+    return ctx.get_parameter_source(option.human_readable_name) is click.core.ParameterSource.COMMANDLINE
+
+
+def _check_restrictions(
+    ctx: click.Context, flag: str, noun: str, restricted: tuple[RestrictedCalls, ...]
+) -> None:
+    from tritonpy.frontends.restriction import CATEGORIES
+
+    seen: set[str] = set()
+    for names, _, _ in restricted:
+        for name in names:
+            if name not in CATEGORIES:
+                expected = ", ".join(CATEGORIES)
+                _refuse(
+                    ctx, f"Bad option: \"{flag}\". unknown restricted {noun} '{name}'; expected {expected}"
+                )
+            if name in seen:
+                text = f"restricted {noun} '{name}' can not be specified in multiple config groups"
+                _refuse(ctx, f'Bad option: "{flag}". {text}')
+            seen.add(name)
+
+
+def _check_certificates(ctx: click.Context, options: ServerOptions) -> None:
+    """Refuse what lacks a file; whether files hold what they should is seen when ports are opened."""
+    if bool(options.https_certificate) != bool(options.https_key):
+        _refuse(ctx, "--https-certificate and --https-key must be given together")
+    uses_ssl = options.grpc_use_ssl or options.grpc_use_ssl_mutual
+    needed = {
+        "--https-certificate": (options.https_certificate, bool(options.https_certificate)),
+        "--https-key": (options.https_key, bool(options.https_key)),
+        "--grpc-server-cert": (options.grpc_server_cert, uses_ssl),
+        "--grpc-server-key": (options.grpc_server_key, uses_ssl),
+        "--grpc-root-cert": (options.grpc_root_cert, options.grpc_use_ssl_mutual),
+    }
+    wish = "--grpc-use-ssl-mutual" if options.grpc_use_ssl_mutual else "--grpc-use-ssl"
+    for flag, (path, is_needed) in needed.items():
+        if not is_needed:
             continue
-        was_given = ctx.get_parameter_source(field) is click.core.ParameterSource.COMMANDLINE
-        source = "command line" if was_given else "default"
-        if field in ("disable_auto_complete_config", "strict_model_config"):
-            value = ctx.params[field]
-        else:
-            value = getattr(options, field)
-        if field == "metrics_address" and not was_given:
-            source = "--http-address"
-        rows.append((param.opts[0], _shown(field, value), source))
-    flag_width = max(len(flag) for flag, _, _ in rows)
-    value_width = max(len(value) for _, value, _ in rows)
-    return "\n".join(f"{flag:{flag_width}}  {value:{value_width}}  {source}" for flag, value, source in rows)
-
-
-def _shown(field: str, value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if value is None or value in ("", ()):
-        return "-"
-    if field == "backend_config":
-        settings: Sequence[tuple[str, str, str]] = value  # type: ignore[assignment]  # as read
-        return " ".join(f"{backend},{key}={text}".lstrip(",") for backend, key, text in settings)
-    if isinstance(value, tuple):
-        return " ".join(part if isinstance(part, str) else ":".join(part) for part in value)
-    return str(value)
+        if not path:
+            _refuse(ctx, f"{wish} needs {flag}")
+        try:
+            with open(path, "rb"):
+                pass
+        except OSError as exc:
+            _refuse(ctx, f"Bad option: \"{flag}\". cannot read '{path}': {os.strerror(exc.errno or 0)}")
 
 
 def _check_endpoints(ctx: click.Context, options: ServerOptions) -> None:
@@ -270,7 +145,7 @@ def _check_endpoints(ctx: click.Context, options: ServerOptions) -> None:
             _refuse(
                 ctx,
                 f"The server cannot listen to {other} and {service} at the same address and port "
-                f"'{address}:{port}'; give one of them another port",
+                f"{address}:{port}; give one of them another port",
             )
 
 

@@ -1,8 +1,18 @@
-"""How values of tritonserver's flags are written: functions for `click.option(type=…)`."""
+"""How values of tritonserver's flags are written: functions for `click.Option(type=…)`.
+
+Refusals begin with tritonserver's words; `ServeCommand` puts the name of the option before them.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from tritonpy.options import RestrictedCalls
 
 
 def read_bool(value: str | bool) -> bool:
@@ -12,14 +22,69 @@ def read_bool(value: str | bool) -> bool:
         return True
     if text in ("false", "0", "off"):
         return False
-    raise click.BadParameter(f"got '{value}', expected true, false, 1 or 0")
+    raise click.BadParameter(f"invalid value for bool option: {value}; expected true, false, 1 or 0")
+
+
+def read_integer(least: int, most: int) -> Callable[[str | int], int]:
+    """A reader of whole numbers from `least` to `most`."""
+
+    def read(value: str | int) -> int:
+        text = str(value)
+        if not re.fullmatch(r"[+-]?[0-9]+", text):
+            raise click.BadParameter(f"Invalid option value. Got {value}; expected a number")
+        # No number of a thousand digits is made: that takes its time.
+        if len(text) > 20 or not least <= int(text) <= most:
+            raise click.BadParameter(
+                f"Provided option value is out of bound. Got {value}; expected {least} to {most}"
+            )
+        return int(text)
+
+    return read
+
+
+def read_choice(flag: str, *choices: str) -> Callable[[str], str]:
+    """A reader of one of a few words."""
+
+    def read(value: str) -> str:
+        if value not in choices:
+            expected = f"{', '.join(choices[:-1])} or {choices[-1]}"
+            raise click.BadParameter(f"invalid argument for {flag}, got: {value}; expected {expected}")
+        return value
+
+    return read
+
+
+def read_pattern(value: str) -> str:
+    """Read a regular expression."""
+    try:
+        re.compile(value)
+    except re.error as exc:
+        raise click.BadParameter(f"Error parsing '{value}': {exc}") from None
+    return value
+
+
+def read_restriction(flag: str) -> Callable[[str | RestrictedCalls], RestrictedCalls]:
+    """A reader of `<category>,<category>:<header>=<value>`; what the categories are is checked together."""
+
+    def read(value: str | RestrictedCalls) -> RestrictedCalls:
+        if not isinstance(value, str):  # click reads its own results again
+            return value
+        names, colon, setting = value.partition(":")
+        header, equals, expected = setting.partition("=")
+        if not (names and colon and header and equals and expected):
+            raise click.BadParameter(
+                f"{flag} option format is '<config name>:<setting>=<value>'. Got {value}"
+            )
+        return tuple(names.split(",")), header, expected
+
+    return read
 
 
 def read_verbosity(value: str | int) -> int:
     """Read a verbose level: a number from 0, or `true` for 1 and `false` for 0."""
     text = {"true": "1", "false": "0"}.get(str(value).lower(), str(value))
     if not text.isdecimal():
-        raise click.BadParameter(f"got '{value}', expected a number from 0 (off) upwards")
+        raise click.BadParameter(f"Invalid option value. Got {value}; expected a number from 0 (off) upwards")
     return int(text)
 
 
@@ -29,8 +94,16 @@ def read_backend_setting(value: str | tuple[str, str, str]) -> tuple[str, str, s
         return value
     setting, equals, text = value.partition("=")
     backend, comma, key = setting.rpartition(",")
-    if not equals or not key or (comma and not backend):
-        raise click.BadParameter(f"got '{value}', expected <backend>,<key>=<value> or <key>=<value>")
+    if comma and not backend:
+        raise click.BadParameter(
+            "No backend specified. --backend-config option format is <backend name>,<setting>=<value> or "
+            f"<setting>=<value>. Got {value}"
+        )
+    if not equals or not key:
+        raise click.BadParameter(
+            "--backend-config option format is '<backend name>,<setting>=<value>' or '<setting>=<value>'. "
+            f"Got {value}"
+        )
     return backend, key, text
 
 

@@ -1,0 +1,140 @@
+"""All options of `corectl serve`, in the groups that `--help` shows."""
+
+from __future__ import annotations
+
+import click
+
+from tritonpy.cli import port_flags
+from tritonpy.cli.flags import number, option, several, switch
+from tritonpy.cli.other_flags import WITHOUT_EFFECT
+from tritonpy.cli.values import (
+    read_backend_setting,
+    read_bool,
+    read_choice,
+    read_plugin_name,
+    read_verbosity,
+)
+
+SERVER: tuple[click.Option, ...] = (
+    option("--id", "server_id", "TEXT", "Name of the server in its metadata."),
+    number(
+        "--exit-timeout-secs", "exit_timeout_s", "How long a stopping server waits for requests in flight."
+    ),
+    switch("--exit-on-error", "exit_on_error", "End with status 1 when a model cannot be loaded at start."),
+    switch("--strict-readiness", "strict_readiness", "Be ready only when every model is ready."),
+    click.Option(
+        ["--show-config", "show_config"],
+        is_flag=True,
+        help="Print each value and where it came from, and end.",
+    ),
+)
+
+MODELS: tuple[click.Option, ...] = (
+    several(
+        "--model-repository --model-store", "model_repositories", "PATH", "Directory with models; required."
+    ),
+    option(
+        "--model-control-mode",
+        "model_control_mode",
+        "MODE",
+        "Who decides what is loaded: none: everything, at start; explicit: what is asked for.",
+        read_choice("--model-control-mode", "none", "poll", "explicit"),
+    ),
+    several(
+        "--load-model", "load_models", "NAME", "Load this model at start, in mode explicit; * alone for all."
+    ),
+    click.Option(
+        ["--reload", "reload"],
+        is_flag=True,
+        help="Load models anew when their files change, without a pause; for development.",
+    ),
+    click.Option(
+        ["--disable-auto-complete-config", "disable_auto_complete_config"],
+        is_flag=True,
+        help="Take configurations as they are written, without filling in what a model's files say.",
+    ),
+    click.Option(
+        ["--strict-model-config", "strict_model_config"],
+        type=read_bool,
+        metavar="BOOLEAN",
+        is_flag=False,
+        flag_value="true",
+        default=None,
+        help="Deprecated: true is --disable-auto-complete-config.",
+    ),
+    several(
+        "--debug-model",
+        "debugged_models",
+        "NAME",
+        "Run one instance of this model on a thread of the server, without time limits: breakpoint() and "
+        "debuggers work.",
+    ),
+)
+
+PLUGINS: tuple[click.Option, ...] = (
+    option("--backend-directory", "backend_directory", "PATH", "Where shared-object backends lie."),
+    several(
+        "--backend-config",
+        "backend_config",
+        "[BACKEND,]KEY=VALUE",
+        "Setting of one backend or, without its name, of all.",
+        read_backend_setting,
+    ),
+    several(
+        "--disable-plugin", "disabled_plugins", "KIND:NAME", "Do not load this plugin.", read_plugin_name
+    ),
+)
+
+LIMITS: tuple[click.Option, ...] = (
+    number(
+        "--max-inflight-bytes",
+        "max_inflight_byte_size",
+        "Bytes of requests held at once; above it clients have to wait. 0 means no limit.",
+        most=2**63 - 1,
+    ),
+    switch("--allow-client-shm", "allow_client_shm", "Let clients register regions of shared memory."),
+    option(
+        "--strategy-path-policy",
+        "strategy_path_policy",
+        "any|strict",
+        "Where files of batching strategies may lie: anywhere, or (strict) in the model's directory only.",
+        read_choice("--strategy-path-policy", "any", "strict"),
+    ),
+)
+
+LOGGING: tuple[click.Option, ...] = (
+    click.Option(
+        ["--log-verbose", "log_verbose"],
+        type=read_verbosity,
+        metavar="LEVEL",
+        is_flag=False,
+        flag_value="1",
+        default="0",
+        show_default=True,
+        help="Verbose lines up to this level; 0 for none.",
+    ),
+    switch("--log-info", "log_info", "Write informational lines."),
+    switch("--log-warning", "log_warning", "Write warnings."),
+    switch("--log-error", "log_error", "Write errors."),
+    option(
+        "--log-format",
+        "log_format",
+        "default|ISO8601|json",
+        "Shape of a log line.",
+        read_choice("--log-format", "default", "ISO8601", "json"),
+    ),
+    option("--log-file", "log_file", "PATH", "Write the log there; standard error without it."),
+)
+
+GROUPS: dict[str, tuple[click.Option, ...]] = {
+    "Server": SERVER,
+    "Models": MODELS,
+    "Backends and plugins": PLUGINS,
+    "HTTP": port_flags.HTTP,
+    "gRPC": port_flags.GRPC,
+    "Metrics": port_flags.METRICS,
+    "Limits and access": LIMITS,
+    "Logging": LOGGING,
+    "Accepted, without effect": WITHOUT_EFFECT,
+}
+"""Options by the heading they stand under; every option of the command is in exactly one."""

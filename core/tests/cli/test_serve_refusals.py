@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from tritonpy.cli.main import main
+from tritonpy.cli.other_flags import REASONS, REFUSED, WITHOUT_EFFECT
+from tritonpy.cli.serve import serve
+from tritonpy.cli.serve_flags import GROUPS
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The one line that says why `corectl serve` does not start."""
+    assert main(["serve", "--model-repository=m", *arguments]) == 1
+    usage, hint, empty, error = capsys.readouterr().err.splitlines()
+    assert (usage[:20], hint[:3], empty) == ("Usage: corectl serve", "Try", "")
+    return error
+
+
+FORMAT = "option format is '<config name>:<setting>=<value>'. Got "
+
+
+@pytest.mark.parametrize(
+    ("flag", "noun"), [("--http-restricted-api", "api"), ("--grpc-restricted-protocol", "protocol")]
+)
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("", FORMAT),
+        ("health", f"{FORMAT}health"),
+        ("health:k", f"{FORMAT}health:k"),
+        ("health:k=", f"{FORMAT}health:k="),
+        ("health:=v", f"{FORMAT}health:=v"),
+        (":k=v", f"{FORMAT}:k=v"),
+        ("nope:k=v", "unknown restricted {noun} 'nope'"),
+        ("health,nope:k=v", "unknown restricted {noun} 'nope'"),
+        ("health,:k=v", "unknown restricted {noun} ''"),
+        ("health, metadata:k=v", "unknown restricted {noun} ' metadata'"),
+        ("Health:k=v", "unknown restricted {noun} 'Health'"),
+        ("model_config:k=v", "unknown restricted {noun} 'model_config'"),
+        ("health,health:k=v", "restricted {noun} 'health' can not be specified in multiple config groups"),
+    ],
+)
+def test_a_restriction_that_makes_no_sense_is_refused_as_tritonserver_does(
+    capsys: pytest.CaptureFixture[str], flag: str, noun: str, value: str, text: str
+) -> None:
+    error = error_of(capsys, f"{flag}={value}")
+
+    assert error.startswith(f'Error: Bad option: "{flag}". ')
+    assert text.format(noun=noun) in error
+
+
+def test_a_category_may_be_restricted_in_one_group_only(capsys: pytest.CaptureFixture[str]) -> None:
+    error = error_of(capsys, "--http-restricted-api=health:a=b", "--http-restricted-api=trace,health:c=d")
+
+    assert "restricted api 'health' can not be specified in multiple config groups" in error
+
+
+@pytest.mark.parametrize("flag", ["--http-header-forward-pattern", "--grpc-header-forward-pattern"])
+def test_a_pattern_that_cannot_be_read_is_refused(capsys: pytest.CaptureFixture[str], flag: str) -> None:
+    assert error_of(capsys, f"{flag}=[").startswith(f"Error: Bad option: \"{flag}\". Error parsing '[': ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--https-certificate={pem}"], "--https-certificate and --https-key must be given together"),
+        (["--https-key={pem}"], "--https-certificate and --https-key must be given together"),
+        (["--grpc-use-ssl=true"], "--grpc-use-ssl needs --grpc-server-cert"),
+        (["--grpc-use-ssl=true", "--grpc-server-cert={pem}"], "--grpc-use-ssl needs --grpc-server-key"),
+        (
+            ["--grpc-use-ssl-mutual=true", "--grpc-server-cert={pem}", "--grpc-server-key={pem}"],
+            "--grpc-use-ssl-mutual needs --grpc-root-cert",
+        ),
+        (
+            ["--https-certificate={pem}", "--https-key=/nowhere"],
+            "Bad option: \"--https-key\". cannot read '/nowhere': No such file or directory",
+        ),
+    ],
+)
+def test_a_certificate_that_cannot_work_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], text: str
+) -> None:
+    pem = tmp_path / "some.pem"
+    pem.write_text("")
+
+    assert text in error_of(capsys, *(argument.format(pem=pem) for argument in arguments))
+
+
+def test_files_of_a_tls_that_is_not_used_are_not_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["serve", "--model-repository=m", "--show-config", "--grpc-server-cert=/nowhere"])
+
+    assert status == 0
+
+
+@pytest.mark.parametrize("flag", sorted(REFUSED))
+def test_an_option_of_tritonserver_that_is_refused_says_why(
+    capsys: pytest.CaptureFixture[str], flag: str
+) -> None:
+    error = error_of(capsys, f"{flag}=1")
+
+    assert error == f"Error: '{flag}' is an option of tritonserver that is refused here: {REFUSED[flag]}"
+
+
+def test_an_option_without_effect_is_accepted_and_the_log_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = ModuleType("tritonpy.server")
+    server.run = lambda options: 0  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tritonpy.server", server)
+    monkeypatch.setattr(sys, "setswitchinterval", lambda interval: None)
+    log = tmp_path / "server.log"
+    given = [f"{option.opts[0]}=1" for option in WITHOUT_EFFECT]
+
+    status = main(["serve", "--model-repository=m", f"--log-file={log}", *given])
+
+    assert status == 0
+    assert logging.getLogger("tritonpy").handlers == []
+    lines = log.read_text().splitlines()
+    assert len(lines) == len(REASONS)
+    for line, (flag, why) in zip(lines, REASONS.items(), strict=True):
+        assert line.startswith("W")
+        assert line.endswith(f'] "{flag} has no effect: {why}"')
+
+
+def test_help_shows_every_option_under_one_heading(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--help"]) == 0
+
+    shown: dict[str, set[str]] = {}
+    for line in capsys.readouterr().out.splitlines():
+        if line.endswith(":") and not line.startswith(" "):
+            heading = line[:-1]
+        elif line.startswith("  -"):
+            shown.setdefault(heading, set()).add(line.split()[0].rstrip(","))
+    assert list(shown) == list(GROUPS)
+    expected = {name: {option.opts[0] for option in options} for name, options in GROUPS.items()}
+    expected["Server"].add("-h")
+    assert shown == expected
+    assert len(serve.params) == sum(map(len, GROUPS.values()))
+
+
+def test_what_a_header_must_say_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["serve", "--model-repository=m", "--show-config", "--http-restricted-api=health,trace:key=secret"])
+
+    shown = capsys.readouterr().out
+    assert "health,trace:key=***" in shown
+    assert "secret" not in shown
