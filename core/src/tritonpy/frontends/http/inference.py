@@ -8,6 +8,7 @@ import weakref
 
 from tritonpy.errors import Internal, InvalidArg, TritonError, Unsupported
 from tritonpy.frontends.dataplane import Dataplane
+from tritonpy.frontends.header_forwarding import forwarded_parameters
 from tritonpy.frontends.http.encoder import ResponseEncoder
 from tritonpy.frontends.http.infer import OutputForm, RequestDecoder, parse_raw_request
 from tritonpy.frontends.http.message import BINARY, JSON, HttpRequest, error_response, response_head
@@ -42,6 +43,9 @@ class Inference:
             infer_request, form = parse_raw_request(request.body, specs, name, version)
         else:
             infer_request, form = self._decoder.decode(request.body, header_length, name, version)
+        if request.forwarded is not None:
+            forwarded = forwarded_parameters(request.forwarded)
+            infer_request.parameters = {**infer_request.parameters, **forwarded}
         infer_request.arrival_ns = arrival_ns
         infer_request.sink = _Answer(connection, self._encoder, form)
         dataplane.infer(infer_request)

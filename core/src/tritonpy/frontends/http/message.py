@@ -31,6 +31,8 @@ class HttpRequest:
         body: the received bytes, not copied again.
         keep_alive: whether the connection stays open afterwards.
         is_http_1_0: the client speaks the older version, which knows no chunks.
+        forwarded: the headers that become parameters of an inference, as they were written; None when there
+            are none.
     """
 
     method: bytes
@@ -39,6 +41,7 @@ class HttpRequest:
     body: Body
     keep_alive: bool
     is_http_1_0: bool = False
+    forwarded: list[tuple[bytes, bytes]] | None = None
 
 
 def response_head(

@@ -21,6 +21,7 @@ import numpy as np
 
 from tritonpy.errors import InvalidArg, TritonError, Unavailable
 from tritonpy.frontends.admission import Admission
+from tritonpy.frontends.header_forwarding import HeaderForwarding
 from tritonpy.frontends.http.errors import STATUS
 from tritonpy.frontends.http.message import Chunk, HttpRequest, refusal, stream_head
 from tritonpy.frontends.http.stream import ResponseStream
@@ -49,6 +50,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         json_limit: the largest body that is not binary.
         scratch: where small reads land; shared by all connections when the loop copies it out at once.
         on_open, on_close: keep the server's list of connections.
+        forwarding: which headers are kept as they were written; None for none.
 
     Attributes:
         epoch: the sweeper's tick when something last arrived.
@@ -62,6 +64,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         scratch: memoryview,
         on_open: Callable[[HttpConnection], None],
         on_close: Callable[[HttpConnection], None],
+        forwarding: HeaderForwarding | None = None,
     ) -> None:
         self._handler = handler
         self._admission = admission
@@ -69,6 +72,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._scratch = scratch
         self._on_open = on_open
         self._on_close = on_close
+        self._forwarding = forwarding
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[tuple[HttpRequest, int]] = deque()
@@ -237,6 +241,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _start_message(self) -> None:
         self._url = b""
         self._headers: dict[bytes, bytes] = {}
+        self._forwarded: list[tuple[bytes, bytes]] | None = None
         self._header_bytes = 0
         self._parts: list[bytes] = []
         self._parts_size = 0
@@ -262,6 +267,10 @@ class HttpConnection(asyncio.BufferedProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header."""
         self._headers[name.lower()] = value
+        if self._forwarding is not None and self._forwarding.finds(name):
+            if self._forwarded is None:
+                self._forwarded = []
+            self._forwarded.append((name, value))
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > _MOST_HEADER_BYTES:
             self._refuse_headers()
@@ -334,7 +343,15 @@ class HttpConnection(asyncio.BufferedProtocol):
         url = self._url
         query = url.find(b"?")
         path = (url if query < 0 else url[:query]).decode("latin-1")
-        request = HttpRequest(self._method, path, self._headers, body, self._keep_alive, self._is_http_1_0)
+        request = HttpRequest(
+            self._method,
+            path,
+            self._headers,
+            body,
+            self._keep_alive,
+            self._is_http_1_0,
+            self._forwarded,
+        )
         held = self._held
         self._start_message()
         if self._current is None and not self._waiting and not self._is_write_paused:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 
 from tritonpy.frontends.dataplane import Dataplane
+from tritonpy.frontends.header_forwarding import HeaderForwarding
 from tritonpy.frontends.http.protocol import HttpConnection
 from tritonpy.frontends.http.router import Router
 from tritonpy.frontends.http.routes import make_routes
@@ -30,6 +31,8 @@ class HttpServer:
     def __init__(self, dataplane: Dataplane, services: FrontendServices, settings: HttpSettings) -> None:
         self._router = Router(make_routes(dataplane, services, settings), settings.restrictions)
         self._settings = settings
+        pattern = settings.header_forward_pattern
+        self._forwarding = HeaderForwarding(pattern, "--http-header-forward-pattern") if pattern else None
         self._port = settings.port
         self._admission = services.admission
         self._connections: set[HttpConnection] = set()
@@ -59,7 +62,13 @@ class HttpServer:
         def connection() -> HttpConnection:
             own = scratch if shares_scratch else memoryview(bytearray(_SCRATCH_BYTE_SIZE))
             return HttpConnection(
-                self._router, self._admission, settings.max_input_byte_size, own, self._opened, self._lost
+                self._router,
+                self._admission,
+                settings.max_input_byte_size,
+                own,
+                self._opened,
+                self._lost,
+                self._forwarding,
             )
 
         self._server = await loop.create_server(connection, settings.address, settings.port, backlog=_BACKLOG)
