@@ -1,0 +1,82 @@
+"""Room for requests: what counts, who waits, who comes next."""
+
+from __future__ import annotations
+
+from tritonpy.frontends.admission import Admission
+
+
+class Reader:
+    """Waits for room; satisfies `Waiter`."""
+
+    def __init__(self, admission: Admission, held: int) -> None:
+        self.held = held
+        self.admission = admission
+        self.may_read = admission.hold(held)
+        if not self.may_read:
+            admission.wait(self)
+
+    def on_room(self) -> None:
+        self.may_read = True
+
+
+def test_room_is_what_the_limit_leaves() -> None:
+    admission = Admission(100)
+
+    assert admission.hold(60)
+    assert admission.admits(40)
+    assert not admission.admits(41)
+    assert not admission.hold(41)
+    admission.release(101)
+    assert admission.held == 0
+    assert admission.admits(1000)  # alone
+
+
+def test_without_a_limit_there_is_always_room() -> None:
+    admission = Admission(0)
+
+    assert admission.hold(10**15)
+    assert admission.admits(10**15)
+
+
+def test_those_who_wait_are_woken_in_their_order_as_room_is_made() -> None:
+    admission = Admission(100)
+    admission.hold(90)
+    first, second = Reader(admission, 20), Reader(admission, 50)
+    assert not first.may_read
+
+    admission.release(50)  # 110 are held
+    assert not first.may_read
+    admission.release(10)
+
+    assert first.may_read
+    assert second.may_read
+
+
+def test_one_who_holds_everything_goes_on_whatever_its_size() -> None:
+    admission = Admission(100)
+    admission.hold(10)
+    large = Reader(admission, 500)
+    admission.release(10)
+
+    assert large.may_read
+
+
+def test_one_who_has_left_is_not_called() -> None:
+    admission = Admission(100)
+    admission.hold(100)
+    gone, patient = Reader(admission, 10), Reader(admission, 10)
+    admission.leave(gone)
+    admission.leave(gone)
+    admission.release(110)
+
+    assert not gone.may_read
+    assert patient.may_read
+
+
+def test_a_refusal_names_the_sizes_and_the_knob() -> None:
+    admission = Admission(100)
+    admission.hold(90)
+
+    assert admission.refusal(20).message == (
+        "request of 20 bytes refused: 90 bytes of requests are held and --max-inflight-bytes is 100"
+    )
