@@ -67,6 +67,7 @@ class InferRequest:
         arrival_ns, queue_start_ns: monotonic clock, set by the frontend and the scheduler.
         slot: where a worker process keeps it; -1 outside of one.
         chain: the executions that wait for it, when a model has made it.
+        clock: times and counts its responses, when its model is decoupled.
     """
 
     __slots__ = (
@@ -77,6 +78,7 @@ class InferRequest:
         "batch_size",
         "cancelled",
         "chain",
+        "clock",
         "correlation_id",
         "flags",
         "id",
@@ -126,6 +128,7 @@ class InferRequest:
         self.batch_size = 1
         self.slot = -1
         self.chain: tuple[object, ...] = ()
+        self.clock: ResponseClock | None = None
         self.cancelled = False
         self.answered = False
         self.owner: RequestOwner | None = None
@@ -237,6 +240,25 @@ class InferRequest:
 
     def __repr__(self) -> str:
         return f"InferRequest({self.model_name!r}, id={self.id!r}, inputs={list(self.inputs.values())})"
+
+
+class ResponseClock(Protocol):
+    """Times the responses of one request and counts them; a `tritonpy.model.response_clock`.
+
+    Attributes:
+        mark_ns: when its execution began, or its last response was on its way; the thread that executes it
+            sets it.
+    """
+
+    mark_ns: int
+
+    def lap(self) -> tuple[int, int]:
+        """A response is ready now: how long it took to compute, and to be brought on its way."""
+
+    def count(
+        self, request: InferRequest, response: InferResponse | None, durations: tuple[int, int]
+    ) -> None:
+        """Count a response with these durations, on the loop."""
 
 
 class RequestCanceller(Protocol):

@@ -10,6 +10,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tritonpy.errors import ErrorCode
+from tritonpy.response import InferResponse
+
+MOST_RESPONSES = 1024
+"""Responses of one request that are counted, each by its index; a stream may go on for days."""
+
 REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 """Why requests fail, as the label of `nv_inference_request_failure` says it."""
 
@@ -30,21 +36,77 @@ class BatchStats:
 
 
 @dataclass(slots=True)
+class ResponseStats:
+    """Responses of decoupled models that had the same place in their streams.
+
+    Attributes:
+        compute_infer_count, compute_infer_ns: responses that were computed, and the time from the one before
+            (or from the start of the execution) until the model handed them over.
+        compute_output_count, compute_output_ns: those with outputs or an error, and the time it took to
+            bring them on their way.
+        success_count, success_ns: responses with outputs; both durations together.
+        fail_count, fail_ns: errors; both durations together.
+        empty_response_count, empty_response_ns: responses without outputs, and final flags that came alone.
+        cancel_count, cancel_ns: ends of requests that their clients had given up.
+    """
+
+    compute_infer_count: int = 0
+    compute_infer_ns: int = 0
+    compute_output_count: int = 0
+    compute_output_ns: int = 0
+    success_count: int = 0
+    success_ns: int = 0
+    fail_count: int = 0
+    fail_ns: int = 0
+    empty_response_count: int = 0
+    empty_response_ns: int = 0
+    cancel_count: int = 0
+    cancel_ns: int = 0
+
+    def count(
+        self, response: InferResponse | None, infer_ns: int, output_ns: int, *, is_cancelled: bool
+    ) -> None:
+        """Count one response; None is a final flag that came alone."""
+        error = response.error if response is not None else None
+        is_empty = response is None or not response.outputs
+        if (is_cancelled and is_empty) or (error is not None and error.code is ErrorCode.CANCELLED):
+            self.cancel_count += 1
+            self.cancel_ns += infer_ns + output_ns
+            return
+        self.compute_infer_count += 1
+        self.compute_infer_ns += infer_ns
+        if error is None and is_empty:
+            self.empty_response_count += 1
+            self.empty_response_ns += infer_ns
+            return
+        self.compute_output_count += 1
+        self.compute_output_ns += output_ns
+        if error is None:
+            self.success_count += 1
+            self.success_ns += infer_ns + output_ns
+        else:
+            self.fail_count += 1
+            self.fail_ns += infer_ns + output_ns
+
+
+@dataclass(slots=True)
 class ModelStats:
     """Counters of one model version; they start again when it is reloaded.
 
     Attributes:
-        success_count, success_ns: requests answered by the model, and their time from arrival to answer.
+        success_count, success_ns: requests that were executed, and their time from arrival until `execute`
+            had returned; an error that a model put into a response does not change that.
         fail_count, fail_ns: requests that failed after they were accepted.
-        queue_count, queue_ns: time from enqueueing to the start of the execution.
-        compute_input_count, compute_infer_count, compute_output_count: requests executed.
+        queue_count, queue_ns: successful requests, from enqueueing to the start of the execution.
+        compute_input_count, compute_infer_count, compute_output_count: successful requests.
         compute_input_ns, compute_infer_ns, compute_output_ns: the phases of their batches.
-        inference_count: rows inferred.
-        execution_count: batches executed.
+        inference_count: rows of successful requests.
+        execution_count: batches executed, those that failed included.
         last_inference_ms: wall clock of the latest execution, milliseconds since the epoch.
         pending_count: requests waiting for an execution now.
         failures: failed requests by reason.
-        batch_stats: executions by batch size.
+        batch_stats: executions by batch size, those that failed included.
+        response_stats: responses of decoupled models, by their index in the stream.
     """
 
     success_count: int = 0
@@ -69,16 +131,19 @@ class ModelStats:
     pending_count: int = 0
     failures: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
     batch_stats: dict[int, BatchStats] = field(default_factory=dict)
+    response_stats: dict[int, ResponseStats] = field(default_factory=dict)
 
     def count_execution(
-        self, request_count: int, batch_size: int, queued_ns: int, times: Sequence[int]
+        self, request_count: int, row_count: int, batch_size: int, queued_ns: int, times: Sequence[int]
     ) -> None:
         """Count one executed batch.
 
         Args:
-            request_count: requests in it.
-            batch_size: rows in it.
-            queued_ns: the sum over its requests of the time from enqueueing to the start of the execution.
+            request_count: requests in it that succeeded.
+            row_count: their rows.
+            batch_size: all its rows.
+            queued_ns: the sum over the requests that succeeded of the time from enqueueing to the start of
+                the execution.
             times: start of the execution, start and end of the framework's call, end of the execution.
         """
         start, compute_start, compute_end, end = times
@@ -86,7 +151,7 @@ class ModelStats:
         infer_ns = compute_end - compute_start
         output_ns = end - compute_end
         self.execution_count += 1
-        self.inference_count += batch_size
+        self.inference_count += row_count
         self.queue_count += request_count
         self.queue_ns += queued_ns
         self.compute_input_count += request_count
@@ -110,51 +175,83 @@ class ModelStats:
         self.fail_ns += duration_ns
         self.failures[reason] += 1
 
+    def count_response(
+        self,
+        index: int,
+        response: InferResponse | None,
+        durations: tuple[int, int],
+        *,
+        is_cancelled: bool = False,
+    ) -> None:
+        """Count one response of a decoupled model.
+
+        Args:
+            index: its place in the stream.
+            response: None for a final flag that came alone.
+            durations: to compute it, and to bring it on its way.
+            is_cancelled: its client had given up.
+        """
+        stats = self.response_stats.get(index)
+        if stats is None:
+            if index >= MOST_RESPONSES:
+                return
+            stats = self.response_stats[index] = ResponseStats()
+        stats.count(response, *durations, is_cancelled=is_cancelled)
+
     def snapshot(self) -> ModelStats:
-        """A copy that another thread may read while the loop counts on."""
+        """A copy that another thread may read while the loop counts on; without the `response_stats`."""
         copy = ModelStats(*(getattr(self, name) for name in self.__slots__))
         copy.failures = dict(self.failures)
         copy.batch_stats = {
             size: BatchStats(*(getattr(batch, name) for name in BatchStats.__slots__))
             for size, batch in self.batch_stats.items()
         }
+        copy.response_stats = {}
         return copy
+
+
+_REQUEST_PHASES = (
+    "success",
+    "fail",
+    "queue",
+    "compute_input",
+    "compute_infer",
+    "compute_output",
+    "cache_hit",
+    "cache_miss",
+)
+_RESPONSE_PHASES = ("compute_infer", "compute_output", "success", "fail", "empty_response", "cancel")
 
 
 def statistics_json(name: str, version: str, stats: ModelStats) -> dict[str, object]:
     """One element of `model_stats` in the statistics extension, with its field names."""
-
-    def leaf(count: int, duration_ns: int) -> dict[str, int]:
-        return {"count": count, "ns": duration_ns}
-
-    phases = (
-        "success",
-        "fail",
-        "queue",
-        "compute_input",
-        "compute_infer",
-        "compute_output",
-        "cache_hit",
-        "cache_miss",
-    )
     return {
         "name": name,
         "version": version,
         "last_inference": stats.last_inference_ms,
         "inference_count": stats.inference_count,
         "execution_count": stats.execution_count,
-        "inference_stats": {
-            phase: leaf(getattr(stats, f"{phase}_count"), getattr(stats, f"{phase}_ns")) for phase in phases
+        "inference_stats": _phases(stats, _REQUEST_PHASES),
+        "response_stats": {
+            str(index): _phases(response, _RESPONSE_PHASES)
+            for index, response in sorted(stats.response_stats.items())
         },
-        "response_stats": {},
         "batch_stats": [
             {
                 "batch_size": size,
-                "compute_input": leaf(batch.count, batch.compute_input_ns),
-                "compute_infer": leaf(batch.count, batch.compute_infer_ns),
-                "compute_output": leaf(batch.count, batch.compute_output_ns),
+                "compute_input": _leaf(batch.count, batch.compute_input_ns),
+                "compute_infer": _leaf(batch.count, batch.compute_infer_ns),
+                "compute_output": _leaf(batch.count, batch.compute_output_ns),
             }
             for size, batch in sorted(stats.batch_stats.items())
         ],
         "memory_usage": [],
     }
+
+
+def _phases(stats: ModelStats | ResponseStats, phases: Sequence[str]) -> dict[str, dict[str, int]]:
+    return {phase: _leaf(getattr(stats, f"{phase}_count"), getattr(stats, f"{phase}_ns")) for phase in phases}
+
+
+def _leaf(count: int, duration_ns: int) -> dict[str, int]:
+    return {"count": count, "ns": duration_ns}

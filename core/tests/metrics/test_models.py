@@ -10,7 +10,7 @@ from tritonpy.stats import ModelStats
 
 def counted() -> ModelStats:
     stats = ModelStats(success_count=5, success_ns=7_000_999, pending_count=2)
-    stats.count_execution(2, 6, 4_000, (0, 1_000, 5_000, 7_000))
+    stats.count_execution(2, 6, 6, 4_000, (0, 1_000, 5_000, 7_000))
     stats.count_failure("BACKEND", 10)
     return stats
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tritonpy.errors import InvalidArg, TritonError
+from tritonpy.frontends.classification import OutputClasses
 from tritonpy.frontends.dataplane import EXTENSIONS
 from tritonpy.handles import JsonObject
 from tritonpy.model.model import LoadedModel
@@ -119,6 +120,11 @@ class LocalDataplane:
         """See `Dataplane`."""
         return self._registry.find(name, version).signature.inputs
 
+    def output_classes(self, name: str, version: str, output: str) -> OutputClasses:
+        """See `Dataplane`."""
+        model = self._registry.find(name, version)
+        return OutputClasses(model.labels.get(output, ()), model.signature.max_batch_size > 0)
+
     def infer(self, request: InferRequest) -> None:
         """See `Dataplane`."""
         self._registry.find(request.model_name, request.model_version).infer(request)
@@ -126,7 +132,11 @@ class LocalDataplane:
     def _found_for_statistics(self, name: str, version: str) -> LoadedModel:
         try:
             return self._registry.find(name, version)
+        except InvalidArg:  # no version number at all
+            raise
         except TritonError:
+            if self._registry.versions_of(name):
+                raise InvalidArg(f"requested model version is not available for model '{name}'") from None
             raise InvalidArg(f"requested model '{name}' is not available") from None
 
 

@@ -29,7 +29,10 @@ From the worker to the server
     EXECUTED    (batch, times, responses, error)
                                              the instance is free; `responses` is None or one per request;
                                              `error` is None, or (code, message) when the whole batch failed
-    RESPONSE    (slot, response, final)      one answer of a request that answers by itself
+    RESPONSE    (slot, response, final, durations)
+                                             one answer of a request that answers by itself; `durations` is
+                                             (to compute it, to encode it) in nanoseconds, None from a model
+                                             that is not decoupled
     LOG         (level, message, request_id, file, line, traceback)
                                              level 0 info, 1 warning, 2 error, 3 verbose; `file` is `stdout`
                                              or `stderr` for what a model prints; `traceback` may be ""

@@ -49,7 +49,11 @@ class LoopBridge:
         """Deliver a response on the loop; see `Outbox`."""
         if len(self._calls) >= _MOST_WAITING and threading.get_ident() != self._loop_thread:
             self._wait_for_room()
-        self.call(request.deliver, response, final)
+        clock = request.clock
+        if clock is None:
+            self.call(request.deliver, response, final)
+        else:
+            self.call(_deliver_timed, request, response, final, clock.lap())
 
     def _wait_for_room(self) -> None:
         with self._room:
@@ -75,3 +79,11 @@ class LoopBridge:
                 return
             self._is_awake = True
         self._loop.call_soon(self._drain)
+
+
+def _deliver_timed(
+    request: InferRequest, response: InferResponse | None, final: bool, durations: tuple[int, int]
+) -> None:
+    assert request.clock is not None  # it has timed the response
+    request.clock.count(request, response, durations)
+    request.deliver(response, final)

@@ -27,46 +27,63 @@ class Execution:
         rescheduled_count: requests of it that the model wants to execute again.
     """
 
-    __slots__ = ("_stats", "batch_size", "requests", "rescheduled_count")
+    __slots__ = ("_queued_since", "_stats", "batch_size", "requests", "rescheduled_count")
 
     def __init__(self, requests: list[InferRequest], batch_size: int, stats: ModelStats) -> None:
         self.requests = requests
         self.batch_size = batch_size
         self.rescheduled_count = 0
         self._stats = stats
+        queued_since = 0  # the sum: one that is rescheduled waits anew before this execution is counted
+        for request in requests:
+            queued_since += request.queue_start_ns
+        self._queued_since = queued_since
 
     def finish(self, times: Times, responses: Sequence[InferResponse] | None) -> None:
         """The model has run; `responses` is None when the requests answer by themselves."""
-        requests = self.requests
         if responses is not None:
-            for request, response in zip(requests, responses, strict=True):
+            for request, response in zip(self.requests, responses, strict=True):
+                if request.clock is not None:
+                    request.clock.count(request, response, _durations(times))
                 request.deliver(response)
-        self._count(times)
-        now = time.monotonic_ns()
-        stats = self._stats
-        stats.success_count += len(requests) - self.rescheduled_count
-        for request in requests:
-            stats.success_ns += now - request.queue_start_ns
+        self._count(times, len(self.requests), self.batch_size, self._queued_since)
 
     def fail(self, error: TritonError, times: Times | None = None) -> None:
-        """The whole batch failed: in the model (with `times`), or because its instance died."""
+        """The batch failed: in the model (with `times`), or because its instance died.
+
+        That fails the requests which the model has not answered finally by then.
+        """
+        answered = [request for request in self.requests if request.answered]
+        queued_since = sum(request.queue_start_ns for request in answered)
         if times is not None:
-            self._count(times)
-        self._fail_all(error)
-
-    def _count(self, times: Times) -> None:
-        start = times[0]
-        queued = 0
-        for request in self.requests:
-            queued += start - request.queue_start_ns
-        self._stats.count_execution(len(self.requests), self.batch_size, queued, times)
-
-    def _fail_all(self, error: TritonError) -> None:
+            row_count = sum(request.batch_size for request in answered)
+            self._count(times, len(answered), row_count, queued_since)
+        elif answered:
+            self._count_successes(len(answered), queued_since)
         now = time.monotonic_ns()
         reason = "CANCELED" if error.code is ErrorCode.CANCELLED else "BACKEND"
+        response = InferResponse(error=error)
         for request in self.requests:
+            if request.answered:
+                continue
             self._stats.count_failure(reason, now - request.queue_start_ns)
-            request.fail(error)
+            if request.clock is not None and times is not None:
+                request.clock.count(request, response, _durations(times))
+            request.deliver(response)
+
+    def _count(self, times: Times, success_count: int, row_count: int, queued_since: int) -> None:
+        queued_ns = times[0] * success_count - queued_since
+        self._stats.count_execution(success_count, row_count, self.batch_size, queued_ns, times)
+        self._count_successes(success_count, queued_since)
+
+    def _count_successes(self, count: int, queued_since: int) -> None:
+        self._stats.success_count += count - self.rescheduled_count
+        self._stats.success_ns += time.monotonic_ns() * count - queued_since
+
+
+def _durations(times: Times) -> tuple[int, int]:
+    """What the only response of a request took: to be computed, and to be brought on its way."""
+    return times[2] - times[0], times[3] - times[2]
 
 
 def checked_responses(outcome: object, request_count: int) -> list[InferResponse] | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from tritonpy.errors import TritonError, Unavailable
 from tritonpy.handles import JsonObject, Model
 from tritonpy.model.execution import Instance
+from tritonpy.model.response_clock import ResponseClock
 from tritonpy.model.signature import Signature
 from tritonpy.request import InferRequest
 from tritonpy.stats import ModelStats
@@ -41,6 +42,7 @@ class LoadedModel:
         instances: its execution slots.
         strategy_name: the batching strategy, "" for none.
         load_duration_s: how long loading took.
+        labels: what the elements of outputs stand for, by output and index.
 
     Args:
         close: finalises instances, strategy, model and backend; with an error, that answers what still runs.
@@ -57,6 +59,7 @@ class LoadedModel:
         *,
         strategy_name: str = "",
         load_duration_s: float = 0.0,
+        labels: Mapping[str, Sequence[bytes]] | None = None,
     ) -> None:
         self.handle = handle
         self.name = handle.name
@@ -70,6 +73,7 @@ class LoadedModel:
         self.instances = instances
         self.strategy_name = strategy_name
         self.load_duration_s = load_duration_s
+        self.labels = labels or {}
         self._close = close
         self._inflight = 0
         self._idle = asyncio.Event()
@@ -95,6 +99,8 @@ class LoadedModel:
         self.signature.check(request)
         request.model_version = self.version_text
         request.owner = self
+        if self.is_decoupled:
+            request.clock = ResponseClock(self.stats)
         self._inflight += 1
         if self._inflight == 1:
             self._idle.clear()

@@ -296,11 +296,13 @@ class ProcessInstance:
                 execution.finish(times, [decode_response(encoded, endpoint) for encoded in responses])
             self._on_idle()
         elif message[0] == frame.RESPONSE:
-            _, _, slot, encoded, final = message
+            _, _, slot, encoded, final, durations = message
             request = self._requests.get(slot)
             if request is None:
                 return
             response = decode_response(encoded, endpoint) if encoded is not None else None
+            if durations is not None and request.clock is not None:
+                request.clock.count(request, response, durations)
             if final:
                 self._release(slot)
             request.deliver(response, final)

@@ -114,6 +114,7 @@ class ThreadInstance:
         self._execute_hook = backend.execute
         self._backend = backend
         self._handle = handle
+        self._is_decoupled = handle.model.is_decoupled
         self._bridge = bridge
         self._on_idle = on_idle
         self._running: Execution | None = None
@@ -213,6 +214,11 @@ class ThreadInstance:
         handle.compute_start_ns = handle.compute_end_ns = 0
         outcome: TritonError | list[InferResponse] | None
         start = time.monotonic_ns()
+        if self._is_decoupled:
+            for request in execution.requests:
+                if request.clock is not None:
+                    request.clock.mark_ns = start
+            del request  # or it would outlive the execution
         try:
             outcome = self._execute_hook(handle, execution.requests)
             if inspect.isawaitable(outcome):

@@ -43,6 +43,7 @@ class HookWorker:
         self._model: Model | None = None
         self._instance: ModelInstance | None = None
         self._setup_error: tuple[TritonError, str] | None = None
+        self._is_decoupled = False
         self._runner: asyncio.Runner | None = None
 
     def serve(self) -> None:
@@ -67,10 +68,19 @@ class HookWorker:
 
     def post(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """Send one answer of a request that answers by itself; see `Outbox`."""
+        assert isinstance(request, _WorkerRequest)  # made here
         if final:
             request.answered = True
+        mark_ns = request.mark_ns
+        if not mark_ns:
+            encoded = self._encode(response) if response is not None else None
+            self._channel.send(frame.RESPONSE, request.slot, encoded, final, None)
+            return
+        computed_ns = time.monotonic_ns()
         encoded = self._encode(response) if response is not None else None
-        self._channel.send(frame.RESPONSE, request.slot, encoded, final)
+        request.mark_ns = ready_ns = time.monotonic_ns()
+        durations = computed_ns - mark_ns, ready_ns - computed_ns
+        self._channel.send(frame.RESPONSE, request.slot, encoded, final, durations)
 
     def _answer(self, step: Any) -> None:  # Any: a step returning the message to send
         try:
@@ -110,6 +120,7 @@ class HookWorker:
         assert backend is not None
         assert model is not None
         model.config = spec["config"]
+        self._is_decoupled = model.is_decoupled
         if backend.model_initialize is not None:
             backend.model_initialize(model)
         self._instance = ModelInstance(spec["name"], spec["index"], spec["kind"], spec["device_id"], model)
@@ -186,6 +197,7 @@ class HookWorker:
         )
         request.slot = slot
         request.channel = self._channel
+        request.mark_ns = time.monotonic_ns() if self._is_decoupled else 0
         if self._model.max_batch_size > 0 and request.inputs:
             request.batch_size = max(1, next(iter(request.inputs.values())).shape[0])
         request.attach(self)
@@ -232,11 +244,17 @@ def _plain(key: str, value: object) -> bool | int | float | str:
 
 
 class _WorkerRequest(InferRequest):
-    """A request rebuilt here, whose cancellation is a byte of shared memory."""
+    """A request rebuilt here, whose cancellation is a byte of shared memory.
 
-    __slots__ = ("channel",)
+    Attributes:
+        channel: where that byte is.
+        mark_ns: when it came, or its last response was ready, in a decoupled model; 0 in others.
+    """
+
+    __slots__ = ("channel", "mark_ns")
 
     channel: WorkerChannel
+    mark_ns: int
 
     def is_cancelled(self) -> bool:
         return self.channel.is_cancelled(self.slot)

@@ -146,7 +146,7 @@ class Worker:
 
     def response(self):
         """The next RESPONSE: `(slot, outputs by name or None, error or None, final)`."""
-        slot, response, final = self.expect(frame.RESPONSE)
+        slot, response, final, _ = self.expect(frame.RESPONSE)
         if response is None:
             return slot, None, None, final
         return slot, self.arrays(response, with_error=True), response[2], final

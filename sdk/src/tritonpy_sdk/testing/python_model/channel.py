@@ -137,7 +137,7 @@ class LocalChannel:
     def send(self, kind: int, *payload: Any) -> None:  # Any: see frame
         """Take one message; from any thread."""
         if kind == frame.RESPONSE:
-            slot, answer, final = payload
+            slot, answer, final, _ = payload
             if answer is not None and answer[2] is not None:  # what `execute` raised, if it did, says more
                 answer = self.raised.get(slot, answer)
             self._answer(slot, answer, final=final)

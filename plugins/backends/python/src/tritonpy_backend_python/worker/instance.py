@@ -78,6 +78,7 @@ class ModelInstance:
         self._execute: Callable[[list[InferenceRequest]], Any] = getattr(model, "execute", self._no_execute)
         self._path = file.path
         self._failures = FailureLog(channel, self.name, file.path, file.settings)
+        self._marks: dict[int, int] = {}  # by slot: when its execution began, or its last response was sent
         self._abandoned: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
         self._reaper: threading.Thread | None = None
         self._coroutines: Any = None  # Any: `Coroutines`, imported when needed
@@ -128,11 +129,12 @@ class ModelInstance:
         self, slot: int, requested: tuple[str, ...] | None, response: InferenceResponse | None, final: bool
     ) -> None:
         """See `Server`."""
+        computed_ns = time.monotonic_ns() if self.is_decoupled else 0
         answer = None
         if response is not None:
             answer = encode_response(response, requested, self.outputs, self._endpoint)
         flush_metrics()
-        self._channel.send(frame.RESPONSE, slot, answer, final)
+        self._send_response(slot, answer, final, computed_ns)
 
     def abandon(self, slot: int, request_id: str) -> None:
         """See `Server`."""
@@ -146,6 +148,9 @@ class ModelInstance:
         answers: list[Answer] | None = None
         failure: Failure | None = None
         begin = clock()
+        if self.is_decoupled:
+            for wire in wires:
+                self._marks[wire[0]] = begin
         end = 0
         try:
             outcome = self._execute(list(requests))  # a list of its own: a model may take requests out of it
@@ -237,20 +242,24 @@ class ModelInstance:
         except Exception as exc:
             self._send_error(request, self._failures.failure(exc))
 
-    def _fail(self, requests: list[InferenceRequest], failure: Failure) -> Failure | None:
-        """Answer what is unanswered; returns the failure when that is the whole batch."""
+    def _fail(self, requests: list[InferenceRequest], failure: Failure) -> Failure:
+        """Let nothing more be sent: the server answers, with this, whatever it still has no answer to."""
         waiting = [request for request in requests if close(request)]
-        if len(waiting) == len(requests):
-            return failure
-        # The slots of the others are free again and may name new requests: each answer goes alone.
-        for request in waiting:
-            self._send_error(request, failure)
         if not waiting:
             self._failures.insist(failure)
-        return None
+        return failure
 
     def _send_error(self, request: InferenceRequest, failure: Failure) -> None:
-        self._channel.send(frame.RESPONSE, slot_of(request), ([], None, failure), True)
+        self._send_response(slot_of(request), ([], None, failure), True, time.monotonic_ns())
+
+    def _send_response(self, slot: int, answer: Answer | None, final: bool, computed_ns: int) -> None:
+        """Send one response of a request that answers by itself, with the time it took."""
+        durations = None
+        if self.is_decoupled:
+            ready_ns = time.monotonic_ns()
+            durations = computed_ns - self._marks[slot], ready_ns - computed_ns
+            self._marks[slot] = ready_ns
+        self._channel.send(frame.RESPONSE, slot, answer, final, durations)
 
     def _leave_open(self, requests: list[InferenceRequest]) -> None:
         """The model answers these later; should it forget one, its sender's end is noticed."""
@@ -274,7 +283,7 @@ class ModelInstance:
                 f"[request id: {request_id or '<id_unknown>'}] model '{self._model_name}' "
                 f"dropped the request without a final response"
             )
-            self._channel.send(frame.RESPONSE, slot, ([], None, (_INTERNAL, text)), True)
+            self._send_response(slot, ([], None, (_INTERNAL, text)), True, time.monotonic_ns())
 
     def _await_apart(
         self, batch: int, awaitable: Any, requests: list[InferenceRequest], start: int, begin: int

@@ -1,0 +1,11 @@
+"""Answers with its input; its requests wait for others for a second."""
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", request.inputs()[0].as_numpy())])
+            for request in requests
+        ]
