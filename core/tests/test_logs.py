@@ -8,6 +8,7 @@ import queue
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,11 +89,30 @@ def test_a_clients_text_cannot_forge_a_line(path: Path) -> None:
     assert [line for line in lines if line.startswith("E")] == lines[:1]
 
 
-def test_a_table_is_printed_as_it_is_below_its_line(path: Path) -> None:
+def test_a_table_stands_below_a_line_without_text_as_tritons_do(path: Path) -> None:
     with logs.configure(settings(path)):
         LOG.info("models", extra={"table": "+---+\n| a |\n+---+"})
 
-    assert path.read_text().endswith('] "models"\n+---+\n| a |\n+---+\n')
+    assert path.read_text().endswith("] \n+---+\n| a |\n+---+\n\n")
+
+
+@pytest.mark.parametrize("char", ["\r", "\x1b", "\x7f", "\x85", "\x9b", "\u2028", "\u202e"])
+def test_what_is_not_printable_is_escaped(path: Path, char: str) -> None:
+    with logs.configure(settings(path)):
+        LOG.warning("a%sb é", char, extra={"request_id": f"r{char}"})
+
+    line = path.read_text()
+    assert line.removesuffix("\n").isprintable()
+    escaped = json.dumps(char)
+    assert line.endswith(f'] "a{escaped[1:-1]}b é" request_id="r{escaped[1:-1]}"\n')
+
+
+def test_a_json_line_carries_its_table(path: Path) -> None:
+    with logs.configure(settings(path, log_format="json")):
+        LOG.info("models", extra={"table": "+---+\n| a |\n+---+"})
+
+    line = json.loads(path.read_text())
+    assert (line["message"], line["table"]) == ("models", "+---+\n| a |\n+---+")
 
 
 @pytest.mark.parametrize(
@@ -236,3 +256,84 @@ def test_a_log_file_that_cannot_be_opened_is_an_error_that_names_it(tmp_path: Pa
 
     with pytest.raises(FileNotFoundError, match="missing"):
         logs.configure(settings(missing))
+
+
+def write_all_kinds() -> None:
+    LOG.log(logs.verbose(2), "verbose 2")
+    LOG.log(logs.verbose(1), "verbose 1")
+    LOG.info("info")
+    LOG.warning("warning")
+    LOG.error("error")
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (logs.LogSettings(log_verbose=1), ["verbose 1", "info", "warning", "error"]),
+        (logs.LogSettings(log_verbose=2, log_error=False), ["verbose 2", "verbose 1", "info", "warning"]),
+        (logs.LogSettings(log_info=False), ["warning", "error"]),
+        (logs.LogSettings(log_info=False, log_warning=False, log_error=False), []),
+    ],
+)
+def test_what_is_written_can_be_changed_while_the_log_runs(
+    path: Path, changed: logs.LogSettings, expected: list[str]
+) -> None:
+    with logs.configure(settings(path)) as log:
+        write_all_kinds()
+        log.change(changed)
+        write_all_kinds()
+        log.change(logs.LogSettings())
+        write_all_kinds()
+
+    usual = ["info", "warning", "error"]
+    assert re.findall(r'\] "(.*)"', path.read_text()) == [*usual, *expected, *usual]
+
+
+def test_the_format_can_be_changed_while_the_log_runs(path: Path) -> None:
+    with logs.configure(settings(path)) as log:
+        LOG.info("first")
+        wait_until(path, "first")
+        log.change(logs.LogSettings(log_format="json"))
+        LOG.info("second")
+
+    first, second = path.read_text().splitlines()
+    assert first.startswith("I")
+    assert json.loads(second)["message"] == "second"
+
+
+def test_the_file_stays_when_settings_change(path: Path, tmp_path: Path) -> None:
+    with logs.configure(settings(path)) as log:
+        log.change(logs.LogSettings(log_file=str(tmp_path / "other")))
+        LOG.info("here")
+
+        assert log.settings.log_file == str(path)
+    assert "here" in path.read_text()
+    assert not (tmp_path / "other").exists()
+
+
+def test_warnings_of_libraries_follow_the_switch_for_warnings(path: Path) -> None:
+    with logs.configure(settings(path)) as log:
+        log.change(logs.LogSettings(log_verbose=3))
+        logging.getLogger("asyncio").info("unseen")
+        log.change(logs.LogSettings(log_warning=False))
+        logging.getLogger("asyncio").warning("unseen")
+        log.change(logs.LogSettings())
+        logging.getLogger("asyncio").warning("seen")
+
+    assert re.findall(r'\] "(.*)"', path.read_text()) == ["seen"]
+
+
+def test_the_running_log_is_the_one_begun_last(path: Path, tmp_path: Path) -> None:
+    assert logs.running() is None
+    with logs.configure(settings(path)) as outer:
+        with logs.configure(settings(tmp_path / "inner.log")) as inner:
+            assert logs.running() is inner
+        assert logs.running() is outer
+    assert logs.running() is None
+
+
+def wait_until(path: Path, text: str) -> None:
+    until = time.monotonic() + 10
+    while text not in path.read_text():
+        assert time.monotonic() < until
+        time.sleep(0.001)

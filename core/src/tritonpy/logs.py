@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import atexit
 import copy
-import json
 import logging
 import queue
 import sys
 import threading
-from datetime import UTC, datetime
+from dataclasses import dataclass, fields, replace
 from logging.handlers import QueueHandler
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Self
 
-CONTEXT = ("model", "version", "instance", "request_id")
-"""Keys of `extra` that say what a line is about."""
+from tritonpy.log_lines import make_formatter
+
+if TYPE_CHECKING:
+    from tritonpy.options import ServerOptions
 
 MAX_WAITING_LINES = 10_000
 """Lines kept while the log's reader is stuck; further ones are counted and dropped."""
@@ -36,96 +37,46 @@ _MAX_VERBOSE = logging.DEBUG  # one level of `logging` each, from DEBUG downward
 _LIBRARIES = ("aiohttp", "asyncio", "concurrent", "grpc")
 
 
-class LogSettings(Protocol):
-    """What `configure` reads; `ServerOptions` has it."""
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What is written, and where.
+
+    Attributes:
+        log_verbose: the highest verbose level that is written; 0 for none.
+        log_info, log_warning, log_error: whether such lines are written.
+        log_format: `default`, `ISO8601` or `json`.
+        log_file: a path, or "" for standard error.
+    """
+
+    log_verbose: int = 0
+    log_info: bool = True
+    log_warning: bool = True
+    log_error: bool = True
+    log_format: str = "default"
+    log_file: str = ""
+
+    def admits(self, level: int) -> bool:
+        """Whether lines of a `logging` level are written; a logger's level alone cannot say this."""
+        if level >= logging.ERROR:
+            return self.log_error
+        if level >= logging.WARNING:
+            return self.log_warning
+        if level >= logging.INFO:
+            return self.log_info
+        return self.log_verbose > 0 and level >= verbose(self.log_verbose)
 
     @property
-    def log_verbose(self) -> int:
-        """Highest verbose level that is written; 0 for none."""
-
-    @property
-    def log_info(self) -> bool:
-        """Whether informational lines are written."""
-
-    @property
-    def log_warning(self) -> bool:
-        """Whether warnings are written."""
-
-    @property
-    def log_error(self) -> bool:
-        """Whether errors are written."""
-
-    @property
-    def log_format(self) -> str:
-        """`default`, `ISO8601` or `json`."""
-
-    @property
-    def log_file(self) -> str:
-        """A path, or "" for standard error."""
+    def threshold(self) -> int:
+        """The lowest level that may be written: below it, a logging call costs one comparison."""
+        if self.log_verbose > 0:
+            return verbose(self.log_verbose)
+        levels = (logging.INFO, logging.WARNING, logging.ERROR)
+        return next((level for level in levels if self.admits(level)), logging.CRITICAL + 1)
 
 
 def verbose(level: int) -> int:
     """The `logging` level of Triton's verbose level `level`, which counts from 1."""
     return logging.DEBUG + 1 - min(max(level, 1), _MAX_VERBOSE)
-
-
-class TritonFormatter(logging.Formatter):
-    """Writes `LMMDD hh:mm:ss.uuuuuu pid file:line] "message"`, in UTC.
-
-    Verbose lines carry the letter I, as Triton's do. The message is quoted and its control characters are
-    escaped, so that a client's text cannot forge a line; a traceback is indented for the same reason.
-
-    Args:
-        iso8601: begin with `YYYY-MM-DDThh:mm:ssZ L` instead.
-    """
-
-    def __init__(self, *, iso8601: bool = False) -> None:
-        super().__init__()
-        self._iso8601 = iso8601
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One line, and what belongs below it."""
-        when = datetime.fromtimestamp(record.created, UTC)
-        letter = "E" if record.levelno >= logging.ERROR else "W" if record.levelno >= logging.WARNING else "I"
-        head = f"{when:%Y-%m-%dT%H:%M:%SZ} {letter}" if self._iso8601 else f"{letter}{when:%m%d %H:%M:%S.%f}"
-        line = (
-            f"{head} {record.process} {record.filename}:{record.lineno}] "
-            f"{_quoted(record.getMessage())}{_context_text(record)}"
-        )
-        table = getattr(record, "table", "")
-        if table:
-            line += f"\n{table}"
-        trace = _traceback(self, record)
-        if trace:
-            line += "".join(f"\n  {text}" for text in trace.splitlines())
-        return line
-
-
-class JsonFormatter(logging.Formatter):
-    """Writes one JSON object per line."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One line: `time`, `level`, `pid`, `file`, `line`, `message`, then context and `exception`."""
-        when = datetime.fromtimestamp(record.created, UTC)
-        fields: dict[str, object] = {
-            "time": when.isoformat(timespec="microseconds").replace("+00:00", "Z"),
-            "level": record.levelname if record.levelno >= logging.INFO else "VERBOSE",
-            "pid": record.process,
-            "file": record.filename,
-            "line": record.lineno,
-            "message": record.getMessage(),
-        }
-        for key in CONTEXT:
-            value = getattr(record, key, "")
-            if value != "":
-                fields[key] = str(value)
-        table = getattr(record, "table", "")
-        if table:
-            fields["table"] = table
-        trace = _traceback(self, record)
-        if trace:
-            fields["exception"] = trace
-        return json.dumps(fields, ensure_ascii=False)
 
 
 class Logs:
@@ -137,21 +88,35 @@ class Logs:
             self._output = logging.FileHandler(settings.log_file, encoding="utf-8", errors="backslashreplace")
         else:
             self._output = logging.StreamHandler(sys.stderr)
-        self._output.setFormatter(_formatter(settings.log_format))
+        self._output.setFormatter(make_formatter(settings.log_format))
+        self._settings = settings
         self._waiting: queue.Queue[logging.LogRecord | None] = queue.Queue(MAX_WAITING_LINES)
         self._handler = _LoopHandler(self._waiting)
-        self._handler.addFilter(_Switches(settings))
+        self._handler.addFilter(lambda record: self._settings.admits(record.levelno))
         # A daemon, so that a log nobody reads cannot keep the process alive.
         self._writer = threading.Thread(target=self._write, name="tritonpy-log", daemon=True)
         self._restore: list[tuple[logging.Logger, int, bool]] = []
         self._open = True
         _running.append(self)
-        threshold = _threshold(settings)
-        self._take_over("tritonpy", threshold)
-        for name in _LIBRARIES:
-            self._take_over(name, max(threshold, logging.WARNING))
+        for name in ("tritonpy", *_LIBRARIES):
+            self._take_over(logging.getLogger(name))
         self._writer.start()
         atexit.register(self.close)
+
+    @property
+    def settings(self) -> LogSettings:
+        """What is written now."""
+        return self._settings
+
+    def change(self, settings: LogSettings) -> None:
+        """Write from now on what `settings` say; the file stays the one that is open.
+
+        Lines that wait to be written are written in the new format.
+        """
+        self._output.setFormatter(make_formatter(settings.log_format))
+        self._settings = replace(settings, log_file=self._settings.log_file)
+        for logger, _, _ in self._restore:
+            logger.setLevel(self._level(logger))
 
     @property
     def is_half_full(self) -> bool:
@@ -190,12 +155,15 @@ class Logs:
         while (record := self._waiting.get()) is not None:
             self._output.handle(record)
 
-    def _take_over(self, name: str, level: int) -> None:
-        logger = logging.getLogger(name)
+    def _take_over(self, logger: logging.Logger) -> None:
         self._restore.append((logger, logger.level, logger.propagate))
         logger.addHandler(self._handler)
-        logger.setLevel(level)
+        logger.setLevel(self._level(logger))
         logger.propagate = False  # whoever embeds us keeps the root logger for their own lines
+
+    def _level(self, logger: logging.Logger) -> int:
+        threshold = self._settings.threshold
+        return max(threshold, logging.WARNING) if logger.name in _LIBRARIES else threshold
 
 
 _running: list[Logs] = []
@@ -206,13 +174,18 @@ def has_room() -> bool:
     return not any(logs.is_half_full for logs in _running)
 
 
-def configure(settings: LogSettings) -> Logs:
-    """Begin to write the lines of the server's loggers where and how `settings` say.
+def running() -> Logs | None:
+    """The log that was begun last; None when whoever embeds the server writes its lines."""
+    return _running[-1] if _running else None
+
+
+def configure(options: ServerOptions) -> Logs:
+    """Begin to write the lines of the server's loggers where and how `options` say.
 
     Raises:
         OSError: the log file cannot be opened.
     """
-    return Logs(settings)
+    return Logs(LogSettings(*(getattr(options, field.name) for field in fields(LogSettings))))
 
 
 class _LoopHandler(QueueHandler):
@@ -253,62 +226,3 @@ class _LoopHandler(QueueHandler):
         except queue.Full:
             return
         self._dropped = 0
-
-
-class _Switches(logging.Filter):
-    """Lets a record pass when its kind is switched on; the logger's level alone cannot say this."""
-
-    def __init__(self, settings: LogSettings) -> None:
-        super().__init__()
-        self._verbose = settings.log_verbose
-        self._info = settings.log_info
-        self._warning = settings.log_warning
-        self._error = settings.log_error
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether `record` is written."""
-        level = record.levelno
-        if level >= logging.ERROR:
-            return self._error
-        if level >= logging.WARNING:
-            return self._warning
-        if level >= logging.INFO:
-            return self._info
-        return self._verbose > 0 and level >= verbose(self._verbose)
-
-
-def _threshold(settings: LogSettings) -> int:
-    """The lowest level that may be written: below it, a logging call costs one comparison."""
-    if settings.log_verbose > 0:
-        return verbose(settings.log_verbose)
-    if settings.log_info:
-        return logging.INFO
-    if settings.log_warning:
-        return logging.WARNING
-    return logging.ERROR if settings.log_error else logging.CRITICAL + 1
-
-
-def _formatter(name: str) -> logging.Formatter:
-    if name == "json":
-        return JsonFormatter()
-    return TritonFormatter(iso8601=name == "ISO8601")
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _context_text(record: logging.LogRecord) -> str:
-    parts = []
-    for key in CONTEXT:
-        value = str(getattr(record, key, ""))
-        if value:
-            plain = value.isprintable() and not any(char in value for char in ' "=')
-            parts.append(f" {key}={value if plain else _quoted(value)}")
-    return "".join(parts)
-
-
-def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    if record.exc_info and not record.exc_text:
-        return formatter.formatException(record.exc_info)
-    return record.exc_text or ""

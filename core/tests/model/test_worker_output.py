@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tritonpy import logs
+from tritonpy.log_lines import CONTEXT
 from tritonpy.model.services import Caller
 from tritonpy.model.worker_output import MAX_LINE_BYTES, PipeReader, WorkerLines
 from tritonpy.options import ServerOptions
@@ -87,7 +88,7 @@ async def test_lines_say_whose_they_are(worker: Worker, heard: Heard) -> None:
     (record,) = heard.records
     assert (record.levelno, record.getMessage()) == (logging.ERROR, "100 % done")
     assert (record.filename, record.lineno, record.process) == ("model.py", 12, 4711)
-    assert {key: getattr(record, key) for key in logs.CONTEXT} == {
+    assert {key: getattr(record, key) for key in CONTEXT} == {
         "model": "net",
         "version": 3,
         "instance": "net_0_1",
