@@ -5,6 +5,7 @@ from __future__ import annotations
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.http.health import HealthChecks
 from tritonpy.frontends.http.inference import Inference
+from tritonpy.frontends.http.logging import change_log_settings, show_log_settings
 from tritonpy.frontends.http.repository import RepositoryCalls
 from tritonpy.frontends.http.routing import Route, get, post
 from tritonpy.frontends.http.settings import HttpSettings
@@ -35,6 +36,8 @@ def make_routes(dataplane: Dataplane, services: FrontendServices, settings: Http
         get(MODEL, "metadata", dataplane.model_metadata),
         get(f"{MODEL}/stats", "statistics", dataplane.model_statistics),
         get(f"{MODEL}/config", "model-config", dataplane.model_config),
+        get("/v2/logging", "logging", show_log_settings),
+        post("/v2/logging", "logging", change_log_settings),
         post(f"{REPOSITORY}/index", "model-repository", repository.index),
         post(f"{REPOSITORY}/models/{{model}}/load", "model-repository", repository.load),
         post(f"{REPOSITORY}/models/{{model}}/unload", "model-repository", repository.unload),
