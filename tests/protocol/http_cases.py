@@ -226,8 +226,10 @@ CASES = [
         "astronomical shape",
         _infer("nob"),
         _body(_input(shape=[2**62, 2**62])),
-        500,
-        "Unable to parse 'data': Shape does not match true shape of 'data' field",
+        400,
+        "[request id: <id_unknown>] input 'IN0' for model 'nob': shape "
+        "[4611686018427387904,4611686018427387904] causes total element count to exceed maximum size of "
+        "9223372036854775807",
         differs="it ends the process",
     ),
     Case(

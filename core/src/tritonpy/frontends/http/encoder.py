@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from tritonpy.frontends.http.infer import OutputForm
-from tritonpy.frontends.http.json_body import data_json
+from tritonpy.frontends.http.json_data import data_json
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 

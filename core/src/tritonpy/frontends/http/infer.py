@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import Internal, InvalidArg, NotFound, Unsupported
@@ -14,10 +15,10 @@ from tritonpy.frontends.http.json_body import (
     member,
     parse_json,
     string,
-    tensor_from_data,
+    text,
     unsigned,
 )
-from tritonpy.model.signature import TensorSpec
+from tritonpy.frontends.http.json_data import tensor_from_data
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
 from tritonpy.response import ParameterValue
 from tritonpy.tensor import Tensor
@@ -38,9 +39,10 @@ class OutputForm:
     binary: Mapping[str, bool]
 
 
-_NO_ID = "[request id: <id_unknown>] "  # a raw request carries none
+_MOST_ELEMENTS = 2**63 - 1
+_MOST_UNSIGNED = 2**64 - 1
 _ALL_JSON = OutputForm(False, {})
-_ALL_BINARY = OutputForm(True, {})
+ALL_BINARY = OutputForm(True, {})
 
 
 def parse_infer_request(
@@ -61,20 +63,18 @@ def parse_infer_request(
     document = parse_json(body if tail is None else memoryview(body)[:header_length])
     items = array(member(document, "inputs"), "inputs")
     request = InferRequest(model_name, {}, model_version=model_version)
-    request_id = document.get("id")
-    if request_id is not None:
-        request.id = string(request_id, "id")
+    if "id" in document:
+        request.id = string(document["id"], "id")
+    binary_by_default = False
+    if "parameters" in document:
+        binary_by_default = _apply_parameters(request, document["parameters"])
     request.inputs, used = _parse_inputs(items, tail, request)
     if tail is not None and used != len(tail):
         raise InvalidArg(f"unexpected additional input data for model '{model_name}'")
-    binary_by_default = False
-    parameters = document.get("parameters")
-    if parameters is not None:
-        binary_by_default = _apply_parameters(request, parameters)
-    outputs = document.get("outputs")
+    outputs = array(document["outputs"], "outputs") if "outputs" in document else None
     if not outputs:
-        return request, _ALL_BINARY if binary_by_default else _ALL_JSON
-    names, form = _parse_outputs(array(outputs, "outputs"), binary_by_default)
+        return request, ALL_BINARY if binary_by_default else _ALL_JSON
+    names, form = _parse_outputs(outputs, binary_by_default)
     request.requested_outputs = names
     return request, form
 
@@ -148,88 +148,36 @@ class RequestDecoder:
         self._templates[header] = _Template(tuple(inputs), offset, request.requested_outputs, form)
 
 
-def parse_raw_request(
-    body: Body, specs: Mapping[str, TensorSpec], model_name: str, model_version: str
-) -> tuple[InferRequest, OutputForm]:
-    """Read a request that is the bytes of the model's only input and nothing else.
-
-    Raises:
-        InvalidArg: the model has other than one input, or the bytes do not make a tensor of it.
-    """
-    if len(specs) != 1:
-        raise InvalidArg(
-            f"{_NO_ID}Raw request must only have 1 input (found 1) to be deduced but got {len(specs)} "
-            f"inputs in '{model_name}' model configuration"
-        )
-    spec = next(iter(specs.values()))
-    if spec.datatype == "BYTES":
-        buffer: Body = len(body).to_bytes(4, "little") + bytes(body)
-        shape = tuple(1 if dim == -1 else dim for dim in spec.shape)
-    else:
-        buffer = body
-        shape = _deduce_shape(spec, len(body), model_name)
-    tensor = Tensor(spec.name, spec.datatype, shape, buffer)
-    return InferRequest(model_name, {spec.name: tensor}, model_version=model_version), _ALL_BINARY
-
-
-def _deduce_shape(spec: TensorSpec, byte_size: int, model_name: str) -> tuple[int, ...]:
-    shape = list(spec.shape)
-    if shape.count(-1) > 1 and shape[0] == -1:
-        shape[0] = 1  # the batch dimension
-    if shape.count(-1) > 1:
-        raise InvalidArg(
-            f"{_NO_ID}The shape of the raw input '{spec.name}' can not be deduced because there are more "
-            f"than one variable-sized dimension for model '{model_name}'"
-        )
-    known = DATATYPES[spec.datatype].byte_size
-    for dim in shape:
-        known *= dim if dim != -1 else 1
-    if -1 in shape:
-        if not known or byte_size % known:
-            raise InvalidArg(
-                f"{_NO_ID}input byte size mismatch for input 'raw_input' for model '{model_name}'. Expected "
-                f"a multiple of {known}, got {byte_size}"
-            )
-        shape[shape.index(-1)] = byte_size // known
-    elif byte_size != known:
-        raise InvalidArg(
-            f"{_NO_ID}input byte size mismatch for input 'raw_input' for model '{model_name}'. "
-            f"Expected {known}, got {byte_size}"
-        )
-    return tuple(shape)
-
-
 def _parse_inputs(
     inputs: list[Json], tail: memoryview | None, request: InferRequest
 ) -> tuple[dict[str, Tensor], int]:
     tensors: dict[str, Tensor] = {}
     offset = 0
     for item in inputs:
-        name = string(member(item, "name"), "name")
-        datatype = string(member(item, "datatype"), "datatype")
-        if datatype not in DATATYPES:
-            raise InvalidArg(f"invalid datatype for input {name}")
-        shape = tuple(array(member(item, "shape"), "shape"))
-        for dim in shape:
-            unsigned(dim, "shape")
-        parameters = _object(item.get("parameters"))
-        byte_size = None
-        if parameters is not None:
-            byte_size = _binary_size(parameters)
-        sources = ["'data'"] if "data" in item else []
-        if byte_size is not None:
-            sources.append("'binary_data_size'")
-        if parameters is not None and "shared_memory_region" in parameters:
-            sources.append("'shared_memory_region'")
+        parameters = _optional_object(item)
+        sources = ["'data'"] if isinstance(item, dict) and "data" in item else []
+        sources += [f"'{key}'" for key in ("binary_data_size", "shared_memory_region") if key in parameters]
         if len(sources) != 1:
             found = "set " + " ".join(sources) if sources else "no field is set"
             raise InvalidArg(
                 "Input must set only one of the following fields: 'data', 'binary_data_size' in "
                 f"'parameters', 'shared_memory_region' in 'parameters'. But {found}"
             )
+        name = string(member(item, "name"), "name")
+        datatype = string(member(item, "datatype"), "datatype")
+        if datatype not in DATATYPES:
+            raise InvalidArg(f"invalid datatype for input {name}")
+        shape = tuple([unsigned(dim, "shape") for dim in array(member(item, "shape"), "shape")])
+        if prod(shape) > _MOST_ELEMENTS:
+            raise InvalidArg(
+                f"{request.label}input '{name}' for model '{request.model_name}': shape "
+                f"[{','.join(map(str, shape))}] causes total element count to exceed maximum size of "
+                f"{_MOST_ELEMENTS}"
+            )
         if name in tensors:
             raise InvalidArg(f"{request.label}input '{name}' already exists in request")
-        if byte_size is not None:
+        if "binary_data_size" in parameters:
+            byte_size = unsigned(parameters["binary_data_size"], "binary_data_size")
             available = len(tail) - offset if tail is not None else 0
             if byte_size > available:
                 raise InvalidArg(
@@ -246,22 +194,17 @@ def _parse_inputs(
     return tensors, offset
 
 
-def _object(parameters: Json) -> Json:
-    if parameters is not None and not isinstance(parameters, dict):
-        raise Internal("failed to get request params.: attempt to get members for non-object")
-    return parameters
-
-
-def _binary_size(parameters: Json) -> int | None:
-    value = parameters.get("binary_data_size")
-    return None if value is None else unsigned(value, "binary_data_size")
+def _optional_object(item: Json) -> Json:
+    """The parameters of an input or output; what is no object counts as none, as in Triton."""
+    parameters = item.get("parameters") if isinstance(item, dict) else None
+    return parameters if isinstance(parameters, dict) else {}
 
 
 def _parse_outputs(outputs: list[Json], by_default: bool) -> tuple[tuple[str, ...], OutputForm]:
     binary: dict[str, bool] = {}
     for item in outputs:
         name = string(member(item, "name"), "name")
-        parameters = _object(item.get("parameters")) or {}
+        parameters = _optional_object(item)
         if "classification" in parameters:
             raise Unsupported(f"output '{name}': the classification extension is not supported")
         if "shared_memory_region" in parameters:
@@ -275,12 +218,14 @@ def _parse_outputs(outputs: list[Json], by_default: bool) -> tuple[tuple[str, ..
 
 def _apply_parameters(request: InferRequest, parameters: Json) -> bool:
     """Put parameters where they belong; returns `binary_data_output`."""
-    _object(parameters)
+    if not isinstance(parameters, dict):
+        raise Internal("failed to get request params.: attempt to get members for non-object")
     custom: dict[str, ParameterValue] = {}
     binary_by_default = False
     for key, value in parameters.items():
         if key == "sequence_id":
-            request.correlation_id = value if isinstance(value, str) else unsigned(value, key)
+            is_number = type(value) is int and 0 <= value <= _MOST_UNSIGNED
+            request.correlation_id = value if is_number else string(value, key)
         elif key == "sequence_start":
             request.flags |= SEQUENCE_START if boolean(value, key) else 0
         elif key == "sequence_end":
@@ -296,8 +241,10 @@ def _apply_parameters(request: InferRequest, parameters: Json) -> bool:
                 "parameter keys starting with 'triton_' are reserved for Triton usage and should not be "
                 "specified."
             )
-        elif isinstance(value, bool | int | str | float):
-            custom[key] = value
+        elif isinstance(value, str):
+            custom[text(key, key)] = text(value, key)
+        elif isinstance(value, bool | int | float):
+            custom[text(key, key)] = value
         else:
             raise InvalidArg(
                 f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'."

@@ -10,9 +10,10 @@ from tritonpy.errors import Internal, InvalidArg, TritonError, Unsupported
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.header_forwarding import forwarded_parameters
 from tritonpy.frontends.http.encoder import ResponseEncoder
-from tritonpy.frontends.http.infer import OutputForm, RequestDecoder, parse_raw_request
+from tritonpy.frontends.http.infer import OutputForm, RequestDecoder
 from tritonpy.frontends.http.message import BINARY, JSON, HttpRequest, error_response, response_head
 from tritonpy.frontends.http.protocol import INFER_HEADER_LENGTH, HttpConnection
+from tritonpy.frontends.http.raw_request import parse_raw_request
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 
@@ -40,7 +41,8 @@ class Inference:
         header_length = _header_length(request)
         if header_length == 0 or not request.body:
             specs = dataplane.input_specs(name, version)
-            infer_request, form = parse_raw_request(request.body, specs, name, version)
+            is_batched = dataplane.model_config(name, version).get("max_batch_size", 0) > 0
+            infer_request, form = parse_raw_request(request.body, specs, name, version, is_batched=is_batched)
         else:
             infer_request, form = self._decoder.decode(request.body, header_length, name, version)
         if request.forwarded is not None:

@@ -1,0 +1,206 @@
+"""A tensor's elements as JSON: the `data` of an input, and of an output."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import orjson
+
+from tritonpy.buffers import byte_view
+from tritonpy.datatypes import DATATYPES
+from tritonpy.errors import Internal, InvalidArg
+from tritonpy.frontends.http.json_body import Json, array
+from tritonpy.tensor import Array, Tensor, pack_bytes
+
+NESTING_LIMIT = 100
+"""How deep the `data` of an input may be nested."""
+
+BINARY_ONLY = frozenset({"FP16", "BF16"})
+"""Datatypes that JSON does not carry."""
+
+_MISMATCHES = {
+    "BOOL": "non-boolean as boolean",
+    **dict.fromkeys(("FP32", "FP64"), "non-number as double"),
+    **dict.fromkeys(("INT8", "INT16", "INT32", "INT64"), "non-signed-integer as signed-integer"),
+    **dict.fromkeys(("UINT8", "UINT16", "UINT32", "UINT64"), "non-unsigned-integer as unsigned-integer"),
+}
+_KINDS: dict[str, set[type]] = {
+    name: {bool} if name == "BOOL" else {int, float} if name in ("FP32", "FP64") else {int}
+    for name in _MISMATCHES
+}
+
+
+def tensor_from_data(name: str, datatype: str, shape: tuple[int, ...], data: Json) -> Tensor:
+    """Make a tensor of the `data` of an input; only the flattened order counts, however it is nested.
+
+    Whether BYTES are as many as the shape says is left to the check against the model.
+
+    Raises:
+        InvalidArg: the datatype cannot travel as JSON, or an integer does not fit into it.
+        Internal: an element is of another type, or there are not as many as the shape says.
+    """
+    flat: list[Json] = []
+    _flatten(array(data, "data"), flat, 1)
+    if datatype == "BYTES":
+        return _bytes_tensor(name, shape, flat)
+    count = math.prod(shape)
+    if datatype in BINARY_ONLY:
+        if count or flat:
+            raise InvalidArg(
+                f"receiving {datatype} data via JSON is not supported. Please use the binary data format "
+                f"for input {name}"
+            )
+        return Tensor(name, datatype, shape, b"")
+    kinds = _KINDS[datatype]
+    if len(flat) != count:
+        if not kinds.issuperset(map(type, flat[:count])):  # what comes first is what Triton complains about
+            raise _mismatch(datatype)
+        raise Internal("Unable to parse 'data': Shape does not match true shape of 'data' field")
+    if not kinds.issuperset(map(type, flat)):
+        raise _mismatch(datatype)
+    return Tensor(name, datatype, shape, byte_view(_elements(name, datatype, flat)))
+
+
+def _elements(name: str, datatype: str, flat: list[Json]) -> Array:
+    wanted = DATATYPES[datatype].numpy
+    if datatype in ("FP32", "FP64"):
+        try:
+            if datatype == "FP64":
+                return np.array(flat, wanted)
+            with np.errstate(over="ignore"):  # beyond the largest one is infinity
+                return np.array(flat, np.float64).astype(wanted)
+        except OverflowError:  # an integer of hundreds of digits, of whom only the lax parser makes one
+            raise _mismatch(datatype) from None
+    if datatype == "BOOL":
+        return np.array(flat, wanted)
+    limits = np.iinfo(wanted)  # type: ignore[type-var]  # an integer, known at run time only
+    wide = np.dtype(np.uint64 if limits.kind == "u" else np.int64)
+    try:
+        if limits.kind == "u" and flat and min(flat) < 0:
+            raise OverflowError
+        elements: Array = np.array(flat, wide)
+    except OverflowError:  # beyond 64 bits
+        raise _mismatch(datatype) from None
+    if wide == wanted:
+        return elements
+    narrow = elements.astype(wanted)
+    wrong = narrow != elements
+    if wrong.any():
+        raise InvalidArg(
+            f"Unable to parse 'data': {elements[wrong][0]} in input '{name}' does not fit into {datatype}, "
+            f"which holds {limits.min} to {limits.max}"
+        )
+    return narrow
+
+
+def _mismatch(datatype: str) -> Internal:
+    return Internal(f"Unable to parse 'data': attempt to access JSON {_MISMATCHES[datatype]}")
+
+
+def _flatten(data: list[Json], flat: list[Json], depth: int) -> None:
+    if depth > NESTING_LIMIT:
+        raise InvalidArg(f"Unable to parse 'data': nested deeper than {NESTING_LIMIT} levels")
+    if list not in set(map(type, data)):
+        flat.extend(data)
+        return
+    for element in data:
+        if isinstance(element, list):
+            _flatten(element, flat, depth + 1)
+        else:
+            flat.append(element)
+
+
+def _bytes_tensor(name: str, shape: tuple[int, ...], flat: list[Json]) -> Tensor:
+    if not {str}.issuperset(map(type, flat)):
+        raise Internal("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
+    elements = np.empty(len(flat), object)
+    elements[:] = [element.encode() if element.isascii() else _encoded(element) for element in flat]
+    return Tensor(name, "BYTES", shape, pack_bytes(elements))
+
+
+def _encoded(element: str) -> bytes:
+    try:
+        return element.encode()
+    except UnicodeEncodeError:
+        pass
+    try:
+        return element.encode("utf-8", "surrogateescape")  # bytes that were no UTF-8, as they came
+    except UnicodeEncodeError:
+        return element.encode("utf-8", "surrogatepass")  # half of a pair, written as an escape
+
+
+def data_json(tensor: Tensor) -> bytes:
+    """The JSON array of a tensor's elements, flattened.
+
+    Raises:
+        InvalidArg: the datatype cannot travel as JSON.
+    """
+    if tensor.datatype in BINARY_ONLY:
+        raise InvalidArg(
+            f"sending {tensor.datatype} data via JSON is not supported. "
+            f"Please use the binary data format for output"
+        )
+    elements = tensor.numpy().reshape(-1)
+    if tensor.datatype == "BYTES":
+        return _strings_json(elements)
+    if tensor.datatype in ("FP32", "FP64"):
+        return _numbers_json(elements.astype(np.float64))  # an FP32 prints with the digits of a double
+    return orjson.dumps(np.ascontiguousarray(elements), option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+_FAR_FROM_ONE = re.compile(rb"(-?)([0-9])(?:\.([0-9]+))?e(\+[0-9]+|-6(?![0-9]))")
+
+
+def _numbers_json(elements: Array) -> bytes:
+    """Numbers as Triton writes them: with an exponent from 1e21 on and below 1e-6."""
+    text = orjson.dumps(elements, option=orjson.OPT_SERIALIZE_NUMPY)
+    if b"e+" in text or b"e-6" in text:
+        text = _FAR_FROM_ONE.sub(_respelled, text)
+    if b"n" in text:  # null stands for what is no number
+        special = elements[~np.isfinite(elements)].tolist()
+        pieces = text.split(b"null")
+        names = [
+            b"NaN" if value != value else b"Infinity" if value > 0 else b"-Infinity" for value in special
+        ]
+        text = b"".join([part for pair in zip(pieces, [*names, b""], strict=True) for part in pair])
+    return text
+
+
+def _special_name(value: float) -> bytes:
+    if value != value:
+        return b"NaN"
+    return b"Infinity" if value > 0 else b"-Infinity"
+
+
+def _respelled(match: re.Match[bytes]) -> bytes:
+    sign, lead, fraction, exponent = match[1], match[2], match[3] or b"", int(match[4])
+    if exponent < 0:
+        return sign + b"0." + b"0" * (-exponent - 1) + lead + fraction
+    if exponent <= 20:
+        return sign + (lead + fraction).ljust(exponent + 1, b"0") + b".0"
+    return sign + lead + (b"." + fraction if fraction else b"") + b"e%d" % exponent
+
+
+def _strings_json(elements: Array) -> bytes:
+    raw = [element if isinstance(element, bytes) else str(element).encode() for element in elements.tolist()]
+    try:
+        return orjson.dumps([element.decode() for element in raw])
+    except UnicodeDecodeError:
+        return b"[" + b",".join(map(_string_json, raw)) + b"]"
+
+
+def _string_json(element: bytes) -> bytes:
+    """One string; bytes that are not UTF-8 stand in it as they are."""
+    try:
+        return orjson.dumps(element.decode())
+    except UnicodeDecodeError:
+        return b'"' + _ESCAPED.sub(_escape, element) + b'"'
+
+
+_ESCAPED = re.compile(rb'["\\\x00-\x1f]')
+
+
+def _escape(match: re.Match[bytes]) -> bytes:
+    return orjson.dumps(match[0].decode())[1:-1]
