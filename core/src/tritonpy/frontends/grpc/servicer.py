@@ -21,6 +21,7 @@ from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.grpc.convert import parse_infer_request, to_infer_request
 from tritonpy.frontends.grpc.encoder import ResponseEncoder
 from tritonpy.frontends.grpc.errors import as_triton_error
+from tritonpy.frontends.grpc.logging import log_settings
 from tritonpy.frontends.grpc.repository import RepositoryCalls
 from tritonpy.frontends.grpc.stream import STOPPING, InferStream, Read, Write
 from tritonpy.handles import JsonObject
@@ -138,6 +139,7 @@ class Servicer:
                 "ModelMetadata": self._model_metadata,
                 "ModelConfig": self._model_config,
                 "ModelStatistics": self._model_statistics,
+                "LogSettings": log_settings,
             }.items()
         }
         return {**described, **RepositoryCalls(self._dataplane).by_name()}
