@@ -41,6 +41,7 @@ from tritonpy.repository.registry import ModelRegistry
 from tritonpy.repository.table import models_table
 from tritonpy.repository.watcher import ModelWatcher, look_at_models
 from tritonpy.scheduler.batcher import StrategyFinder
+from tritonpy.shared_memory.registry import SharedMemoryRegions
 from tritonpy.version import __version__
 
 _log = logging.getLogger("tritonpy.server")
@@ -112,7 +113,11 @@ class ServerRuntime:
             server_id=options.server_id,
             strict_readiness=options.strict_readiness,
         )
-        services = FrontendServices(Admission(options.max_inflight_byte_size))
+        services = FrontendServices(
+            Admission(options.max_inflight_byte_size),
+            SharedMemoryRegions(options.allow_client_shm),
+            custom_metrics.series_of,
+        )
         self.http: HttpServer | None = None
         self.grpc: GrpcServer | None = None
         self.metrics: MetricsFrontend | None = None

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from tritonpy.frontends.classification import OutputClasses
 from tritonpy.handles import JsonObject
 from tritonpy.model.signature import TensorSpec
 from tritonpy.request import InferRequest
 
 EXTENSIONS = (
+    "classification",
     "model_repository",
     "model_repository(unload_dependents)",
     "model_configuration",
+    "system_shared_memory",
+    "cuda_shared_memory",
     "binary_tensor_data",
     "parameters",
     "statistics",
@@ -83,6 +87,9 @@ class Dataplane(Protocol):
 
     def input_specs(self, name: str, version: str = "") -> Mapping[str, TensorSpec]:
         """The inputs of a model version, by name."""
+
+    def output_classes(self, name: str, version: str, output: str) -> OutputClasses:
+        """What the elements of an output stand for; one that the model does not have gets no labels."""
 
     def infer(self, request: InferRequest) -> None:
         """Accept a request; its answers go to `request.sink`, exactly one of them final.

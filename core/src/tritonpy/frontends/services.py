@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tritonpy.frontends.admission import Admission
+from tritonpy.shared_memory.registry import SharedMemoryRegions
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +15,10 @@ class FrontendServices:
 
     Attributes:
         admission: the bytes of requests that are held.
+        regions: the shared memory that clients have registered.
+        model_metrics: gives labels and values of a family of metrics that models keep, by its name.
     """
 
     admission: Admission
+    regions: SharedMemoryRegions
+    model_metrics: Callable[[str], list[tuple[tuple[tuple[str, str], ...], float]]] = lambda name: []

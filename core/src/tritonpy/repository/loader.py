@@ -25,6 +25,7 @@ from tritonpy.model.threads import ThreadRunner
 from tritonpy.model.worker_settings import read_worker_settings
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.backend_files import BackendFiles, find_backend_files
+from tritonpy.repository.labels import read_labels
 from tritonpy.repository.layout import ModelDirectory
 from tritonpy.repository.settle import first_config, settled_config
 from tritonpy.scheduler.batcher import BoundStrategy, StrategyFinder
@@ -209,6 +210,7 @@ class _Loading:
         document = handle.config if completed is None else completed
         config = settled_config(document, backend.attributes, handle.directory)
         handle.config = config
+        labels = await asyncio.to_thread(read_labels, config, handle.directory)
         await runner.initialize_model(config)
         strategy = await asyncio.to_thread(
             self._loader.strategies.find, handle, backend, is_strict=self._is_override
@@ -234,6 +236,7 @@ class _Loading:
             self.take_down,
             strategy_name=strategy.name if strategy is not None else "",
             load_duration_s=time.monotonic() - start,
+            labels=labels,
         )
         scheduler.use(self._instances)
         return self._model

@@ -1,0 +1,75 @@
+"""A registered region, and the part of one that holds a tensor."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from tritonpy.buffers import MemoryType
+from tritonpy.errors import Internal
+
+
+class Region(Protocol):
+    """Memory of a client that is open in this process, until nobody refers to it any more.
+
+    Attributes:
+        name: what the client calls it.
+        byte_size: of the whole region.
+        memory_type, device_id: where it lies.
+    """
+
+    name: str
+    byte_size: int
+    memory_type: MemoryType
+    device_id: int
+
+    def read(self, offset: int, byte_size: int) -> memoryview:
+        """Bytes of the region, in host memory; where the region lies there, these are its own bytes.
+
+        Raises:
+            TritonError: they cannot be read any more.
+        """
+
+    def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Copy bytes into the region.
+
+        Raises:
+            TritonError: there is no room for them any more.
+        """
+
+
+class RegionSlice:
+    """Part of a region, where a tensor lies or is wanted; satisfies `BufferLocation`.
+
+    It keeps the region open: one that is unregistered meanwhile is let go of with its last slice.
+    """
+
+    __slots__ = ("_offset", "_region", "byte_size", "device_id", "memory_type")
+
+    def __init__(self, region: Region, offset: int, byte_size: int) -> None:
+        self._region = region
+        self._offset = offset
+        self.byte_size = byte_size
+        self.memory_type = region.memory_type
+        self.device_id = region.device_id
+
+    def host_view(self) -> memoryview:
+        """See `BufferLocation`."""
+        return self._region.read(self._offset, self.byte_size)
+
+    def write(self, output: str, data: bytes | bytearray | memoryview) -> None:
+        """Copy the bytes of an output into it.
+
+        Args:
+            output: the name, for errors.
+            data: its wire form.
+
+        Raises:
+            Internal: they are more than the client made room for; code and text are Triton's.
+            TritonError: the region has become smaller meanwhile.
+        """
+        if len(data) > self.byte_size:
+            raise Internal(
+                f"shared memory size specified with the request for output '{output}' ({self.byte_size} "
+                f"bytes) should be at least {len(data)} bytes to hold the results"
+            )
+        self._region.write(self._offset, data)

@@ -1,0 +1,154 @@
+"""All regions that clients have registered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from tritonpy.errors import AlreadyExists, InvalidArg, NotFound, Unsupported
+from tritonpy.shared_memory.cuda import REFUSED, CudaError, CudaPython, CudaRegion, CudaRuntime
+from tritonpy.shared_memory.region import RegionSlice
+from tritonpy.shared_memory.system import SystemRegion
+
+RegionStatus = dict[str, Any]
+"""What the status calls show of one region."""  # Any: strings and numbers
+
+
+class SharedMemoryRegions:
+    """Regions by name, of system and of CUDA memory together; on the loop only.
+
+    What is unregistered is gone from here at once; its memory stays open for requests that use it.
+
+    Args:
+        is_allowed: whether clients may register and unregister.
+        make_cuda: makes the way to CUDA when it is first needed.
+    """
+
+    def __init__(self, is_allowed: bool, make_cuda: Callable[[], CudaRuntime] = CudaPython) -> None:
+        self._is_allowed = is_allowed
+        self._make_cuda = make_cuda
+        self._cuda: CudaRuntime | None = None
+        self._system_regions: dict[str, SystemRegion] = {}
+        self._cuda_regions: dict[str, CudaRegion] = {}
+        self._opening: set[str] = set()
+
+    def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
+        """Open a region of POSIX shared memory; see `SystemRegion`.
+
+        Raises:
+            TritonError: with Triton's code and words.
+        """
+        self._require_allowed()
+        self._require_new(name)
+        self._system_regions[name] = SystemRegion(name, key, offset, byte_size)
+
+    async def register_cuda(self, name: str, handle: bytes, device_id: int, byte_size: int) -> None:
+        """Open a region of GPU memory; see `CudaRegion`. On another thread: starting CUDA takes a while.
+
+        Raises:
+            TritonError: with Triton's code and words.
+        """
+        self._require_allowed()
+        self._require_new(name)
+        self._opening.add(name)
+        try:
+            region = await asyncio.to_thread(self._open_cuda, name, handle, device_id, byte_size)
+        finally:
+            self._opening.discard(name)
+        self._cuda_regions[name] = region
+
+    def system_status(self, name: str = "") -> list[RegionStatus]:
+        """One region of system memory, or all of them.
+
+        Raises:
+            NotFound: there is no such region.
+        """
+        regions = self._system_regions
+        if name and name not in regions:
+            if name in self._cuda_regions:
+                raise NotFound(
+                    f"The region named '{name}' is registered as CUDA shared memory, not system shared memory"
+                )
+            raise NotFound(f"Unable to find system shared memory region: '{name}'")
+        wanted = [regions[name]] if name else [regions[known] for known in sorted(regions)]
+        return [
+            {
+                "name": region.name,
+                "key": region.key,
+                "offset": region.offset,
+                "byte_size": region.byte_size,
+            }
+            for region in wanted
+        ]
+
+    def cuda_status(self, name: str = "") -> list[RegionStatus]:
+        """One region of GPU memory, or all of them.
+
+        Raises:
+            NotFound: there is no such region.
+        """
+        regions = self._cuda_regions
+        if name and name not in regions:
+            if name in self._system_regions:
+                raise NotFound(
+                    f"The region named '{name}' is registered as system shared memory, not CUDA shared memory"
+                )
+            raise NotFound(f"Unable to find cuda shared memory region: '{name}'")
+        wanted = [regions[name]] if name else [regions[known] for known in sorted(regions)]
+        return [
+            {"name": region.name, "device_id": region.device_id, "byte_size": region.byte_size}
+            for region in wanted
+        ]
+
+    def unregister_system(self, name: str = "") -> None:
+        """Forget one region of system memory, or all of them; one that is not known is no error."""
+        self._require_allowed()
+        _forget(self._system_regions, name)
+
+    def unregister_cuda(self, name: str = "") -> None:
+        """Forget one region of GPU memory, or all of them; one that is not known is no error."""
+        self._require_allowed()
+        _forget(self._cuda_regions, name)
+
+    def slice(self, name: str, byte_size: int, offset: int = 0) -> RegionSlice:
+        """Part of a region.
+
+        Raises:
+            NotFound: there is no such region.
+            InvalidArg: the part is not all inside of it.
+        """
+        region = self._system_regions.get(name) or self._cuda_regions.get(name)
+        if region is None:
+            raise NotFound(f"Unable to find shared memory region: '{name}'")
+        if not 0 <= offset < region.byte_size:
+            raise InvalidArg(f"Invalid offset for shared memory region: '{name}'")
+        if not 0 <= byte_size <= region.byte_size - offset:
+            raise InvalidArg(f"Invalid offset + byte size for shared memory region: '{name}'")
+        return RegionSlice(region, offset, byte_size)
+
+    def _require_allowed(self) -> None:
+        if not self._is_allowed:
+            raise Unsupported(
+                "registering and unregistering shared memory is switched off; start the server with "
+                "--allow-client-shm=true to let clients share their memory"
+            )
+
+    def _require_new(self, name: str) -> None:
+        if name in self._system_regions or name in self._cuda_regions or name in self._opening:
+            raise AlreadyExists(f"shared memory region '{name}' already in manager")
+
+    def _open_cuda(self, name: str, handle: bytes, device_id: int, byte_size: int) -> CudaRegion:
+        if self._cuda is None:
+            try:
+                self._cuda = self._make_cuda()
+            except CudaError as exc:
+                raise InvalidArg(f"{REFUSED}: {exc}") from exc
+        return CudaRegion(name, handle, device_id, byte_size, self._cuda)
+
+
+def _forget(regions: dict[str, SystemRegion] | dict[str, CudaRegion], name: str) -> None:
+    if name:
+        regions.pop(name, None)
+    else:
+        regions.clear()
