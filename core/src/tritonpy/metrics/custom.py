@@ -164,6 +164,13 @@ class CustomMetrics:
         for family in self._families.values():
             family.take()
 
+    def series_of(self, name: str) -> list[tuple[Labels, float]]:
+        """Labels and values of one family, none if there is no such counter or gauge; on the loop."""
+        family = self._families.get(name)
+        if family is None or family.kind == _HISTOGRAM:
+            return []
+        return [(tuple(series.labels.items()), series.value) for series in family.series.values()]
+
     def _hold(self, caller: Owner, name: str, description: str, kind: int) -> int:
         if not _FAMILY_NAME.fullmatch(name):
             raise InvalidArg(f"Invalid metric name: '{name}'")
