@@ -175,41 +175,6 @@ def test_what_is_not_http_ends_its_connection_and_nothing_else(server: Server, j
         assert read_response(stream)[0] == 200
 
 
-def test_huge_headers_are_refused(server: Server) -> None:
-    with connect(server) as client, client.makefile("rb") as stream:
-        client.sendall(b"GET /v2 HTTP/1.1\r\nHost: t\r\nX: " + b"x" * 100_000 + b"\r\n\r\n")
-        status, _, body = read_response(stream)
-
-        assert status == 400
-        assert b"headers exceed" in body
-
-
-def test_a_json_body_over_the_limit_is_refused_with_the_knob_before_it_is_read(server: Server) -> None:
-    with connect(server) as client, client.makefile("rb") as stream:
-        client.sendall(b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: t\r\nContent-Length: 9000000\r\n\r\n{")
-        status, _, body = read_response(stream)
-
-        assert status == 400
-        assert b"--http-max-input-size" in body
-
-
-def test_more_bytes_than_may_be_held_are_refused_while_others_are_held(server: Server) -> None:
-    head = (
-        b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: t\r\nInference-Header-Content-Length: 10\r\n"
-        b"Content-Length: 40000000\r\n\r\n"
-    )
-    with connect(server) as first, connect(server) as second, second.makefile("rb") as stream:
-        first.sendall(head + b"x")
-        _wait_until(lambda: server.runtime.http._admission.held == 40_000_000)  # type: ignore[union-attr]
-        second.sendall(head)
-        status, headers, body = read_response(stream)
-
-        assert status == 503
-        assert "retry-after" in headers
-        assert b"--max-inflight-bytes" in body
-    _wait_until(lambda: server.runtime.http._admission.held == 0)  # type: ignore[union-attr]
-
-
 def test_a_client_that_hangs_up_cancels_its_queued_request(server: Server) -> None:
     stats = server.runtime.registry.find("slow").stats
     executions = stats.execution_count
@@ -314,7 +279,7 @@ def test_rubbish_behind_a_request_is_refused_after_its_answer(server: Server) ->
 
 
 def test_bytes_of_pipelined_requests_are_given_back_when_the_client_leaves(server: Server) -> None:
-    admission = server.runtime.http._admission  # type: ignore[union-attr]
+    admission = server.runtime.admission  # type: ignore[union-attr]
     client = connect(server)
     client.sendall(json_request("slow", GOOD) * 4)
     _wait_until(lambda: admission.held == 4 * len(GOOD))

@@ -113,8 +113,9 @@ class ServerRuntime:
             server_id=options.server_id,
             strict_readiness=options.strict_readiness,
         )
+        self.admission = Admission(options.max_inflight_byte_size)
         services = FrontendServices(
-            Admission(options.max_inflight_byte_size),
+            self.admission,
             SharedMemoryRegions(options.allow_client_shm),
             custom_metrics.series_of,
         )

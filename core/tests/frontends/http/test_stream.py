@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.http.message import HttpRequest
+from tritonpy.frontends.http.port import Port
 from tritonpy.frontends.http.protocol import HttpConnection
 from tritonpy.frontends.http.stream import ResponseStream
 
@@ -26,6 +27,9 @@ class Streamer:
         connection.watch(self._lose)
         self.streams.put_nowait(connection.start_stream(200, b"text/event-stream"))
 
+    def objection(self, request: HttpRequest, keep_alive: bool) -> bytes | None:
+        return None
+
     def _lose(self) -> None:
         assert not self.lost.is_set()
         self.lost.set()
@@ -38,11 +42,8 @@ def streamer() -> Streamer:
 
 @pytest.fixture
 async def port(streamer: Streamer) -> AsyncIterator[int]:
-    def connection() -> HttpConnection:
-        scratch = memoryview(bytearray(65536))
-        return HttpConnection(streamer, Admission(0), 1000, scratch, lambda _: None, lambda _: None)
-
-    server = await asyncio.get_running_loop().create_server(connection, "127.0.0.1", 0)
+    shared = Port(streamer, Admission(0), 1000, memoryview(bytearray(65536)), lambda _: None, lambda _: None)
+    server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(shared), "127.0.0.1", 0)
     yield server.sockets[0].getsockname()[1]
     server.close()
 

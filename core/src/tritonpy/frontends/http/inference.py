@@ -11,8 +11,9 @@ from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.header_forwarding import forwarded_parameters
 from tritonpy.frontends.http.encoder import ResponseEncoder
 from tritonpy.frontends.http.infer import OutputForm, RequestDecoder
+from tritonpy.frontends.http.limits import INFER_HEADER_LENGTH
 from tritonpy.frontends.http.message import BINARY, JSON, HttpRequest, error_response, response_head
-from tritonpy.frontends.http.protocol import INFER_HEADER_LENGTH, HttpConnection
+from tritonpy.frontends.http.protocol import HttpConnection
 from tritonpy.frontends.http.raw_request import parse_raw_request
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from tritonpy.errors import TritonError
+from tritonpy.errors import TritonError, Unavailable
 from tritonpy.frontends.http.errors import REASON, STATUS
 from tritonpy.frontends.http.infer import Body
 
@@ -27,7 +27,7 @@ class HttpRequest:
     Attributes:
         method: such as `GET`.
         path: as it came, not URL-decoded, without the query string.
-        headers: by lower-case name; of a repeated header the last.
+        headers: by lower-case name; of a repeated header the first.
         body: the received bytes, not copied again.
         keep_alive: whether the connection stays open afterwards.
         is_http_1_0: the client speaks the older version, which knows no chunks.
@@ -73,7 +73,8 @@ def stream_head(
     return b"".join(head)
 
 
-def _error_body(text: str) -> bytes:
+def error_body(text: str) -> bytes:
+    """The JSON of an error."""
     try:
         return orjson.dumps({"error": text})
     except TypeError:  # what a model says may not be valid text
@@ -88,11 +89,36 @@ def json_response(document: Any, keep_alive: bool) -> bytes:  # Any: JSON
 
 def error_response(error: TritonError, keep_alive: bool) -> bytes:
     """A whole error response."""
-    body = _error_body(error.message)
+    body = error_body(error.message)
     return response_head(STATUS[error.code], JSON, len(body), keep_alive) + body
 
 
 def refusal(status: int, text: str, keep_alive: bool, extra: Sequence[bytes] = ()) -> bytes:
     """A whole error response of the protocol itself, such as 404 or 405."""
-    body = _error_body(text)
+    body = error_body(text)
     return response_head(status, JSON, len(body), keep_alive, extra) + body
+
+
+class Refused(Exception):
+    """A request is answered before it has been read, and its connection closed.
+
+    Attributes:
+        response: the whole answer.
+    """
+
+    def __init__(self, response: bytes) -> None:
+        super().__init__(response)
+        self.response = response
+
+
+def refusal_of(error: TritonError) -> bytes:
+    """A whole error response after which the connection is closed."""
+    retry = [b"Retry-After: 1\r\n"] if isinstance(error, Unavailable) else []
+    return refusal(STATUS[error.code], error.message, False, retry)
+
+
+def in_http_1_0(response: bytes, keep_alive: bool) -> bytes:
+    """A response, or the head of one, in the words of the older version."""
+    head, _, rest = response.partition(b"\r\n")
+    stays = b"Connection: keep-alive\r\n" if keep_alive else b""
+    return b"HTTP/1.0" + head[8:] + b"\r\n" + stays + rest

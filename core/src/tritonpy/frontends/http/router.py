@@ -32,28 +32,36 @@ class Router:
         """Answer one request; nothing raised here reaches the connection."""
         try:
             found = self._table.find(request.path)
-            if found is None:
-                self._refuse(404, "Not Found", request, connection)
-                return
-            if self._guards and not self._admits(found.category, request, connection):
-                return
-            answer = found.answers.get(request.method)
-            if answer is None:
-                self._refuse(405, "Method Not Allowed", request, connection)
-                return
+            answer = found.answers.get(request.method) if found is not None else None
+            if found is None or answer is None or self._guards:
+                objection = self.objection(request, connection.keep_alive)
+                if objection is not None:
+                    connection.write(objection)
+                    return
+            assert found is not None  # there is no objection
+            assert answer is not None
             rest = answer(request, connection, found.names)
             if rest is not None:
                 self._go_on(rest, request, connection)
         except Exception as exc:
             connection.write(error_response(_as_triton_error(exc, request), connection.keep_alive))
 
-    def _admits(self, category: str, request: HttpRequest, connection: HttpConnection) -> bool:
-        guard = self._guards.get(category)
-        if guard is None or guard.admits(request.headers.get(guard.key)):
-            return True
-        text = f"This API is restricted, expecting header '{guard.header}'"
-        self._refuse(403, text, request, connection)
-        return False
+    def objection(self, request: HttpRequest, keep_alive: bool) -> bytes | None:
+        """The answer to a request that is refused whatever its body says; None for others."""
+        found = self._table.find(request.path)
+        guard = self._guards.get(found.category) if found is not None else None
+        if found is None:
+            response = refusal(404, "Not Found", keep_alive)
+        elif guard is not None and not guard.admits(request.headers.get(guard.key)):
+            text = f"This API is restricted, expecting header '{guard.header}'"
+            response = refusal(403, text, keep_alive)
+        elif request.method not in found.answers:
+            response = refusal(405, "Method Not Allowed", keep_alive)
+        else:
+            return None
+        if request.method == b"HEAD":  # whose answers have no body
+            response = response[: response.index(b"\r\n\r\n") + 4]
+        return response
 
     def _go_on(self, rest: Awaitable[None], request: HttpRequest, connection: HttpConnection) -> None:
         """See an answer through that takes its time; its work goes on though the client goes away."""
@@ -67,12 +75,6 @@ class Router:
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _refuse(self, status: int, text: str, request: HttpRequest, connection: HttpConnection) -> None:
-        response = refusal(status, text, connection.keep_alive)
-        if request.method == b"HEAD":  # whose answers have no body
-            response = response[: response.index(b"\r\n\r\n") + 4]
-        connection.write(response)
 
 
 def _as_triton_error(exc: Exception, request: HttpRequest) -> TritonError:

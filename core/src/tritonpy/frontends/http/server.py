@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.header_forwarding import HeaderForwarding
+from tritonpy.frontends.http.access_log import AccessLog
+from tritonpy.frontends.http.port import Port
 from tritonpy.frontends.http.protocol import HttpConnection
 from tritonpy.frontends.http.router import Router
 from tritonpy.frontends.http.routes import make_routes
 from tritonpy.frontends.http.settings import HttpSettings
+from tritonpy.frontends.http.sweeper import Sweeper
+from tritonpy.frontends.http.tls import server_context
 from tritonpy.frontends.services import FrontendServices
+from tritonpy.frontends.sockets import listening_sockets
 
 _BACKLOG = 1024
 _SCRATCH_BYTE_SIZE = 256 * 1024
-_SWEEP_S = 15.0
-_STALLED_SWEEPS = 4
 
 
 class HttpServer:
-    """HTTP/1.1 on one address.
+    """HTTP/1.1 on one address, encrypted if there is a certificate.
 
     Args:
         dataplane: what requests are answered with.
@@ -37,9 +41,9 @@ class HttpServer:
         self._admission = services.admission
         self._connections: set[HttpConnection] = set()
         self._closed = asyncio.Event()
-        self._server: asyncio.Server | None = None
-        self._sweeper: asyncio.TimerHandle | None = None
-        self._epoch = 0
+        self._servers: list[asyncio.Server] = []
+        self._access_log: AccessLog | None = None
+        self._sweeper = Sweeper(self._connections)
 
     @property
     def port(self) -> int:
@@ -50,38 +54,48 @@ class HttpServer:
         """Listen.
 
         Raises:
-            OSError: the address cannot be had.
+            InvalidArg: a certificate, a key or the access log cannot be used, or nobody knows the address.
+            Unavailable: the address cannot be had.
         """
         settings = self._settings
+        tls = server_context(settings.certificate_path, settings.key_path)
+        if settings.access_log_path:
+            self._access_log = AccessLog(settings.access_log_path)
         loop = asyncio.get_running_loop()
         # One read buffer serves all connections where a read is complete before the next one begins, as in
         # uvloop and the selector loops; Windows' proactor reads into buffers in the background.
         shares_scratch = type(loop).__name__ != "ProactorEventLoop"
-        scratch = memoryview(bytearray(_SCRATCH_BYTE_SIZE))
+        port = Port(
+            self._router,
+            self._admission,
+            settings.max_input_byte_size,
+            memoryview(bytearray(_SCRATCH_BYTE_SIZE)),
+            self._opened,
+            self._lost,
+            self._forwarding,
+            self._access_log,
+            is_tls=tls is not None,
+        )
 
         def connection() -> HttpConnection:
-            own = scratch if shares_scratch else memoryview(bytearray(_SCRATCH_BYTE_SIZE))
-            return HttpConnection(
-                self._router,
-                self._admission,
-                settings.max_input_byte_size,
-                own,
-                self._opened,
-                self._lost,
-                self._forwarding,
-            )
+            if shares_scratch:
+                return HttpConnection(port)
+            return HttpConnection(replace(port, scratch=memoryview(bytearray(_SCRATCH_BYTE_SIZE))))
 
-        self._server = await loop.create_server(connection, settings.address, settings.port, backlog=_BACKLOG)
-        self._port = self._server.sockets[0].getsockname()[1]
-        self._sweeper = loop.call_later(_SWEEP_S, self._sweep)
+        listening = await listening_sockets(settings.address, settings.port, settings.reuse_port)
+        self._port = listening[0].getsockname()[1]
+        for listener in listening:
+            self._servers.append(
+                await loop.create_server(connection, sock=listener, backlog=_BACKLOG, ssl=tls)
+            )
+        self._sweeper.start()
 
     async def stop_accepting(self) -> None:
         """Close the listening socket and every connection that has nothing under way."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self._sweeper.stop()
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
         for connection in list(self._connections):
             connection.drain()
 
@@ -94,6 +108,8 @@ class HttpServer:
                     await self._closed.wait()
         for connection in list(self._connections):
             connection.abort()
+        if self._access_log is not None:
+            await asyncio.to_thread(self._access_log.close)
 
     def _opened(self, connection: HttpConnection) -> None:
         self._connections.add(connection)
@@ -101,13 +117,3 @@ class HttpServer:
     def _lost(self, connection: HttpConnection) -> None:
         self._connections.discard(connection)
         self._closed.set()
-
-    def _sweep(self) -> None:
-        """End connections whose request stopped arriving some sweeps ago."""
-        self._epoch += 1
-        for connection in list(self._connections):
-            if connection.epoch == -1:
-                connection.epoch = self._epoch
-            elif connection.is_mid_message and self._epoch - connection.epoch >= _STALLED_SWEEPS:
-                connection.time_out()
-        self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)

@@ -15,7 +15,8 @@ class ResponseStream:
     where the connection does.
 
     Args:
-        transport: where the head has been written to.
+        transport: of the client; None when it is gone already.
+        head: the status line and headers; written at once.
         is_chunked: whether the client understands chunks.
         on_end: told once, when the last byte has been written.
 
@@ -23,19 +24,37 @@ class ResponseStream:
         on_caught_up: called when the client has read what made `write` return False.
         is_open: False once the stream was ended, or its client is gone.
         is_paused: whether the client reads slower than we write.
+        byte_size: of the pieces written so far.
     """
 
-    __slots__ = ("_is_chunked", "_on_end", "_transport", "is_open", "is_paused", "on_caught_up")
+    __slots__ = (
+        "_is_chunked",
+        "_on_end",
+        "_transport",
+        "byte_size",
+        "head",
+        "is_open",
+        "is_paused",
+        "on_caught_up",
+    )
 
     def __init__(
-        self, transport: asyncio.Transport | None, is_chunked: bool, on_end: Callable[[], None]
+        self,
+        transport: asyncio.Transport | None,
+        head: bytes,
+        is_chunked: bool,
+        on_end: Callable[[], None],
     ) -> None:
         self._transport = transport
+        self.head = head
         self._is_chunked = is_chunked
         self._on_end = on_end
         self.on_caught_up: Callable[[], None] | None = None
         self.is_open = transport is not None
         self.is_paused = False
+        self.byte_size = 0
+        if transport is not None:
+            transport.write(head)
 
     def write(self, data: Chunk) -> bool:
         """Send a piece now; empty ones are left out.
@@ -47,6 +66,7 @@ class ResponseStream:
         transport = self._transport
         if transport is None or not self.is_open or not data:
             return True
+        self.byte_size += len(data)
         if self._is_chunked:
             transport.write(b"".join((b"%x\r\n" % len(data), data, b"\r\n")))
         else:

@@ -1,0 +1,71 @@
+"""Certificates and keys from PEM files, checked before a port is opened with them.
+
+The libraries that speak TLS say little about a file they cannot use, and not which one it was.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+from tritonpy.errors import InvalidArg
+
+_BEGINS_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
+
+
+def read_pem(flag: str, path: str, use: str) -> bytes:
+    """The contents of a file that a flag names.
+
+    Args:
+        flag: such as `--grpc-server-key`.
+        path: its value.
+        use: what the file is for, such as "the server's private key".
+
+    Raises:
+        InvalidArg: it is not named, or cannot be read.
+    """
+    if not path:
+        raise InvalidArg(f"{flag} is missing: {use} is needed, as a PEM file")
+    try:
+        return Path(path).read_bytes()
+    except OSError as exc:
+        raise InvalidArg(f"{flag}: cannot read {use} from '{path}': {exc.strerror}") from None
+
+
+def check_certificates(flag: str, path: str, pem: bytes) -> None:
+    """See that a file holds certificates.
+
+    Raises:
+        InvalidArg: it does not.
+    """
+    try:
+        if _BEGINS_CERTIFICATE not in pem:
+            raise ValueError
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=pem.decode())
+    except (ValueError, ssl.SSLError):
+        raise InvalidArg(f"{flag}: '{path}' holds no PEM certificate that can be read") from None
+
+
+def check_key(flag: str, path: str, certificate_path: str) -> None:
+    """See that a file holds the private key of a certificate, without a passphrase.
+
+    Args:
+        flag: that names the key.
+        path: of the key.
+        certificate_path: of the certificate, which is in order.
+
+    Raises:
+        InvalidArg: it does not.
+    """
+
+    def refuse() -> str:
+        raise InvalidArg(f"{flag}: the private key in '{path}' needs a passphrase, which nobody could give")
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate_path, path, refuse)
+    except ssl.SSLError as exc:
+        if exc.reason == "KEY_VALUES_MISMATCH":
+            raise InvalidArg(
+                f"{flag}: '{path}' is not the key of the certificate in '{certificate_path}'"
+            ) from None
+        raise InvalidArg(f"{flag}: '{path}' holds no PEM private key that can be read") from None

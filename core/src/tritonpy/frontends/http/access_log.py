@@ -1,0 +1,189 @@
+"""One line for each HTTP request that was answered, written by a thread: the loop never waits for a disk.
+
+A line is a JSON object:
+
+    {"time":"2026-03-01T12:00:00.123456Z","client":"10.0.0.7:51224","method":"POST",
+     "path":"/v2/models/m/infer","status":200,"request_bytes":327,"response_bytes":119,
+     "duration_us":412,"request_id":"42"}
+
+`request_bytes` and `response_bytes` are those of the bodies, `duration_us` runs from the last byte of the
+request to the last one of the answer that was handed to the system. What could not be read as a request has
+the method and path "-". A file that was renamed or removed is begun anew: log rotation needs no signal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from io import FileIO
+from queue import Empty, SimpleQueue
+
+import orjson
+
+from tritonpy.errors import InvalidArg
+from tritonpy.frontends.http.message import HttpRequest
+
+_log = logging.getLogger("tritonpy.http")
+
+_MOST_WAITING = 100_000
+_MOST_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What one line says; see the module."""
+
+    time_ns: int
+    client: str
+    method: bytes
+    path: str
+    status: int
+    request_byte_size: int
+    response_byte_size: int
+    duration_ns: int
+    request_id: str
+
+    def line(self) -> bytes:
+        """The line, with its end."""
+        seconds, rest_ns = divmod(self.time_ns, 1_000_000_000)
+        until_second = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        document = {
+            "time": f"{until_second}.{rest_ns // 1000:06d}Z",
+            "client": self.client,
+            "method": self.method.decode("latin-1"),
+            "path": self.path,
+            "status": self.status,
+            "request_bytes": self.request_byte_size,
+            "response_bytes": self.response_byte_size,
+            "duration_us": self.duration_ns // 1000,
+        }
+        if self.request_id:
+            document["request_id"] = self.request_id
+        return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def address_of(peer: object) -> str:
+    """A client's address as text, from what the transport says."""
+    match peer:
+        case (str(host), int(port), *_):
+            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        case _:
+            return "-"
+
+
+class AccessLog:
+    """Writes lines to a file, or to standard output for the path "-".
+
+    Args:
+        path: of the file; lines are added to what is there.
+
+    Raises:
+        InvalidArg: the file cannot be written.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file: FileIO | None = None
+        self._queue: SimpleQueue[Access | None] = SimpleQueue()
+        self._dropped = 0
+        self._has_failed = False
+        try:
+            self._open()
+        except OSError as exc:
+            raise InvalidArg(f"--http-access-log: cannot write to '{path}': {exc.strerror}") from None
+        self._thread = threading.Thread(target=self._run, name="tritonpy-access-log", daemon=True)
+        self._thread.start()
+
+    def note(
+        self,
+        client: str,
+        request: HttpRequest | None,
+        response: bytes,
+        byte_size: int,
+        begun_ns: int = 0,
+        request_id: str = "",
+    ) -> None:
+        """Have a line written; never waits. A disk that does not keep up loses lines, and is told so.
+
+        Args:
+            client: its address.
+            request: None for what could not be read as one.
+            response: the answer, or as much of it as holds its head.
+            byte_size: of the whole answer with its head; 0 when the client was gone.
+            begun_ns: by the monotonic clock, when the request was complete.
+            request_id: as the client gave it.
+        """
+        if self._queue.qsize() >= _MOST_WAITING:
+            self._dropped += 1
+            return
+        self._queue.put(
+            Access(
+                time.time_ns(),
+                client,
+                request.method if request is not None else b"-",
+                request.path if request is not None else "-",
+                int(response[9:12]),
+                len(request.body) if request is not None else 0,
+                max(0, byte_size - response.index(b"\r\n\r\n") - 4),
+                time.monotonic_ns() - begun_ns if begun_ns else 0,
+                request_id,
+            )
+        )
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._queue.put(None)
+        self._thread.join()
+        if self._file is not None and self._path != "-":
+            self._file.close()
+
+    def _open(self) -> None:
+        if self._path == "-":
+            self._file = FileIO(sys.stdout.fileno(), "w", closefd=False)
+        else:
+            self._file = FileIO(self._path, "a")
+
+    def _run(self) -> None:
+        is_open = True
+        while is_open:
+            batch = [self._queue.get()]
+            with contextlib.suppress(Empty):
+                while len(batch) < _MOST_AT_ONCE:
+                    batch.append(self._queue.get_nowait())
+            is_open = None not in batch
+            try:
+                self._write(b"".join([access.line() for access in batch if access is not None]))
+                self._has_failed = False
+            except OSError as exc:
+                if not self._has_failed:  # once, not for each line
+                    _log.error("the access log '%s' cannot be written: %s", self._path, exc.strerror)
+                self._has_failed = True
+            dropped, self._dropped = self._dropped, 0
+            if dropped:
+                _log.warning("%d lines of the access log were dropped: it is written too slowly", dropped)
+
+    def _write(self, lines: bytes) -> None:
+        if self._path != "-" and self._was_moved():
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+            self._open()
+        left = memoryview(lines)
+        while left and self._file is not None:
+            left = left[self._file.write(left) :]
+
+    def _was_moved(self) -> bool:
+        if self._file is None:
+            return True
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            return True
+        here = os.fstat(self._file.fileno())
+        return (there.st_dev, there.st_ino) != (here.st_dev, here.st_ino)

@@ -1,0 +1,46 @@
+"""Clients that will send nothing more: do they wait for the answer, or are they gone?
+
+One that has shut down its sending side and one that has closed its socket look the same: the stream of bytes
+ends. The first one waits for its answer, the request of the second should be cancelled. Only something sent
+tells them apart, since the system of a client that is gone refuses it. HTTP has an answer that means nothing
+and that every client must expect: 100 Continue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+_FIRST_LOOK_S = 0.02
+_LAST_LOOK_S = 1.0
+
+
+class HalfClosed:
+    """Watches a connection whose client has ended its side, until it is told to stop.
+
+    Args:
+        transport: of the connection; aborted when the client turns out to be gone.
+        may_probe: whether an interim answer may be sent: not to clients of HTTP/1.0, which know none.
+    """
+
+    __slots__ = ("_delay_s", "_timer", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, may_probe: bool) -> None:
+        self._transport = transport
+        self._delay_s = _FIRST_LOOK_S
+        if may_probe:
+            transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._timer = asyncio.get_running_loop().call_later(self._delay_s, self._look)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        # Nothing is read from such a connection, so the loop does not notice that it was reset.
+        peer: socket.socket | None = self._transport.get_extra_info("socket")
+        if peer is None or peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self._transport.abort()
+            return
+        self._delay_s = min(2 * self._delay_s, _LAST_LOOK_S)
+        self._timer = asyncio.get_running_loop().call_later(self._delay_s, self._look)

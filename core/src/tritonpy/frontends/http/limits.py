@@ -1,0 +1,83 @@
+"""How much of a request is taken, and what a client is told that sends more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tritonpy.errors import InvalidArg
+from tritonpy.frontends.http.message import Refused, refusal, refusal_of
+
+MOST_HEADER_BYTES = 64 * 1024
+"""Request line and headers together."""
+MOST_CHUNKS = 65_536
+"""Chunks of a body that are not empty; as many as in Triton."""
+LARGE_BODY = 16 * 1024
+"""A body that announces more gets a buffer of its own; of one that announces less all of it is reserved."""
+
+INFER_HEADER_LENGTH = b"inference-header-content-length"
+
+
+def headers_too_large() -> Refused:
+    """What a client is told whose headers exceed the limit."""
+    return Refused(refusal(431, f"the request's headers exceed {MOST_HEADER_BYTES} bytes", False))
+
+
+def too_many_chunks() -> Refused:
+    """What a client is told whose body comes in too many pieces."""
+    return Refused(
+        refusal(
+            400,
+            f"the request's body has more than {MOST_CHUNKS} chunks, the maximum allowed: send larger ones, "
+            "or a Content-Length",
+            False,
+        )
+    )
+
+
+def check_size(headers: Mapping[bytes, bytes], byte_size: int, limit: int) -> None:
+    """Refuse a body over `limit` unless most of it may be tensors, which travel as they are.
+
+    Those follow a JSON header whose length is given. A length of 0 means one raw tensor, which counts like
+    JSON; so does a body that is still to be decompressed, since it can only become larger.
+
+    Raises:
+        Refused: it is too large.
+    """
+    header_length = headers.get(INFER_HEADER_LENGTH, b"0").strip()
+    # A length that is no number is refused when the body is looked at, and need not be read for that.
+    is_binary = header_length.isdigit() and 0 < int(header_length[:20]) <= limit
+    if is_binary and headers.get(b"content-encoding", b"identity").lower() == b"identity":
+        return
+    raise Refused(
+        refusal_of(
+            InvalidArg(
+                f"request of {byte_size} bytes exceeds the maximum allowed input size of {limit} bytes. "
+                "Use --http-max-input-size to increase the limit."
+            )
+        )
+    )
+
+
+def body_buffer(byte_size: int, most_held: int) -> memoryview:
+    """Room for a body; its pages become memory as bytes arrive.
+
+    Args:
+        byte_size: of the body.
+        most_held: the value of `--max-inflight-bytes`, for the words of the refusal.
+
+    Raises:
+        Refused: there is no such room on this machine.
+    """
+    try:
+        return np.empty(byte_size, np.uint8).data
+    except (MemoryError, ValueError, OverflowError):
+        raise Refused(
+            refusal_of(
+                InvalidArg(
+                    f"request of {byte_size} bytes cannot be received: there is no memory for it on this "
+                    f"machine. --max-inflight-bytes, which bounds what all requests hold, is {most_held}"
+                )
+            )
+        ) from None

@@ -1,0 +1,51 @@
+"""What all connections of one listening port share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from tritonpy.frontends.admission import Admission
+from tritonpy.frontends.header_forwarding import HeaderForwarding
+from tritonpy.frontends.http.access_log import AccessLog
+from tritonpy.frontends.http.message import HttpRequest
+
+if TYPE_CHECKING:
+    from tritonpy.frontends.http.protocol import HttpConnection
+
+
+class Handler(Protocol):
+    """Answers requests; called on the loop."""
+
+    def __call__(self, request: HttpRequest, connection: HttpConnection) -> None:
+        """Answer through `connection.write` or `connection.write_parts`, now or later, exactly once."""
+
+    def objection(self, request: HttpRequest, keep_alive: bool) -> bytes | None:
+        """The answer to a request that is refused whatever its body says; None for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One for all connections; a connection only refers to it.
+
+    Attributes:
+        handler: answers requests.
+        admission: counts the bytes of requests that are held.
+        json_limit: the largest body that is not binary.
+        scratch: where small reads land.
+        on_open, on_close: keep the server's list of connections.
+        forwarding: which headers are kept as they were written; None for none.
+        access_log: where answers are noted; None for nowhere.
+        is_tls: bytes are encrypted.
+    """
+
+    handler: Handler
+    admission: Admission
+    json_limit: int
+    scratch: memoryview
+    on_open: Callable[[HttpConnection], None]
+    on_close: Callable[[HttpConnection], None]
+    forwarding: HeaderForwarding | None = None
+    access_log: AccessLog | None = None
+    is_tls: bool = False

@@ -1,0 +1,338 @@
+"""From the bytes of one connection to its requests.
+
+Small requests pass through httptools. The body of a larger one is received straight into a buffer of its own
+size, which the request's tensors then point into: no byte of it is copied in Python. After such a body the
+parser is replaced by a fresh one, since the old one still waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Protocol
+
+import httptools
+
+from tritonpy.frontends.admission import Admission
+from tritonpy.frontends.header_forwarding import HeaderForwarding
+from tritonpy.frontends.http.limits import (
+    LARGE_BODY,
+    MOST_CHUNKS,
+    MOST_HEADER_BYTES,
+    body_buffer,
+    check_size,
+    headers_too_large,
+    too_many_chunks,
+)
+from tritonpy.frontends.http.message import HttpRequest, Refused, refusal
+
+_log = logging.getLogger("tritonpy.http")
+
+
+class Receiver(Protocol):
+    """Takes what a reader finds."""
+
+    def on_request(self, request: HttpRequest, held: int) -> None:
+        """A request is complete; `held` bytes of it are counted, and are the receiver's to release."""
+
+    def on_expectation(self, request: HttpRequest) -> None:
+        """A client waits to be told to send the body of this request.
+
+        Raises:
+            Refused: it should not.
+        """
+
+    def on_refusal(self, response: bytes) -> None:
+        """What came cannot be answered but with this; nothing more is read."""
+
+    def on_lack_of_room(self) -> None:
+        """No more should be read until there is room for it."""
+
+
+class RequestReader:
+    """Reads requests; on the loop only.
+
+    Args:
+        receiver: takes them.
+        admission: counts the bytes that have arrived, over all frontends.
+        json_limit: the largest body that is not binary.
+        forwarding: which headers are kept as they were written; None for none.
+
+    Attributes:
+        headers: of the request that is being read, by lower-case name; of a repeated header the first.
+        held: the bytes of its body that are counted.
+        announced: the size of its body as far as that is known.
+        is_mid_message: a request has begun to arrive, but is not complete.
+        is_in_head: and neither are its headers.
+        view: where a large body goes; None when what comes next is to be fed.
+        filled: how much of it has been filled.
+        number: of the request, to tell it from others of this connection.
+    """
+
+    __slots__ = (
+        "_admission",
+        "_body",
+        "_chunks",
+        "_forwarded",
+        "_forwarding",
+        "_head_bytes",
+        "_is_chunked",
+        "_is_http_1_0",
+        "_json_limit",
+        "_keep_alive",
+        "_method",
+        "_parser",
+        "_receiver",
+        "_unfinished",
+        "_url",
+        "announced",
+        "filled",
+        "headers",
+        "held",
+        "is_in_head",
+        "is_mid_message",
+        "number",
+        "view",
+    )
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        admission: Admission,
+        json_limit: int,
+        forwarding: HeaderForwarding | None = None,
+    ) -> None:
+        self._receiver = receiver
+        self._admission = admission
+        self._json_limit = json_limit
+        self._forwarding = forwarding
+        self._parser = httptools.HttpRequestParser(self)
+        self.number = 0
+        self._start_message()
+
+    # What the connection calls.
+
+    @property
+    def rest(self) -> memoryview:
+        """Where the rest of a large body goes."""
+        assert self.view is not None  # looked at before
+        return self.view[self.filled :]
+
+    @property
+    def received(self) -> int:
+        """The bytes of the body that are here."""
+        return len(self._body) if self.view is None else self.filled
+
+    def body_arrived(self, byte_size: int) -> None:
+        """So many bytes have been put where `rest` said."""
+        self._fill(self.filled + byte_size)
+        if self.filled == self.announced and self.view is not None:
+            self._parser = httptools.HttpRequestParser(self)
+            self._complete(self.view)
+
+    def feed(self, data: memoryview) -> None:
+        """Read what has arrived; the receiver is told of what is in it."""
+        while data:
+            try:
+                self._parser.feed_data(data)
+                if self.is_in_head:
+                    self._unfinished += len(data)
+                    if self._unfinished > MOST_HEADER_BYTES:
+                        self._receiver.on_refusal(headers_too_large().response)
+            except httptools.HttpParserUpgrade as offer:
+                # An offer a server may ignore. The parser is done with the connection: a fresh one goes on.
+                self._parser = httptools.HttpRequestParser(self)
+                data = self._body_after_offer(data[offer.args[0] :])
+                continue
+            except httptools.HttpParserCallbackError as exc:
+                self._receiver.on_refusal(_response_to(exc.__context__))
+            except httptools.HttpParserError as exc:
+                self._receiver.on_refusal(refusal(400, f"malformed HTTP request: {exc}", False))
+            return
+
+    def discard(self) -> None:
+        """Forget the request that was being read."""
+        held = self.held
+        self._start_message()
+        self._admission.release(held)
+
+    def close(self) -> None:
+        """Read no more; what refers to each other does no longer."""
+        self.discard()
+        del self._parser
+
+    # What httptools calls.
+
+    def _start_message(self) -> None:
+        self.number += 1
+        self._url = b""
+        self.headers: dict[bytes, bytes] = {}
+        self._forwarded: list[tuple[bytes, bytes]] | None = None
+        self._head_bytes = 0
+        self._unfinished = 0
+        self._body: bytes | bytearray = b""
+        self.view: memoryview | None = None
+        self.filled = 0
+        self._is_chunked = False
+        self._chunks = 0
+        self.announced = 0
+        self.held = 0
+        self.is_mid_message = False
+        self.is_in_head = False
+
+    def on_message_begin(self) -> None:
+        """A request starts."""
+        self.is_mid_message = True
+        self.is_in_head = True
+
+    def on_url(self, url: bytes) -> None:
+        """Part of the request line's target."""
+        self._url += url
+        self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header, or one trailer, which nobody needs."""
+        self._count_head(len(name) + len(value) + 4)
+        if not self.is_in_head:
+            return
+        key = name.lower()
+        if key not in self.headers:
+            self.headers[key] = value
+        if self._forwarding is not None and self._forwarding.finds(name):
+            if self._forwarded is None:
+                self._forwarded = []
+            self._forwarded.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """All headers are here: decide how, and whether, the body is received."""
+        headers = self.headers
+        parser = self._parser
+        self.is_in_head = False
+        self._method = parser.get_method()
+        self._keep_alive = parser.should_keep_alive()
+        # Asked only of clients that can be older ones: those say that they want to stay, or do not stay.
+        self._is_http_1_0 = (
+            not self._keep_alive or b"connection" in headers
+        ) and parser.get_http_version() in ("1.0", "0.9")
+        length = headers.get(b"content-length")
+        if length is not None:
+            self._announce(int(length))
+        elif b"transfer-encoding" in headers:
+            self._announce_chunks(headers[b"transfer-encoding"])
+        if b"expect" in headers:
+            self._ask_for_body(headers[b"expect"])
+
+    def on_chunk_header(self) -> None:
+        """A chunk follows, or the end of all."""
+        self._chunks += 1
+
+    def on_body(self, body: bytes) -> None:
+        """Part of a body that came with its headers, is small, or is chunked."""
+        view = self.view
+        if view is not None:
+            end = self.filled + len(body)
+            view[self.filled : end] = body
+            self._fill(end)
+            return
+        if not self._body:
+            self._body = body
+        else:
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
+            self._body += body
+        if self._is_chunked:
+            if self._chunks > MOST_CHUNKS:
+                raise too_many_chunks()
+            if len(self._body) > self._json_limit:
+                check_size(self.headers, len(self._body), self._json_limit)
+            self._fill(len(self._body))
+
+    def on_message_complete(self) -> None:
+        """The request is complete, and was small, chunked, or came in one piece with its headers."""
+        if self.view is None:
+            body = self._body
+            self._complete(body if isinstance(body, bytes) else memoryview(body))
+        elif self.filled == self.announced:
+            self._complete(self.view)
+
+    # Inside.
+
+    def _count_head(self, byte_size: int) -> None:
+        self._head_bytes += byte_size
+        if self._head_bytes > MOST_HEADER_BYTES:
+            raise headers_too_large()
+
+    def _announce(self, size: int) -> None:
+        if size > self._json_limit:
+            check_size(self.headers, size, self._json_limit)
+        self.announced = size
+        # The parser stops at an offered upgrade, which is not taken up: then the body is read without it.
+        if size > LARGE_BODY or (size and b"upgrade" in self.headers):
+            self.view = body_buffer(size, self._admission.limit)
+        self.held = min(size, LARGE_BODY)
+        if not self._admission.hold(self.held):
+            self._receiver.on_lack_of_room()
+
+    def _ask_for_body(self, expectation: bytes) -> None:
+        if expectation.lower() == b"100-continue" and self.announced and not self._is_http_1_0:
+            self._receiver.on_expectation(self._request(b""))
+
+    def _announce_chunks(self, coding: bytes) -> None:
+        if coding.lower() != b"chunked":
+            text = f"Unsupported transfer encoding '{coding.decode('latin-1')}': expected 'chunked'"
+            raise Refused(refusal(501, text, False))
+        self._is_chunked = True
+        self.announced = sys.maxsize
+
+    def _fill(self, filled: int) -> None:
+        self.filled = filled
+        more = filled - self.held
+        if more > 0:
+            self.held = filled
+            if not self._admission.hold(more) and filled < self.announced:
+                self._receiver.on_lack_of_room()
+
+    def _body_after_offer(self, data: memoryview) -> memoryview:
+        """Take the body out of what follows an offered upgrade; return the rest."""
+        view = self.view
+        if view is None:
+            return data
+        taken = min(len(data), len(view) - self.filled)
+        view[self.filled : self.filled + taken] = data[:taken]
+        self._fill(self.filled + taken)
+        if self.filled == len(view):
+            self._complete(view)
+        return data[taken:]
+
+    def _request(self, body: bytes | memoryview) -> HttpRequest:
+        url = self._url
+        if url[:1] != b"/":
+            url = _origin_form(url)
+        query = url.find(b"?")
+        path = (url if query < 0 else url[:query]).decode("latin-1")
+        return HttpRequest(
+            self._method, path, self.headers, body, self._keep_alive, self._is_http_1_0, self._forwarded
+        )
+
+    def _complete(self, body: bytes | memoryview) -> None:
+        request = self._request(body)
+        held = self.held
+        self._start_message()
+        self._receiver.on_request(request, held)
+
+
+def _origin_form(url: bytes) -> bytes:
+    """The path and query of a target that names its server, as clients of proxies write it."""
+    scheme, mark, rest = url.partition(b"://")
+    if not mark or scheme.lower() not in (b"http", b"https"):
+        return url
+    path = rest.find(b"/")
+    return b"/" if path < 0 else rest[path:]
+
+
+def _response_to(cause: BaseException | None) -> bytes:
+    """What a client is told when one of our own callbacks raised."""
+    if isinstance(cause, Refused):
+        return cause.response
+    _log.error("a request could not be read", exc_info=cause)
+    return refusal(500, f"the request could not be read: {type(cause).__name__}: {cause}", False)

@@ -1,0 +1,82 @@
+"""Listening sockets for the address that a server is told: a name, too, or one that stands for several."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Sequence
+
+from tritonpy.errors import InvalidArg, Unavailable
+
+_ATTEMPTS = 20  # to find one port that is free on all addresses
+
+_Place = tuple[socket.AddressFamily, object]  # family and host
+
+
+async def listening_sockets(address: str, port: int, reuse_port: bool) -> list[socket.socket]:
+    """Bind one socket for each address that `address` stands for, all to the same port.
+
+    Args:
+        address: IPv4, IPv6 (also in brackets) or a name; "" stands for all addresses of the machine.
+        port: 0 lets the system choose.
+        reuse_port: let other sockets that say so too share the port; the system then spreads connections.
+
+    Raises:
+        InvalidArg: nobody knows the name, or the system cannot share ports.
+        Unavailable: the port is taken, or the address is not one of this machine.
+    """
+    host = address.removeprefix("[").removesuffix("]")
+    if reuse_port and not hasattr(socket, "SO_REUSEPORT"):
+        raise InvalidArg(f"port {port} cannot be shared: this system does not know SO_REUSEPORT")
+    try:
+        infos = await asyncio.get_running_loop().getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except socket.gaierror as exc:
+        raise InvalidArg(f"cannot listen on '{address}': {exc.strerror}") from None
+    places = list(dict.fromkeys((info[0], info[4][0]) for info in infos))
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _bind_all(places, port, reuse_port)
+        except OSError as exc:
+            if exc.errno == errno.EADDRINUSE and port == 0 and len(places) > 1 and attempt + 1 < _ATTEMPTS:
+                continue  # what the system chose for the first address is taken on another one
+            if exc.errno == errno.EADDRINUSE:
+                raise Unavailable(f"Socket '{address}:{port}' already in use") from None
+            raise Unavailable(f"Socket '{address}:{port}' cannot be listened on: {exc.strerror}") from None
+    raise AssertionError  # the last attempt returns or raises
+
+
+def _bind_all(places: Sequence[_Place], port: int, reuse_port: bool) -> list[socket.socket]:
+    bound: list[socket.socket] = []
+    try:
+        for family, host in places:
+            listener = socket.socket(family, socket.SOCK_STREAM)
+            bound.append(listener)
+            _prepare(listener, family, host, len(places) > 1, reuse_port)
+            listener.bind((host, port))
+            # Listening decides who has the port: until then two sockets can be bound to it.
+            listener.listen()
+            port = port or listener.getsockname()[1]
+    except OSError:
+        for listener in bound:
+            listener.close()
+        raise
+    return bound
+
+
+def _prepare(
+    listener: socket.socket, family: socket.AddressFamily, host: object, has_others: bool, reuse_port: bool
+) -> None:
+    listener.setblocking(False)
+    if hasattr(socket, "SO_EXCLUSIVEADDRUSE"):  # Windows, where SO_REUSEADDR means something else
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+    else:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if reuse_port:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if family == socket.AF_INET6:
+        # "::" alone means everybody, also those who come over IPv4.
+        only_v6 = 0 if host == "::" and not has_others else 1
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_v6)
