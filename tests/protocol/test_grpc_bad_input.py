@@ -128,6 +128,19 @@ CASES = [
         "an integral value > 0",
     ),
     Case(
+        "negative version",
+        nob(version="-1"),
+        INVALID,
+        "invalid model version specified '-1' , version should be an integral value > 0",
+    ),
+    Case(
+        "version of five thousand digits",
+        nob(version="1" * 5000),
+        INVALID,
+        f"failed to get model version from specified version string '{'1' * 5000}' (details: stol), version "
+        "should be an integral value > 0",
+    ),
+    Case(
         "decoupled model",
         infer("streams"),
         UNIMPLEMENTED,

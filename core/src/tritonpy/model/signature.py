@@ -151,7 +151,7 @@ class Signature:
     def _check_batch(self, tensors: Iterable[Tensor], label: str) -> int:
         if self.max_batch_size == 0:
             return 1
-        batch_size = 0
+        batch_size = 1  # of a request without inputs, all of which are optional then
         for index, tensor in enumerate(tensors):
             if not tensor.shape:
                 raise InvalidArg(
@@ -170,7 +170,9 @@ class Signature:
                 f"{label}inference request batch-size must be <= {self.max_batch_size} "
                 f"for '{self.model_name}'"
             )
-        return max(1, batch_size)
+        if batch_size == 0:  # Triton takes it for no batch dimension, and complains of sizes or runs it so
+            raise InvalidArg(f"{label}inference request batch-size must be >= 1 for '{self.model_name}'")
+        return batch_size  # a negative one is refused with the shape
 
     def _check_shape(self, tensor: Tensor, spec: TensorSpec, label: str) -> None:
         shape = tensor.shape
@@ -209,16 +211,16 @@ def check_bytes_tensor(tensor: Tensor, model_name: str, label: str = "") -> None
     offset = found = 0
     where = f"inference input '{tensor.name}'"
     while offset < size:
-        if found == count:
-            raise InvalidArg(
-                f"{label}unexpected number of string elements {found + 1} for {where} for model "
-                f"'{model_name}', expecting {count}"
-            )
         if size - offset < 4:
             raise InvalidArg(
                 f"{label}incomplete string length indicator for {where} for model '{model_name}', "
                 f"expecting 4 bytes but only {size - offset} bytes available. Please make sure the string "
                 f"length indicator is in one buffer."
+            )
+        if found == count:
+            raise InvalidArg(
+                f"{label}unexpected number of string elements {found + 1} for {where} for model "
+                f"'{model_name}', expecting {count}"
             )
         length = int.from_bytes(buffer[offset : offset + 4], "little")
         offset += 4

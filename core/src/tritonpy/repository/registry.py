@@ -14,6 +14,7 @@ UNLOADED = "unloaded"
 """The reason of a version that was taken out of service on request."""
 
 _HIGHEST_VERSION = 2**63 - 1
+_MOST_DIGITS = 19
 
 
 class ModelState(StrEnum):
@@ -180,9 +181,17 @@ class ModelRegistry:
 
 
 def _parse_version(version: str) -> int:
-    if not version.isascii() or not version.isdigit() or int(version) > _HIGHEST_VERSION:
-        raise InvalidArg(
-            f"failed to get model version from specified version string '{version}' (details: stol), version "
-            f"should be an integral value > 0"
-        )
-    return int(version)
+    """The number that `version` is written as; only digits are one, where Triton also takes `1x` and ` 1`."""
+    digits = version.removeprefix("-")
+    if digits.isascii() and digits.isdigit() and len(digits.lstrip("0")) <= _MOST_DIGITS:
+        number = int(digits)
+        if number <= _HIGHEST_VERSION:
+            if digits == version:
+                return number
+            raise InvalidArg(
+                f"invalid model version specified '{version}' , version should be an integral value > 0"
+            )
+    raise InvalidArg(
+        f"failed to get model version from specified version string '{version}' (details: stol), version "
+        f"should be an integral value > 0"
+    )

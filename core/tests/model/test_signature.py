@@ -1,0 +1,73 @@
+"""The check of a request against a model's inputs and outputs."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from tritonpy.errors import InvalidArg
+from tritonpy.model.signature import Signature
+from tritonpy.request import InferRequest
+from tritonpy.tensor import Tensor
+
+
+def signature(datatype: str = "FP32", max_batch_size: int = 0, **more: object) -> Signature:
+    tensor = {"name": "IN0", "data_type": f"TYPE_{datatype}", "dims": [-1], **more}
+    return Signature({"name": "m", "max_batch_size": max_batch_size, "input": [tensor], "output": []})
+
+
+def request(datatype: str, shape: tuple[int, ...], data: bytes) -> InferRequest:
+    return InferRequest("m", {"IN0": Tensor("IN0", datatype, shape, data)})
+
+
+def string(data: bytes) -> bytes:
+    return struct.pack("<I", len(data)) + data
+
+
+@pytest.mark.parametrize("data", [b"", bytes(8)])
+def test_an_empty_batch_is_refused_with_and_without_data(data: bytes) -> None:
+    with pytest.raises(InvalidArg, match=r"inference request batch-size must be >= 1 for 'm'$"):
+        signature(max_batch_size=4).check(request("FP32", (0, 2), data))
+
+
+def test_a_batch_may_hold_rows_without_elements() -> None:
+    asked = request("FP32", (3, 0), b"")
+
+    signature(max_batch_size=4).check(asked)
+
+    assert asked.batch_size == 3
+
+
+def test_a_model_of_optional_inputs_takes_none() -> None:
+    asked = InferRequest("m", {})
+
+    signature(max_batch_size=4, optional=True).check(asked)
+
+    assert asked.batch_size == 1
+
+
+@pytest.mark.parametrize("shape", [(-1,), (-2,), (2, -1), (-1, 2), (-(2**63),)])
+def test_a_negative_dimension_is_no_dimension(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidArg, match=r"All input dimensions should be specified for input 'IN0'"):
+        signature().check(request("FP32", shape, b""))
+
+
+@pytest.mark.parametrize("shape", [(2**63,), (2**62,), (2**40, 2**40), (2**62, 2, 2**62)])
+def test_an_astronomical_shape_is_refused_whatever_the_data(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidArg, match=r"exceed maximum size|input byte size mismatch|unexpected shape"):
+        signature().check(request("FP32", shape, b""))
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (string(b"a") + b"\0", "expecting 4 bytes but only 1 bytes available"),
+        (string(b"a") + string(b"b"), "unexpected number of string elements 2 .* expecting 1"),
+        (string(b"a") + struct.pack("<I", 9), "unexpected number of string elements 2 .* expecting 1"),
+        (struct.pack("<I", 9) + b"a", "expecting string of length 9 but only 1 bytes available"),
+        (b"", "expected 1 string elements .* got 0"),
+    ],
+)
+def test_the_first_thing_wrong_with_strings_is_said(data: bytes, complaint: str) -> None:
+    with pytest.raises(InvalidArg, match=complaint):
+        signature("STRING").check(request("BYTES", (1,), data))
