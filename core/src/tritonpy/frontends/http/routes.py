@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tritonpy.frontends.dataplane import Dataplane
+from tritonpy.frontends.http.generation import Generation
 from tritonpy.frontends.http.health import HealthChecks
 from tritonpy.frontends.http.inference import Inference
 from tritonpy.frontends.http.logging import change_log_settings, show_log_settings
@@ -24,10 +25,13 @@ def make_routes(dataplane: Dataplane, services: FrontendServices, settings: Http
         settings: of the HTTP port.
     """
     inference = Inference(dataplane)
+    generation = Generation(dataplane, services.model_metrics, max_held_byte_size=settings.max_held_byte_size)
     health = HealthChecks(dataplane)
     repository = RepositoryCalls(dataplane)
     return [
         Route(b"POST", f"{MODEL}/infer", "inference", inference.infer),
+        Route(b"POST", f"{MODEL}/generate", "inference", generation.generate),
+        Route(b"POST", f"{MODEL}/generate_stream", "inference", generation.generate_stream),
         Route(b"GET", "/v2/health/live", "health", health.live),
         Route(b"GET", "/v2/health/ready", "health", health.ready),
         Route(b"GET", f"{MODEL}/ready", "health", health.model_ready),

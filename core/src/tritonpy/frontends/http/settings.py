@@ -22,6 +22,8 @@ class HttpSettings:
         certificate_path, key_path: PEM files; with them the port speaks HTTPS.
         access_log_path: where each request leaves a line; "-" for standard output, "" for nowhere.
         allow_v1: answer the health and status paths of version 1 of the protocol.
+        max_held_byte_size: bytes of a streamed answer that may wait for one client before its request is
+            cancelled.
     """
 
     address: str = "0.0.0.0"
@@ -34,3 +36,4 @@ class HttpSettings:
     key_path: str = ""
     access_log_path: str = ""
     allow_v1: bool = False
+    max_held_byte_size: int = 67_108_864

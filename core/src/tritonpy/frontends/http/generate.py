@@ -1,0 +1,147 @@
+"""Bodies of generate requests: a flat JSON object in, a flat JSON object out.
+
+A key that is the name of an input becomes that tensor, any other a parameter of the request; those inside of
+`parameters` likewise. On the way back every output is a key, beside `model_name`, `model_version`, `id` and
+the parameters of the response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import orjson
+
+from tritonpy.errors import Internal, InvalidArg, TritonError
+from tritonpy.frontends.http.infer import Body
+from tritonpy.frontends.http.json_body import Json, parse_json, string, text
+from tritonpy.frontends.http.json_data import data_json, tensor_from_data
+from tritonpy.model.signature import TensorSpec
+from tritonpy.request import InferRequest
+from tritonpy.response import InferResponse, ParameterValue
+from tritonpy.tensor import Tensor
+
+_NESTED = "parameters"
+_MOST_INTEGER = 2**63 - 1
+
+
+def parse_generate_request(
+    body: Body, specs: Mapping[str, TensorSpec], model_name: str, model_version: str
+) -> InferRequest:
+    """Make a request of a body.
+
+    Args:
+        body: what the client sent.
+        specs: the inputs of the model, by name.
+        model_name: from the path.
+        model_version: from the path, "" for the newest.
+
+    Raises:
+        TritonError: with Triton's code and text for whatever is wrong with the body by itself; whether it
+            fits the model is checked later.
+    """
+    document = parse_json(body)
+    if not isinstance(document, dict):
+        raise Internal("attempt to get members for non-object")
+    request = InferRequest(model_name, {}, model_version=model_version)
+    if "id" in document:
+        request.id = string(document["id"], "id")
+    parameters: dict[str, ParameterValue] = {}
+    for key, value in document.items():
+        if key == _NESTED:
+            _map_nested(value, specs, request, parameters)
+        else:
+            _map(key, value, specs, request, parameters)
+    request.parameters = parameters
+    return request
+
+
+def _map_nested(
+    members: Json,
+    specs: Mapping[str, TensorSpec],
+    request: InferRequest,
+    parameters: dict[str, ParameterValue],
+) -> None:
+    if _NESTED in specs:
+        raise InvalidArg(f"Keyword '{_NESTED}' for nested schema also given as input tensor name")
+    if not isinstance(members, dict):
+        raise Internal(
+            f"Expected JSON object for keyword: '{_NESTED}': attempt to access JSON non-object as object"
+        )
+    try:
+        for key, value in members.items():
+            _map(key, value, specs, request, parameters)
+    except TritonError as error:
+        raise TritonError(f"Converting keyword: '{_NESTED}': {error.message}", error.code) from None
+
+
+def _map(
+    key: str,
+    value: Json,
+    specs: Mapping[str, TensorSpec],
+    request: InferRequest,
+    parameters: dict[str, ParameterValue],
+) -> None:
+    spec = specs.get(key)
+    if spec is None:
+        parameters[text(key, key)] = _parameter(key, value)
+        return
+    tensor = _tensor(spec, value if isinstance(value, list) else [value])
+    if key in request.inputs:
+        raise InvalidArg(f"{request.label}input '{key}' already exists in request")
+    request.inputs[key] = tensor
+
+
+def _parameter(key: str, value: Json) -> ParameterValue:
+    if isinstance(value, str):
+        return text(value, key)
+    if isinstance(value, int) and not -_MOST_INTEGER - 1 <= value <= _MOST_INTEGER:
+        return float(value)
+    if isinstance(value, bool | int | float):
+        return value
+    raise InvalidArg(f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'.")
+
+
+def _tensor(spec: TensorSpec, elements: list[Json]) -> Tensor:
+    if spec.datatype == "BYTES" and not all(isinstance(element, str | list) for element in elements):
+        raise Internal("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
+    return tensor_from_data(spec.name, spec.datatype, _shape(spec, len(elements)), elements)
+
+
+def _shape(spec: TensorSpec, count: int) -> tuple[int, ...]:
+    """The shape of so many elements: the last dimension that may vary takes what the fixed ones leave."""
+    shape = list(spec.shape)
+    for dim in shape:
+        if dim != -1:
+            if dim == 0 or count % dim:
+                raise _misshapen(spec)
+            count //= dim
+    for index in reversed(range(len(shape))):
+        if shape[index] == -1:
+            shape[index] = count
+            count = 1
+    if count != 1:
+        raise _misshapen(spec)
+    return tuple(shape)
+
+
+def _misshapen(spec: TensorSpec) -> InvalidArg:
+    return InvalidArg(f"The schema can not convert input '{spec.name}' to tensor with proper shape")
+
+
+def generated_json(request: InferRequest, response: InferResponse) -> bytes:
+    """The JSON of a successful response, its keys sorted; one element alone stands there without brackets.
+
+    What the server says hides a parameter of the same name, and a parameter hides an output.
+
+    Raises:
+        InvalidArg: an output cannot travel as JSON.
+    """
+    said: dict[str, Json] = {"model_name": request.model_name, "model_version": request.model_version}
+    if request.id:
+        said["id"] = request.id
+    members: dict[str, Json] = {**response.parameters, **said}
+    for tensor in response.outputs:
+        if tensor.name not in members:
+            elements = data_json(tensor)
+            members[tensor.name] = orjson.Fragment(elements[1:-1] if tensor.element_count == 1 else elements)
+    return orjson.dumps(members, option=orjson.OPT_SORT_KEYS)

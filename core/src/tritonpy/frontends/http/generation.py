@@ -1,0 +1,222 @@
+"""Answers `generate` and `generate_stream`: the responses of a model as one JSON object, or as events.
+
+Events leave as they come into being. A sink is called on the loop and must not wait, so what a client has not
+read yet is held here; a client that reads so slowly that this passes a limit has its request cancelled. The
+model and the other requests of the batch never notice.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
+from tritonpy.frontends.dataplane import Dataplane
+from tritonpy.frontends.http.errors import STATUS
+from tritonpy.frontends.http.generate import generated_json, parse_generate_request
+from tritonpy.frontends.http.inference import Canceller
+from tritonpy.frontends.http.message import JSON, HttpRequest, error_body, response_head
+from tritonpy.frontends.http.orca import FAMILY, REQUEST_HEADER, Series, load_header
+from tritonpy.frontends.http.protocol import HttpConnection
+from tritonpy.frontends.http.stream import ResponseStream
+from tritonpy.request import InferRequest, ResponseSink
+from tritonpy.response import InferResponse
+
+_log = logging.getLogger("tritonpy.http")
+
+_EVENTS = b"text/event-stream; charset=utf-8"
+_EVENT_OVERHEAD_BYTES = 100
+"""What an event that waits costs beside its text."""
+
+_NOT_ONE = (
+    b'{"error":"generate expects model to produce exactly 1 response, use generate stream for model that '
+    b'generates various number of responses"}'
+)
+
+Headers = Callable[[], Sequence[bytes]]
+"""Header lines of a response, made when it begins."""
+
+
+class Generation:
+    """Answers both paths; see `routing.Answer`.
+
+    Args:
+        dataplane: takes the requests.
+        load: the series of a family of metrics, for clients that ask for the load.
+        max_held_byte_size: bytes of events that may wait for one client.
+    """
+
+    def __init__(
+        self, dataplane: Dataplane, load: Callable[[str], Series], *, max_held_byte_size: int
+    ) -> None:
+        self._dataplane = dataplane
+        self._load = load
+        self._max_held_byte_size = max_held_byte_size
+
+    def generate(self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]) -> None:
+        """Answer with the one response of the model."""
+        self._infer(request, connection, names, _OneAnswer(connection, self._headers(request)))
+
+    def generate_stream(
+        self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]
+    ) -> None:
+        """Answer with every response of the model as it comes."""
+        sink = _EventStream(connection, self._headers(request), self._max_held_byte_size)
+        self._infer(request, connection, names, sink)
+
+    def _infer(
+        self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...], sink: ResponseSink
+    ) -> None:
+        arrival_ns = time.monotonic_ns()
+        name, version = names
+        specs = self._dataplane.input_specs(name, version)
+        if request.headers.get(b"content-encoding", b"identity") != b"identity":
+            raise InvalidArg("Unsupported content-encoding, only 'identity' is supported.")
+        infer_request = parse_generate_request(request.body, specs, name, version)
+        infer_request.arrival_ns = arrival_ns
+        infer_request.sink = sink
+        self._dataplane.infer(infer_request)
+        if not infer_request.answered:
+            connection.watch(Canceller(infer_request))
+
+    def _headers(self, request: HttpRequest) -> Headers:
+        wanted = request.headers.get(REQUEST_HEADER)
+        if wanted is None:
+            return tuple
+        load = self._load
+
+        def headers() -> Sequence[bytes]:
+            line = load_header(wanted, load(FAMILY))
+            return () if line is None else (line,)
+
+        return headers
+
+
+def _encoded(request: InferRequest, response: InferResponse) -> tuple[int, bytes]:
+    """The status and the JSON of one response."""
+    error = response.error
+    if error is None:
+        try:
+            return 200, generated_json(request, response)
+        except TritonError as exc:
+            error = exc
+        except Exception as exc:
+            _log.exception("%sthe response cannot be written", request.label)
+            error = Internal(f"{request.label}the response cannot be written: {type(exc).__name__}: {exc}")
+    return STATUS[error.code], error_body(error.message)
+
+
+class _OneAnswer:
+    """Waits for the one response; satisfies `ResponseSink`. Of several the first decides the status."""
+
+    __slots__ = ("_body", "_connection", "_count", "_headers", "_status")
+
+    def __init__(self, connection: HttpConnection, headers: Headers) -> None:
+        self._connection = connection
+        self._headers = headers
+        self._count = 0
+        self._status = 200
+        self._body = _NOT_ONE
+
+    def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        """See `ResponseSink`."""
+        if response is not None:
+            self._count += 1
+            if self._count == 1:
+                self._status, self._body = _encoded(request, response)
+            else:
+                self._body = _NOT_ONE
+        if final:
+            connection = self._connection
+            body = self._body
+            head = response_head(self._status, JSON, len(body), connection.keep_alive, self._headers())
+            connection.write(head + body)
+
+
+class _EventStream:
+    """Writes responses as server-sent events; satisfies `ResponseSink`."""
+
+    __slots__ = (
+        "_connection",
+        "_headers",
+        "_held",
+        "_held_byte_size",
+        "_is_complete",
+        "_limit",
+        "_stream",
+    )
+
+    def __init__(self, connection: HttpConnection, headers: Headers, limit: int) -> None:
+        self._connection = connection
+        self._headers = headers
+        self._limit = limit
+        self._stream: ResponseStream | None = None
+        self._held: deque[bytes] = deque()
+        self._held_byte_size = 0
+        self._is_complete = False
+
+    def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        """See `ResponseSink`."""
+        if self._is_complete:  # by now the connection may be answering its next request
+            return
+        if response is not None:
+            self._take(request, response)
+        elif self._stream is None:
+            self._begin(200)
+        if final and not self._is_complete:
+            self._is_complete = True
+            self._end_if_sent()
+
+    def _take(self, request: InferRequest, response: InferResponse) -> None:
+        stream = self._stream
+        if stream is not None and not stream.is_open:  # the client is gone
+            self._held.clear()
+            return
+        status, document = _encoded(request, response)
+        if stream is None:
+            stream = self._begin(status)
+        event = b"data: %b\n\n" % document
+        if not self._held and not stream.is_paused:
+            stream.write(event)
+            return
+        byte_size = len(event) + _EVENT_OVERHEAD_BYTES
+        if self._held and self._held_byte_size + byte_size > self._limit:
+            self._give_up(request, stream, byte_size)
+            return
+        self._held.append(event)
+        self._held_byte_size += byte_size
+
+    def _begin(self, status: int) -> ResponseStream:
+        self._stream = stream = self._connection.start_stream(status, _EVENTS, self._headers())
+        stream.on_caught_up = self._send_held
+        return stream
+
+    def _send_held(self) -> None:
+        stream = self._stream
+        assert stream is not None  # it has caught up
+        held = self._held
+        while held and not stream.is_paused:
+            event = held.popleft()
+            self._held_byte_size -= len(event) + _EVENT_OVERHEAD_BYTES
+            stream.write(event)
+        self._end_if_sent()
+
+    def _end_if_sent(self) -> None:
+        if self._is_complete and not self._held and self._stream is not None:
+            self._stream.end()
+
+    def _give_up(self, request: InferRequest, stream: ResponseStream, byte_size: int) -> None:
+        """The client reads too slowly: it gets an error in place of what waits, and no more is made."""
+        error = Unavailable(
+            f"{self._held_byte_size} bytes of responses wait for the client of this stream, which reads too "
+            f"slowly to be sent {byte_size} more: at most {self._limit} are held"
+        )
+        _log.warning("%scancelled: %s", request.label, error.message)
+        self._held.clear()
+        self._held_byte_size = 0
+        self._is_complete = True
+        stream.write(b"data: %b\n\n" % error_body(error.message))
+        stream.end()
+        request.cancel()
