@@ -109,7 +109,7 @@ class WorkerProcess(asyncio.Protocol):
                     SEGMENT_VARIABLE: str(their_segments.fileno()),
                     IPC_PATH_VARIABLE: str(Path(ipc.__file__).parent),
                 }
-                self._process = await _spawn(
+                self._process = await spawn(
                     command.command,
                     {name: value for name, value in variables.items() if value is not None},
                     (their_channel.fileno(), their_segments.fileno()),
@@ -341,7 +341,7 @@ class WorkerProcess(asyncio.Protocol):
         await self._end_output()
         self.endpoint.close()
         self.cancel_flags = bytearray(CONTROL_SLOTS)  # nobody's: those of the worker are to be unmapped
-        error = Internal(f"Stub process '{self.name}' is not healthy: it {_how_it_ended(status)}")
+        error = Internal(f"Stub process '{self.name}' is not healthy: it {how_it_ended(status)}")
         self._end = error
         if self._reply is not None and not self._reply.done():
             # Whoever waits for the answer hears of the end, and need not be told twice.
@@ -374,7 +374,7 @@ class WorkerProcess(asyncio.Protocol):
         await self._lines.end()
 
 
-async def _spawn(
+async def spawn(
     command: Sequence[str],
     environment: Mapping[str, str],
     descriptors: Sequence[int],
@@ -401,7 +401,8 @@ async def _spawn(
         raise
 
 
-def _how_it_ended(status: int) -> str:
+def how_it_ended(status: int) -> str:
+    """What became of a process, to go on after its name."""
     if status >= 0:
         return f"exited with code {status}"
     try:

@@ -150,21 +150,18 @@ def data_json(tensor: Tensor) -> bytes:
     return orjson.dumps(np.ascontiguousarray(elements), option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-_FAR_FROM_ONE = re.compile(rb"(-?)([0-9])(?:\.([0-9]+))?e(\+[0-9]+|-6(?![0-9]))")
+_EXPONENT = re.compile(rb"e(\+[0-9]+|-6(?![0-9]))")
 
 
 def _numbers_json(elements: Array) -> bytes:
     """Numbers as Triton writes them: with an exponent from 1e21 on and below 1e-6."""
     text = orjson.dumps(elements, option=orjson.OPT_SERIALIZE_NUMPY)
     if b"e+" in text or b"e-6" in text:
-        text = _FAR_FROM_ONE.sub(_respelled, text)
+        text = _respelled(text)
     if b"n" in text:  # null stands for what is no number
-        special = elements[~np.isfinite(elements)].tolist()
-        pieces = text.split(b"null")
-        names = [
-            b"NaN" if value != value else b"Infinity" if value > 0 else b"-Infinity" for value in special
-        ]
-        text = b"".join([part for pair in zip(pieces, [*names, b""], strict=True) for part in pair])
+        names = [_special_name(value) for value in elements[~np.isfinite(elements)].tolist()]
+        pieces = zip(text.split(b"null"), [*names, b""], strict=True)
+        text = b"".join([part for pair in pieces for part in pair])
     return text
 
 
@@ -174,13 +171,24 @@ def _special_name(value: float) -> bytes:
     return b"Infinity" if value > 0 else b"-Infinity"
 
 
-def _respelled(match: re.Match[bytes]) -> bytes:
-    sign, lead, fraction, exponent = match[1], match[2], match[3] or b"", int(match[4])
-    if exponent < 0:
-        return sign + b"0." + b"0" * (-exponent - 1) + lead + fraction
-    if exponent <= 20:
-        return sign + (lead + fraction).ljust(exponent + 1, b"0") + b".0"
-    return sign + lead + (b"." + fraction if fraction else b"") + b"e%d" % exponent
+def _respelled(text: bytes) -> bytes:
+    """The array with the numbers written otherwise that Triton writes otherwise."""
+    pieces: list[bytes] = []
+    kept = 0
+    for match in _EXPONENT.finditer(text):
+        begin = text.rfind(b",", kept, match.start()) + 1 or max(kept, 1)  # behind the bracket
+        lead, _, fraction = text[begin : match.start()].partition(b".")
+        exponent = int(match[1])
+        if exponent < 0:
+            sign, digit = lead[:-1], lead[-1:]
+            spelled = sign + b"0." + b"0" * (-exponent - 1) + digit + fraction
+        elif exponent <= 20:
+            spelled = lead + fraction.ljust(exponent, b"0") + b".0"
+        else:
+            spelled = lead + (b"." + fraction if fraction else b"") + b"e%d" % exponent
+        pieces += (text[kept:begin], spelled)
+        kept = match.end()
+    return b"".join([*pieces, text[kept:]])
 
 
 def _strings_json(elements: Array) -> bytes:

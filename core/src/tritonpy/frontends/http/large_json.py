@@ -1,0 +1,143 @@
+"""Large JSON taken apart: what costs time is done here, wherever that runs, and what is left is small.
+
+Of a request the costly parts are the text itself and the `data` of its inputs. Both are read by `take_apart`,
+whose result is the document without them; `put_together` gives the document that is read further as if it had
+come whole, so every check, and every error in its turn, is the same for small and large bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tritonpy.datatypes import DATATYPES
+from tritonpy.errors import InvalidArg, TritonError
+from tritonpy.frontends.http.json_body import Json, parse_json
+from tritonpy.frontends.http.json_data import data_json, tensor_from_data
+from tritonpy.tensor import Tensor
+
+LARGE = 1024 * 1024
+"""JSON above this many bytes is read and written elsewhere than on the loop."""
+
+_MOST_ITEMS = 65_536
+_KEPT = ("id", "parameters", "inputs", "outputs")
+_KEPT_OF_INPUT = ("name", "datatype", "shape", "parameters")
+
+Outcome: TypeAlias = Tensor | TritonError
+"""What became of the `data` of an input."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadData:
+    """Stands in a document for the `data` of an input that has been read already.
+
+    Attributes:
+        outcome: None when nobody could say what it is data of, which is refused before it is asked for.
+    """
+
+    outcome: Outcome | None
+
+    def tensor(self) -> Tensor:
+        """The tensor.
+
+        Raises:
+            TritonError: the data was wrong.
+        """
+        assert self.outcome is not None  # whatever has a datatype and a shape has been read
+        if isinstance(self.outcome, TritonError):
+            raise self.outcome
+        return self.outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A document in two.
+
+    Attributes:
+        rest: what is left when the data of inputs is taken out, and what nobody reads; None of a document
+            that is no object.
+        data: of which inputs, by their index, and what became of it.
+    """
+
+    rest: Json
+    data: list[tuple[int, Outcome | None]]
+
+
+def take_apart(text: bytes | memoryview) -> Parts:
+    """Read the JSON of an inference request.
+
+    Raises:
+        TritonError: it is not JSON, or names more things than anybody would.
+    """
+    document = parse_json(text)
+    if not isinstance(document, dict):
+        return Parts(None, [])
+    rest = {key: document[key] for key in _KEPT if key in document}
+    inputs = rest.get("inputs")
+    data: list[tuple[int, Outcome | None]] = []
+    if isinstance(inputs, list):
+        rest["inputs"] = kept = []
+        for index, item in enumerate(inputs):
+            if isinstance(item, dict):
+                if "data" in item:
+                    data.append((index, _read(item)))
+                item = {key: item[key] for key in _KEPT_OF_INPUT if key in item}
+            kept.append(item)
+    if _count_items(rest) > _MOST_ITEMS:
+        raise InvalidArg(
+            f"a request of {len(text)} bytes names more than {_MOST_ITEMS} inputs, outputs, dimensions and "
+            f"parameters, the most that one of over {LARGE} bytes may"
+        )
+    return Parts(rest, data)
+
+
+def put_together(parts: Parts) -> Json:
+    """The document, with `ReadData` for the data of its inputs."""
+    for index, outcome in parts.data:
+        parts.rest["inputs"][index]["data"] = ReadData(outcome)
+    return parts.rest
+
+
+def write_data(tensors: Sequence[Tensor]) -> list[bytes]:
+    """The elements of each tensor as a JSON array.
+
+    Raises:
+        InvalidArg: a datatype cannot travel as JSON.
+    """
+    return [data_json(tensor) for tensor in tensors]
+
+
+def json_byte_size(tensor: Tensor) -> int:
+    """About how large the elements of a tensor are as JSON."""
+    return tensor.byte_size * _GROWTH[tensor.datatype]
+
+
+_GROWTH = {  # characters of an element with its comma, by its bytes
+    name: 4 if kind.byte_size == 1 else 5 if name == "FP32" else 3 if kind.byte_size else 1
+    for name, kind in DATATYPES.items()
+}
+
+
+def _read(item: Json) -> Outcome | None:
+    name, datatype, shape = (item.get(key) for key in ("name", "datatype", "shape"))
+    if not (isinstance(name, str) and isinstance(datatype, str) and datatype in DATATYPES):
+        return None
+    if not (isinstance(shape, list) and all(type(dim) is int and dim >= 0 for dim in shape)):
+        return None
+    try:
+        return tensor_from_data(name, datatype, tuple(shape), item["data"])
+    except TritonError as error:
+        return error
+
+
+def _count_items(document: Json) -> int:
+    """How many values a document holds; stops counting where it is too many."""
+    count = 0
+    left = [document]
+    while left and count <= _MOST_ITEMS:
+        value = left.pop()
+        if isinstance(value, dict | list):
+            count += len(value)
+            left.extend(value.values() if isinstance(value, dict) else value)
+    return count
