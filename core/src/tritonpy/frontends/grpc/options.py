@@ -1,0 +1,51 @@
+"""From the settings of the gRPC port to what gRPC's core calls channel arguments."""
+
+from __future__ import annotations
+
+from tritonpy.frontends.grpc.settings import GrpcSettings, Keepalive
+
+_MOST_MESSAGE_BYTES = 2**31 - 1
+_COMPRESSION = {"none": 0, "low": 1, "medium": 2, "high": 3}
+
+ChannelArguments = list[tuple[str, int]]
+
+
+def channel_arguments(settings: GrpcSettings, max_held_byte_size: int) -> ChannelArguments:
+    """The arguments of a server.
+
+    Args:
+        settings: of the port.
+        max_held_byte_size: bytes of requests that the server may hold; 0 for no limit. No single message is
+            let in that is larger, compressed or not: gRPC stops to inflate one there, and what has been
+            inflated can only be counted when it has cost its memory.
+    """
+    return [
+        ("grpc.max_send_message_length", -1),
+        (
+            "grpc.max_receive_message_length",
+            min(max_held_byte_size or _MOST_MESSAGE_BYTES, _MOST_MESSAGE_BYTES),
+        ),
+        ("grpc.so_reuseport", int(settings.reuse_port)),  # gRPC's default lets servers share a port unnoticed
+        # A level, not an algorithm: gRPC then takes one that the client says it can read.
+        ("grpc.default_compression_level", _COMPRESSION[settings.compression_level]),
+        *_keepalive(settings.keepalive),
+    ]
+
+
+def _keepalive(keepalive: Keepalive) -> ChannelArguments:
+    arguments = [
+        ("grpc.keepalive_time_ms", keepalive.time_ms),
+        ("grpc.keepalive_timeout_ms", keepalive.timeout_ms),
+        ("grpc.keepalive_permit_without_calls", int(keepalive.permit_without_calls)),
+        ("grpc.http2.max_pings_without_data", keepalive.max_pings_without_data),
+        (
+            "grpc.http2.min_ping_interval_without_data_ms",
+            keepalive.min_recv_ping_interval_without_data_ms,
+        ),
+        ("grpc.http2.max_ping_strikes", keepalive.max_ping_strikes),
+    ]
+    if keepalive.max_connection_age_ms:  # gRPC knows no number for "for ever"
+        arguments.append(("grpc.max_connection_age_ms", keepalive.max_connection_age_ms))
+    if keepalive.max_connection_age_grace_ms:
+        arguments.append(("grpc.max_connection_age_grace_ms", keepalive.max_connection_age_grace_ms))
+    return arguments
