@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeAlias, cast
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import NoReturn, TypeAlias, cast
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -21,9 +22,12 @@ from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.grpc.convert import parse_infer_request, to_infer_request
 from tritonpy.frontends.grpc.encoder import ResponseEncoder
 from tritonpy.frontends.grpc.errors import as_triton_error
+from tritonpy.frontends.grpc.forwarding import Metadata, MetadataForwarding
 from tritonpy.frontends.grpc.logging import log_settings
 from tritonpy.frontends.grpc.repository import RepositoryCalls
+from tritonpy.frontends.grpc.settings import GrpcSettings
 from tritonpy.frontends.grpc.stream import STOPPING, InferStream, Read, Write
+from tritonpy.frontends.services import FrontendServices
 from tritonpy.handles import JsonObject
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
@@ -37,13 +41,24 @@ class Servicer:
 
     Args:
         dataplane: what calls are answered with.
-        max_held_byte_size: bytes of open requests, and of responses waiting for the client, in one stream.
+        services: what is shared with other frontends.
+        settings: of the port.
+
+    Attributes:
+        forwards_metadata: metadata is looked for what becomes parameters of requests.
+
+    Raises:
+        InvalidArg: the settings are not in order.
     """
 
-    def __init__(self, dataplane: Dataplane, *, max_held_byte_size: int) -> None:
+    def __init__(self, dataplane: Dataplane, services: FrontendServices, settings: GrpcSettings) -> None:
         self._dataplane = dataplane
+        self._services = services
+        self._admission = services.admission
         self._encoder = ResponseEncoder()
-        self._max_held_byte_size = max_held_byte_size
+        self._max_held_byte_size = settings.max_held_byte_size
+        self._forwarding = MetadataForwarding.of(settings.header_forward_pattern)
+        self.forwards_metadata = self._forwarding is not None
         self._streams: set[InferStream] = set()
         self._unary_count = 0
         self._is_stopping = False
@@ -58,17 +73,28 @@ class Servicer:
             self._drained = asyncio.get_running_loop().create_future()
             await self._drained
 
-    async def model_infer(self, body: bytes) -> bytes | TritonError:
+    async def model_infer(self, body: bytes, metadata: Metadata = ()) -> bytes | TritonError:
         """Run one serialized `ModelInferRequest` and return the serialized response, or the model's error.
 
         The error is returned, not raised: it may be shared by a whole batch, and raising would tie each
         call's frame, and the tensors in it, to it.
 
+        Args:
+            body: the request.
+            metadata: what the client sent along, if `forwards_metadata`.
+
         Raises:
             TritonError: the request was refused.
         """
+        if self._is_stopping:
+            raise Unavailable(STOPPING)
+        admission = self._admission
+        byte_size = len(body)
+        if not admission.admits(byte_size):
+            raise admission.refusal(byte_size)
         sink = _UnarySink(self._encoder, asyncio.get_running_loop().create_future())
-        request = self._start(body, sink)
+        request = self._start(body, metadata, sink)
+        admission.hold(byte_size)
         self._unary_count += 1
         try:
             return await sink.outcome
@@ -78,29 +104,28 @@ class Servicer:
                 alive.cancel()
             raise
         finally:
+            admission.release(byte_size)
             self._unary_count -= 1
             self._call_ended()
 
-    def _start(self, body: bytes, sink: _UnarySink) -> weakref.ref[InferRequest]:
+    def _start(self, body: bytes, metadata: Metadata, sink: _UnarySink) -> weakref.ref[InferRequest]:
         """Hand a request to the data plane; after this the model alone keeps it alive.
 
         A backend that drops a request without an answer is found out by the request's death.
         """
-        if self._is_stopping:
-            raise Unavailable(STOPPING)
         arrival_ns = time.monotonic_ns()
         message, raw_contents = parse_infer_request(body)
         if self._dataplane.is_decoupled(message.model_name, message.model_version):
             raise Unsupported("ModelInfer RPC doesn't support models with decoupled transaction policy")
         request, _ = to_infer_request(message, raw_contents)
+        if self._forwarding is not None:
+            request.parameters = {**request.parameters, **self._forwarding.parameters(metadata)}
         request.arrival_ns = arrival_ns
         request.sink = sink
         self._dataplane.infer(request)
         return weakref.ref(request)
 
-    async def model_stream_infer(
-        self, read: Read, write: Write, metadata: Iterable[tuple[str, str | bytes]]
-    ) -> None:
+    async def model_stream_infer(self, read: Read, write: Write, metadata: Metadata) -> None:
         """Run serialized requests as they come, and send serialized responses.
 
         Args:
@@ -115,8 +140,10 @@ class Servicer:
         stream = InferStream(
             self._dataplane,
             self._encoder,
+            self._admission,
             max_held_byte_size=self._max_held_byte_size,
             ends_on_error=("triton_grpc_error", "true") in metadata,
+            forwarding=partial(self._forwarding.parameters, metadata) if self._forwarding else None,
         )
         if self._is_stopping:
             raise Unavailable(STOPPING)
@@ -139,10 +166,14 @@ class Servicer:
                 "ModelMetadata": self._model_metadata,
                 "ModelConfig": self._model_config,
                 "ModelStatistics": self._model_statistics,
+                "TraceSetting": self._trace_setting,
                 "LogSettings": log_settings,
             }.items()
         }
-        return {**described, **RepositoryCalls(self._dataplane).by_name()}
+        return {
+            **described,
+            **RepositoryCalls(self._dataplane).by_name(),
+        }
 
     def _call_ended(self) -> None:
         if self._drained is not None and not (self._unary_count or self._streams or self._drained.done()):
@@ -172,6 +203,9 @@ class Servicer:
     def _model_statistics(self, request: protos.ModelStatisticsRequest) -> Message:
         statistics = self._dataplane.model_statistics(request.name, request.version)
         return _filled(protos.ModelStatisticsResponse(), statistics)
+
+    def _trace_setting(self, request: protos.TraceSettingRequest) -> NoReturn:
+        raise Unsupported("the server does not support tracing")
 
 
 def _filled(message: Message, document: JsonObject) -> Message:

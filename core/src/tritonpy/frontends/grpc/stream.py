@@ -18,9 +18,10 @@ import asyncio
 import time
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from tritonpy.errors import Internal, TritonError, Unavailable
+from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.grpc.convert import parse_infer_request, to_infer_request
 from tritonpy.frontends.grpc.encoder import (
@@ -31,7 +32,7 @@ from tritonpy.frontends.grpc.encoder import (
 )
 from tritonpy.frontends.grpc.errors import as_triton_error
 from tritonpy.request import InferRequest
-from tritonpy.response import InferResponse
+from tritonpy.response import InferResponse, ParameterValue
 
 _REQUEST_OVERHEAD_BYTES = 2048
 """What an open request costs beside its message."""
@@ -51,24 +52,30 @@ class InferStream:
     Args:
         dataplane: takes the requests.
         encoder: writes the responses.
+        admission: counts the bytes of open requests of all calls; those that it does not admit are refused.
         max_held_byte_size: bytes of requests that may be open, and bytes of responses that may wait for the
             client. One that finds nothing held is let in whatever its size.
         ends_on_error: the first error that comes from running a request ends the call with that error's
             status, instead of travelling as a message.
+        forwarding: gives parameters that every request of the stream gets from its metadata, or raises.
     """
 
     def __init__(
         self,
         dataplane: Dataplane,
         encoder: ResponseEncoder,
+        admission: Admission,
         *,
         max_held_byte_size: int,
         ends_on_error: bool = False,
+        forwarding: Callable[[], Mapping[str, ParameterValue]] | None = None,
     ) -> None:
         self._dataplane = dataplane
         self._encoder = encoder
+        self._admission = admission
         self._limit = max_held_byte_size
         self._ends_on_error = ends_on_error
+        self._forwarding = forwarding
         self._queue: deque[bytes | TritonError] = deque()
         self._queued_byte_size = 0
         self._open_byte_size = 0
@@ -130,7 +137,10 @@ class InferStream:
             if self._dataplane.is_decoupled(message.model_name, message.model_version):
                 sink.is_decoupled = True
                 self._line.pop()
+            self._admit(sink)
             request, wants_empty_final = to_infer_request(message, raw_contents)
+            if self._forwarding is not None:
+                request.parameters = {**request.parameters, **self._forwarding()}
             request.arrival_ns = arrival_ns
             request.sink = sink
             if wants_empty_final:
@@ -141,6 +151,13 @@ class InferStream:
             # The error gets no name here: its traceback leads to this frame, which holds the whole request.
             where = f"ModelStreamInfer of request '{sink.request_id}'"
             sink.complete(encode_refusal(as_triton_error(exc, where), sink.request_id))
+
+    def _admit(self, sink: _StreamSink) -> None:
+        admission = self._admission
+        if not admission.admits(sink.byte_size):
+            raise admission.refusal(sink.byte_size)
+        admission.hold(sink.byte_size)
+        sink.is_admitted = True
 
     # What sinks call
 
@@ -199,6 +216,8 @@ class InferStream:
         """A request has had its last response."""
         self._open.pop(sink, None)
         self._open_byte_size -= sink.byte_size
+        if sink.is_admitted:
+            self._admission.release(sink.byte_size)
         self._make_room()
         if not self._open:
             self._wake()
@@ -255,6 +274,7 @@ class _StreamSink:
         held: responses that wait for their turn in the line.
         is_decoupled: the request stands outside of the line.
         has_answered: there was a response.
+        is_admitted: its bytes are counted among those of all calls.
         is_complete: nothing follows.
         empty_final: what is sent for a final flag that comes alone, if the client wants that.
     """
@@ -265,6 +285,7 @@ class _StreamSink:
         "empty_final",
         "has_answered",
         "held",
+        "is_admitted",
         "is_complete",
         "is_decoupled",
         "request_id",
@@ -276,6 +297,7 @@ class _StreamSink:
         self.request_id = ""
         self.is_decoupled = False
         self.has_answered = False
+        self.is_admitted = False
         self.is_complete = False
         self.empty_final: bytes | None = None
         self.held: list[bytes | TritonError] = []

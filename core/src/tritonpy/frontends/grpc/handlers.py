@@ -1,0 +1,127 @@
+"""What grpcio calls for each call: takes and gives bytes, and turns errors into statuses."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn, TypeAlias, cast
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from tritonpy.errors import Internal, TritonError, Unavailable, Unsupported
+from tritonpy.frontends.grpc.errors import as_triton_error, status_of
+from tritonpy.frontends.grpc.guard import INFERENCE_SERVICE
+from tritonpy.frontends.grpc.health import CHECK, HealthCalls
+from tritonpy.frontends.grpc.reflection import HEALTH_SERVICE, reflection_handlers
+from tritonpy.frontends.grpc.servicer import DescribedCall, Servicer
+from tritonpy.protos import RpcMethod, rpc_methods
+
+Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # Any: each call has its own types
+UnaryCall: TypeAlias = Callable[[bytes, Context], Awaitable[bytes]]
+
+
+def make_handlers(servicer: Servicer, health: HealthCalls) -> dict[str, Handler]:
+    """What answers each call of the port, by its full name."""
+    described = servicer.described_calls()
+    handlers: dict[str, Handler] = {}
+    handler: Handler
+    for method in rpc_methods():
+        match method.name:
+            case "ModelInfer":
+                handler = grpc.unary_unary_rpc_method_handler(_model_infer(servicer))
+            case "ModelStreamInfer":
+                handler = grpc.stream_stream_rpc_method_handler(_model_stream_infer(servicer))
+            case name:
+                answer = described.get(name, _not_there)
+                handler = grpc.unary_unary_rpc_method_handler(_described_call(method, answer))
+        handlers[INFERENCE_SERVICE + method.name] = handler
+    check = _described_call(CHECK, cast("DescribedCall", health.check))
+    handlers[f"/{HEALTH_SERVICE}/Check"] = grpc.unary_unary_rpc_method_handler(check)
+    handlers[f"/{HEALTH_SERVICE}/Watch"] = grpc.unary_stream_rpc_method_handler(_watch(health))
+    return {**handlers, **reflection_handlers()}
+
+
+def refusing(handler: Handler, text: str) -> Handler:
+    """What ends a call UNAVAILABLE with a text, in the place of another handler."""
+
+    async def refuse(_: object, context: Context) -> NoReturn:
+        await _abort(context, Unavailable(text))
+
+    if handler.request_streaming:
+        return grpc.stream_stream_rpc_method_handler(refuse)
+    if handler.response_streaming:
+        return grpc.unary_stream_rpc_method_handler(refuse)
+    return grpc.unary_unary_rpc_method_handler(refuse)
+
+
+def _model_infer(servicer: Servicer) -> UnaryCall:
+    forwards = servicer.forwards_metadata
+
+    async def handle(body: bytes, context: Context) -> bytes:
+        try:
+            metadata = context.invocation_metadata() if forwards else None
+            outcome = await servicer.model_infer(body, metadata or ())
+        except Exception as exc:
+            outcome = as_triton_error(exc, "ModelInfer")
+        if isinstance(outcome, TritonError):
+            await _abort(context, outcome)
+        return outcome
+
+    return handle
+
+
+def _model_stream_infer(servicer: Servicer) -> Callable[[object, Context], Awaitable[None]]:
+    async def handle(_: object, context: Context) -> None:
+        async def read() -> bytes | None:
+            body = await context.read()
+            return body if isinstance(body, bytes) else None  # grpc.aio.EOF
+
+        try:
+            metadata = context.invocation_metadata() or ()
+            await servicer.model_stream_infer(read, context.write, metadata)
+            return
+        except Exception as exc:
+            error = as_triton_error(exc, "ModelStreamInfer")
+        await _abort(context, error)
+
+    return handle
+
+
+def _not_there(request: Message) -> NoReturn:
+    raise Unsupported(f"{request.DESCRIPTOR.name.removesuffix('Request')} is not available")
+
+
+def _described_call(method: RpcMethod, answer: DescribedCall) -> UnaryCall:
+    """Parses the request, asks `answer`, and serializes what it says."""
+
+    async def handle(body: bytes, context: Context) -> bytes:
+        try:
+            message = answer(method.request.FromString(body))
+            if not isinstance(message, Message):
+                message = await message
+            return message.SerializeToString()
+        except DecodeError:
+            error: TritonError = Internal("Unable to parse request")
+        except Exception as exc:
+            error = as_triton_error(exc, method.name)
+        await _abort(context, error)
+
+    return handle
+
+
+def _watch(health: HealthCalls) -> Callable[[bytes, Context], Awaitable[None]]:
+    async def handle(_: bytes, context: Context) -> None:  # whatever service is asked for
+        try:
+            await health.watch(context.write)
+            return
+        except Exception as exc:
+            error = as_triton_error(exc, "Watch")
+        await _abort(context, error)
+
+    return handle
+
+
+async def _abort(context: Context, error: TritonError) -> NoReturn:
+    await context.abort(*status_of(error))
+    raise AssertionError  # abort raises
