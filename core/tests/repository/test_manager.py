@@ -169,7 +169,7 @@ async def test_a_version_that_failed_is_forgotten_when_it_is_no_longer_there(har
     await harness.manager.load("m")
 
     assert harness.states("m") == {"1": ("READY", "")}
-    assert harness.registry.is_fully_ready()
+    assert not list(harness.registry.unready())
 
 
 async def test_unload_takes_a_model_out_at_once_and_closes_it_when_it_has_answered(
@@ -183,12 +183,12 @@ async def test_unload_takes_a_model_out_at_once_and_closes_it_when_it_has_answer
     await harness.manager.unload("m")
 
     assert harness.states("m") == {"1": ("UNLOADING", "")}
-    assert not harness.registry.is_fully_ready()
+    assert list(harness.registry.unready())
     assert model.closed_with is None
     model.idle.set()
     await until(lambda: harness.states("m") == {"1": ("UNAVAILABLE", "unloaded")})
     assert model.closed_with is not None
-    assert harness.registry.is_fully_ready()
+    assert not list(harness.registry.unready())
 
 
 async def test_a_model_can_be_loaded_again_while_its_last_requests_are_answered(
@@ -370,7 +370,7 @@ async def test_an_unknown_model_is_refused(harness: Any) -> None:
         "Not found: model 'nope' not found in any model repository"
     )
     assert harness.registry.index() == []
-    assert harness.registry.is_fully_ready()
+    assert not list(harness.registry.unready())
 
 
 async def test_a_model_without_a_version_to_serve_is_refused_and_the_server_not_ready(harness: Any) -> None:
@@ -384,10 +384,10 @@ async def test_a_model_without_a_version_to_serve_is_refused_and_the_server_not_
         "load failed for model 'm': "
         "at least one version must be available under the version policy of model 'm'\n"
     )
-    assert not harness.registry.is_fully_ready()
+    assert list(harness.registry.unready())
     harness.write("m")
     await harness.manager.load("m")
-    assert harness.registry.is_fully_ready()
+    assert not list(harness.registry.unready())
 
 
 # What comes with a load request.
@@ -548,7 +548,7 @@ async def test_all_models_are_loaded_and_refusals_told(harness: Any) -> None:
     assert harness.states("good") == {"1": ("READY", "")}
     assert harness.states("bad") == {"1": ("UNAVAILABLE", "Internal: boom")}
     assert "nonsense" in harness.registry.refusals["worse"]
-    assert not harness.registry.is_fully_ready()
+    assert list(harness.registry.unready())
 
 
 async def test_only_named_models_are_loaded(harness: Any) -> None:
@@ -582,7 +582,7 @@ async def test_an_unknown_name_fails_the_start_but_not_the_readiness(harness: An
     assert not await harness.manager.load_named(("nope", "one"))
 
     assert harness.states("one") == {"1": ("READY", "")}
-    assert harness.registry.is_fully_ready()
+    assert not list(harness.registry.unready())
 
 
 @pytest.mark.parametrize("names", [None, ()])

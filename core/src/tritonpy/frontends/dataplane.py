@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from tritonpy.frontends.classification import OutputClasses
@@ -24,6 +25,19 @@ EXTENSIONS = (
 """The protocol extensions this server implements, as its metadata lists them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unready:
+    """Why the server is not ready.
+
+    Attributes:
+        reason: in words.
+        models: rows as in the repository index, of what is in the way.
+    """
+
+    reason: str
+    models: tuple[JsonObject, ...] = ()
+
+
 class Dataplane(Protocol):
     """The server as a frontend sees it; local now, another process's later. On the loop only.
 
@@ -37,8 +51,14 @@ class Dataplane(Protocol):
     def is_ready(self) -> bool:
         """Whether every model that should serve does, or the server is strict about none of them."""
 
+    def why_not_ready(self) -> Unready | None:
+        """What is missing for `is_ready`; None when nothing is."""
+
     async def model_ready(self, name: str, version: str = "") -> bool:
         """Whether a model version would take requests, and says so if asked; False for an unknown one."""
+
+    async def why_model_not_ready(self, name: str, version: str = "") -> str:
+        """What is missing for `model_ready`; "" when nothing is."""
 
     def server_metadata(self) -> JsonObject:
         """Name, version and extensions of the server."""

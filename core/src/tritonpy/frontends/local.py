@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.frontends.classification import OutputClasses
-from tritonpy.frontends.dataplane import EXTENSIONS
+from tritonpy.frontends.dataplane import EXTENSIONS, Unready
 from tritonpy.handles import JsonObject
 from tritonpy.model.model import LoadedModel
 from tritonpy.model.signature import TensorSpec
@@ -15,6 +16,8 @@ from tritonpy.repository.registry import ModelRegistry
 from tritonpy.request import InferRequest
 from tritonpy.stats import statistics_json
 from tritonpy.version import __version__
+
+_log = logging.getLogger("tritonpy.frontends")
 
 
 class LocalDataplane:
@@ -53,13 +56,32 @@ class LocalDataplane:
 
     def is_ready(self) -> bool:
         """See `Dataplane`."""
-        if not self._is_serving or self._is_stopping:
-            return False
-        return not self._strict_readiness or self._registry.is_fully_ready()
+        return self.why_not_ready() is None
+
+    def why_not_ready(self) -> Unready | None:
+        """See `Dataplane`."""
+        unready = None
+        if self._is_stopping:
+            unready = Unready("the server is not ready: it is stopping")
+        elif not self._is_serving:
+            unready = Unready("the server is not ready: it is starting")
+        elif self._strict_readiness and (models := tuple(self._registry.unready())):
+            names = ", ".join(dict.fromkeys(f"'{row['name']}'" for row in models))
+            unready = Unready(f"the server is not ready: it waits for {names}", models)
+        if unready is not None:
+            _log.debug("%s", unready.reason)
+        return unready
 
     async def model_ready(self, name: str, version: str = "") -> bool:
         """See `Dataplane`."""
-        return await self._control.is_ready(name, version)
+        return not await self.why_model_not_ready(name, version)
+
+    async def why_model_not_ready(self, name: str, version: str = "") -> str:
+        """See `Dataplane`."""
+        reason = await self._control.why_not_ready(name, version)
+        if reason:
+            _log.debug("model '%s' is not ready: %s", name, reason)
+        return reason
 
     def server_metadata(self) -> JsonObject:
         """See `Dataplane`."""

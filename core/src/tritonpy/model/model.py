@@ -86,6 +86,11 @@ class LoadedModel:
         return self._down is None
 
     @property
+    def down_reason(self) -> str:
+        """Why it is not ready; "" while it is."""
+        return self._down.message if self._down is not None else ""
+
+    @property
     def inflight_count(self) -> int:
         """Requests accepted and not finally answered."""
         return self._inflight

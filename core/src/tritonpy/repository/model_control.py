@@ -82,13 +82,25 @@ class ModelControl:
         Raises:
             InvalidArg: `version` is no number.
         """
+        return not await self.why_not_ready(name, version)
+
+    async def why_not_ready(self, name: str, version: str) -> str:
+        """Why a version, or the newest for "", is not ready; "" when it is.
+
+        Raises:
+            InvalidArg: `version` is no number.
+        """
         try:
             model = self._registry.find(name, version)
         except TritonError as error:
             if isinstance(error, InvalidArg):
                 raise
-            return False
-        return await model.probe()
+            return self._registry.refusals.get(name) or error.message
+        if await model.probe():
+            return ""
+        return model.down_reason or (
+            f"model '{name}' version {model.version} was asked, and says that it is not ready"
+        )
 
     async def index(self, ready: bool = False) -> list[JsonObject]:
         """Every version that was ever loaded or tried with its state, and the names of all other models.

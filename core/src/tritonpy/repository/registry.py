@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -156,13 +156,17 @@ class ModelRegistry:
         """Every loaded model version, by name and version."""
         return [model for name in sorted(self._entries) for model in self.versions_of(name)]
 
-    def is_fully_ready(self) -> bool:
-        """Whether every known version serves or was unloaded on purpose."""
-        return all(
-            entry.model.is_ready if entry.model is not None else entry.reason == UNLOADED
-            for versions in self._entries.values()
-            for entry in versions.values()
-        ) and all(self._entries.values())
+    def unready(self) -> Iterator[JsonObject]:
+        """Rows as in the index, of every known version that neither serves nor was unloaded on purpose."""
+        for name, versions in self._entries.items():
+            if not versions:
+                yield {"name": name, "reason": self.refusals.get(name, "")}
+            for version, entry in versions.items():
+                model = entry.model
+                if not (model.is_ready if model is not None else entry.reason == UNLOADED):
+                    row: JsonObject = {"name": name, "version": str(version), "state": str(entry.state)}
+                    reason = entry.reason if model is None else model.down_reason
+                    yield {**row, "reason": reason} if reason else row
 
     def index(self, ready: bool = False) -> list[JsonObject]:
         """Name, version, state and reason of everything known."""

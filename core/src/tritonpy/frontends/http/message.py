@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,10 +82,18 @@ def error_body(text: str) -> bytes:
         return orjson.dumps({"error": text.encode("utf-8", "replace").decode()})
 
 
-def json_response(document: Any, keep_alive: bool) -> bytes:  # Any: JSON
-    """A whole successful response; None gives one without a body."""
-    body = b"" if document is None else orjson.dumps(document)
-    return response_head(200, JSON if body else b"", len(body), keep_alive) + body
+def json_bytes(document: Any) -> bytes:  # Any: JSON
+    """A document as JSON, also with words of a model in it that are not valid text."""
+    try:
+        return orjson.dumps(document)
+    except TypeError:
+        return json.dumps(document).encode()
+
+
+def json_response(document: Any, keep_alive: bool, status: int = 200) -> bytes:  # Any: JSON
+    """A whole response; None gives one without a body."""
+    body = b"" if document is None else json_bytes(document)
+    return response_head(status, JSON if body else b"", len(body), keep_alive) + body
 
 
 def error_response(error: TritonError, keep_alive: bool) -> bytes:

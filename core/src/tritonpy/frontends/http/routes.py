@@ -10,6 +10,8 @@ from tritonpy.frontends.http.logging import change_log_settings, show_log_settin
 from tritonpy.frontends.http.repository import RepositoryCalls
 from tritonpy.frontends.http.routing import Route, get, post
 from tritonpy.frontends.http.settings import HttpSettings
+from tritonpy.frontends.http.trtis import VersionOne
+from tritonpy.frontends.restriction import guards
 from tritonpy.frontends.services import FrontendServices
 
 MODEL = "/v2/models/{model}[/versions/{version}]"
@@ -28,7 +30,7 @@ def make_routes(dataplane: Dataplane, services: FrontendServices, settings: Http
     generation = Generation(dataplane, services.model_metrics, max_held_byte_size=settings.max_held_byte_size)
     health = HealthChecks(dataplane)
     repository = RepositoryCalls(dataplane)
-    return [
+    routes = [
         Route(b"POST", f"{MODEL}/infer", "inference", inference.infer),
         Route(b"POST", f"{MODEL}/generate", "inference", generation.generate),
         Route(b"POST", f"{MODEL}/generate_stream", "inference", generation.generate_stream),
@@ -45,4 +47,14 @@ def make_routes(dataplane: Dataplane, services: FrontendServices, settings: Http
         post(f"{REPOSITORY}/index", "model-repository", repository.index),
         post(f"{REPOSITORY}/models/{{model}}/load", "model-repository", repository.load),
         post(f"{REPOSITORY}/models/{{model}}/unload", "model-repository", repository.unload),
+    ]
+    return routes + _version_one_routes(dataplane, settings) if settings.allow_v1 else routes
+
+
+def _version_one_routes(dataplane: Dataplane, settings: HttpSettings) -> list[Route]:
+    version_one = VersionOne(dataplane, guards(settings.restrictions))
+    return [
+        Route(b"GET", "/api/health/live", "health", version_one.live),
+        Route(b"GET", "/api/health/ready", "health", version_one.ready),
+        Route(b"GET", "/api/status[/{model}]", "metadata", version_one.status),
     ]
