@@ -39,7 +39,7 @@ class SharedMemoryRegions:
         Raises:
             TritonError: with Triton's code and words.
         """
-        self._require_allowed()
+        self.require_allowed()
         self._require_new(name)
         self._system_regions[name] = SystemRegion(name, key, offset, byte_size)
 
@@ -49,7 +49,7 @@ class SharedMemoryRegions:
         Raises:
             TritonError: with Triton's code and words.
         """
-        self._require_allowed()
+        self.require_allowed()
         self._require_new(name)
         self._opening.add(name)
         try:
@@ -103,12 +103,12 @@ class SharedMemoryRegions:
 
     def unregister_system(self, name: str = "") -> None:
         """Forget one region of system memory, or all of them; one that is not known is no error."""
-        self._require_allowed()
+        self.require_allowed()
         _forget(self._system_regions, name)
 
     def unregister_cuda(self, name: str = "") -> None:
         """Forget one region of GPU memory, or all of them; one that is not known is no error."""
-        self._require_allowed()
+        self.require_allowed()
         _forget(self._cuda_regions, name)
 
     def slice(self, name: str, byte_size: int, offset: int = 0) -> RegionSlice:
@@ -127,7 +127,12 @@ class SharedMemoryRegions:
             raise InvalidArg(f"Invalid offset + byte size for shared memory region: '{name}'")
         return RegionSlice(region, offset, byte_size)
 
-    def _require_allowed(self) -> None:
+    def require_allowed(self) -> None:
+        """Refuse what the operator of the server has not switched on.
+
+        Raises:
+            Unsupported: clients may not share their memory.
+        """
         if not self._is_allowed:
             raise Unsupported(
                 "registering and unregistering shared memory is switched off; start the server with "

@@ -15,7 +15,7 @@ from tritonpy.buffers import MemoryType
 from tritonpy.errors import Internal, InvalidArg, Unsupported
 
 try:
-    import _posixshmem
+    import _posixshmem  # type: ignore[import-not-found]
 except ImportError:  # Windows
     _posixshmem = None
 

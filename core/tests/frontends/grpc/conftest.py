@@ -13,11 +13,13 @@ import uvloop
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.errors import NotFound, TritonError
 from tritonpy.frontends.admission import Admission
+from tritonpy.frontends.classification import OutputClasses
 from tritonpy.frontends.grpc.server import GrpcServer
 from tritonpy.frontends.grpc.settings import GrpcSettings
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
+from tritonpy.shared_memory.registry import SharedMemoryRegions
 
 Result = TypeVar("Result")
 
@@ -109,6 +111,10 @@ class FakeDataplane:
     def input_specs(self, name: str, version: str = "") -> dict[str, Any]:
         return {}
 
+    def output_classes(self, name: str, version: str, output: str) -> OutputClasses:
+        self._find(name)
+        return OutputClasses((b"zero", b"one"), has_batch=False)
+
     def infer(self, request: InferRequest) -> None:
         """`echo` answers at once, `manual` and `decoupled` wait for the test, others fail in their ways."""
         self.seen = request
@@ -193,10 +199,13 @@ class Harness:
         self._thread.join()
         self.loop.close()
 
-    def new_server(self, address: str = "127.0.0.1", port: int = 0, **options: Any) -> GrpcServer:
+    def new_server(
+        self, address: str = "127.0.0.1", port: int = 0, max_inflight_byte_size: int = 0, **options: Any
+    ) -> GrpcServer:
         """A server of the same data plane that has not started."""
         settings = GrpcSettings(address, port, **options)
-        return GrpcServer(self.dataplane, FrontendServices(Admission(0)), settings)
+        services = FrontendServices(Admission(max_inflight_byte_size), SharedMemoryRegions(is_allowed=True))
+        return GrpcServer(self.dataplane, services, settings)
 
     async def _start(self, options: dict[str, Any]) -> GrpcServer:
         server = self.new_server(**options)

@@ -8,14 +8,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tritonpy.datatypes import DATATYPES
-from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError, Unsupported
+from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError
+from tritonpy.frontends.classification import OutputClasses
 from tritonpy.frontends.grpc.convert import parse_infer_request, to_infer_request
+from tritonpy.frontends.outputs import Classified, Placed, References
 from tritonpy.protos import InferTensorContents, ModelInferRequest
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
+from tritonpy.shared_memory.registry import SharedMemoryRegions
+
+
+class Labels:
+    """Knows the classes of every output; as much of a data plane as is asked for."""
+
+    def output_classes(self, name: str, version: str, output: str) -> OutputClasses:
+        return OutputClasses((f"{name}:{version}:{output}".encode(),))
+
+
+def references() -> References:
+    return References(Labels(), SharedMemoryRegions(is_allowed=True))  # type: ignore[arg-type]
+
+
+REFERENCES = references()
 
 
 def convert(message: ModelInferRequest) -> InferRequest:
-    return to_infer_request(*parse_infer_request(message.SerializeToString()))[0]
+    return to_infer_request(*parse_infer_request(message.SerializeToString()), REFERENCES)[0]
 
 
 def one_input(
@@ -283,9 +300,30 @@ FOUR = {"int64_param": 4}
             "invalid value for 'classification' parameter, expected >= 0",
         ),
         (
-            output(classification=FOUR),
-            Unsupported,
-            "output 'OUTPUT0': the classification extension is not supported",
+            output(shared_memory_region=REGION, shared_memory_byte_size=FOUR, classification=FOUR),
+            InvalidArg,
+            "output can't set both 'shared_memory_region' and 'classification'",
+        ),
+        *(
+            (
+                message(**{key: FOUR}),
+                InvalidArg,
+                f"'{key}' can not be specified without 'shared_memory_region' parameter for tensor "
+                f"'{tensor}'",
+            )
+            for message, tensor in ((input_in_shared_memory, "INPUT0"), (output, "OUTPUT0"))
+            for key in ("shared_memory_offset", "shared_memory_byte_size")
+        ),
+        *(
+            (
+                message(
+                    shared_memory_region=REGION, shared_memory_byte_size=FOUR, shared_memory_offset=REGION
+                ),
+                InvalidArg,
+                f"invalid value type for 'shared_memory_offset' parameter for tensor '{tensor}', expected "
+                f"int64_param.",
+            )
+            for message, tensor in ((input_in_shared_memory, "INPUT0"), (output, "OUTPUT0"))
         ),
     ],
 )
@@ -345,8 +383,8 @@ def test_other_parameters_are_handed_to_the_model(value: dict[str, Any], expecte
 def test_wish_for_an_empty_final_response_is_told_apart() -> None:
     wished = with_parameter("triton_enable_empty_final_response", bool_param=True)
 
-    assert to_infer_request(wished, wished.raw_input_contents)[1] is True
-    assert to_infer_request(one_input(raw=(b"1234",)), [b"1234"])[1] is False
+    assert to_infer_request(wished, wished.raw_input_contents, REFERENCES)[1] is True
+    assert to_infer_request(one_input(raw=(b"1234",)), [b"1234"], REFERENCES)[1] is False
 
 
 RESERVED = (
@@ -393,3 +431,38 @@ def test_parameters_of_a_wrong_type_are_refused(key: str, value: dict[str, Any],
         convert(with_parameter(key, **value))
 
     assert str(refused.value) == text
+
+
+def test_an_input_in_a_region_is_where_the_client_put_it(shared_file: Any) -> None:
+    known = references()
+    known.regions.register_system("r", shared_file(64, b"12345678").key, 0, 64)
+    message = input_in_shared_memory(
+        shared_memory_region=REGION, shared_memory_byte_size=FOUR, shared_memory_offset=FOUR
+    )
+    message.inputs.add(name="INPUT1", datatype="FP32", shape=[1])
+
+    request, _, treatments = to_infer_request(message, [b"abcd"], known)
+
+    assert bytes(request.input("INPUT0").wire()) == b"5678"
+    assert bytes(request.input("INPUT1").wire()) == b"abcd"  # raw contents are not used up by regions
+    assert treatments == {}
+
+
+def test_what_is_wanted_with_outputs_is_told_by_name(shared_file: Any) -> None:
+    known = references()
+    file = shared_file(64)
+    known.regions.register_system("r", file.key, 0, 64)
+    message = output(shared_memory_region=REGION, shared_memory_byte_size=FOUR)
+    message.outputs.add(name="OUTPUT1", parameters={"classification": {"int64_param": 3}})
+    message.outputs.add(name="OUTPUT2")
+    message.outputs.add(name="OUTPUT1", parameters={"classification": {"int64_param": 5}})
+
+    request, _, treatments = to_infer_request(message, message.raw_input_contents, known)
+
+    assert request.requested_outputs == ("OUTPUT0", "OUTPUT1", "OUTPUT2")
+    assert sorted(treatments) == ["OUTPUT0", "OUTPUT1"]
+    placed = treatments["OUTPUT0"]
+    assert isinstance(placed, Placed)
+    placed.target.write("OUTPUT0", b"abcd")
+    assert file.content.startswith(b"abcd")
+    assert treatments["OUTPUT1"] == Classified(3, OutputClasses((b"m::OUTPUT1",)))  # the first wish counts

@@ -10,8 +10,28 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tritonpy.errors import InvalidArg
+from tritonpy.errors import InvalidArg, NotFound
+from tritonpy.frontends.classification import OutputClasses
 from tritonpy.frontends.http.infer import RequestDecoder, parse_infer_request
+from tritonpy.frontends.outputs import Classified, Placed, References
+from tritonpy.shared_memory.registry import SharedMemoryRegions
+
+
+class Labels:
+    """Knows the classes of every output; as much of a data plane as is asked for."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+
+    def output_classes(self, name: str, version: str, output: str) -> OutputClasses:
+        return OutputClasses((f"{name}:{version}:{output}:{self.generation}".encode(),))
+
+
+def references(labels: Labels | None = None) -> References:
+    return References(labels or Labels(), SharedMemoryRegions(is_allowed=True))  # type: ignore[arg-type]
+
+
+REFERENCES = references()
 
 
 def header(*inputs: dict[str, Any], **more: Any) -> bytes:
@@ -35,10 +55,10 @@ def test_a_remembered_header_gives_the_same_request_as_reading_it(
         *(binary(f"I{index}", count) for index, count in enumerate(counts)),
         outputs=[{"name": "O", "parameters": {"binary_data": wants_binary}}],
     )
-    decoder = RequestDecoder()
+    decoder = RequestDecoder(REFERENCES)
     for start in (0, 100):  # the second one is read from memory
         tail = np.arange(start, start + sum(counts), dtype=np.float32).tobytes()
-        expected, expected_form = parse_infer_request(head + tail, len(head), "m", "3")
+        expected, expected_form = parse_infer_request(head + tail, len(head), "m", "3", REFERENCES)
 
         request, form = decoder.decode(head + tail, len(head), "m", "3")
 
@@ -54,7 +74,7 @@ def test_a_remembered_header_gives_the_same_request_as_reading_it(
 @pytest.mark.parametrize("tail", [b"", b"1234", b"123456789"])
 def test_a_remembered_header_with_other_bytes_behind_it_is_refused_as_ever(tail: bytes) -> None:
     head = header(binary("I", 2))
-    decoder = RequestDecoder()
+    decoder = RequestDecoder(REFERENCES)
     decoder.decode(head + struct.pack("<2f", 1, 2), len(head), "m", "")
 
     with pytest.raises(InvalidArg, match="additional"):
@@ -63,7 +83,7 @@ def test_a_remembered_header_with_other_bytes_behind_it_is_refused_as_ever(tail:
 
 def test_bytes_behind_data_in_the_json_are_refused_every_time() -> None:
     head = header({"name": "I", "datatype": "FP32", "shape": [2], "data": [1, 2]})
-    decoder = RequestDecoder()
+    decoder = RequestDecoder(REFERENCES)
     for _ in range(3):
         request, _ = decoder.decode(head, len(head), "m", "")
         assert request.input("I").numpy().tolist() == [1, 2]
@@ -72,7 +92,7 @@ def test_bytes_behind_data_in_the_json_are_refused_every_time() -> None:
 
 
 def test_what_differs_between_requests_is_read_each_time() -> None:
-    decoder = RequestDecoder()
+    decoder = RequestDecoder(REFERENCES)
     for value in ("a", "b"):
         head = header(binary("I", 1), id=value, parameters={"x": value, "priority": 2})
         for _ in range(2):
@@ -81,9 +101,73 @@ def test_what_differs_between_requests_is_read_each_time() -> None:
 
 
 def test_memory_for_headers_is_bounded() -> None:
-    decoder = RequestDecoder()
+    decoder = RequestDecoder(REFERENCES)
     for count in range(3 * RequestDecoder.MOST_REMEMBERED):
         head = header(binary(f"I{count}", 1))
         decoder.decode(head + b"1234", len(head), "m", "")
 
     assert len(decoder._templates) <= RequestDecoder.MOST_REMEMBERED
+
+
+def in_region(name: str, count: int, **parameters: Any) -> dict[str, Any]:
+    parameters = {"shared_memory_region": "r", "shared_memory_byte_size": 4 * count, **parameters}
+    return {"name": name, "datatype": "FP32", "shape": [count], "parameters": parameters}
+
+
+def test_a_header_that_names_a_region_is_looked_up_each_time(shared_file: Any) -> None:
+    known = references()
+    decoder = RequestDecoder(known)
+    head = header(in_region("A", 1, shared_memory_offset=4), binary("B", 1), in_region("Z", 0))
+
+    for content in (b"....abcd", b"....efgh"):
+        known.regions.register_system("r", shared_file(64, content).key, 0, 64)
+        request, _ = decoder.decode(head + b"1234", len(head), "m", "")
+        assert bytes(request.input("A").wire()) == content[4:]
+        assert bytes(request.input("B").wire()) == b"1234"
+        known.regions.unregister_system("r")
+
+    with pytest.raises(NotFound, match="Unable to find shared memory region: 'r'"):
+        decoder.decode(head + b"1234", len(head), "m", "")
+
+
+def test_a_header_that_wants_an_output_in_a_region_is_looked_up_each_time(shared_file: Any) -> None:
+    known = references()
+    decoder = RequestDecoder(known)
+    wanted = {"shared_memory_region": "r", "shared_memory_byte_size": 4}
+    head = header(binary("I", 1), outputs=[{"name": "O", "parameters": wanted}])
+
+    for _ in range(2):
+        file = shared_file(64)
+        known.regions.register_system("r", file.key, 0, 64)
+        _, form = decoder.decode(head + b"1234", len(head), "m", "")
+        placed = form.treatments["O"]
+        assert isinstance(placed, Placed)
+        placed.target.write("O", b"abcd")
+        assert file.content.startswith(b"abcd")
+        known.regions.unregister_system("r")
+
+    with pytest.raises(NotFound, match="Unable to find shared memory region: 'r'"):
+        decoder.decode(head + b"1234", len(head), "m", "")
+
+
+def test_a_header_that_wants_classes_gets_the_labels_of_the_model_that_is_there() -> None:
+    labels = Labels()
+    decoder = RequestDecoder(references(labels))
+    head = header(binary("I", 1), outputs=[{"name": "O", "parameters": {"classification": 2}}])
+
+    for generation in (1, 2):
+        labels.generation = generation
+        _, form = decoder.decode(head + b"1234", len(head), "m", "3")
+        assert form.treatments == {"O": Classified(2, OutputClasses((f"m:3:O:{generation}".encode(),)))}
+
+
+def test_of_an_output_that_is_named_twice_the_first_wish_counts() -> None:
+    def form_of(*wishes: dict[str, Any]) -> Any:
+        head = header(binary("I", 1), outputs=[{"name": "O", "parameters": wish} for wish in wishes])
+        return parse_infer_request(head + b"1234", len(head), "m", "", REFERENCES)[1]
+
+    assert form_of({"binary_data": True}, {}).binary == {"O": True}
+    assert form_of({}, {"binary_data": True}).binary == {"O": False}
+    assert form_of({}, {"classification": 1}).treatments == {}
+    assert form_of({"classification": 1}, {}).treatments["O"].count == 1
+    assert form_of({"classification": 0}).treatments == {}

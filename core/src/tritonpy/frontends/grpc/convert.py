@@ -13,9 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from tritonpy.buffers import Buffer
 from tritonpy.datatypes import DATATYPES
-from tritonpy.errors import Internal, InvalidArg, NotFound, Unsupported
+from tritonpy.errors import Internal, InvalidArg
 from tritonpy.frontends.grpc.wire import RAW_INPUT_CONTENTS, split_field
+from tritonpy.frontends.outputs import UNTREATED, Classified, Placed, References, Treatments
 from tritonpy.protos import InferParameter, InferTensorContents, ModelInferRequest
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
 from tritonpy.response import ParameterValue
@@ -26,6 +28,7 @@ _UINT64 = 2**64 - 1  # where Triton puts a negative number into an unsigned one
 _STRING_LENGTH = struct.Struct("<I")
 
 RawContents = Sequence[bytes | memoryview]
+Parameters = Mapping[str, InferParameter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,12 @@ _CONTENTS_FIELDS = {
     "bytes_contents": _ContentsField("BYTES", None, ("BYTES",)),
 }
 
+_REGION_PARAMETERS = (
+    ("shared_memory_region", "string_param"),
+    ("shared_memory_offset", "int64_param"),
+    ("shared_memory_byte_size", "int64_param"),
+)
+
 
 def parse_infer_request(body: bytes) -> tuple[ModelInferRequest, RawContents]:
     """Read a serialized request; a large one's tensors stay where they were received.
@@ -75,11 +84,19 @@ def parse_infer_request(body: bytes) -> tuple[ModelInferRequest, RawContents]:
     return message, message.raw_input_contents
 
 
-def to_infer_request(message: ModelInferRequest, raw_contents: RawContents) -> tuple[InferRequest, bool]:
+def to_infer_request(
+    message: ModelInferRequest, raw_contents: RawContents, references: References
+) -> tuple[InferRequest, bool, Treatments]:
     """Make the request that the data plane takes; its sink and arrival time are left to the caller.
 
+    Args:
+        message: what the client sent.
+        raw_contents: its tensors.
+        references: what it may name beside its own bytes.
+
     Returns:
-        The request, and whether the client wants a response for a final flag that comes alone.
+        The request, whether the client wants a response for a final flag that comes alone, and what is wanted
+        with outputs beside their bytes.
 
     Raises:
         TritonError: the message contradicts itself or uses what is not supported.
@@ -88,14 +105,18 @@ def to_infer_request(message: ModelInferRequest, raw_contents: RawContents) -> t
     wants_empty_final = False
     if message.parameters:
         wants_empty_final = _apply_parameters(request, message.parameters)
-    _add_inputs(request, message.inputs, raw_contents)
+    _add_inputs(request, message.inputs, raw_contents, references)
+    treatments = UNTREATED
     if message.outputs:
-        request.requested_outputs = _requested_outputs(message.outputs)
-    return request, wants_empty_final
+        treatments = _add_outputs(request, message.outputs, references)
+    return request, wants_empty_final, treatments
 
 
 def _add_inputs(
-    request: InferRequest, inputs: Iterable[ModelInferRequest.InferInputTensor], raw_contents: RawContents
+    request: InferRequest,
+    inputs: Iterable[ModelInferRequest.InferInputTensor],
+    raw_contents: RawContents,
+    references: References,
 ) -> None:
     tensors = request.inputs
     raw_count = len(raw_contents)
@@ -105,12 +126,19 @@ def _add_inputs(
         if name in tensors:
             raise InvalidArg(f"{request.label}input '{name}' already exists in request")
         has_contents = tensor.HasField("contents")
-        if tensor.parameters and "shared_memory_region" in tensor.parameters:
-            _refuse_shared_memory(name, tensor.parameters, has_contents, request.model_name)
+        region = _region(name, tensor.parameters) if tensor.parameters else None
         datatype = tensor.datatype
         if datatype not in DATATYPES:
             datatype = "<invalid>"  # the check against the model names what it expects
-        if has_contents:
+        buffer: Buffer
+        if region is not None:
+            if has_contents:
+                raise InvalidArg(
+                    f"unexpected 'content' provided when using shared memory for input tensor '{name}' "
+                    f"for model '{request.model_name}'"
+                )
+            buffer = references.regions.slice(*region)
+        elif has_contents:
             if raw_count:
                 raise InvalidArg(
                     f"contents field must not be specified when using raw_input_contents for '{name}' "
@@ -208,50 +236,69 @@ def _wrong_type(key: str, expected: str) -> InvalidArg:
     return InvalidArg(f"invalid value type for '{key}' parameter, expected {expected}")
 
 
-def _requested_outputs(
+def _add_outputs(
+    request: InferRequest,
     outputs: Iterable[ModelInferRequest.InferRequestedOutputTensor],
-) -> tuple[str, ...]:
+    references: References,
+) -> Treatments:
+    """Note which outputs are wanted; returns what is wanted with them beside their bytes."""
     names: dict[str, None] = {}
+    treatments: dict[str, Placed | Classified] = {}
     for output in outputs:
+        name = output.name
+        names[name] = None
         if output.parameters:
-            _check_output_parameters(output.name, output.parameters)
-        names[output.name] = None
-    return tuple(names)
+            treatment = _treatment(name, output.parameters, request, references)
+            if treatment is not None:
+                treatments.setdefault(name, treatment)  # of two for one output the first counts
+    request.requested_outputs = tuple(names)
+    return treatments
 
 
-def _check_output_parameters(name: str, parameters: Mapping[str, InferParameter]) -> None:
-    classification = parameters.get("classification")
-    if classification is not None:
+def _treatment(
+    name: str, parameters: Parameters, request: InferRequest, references: References
+) -> Placed | Classified | None:
+    region = _region(name, parameters)
+    count = 0
+    if "classification" in parameters:
+        classification = parameters["classification"]
         if classification.WhichOneof("parameter_choice") != "int64_param":
             raise _wrong_type("classification", "int64_param")
-        if classification.int64_param <= 0:
+        count = classification.int64_param
+        if count <= 0:
             raise InvalidArg("invalid value for 'classification' parameter, expected >= 0")
-        raise Unsupported(f"output '{name}': the classification extension is not supported")
-    if "shared_memory_region" in parameters:
-        _refuse_shared_memory(name, parameters)
+    if region is not None:
+        if count:
+            raise InvalidArg("output can't set both 'shared_memory_region' and 'classification'")
+        return references.placed(*region)
+    if count:
+        return references.classified(request.model_name, request.model_version, name, count)
+    return None
 
 
-def _refuse_shared_memory(
-    name: str, parameters: Mapping[str, InferParameter], has_contents: bool = False, model_name: str = ""
-) -> None:
-    """Say why a tensor cannot be in shared memory: no region is ever registered here."""
-    for key, expected in (
-        ("shared_memory_region", "string_param"),
-        ("shared_memory_byte_size", "int64_param"),
-    ):
+def _region(name: str, parameters: Parameters) -> tuple[str, int, int] | None:
+    """Which part of which region a tensor's parameters name: the region, the size and the offset."""
+    for key, expected in _REGION_PARAMETERS:
         if key not in parameters:
+            continue
+        if "shared_memory_region" not in parameters:
             raise InvalidArg(
-                f"'{key}' must be specified along with 'shared_memory_region' parameter for tensor '{name}'"
+                f"'{key}' can not be specified without 'shared_memory_region' parameter for tensor '{name}'"
             )
         if parameters[key].WhichOneof("parameter_choice") != expected:
             raise InvalidArg(
                 f"invalid value type for '{key}' parameter for tensor '{name}', expected {expected}."
             )
-    if has_contents:
+    if "shared_memory_region" not in parameters:
+        return None
+    if "shared_memory_byte_size" not in parameters:
         raise InvalidArg(
-            f"unexpected 'content' provided when using shared memory for input tensor '{name}' "
-            f"for model '{model_name}'"
+            f"'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter for "
+            f"tensor '{name}'"
         )
-    raise NotFound(
-        f"Unable to find shared memory region: '{parameters['shared_memory_region'].string_param}'"
+    offset = parameters["shared_memory_offset"].int64_param if "shared_memory_offset" in parameters else 0
+    return (
+        parameters["shared_memory_region"].string_param,
+        parameters["shared_memory_byte_size"].int64_param,
+        offset,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tritonpy.errors import TritonError
 from tritonpy.frontends.grpc.wire import field_head
+from tritonpy.frontends.outputs import UNTREATED, Treatments, treat
 from tritonpy.protos import InferParameter, ModelInferResponse
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse, ParameterValue
@@ -36,15 +37,33 @@ class ResponseEncoder:
     def __init__(self) -> None:
         self._heads: dict[tuple[object, ...], bytes] = {}
 
-    def encode(self, request: InferRequest, response: InferResponse) -> bytes:
-        """A `ModelInferResponse` with the outputs of a response."""
-        return b"".join(self._parts(request, response))
+    def encode(
+        self, request: InferRequest, response: InferResponse, treatments: Treatments = UNTREATED
+    ) -> bytes:
+        """A `ModelInferResponse` with the outputs of a response.
 
-    def encode_streamed(self, request: InferRequest, response: InferResponse, final: bool) -> bytes:
+        Raises:
+            TritonError: an output cannot be treated as the client wants.
+        """
+        return b"".join(self._parts(request, response, treatments))
+
+    def encode_streamed(
+        self,
+        request: InferRequest,
+        response: InferResponse,
+        final: bool,
+        treatments: Treatments = UNTREATED,
+    ) -> bytes:
         """A `ModelStreamInferResponse` with the outputs of a response and whether it is the last one."""
-        return _streamed([*self._parts(request, response), _FINAL[final]])
+        return _streamed([*self._parts(request, response, treatments), _FINAL[final]])
 
-    def _parts(self, request: InferRequest, response: InferResponse) -> list[bytes | bytearray | memoryview]:
+    def _parts(
+        self, request: InferRequest, response: InferResponse, treatments: Treatments
+    ) -> list[bytes | bytearray | memoryview]:
+        placed: frozenset[str] = frozenset()
+        if treatments:
+            outputs, placed = treat(response.outputs, treatments)
+            response = InferResponse(outputs, None, response.parameters)
         parts: list[bytes | bytearray | memoryview] = [self._head(request, response)]
         if request.id:
             request_id = request.id.encode()
@@ -52,7 +71,7 @@ class ResponseEncoder:
         if response.parameters:
             parts.append(_parameters(response.parameters))
         for tensor in response.outputs:
-            wire = tensor.wire()
+            wire = b"" if tensor.name in placed else tensor.wire()
             parts += (field_head(_RAW_OUTPUT_CONTENTS, len(wire)), wire)
         return parts
 

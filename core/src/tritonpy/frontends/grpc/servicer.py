@@ -26,7 +26,9 @@ from tritonpy.frontends.grpc.forwarding import Metadata, MetadataForwarding
 from tritonpy.frontends.grpc.logging import log_settings
 from tritonpy.frontends.grpc.repository import RepositoryCalls
 from tritonpy.frontends.grpc.settings import GrpcSettings
+from tritonpy.frontends.grpc.shared_memory import SharedMemoryCalls
 from tritonpy.frontends.grpc.stream import STOPPING, InferStream, Read, Write
+from tritonpy.frontends.outputs import UNTREATED, References
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.handles import JsonObject
 from tritonpy.request import InferRequest
@@ -56,6 +58,7 @@ class Servicer:
         self._services = services
         self._admission = services.admission
         self._encoder = ResponseEncoder()
+        self._references = References(dataplane, services.regions)
         self._max_held_byte_size = settings.max_held_byte_size
         self._forwarding = MetadataForwarding.of(settings.header_forward_pattern)
         self.forwards_metadata = self._forwarding is not None
@@ -117,7 +120,7 @@ class Servicer:
         message, raw_contents = parse_infer_request(body)
         if self._dataplane.is_decoupled(message.model_name, message.model_version):
             raise Unsupported("ModelInfer RPC doesn't support models with decoupled transaction policy")
-        request, _ = to_infer_request(message, raw_contents)
+        request, _, sink.treatments = to_infer_request(message, raw_contents, self._references)
         if self._forwarding is not None:
             request.parameters = {**request.parameters, **self._forwarding.parameters(metadata)}
         request.arrival_ns = arrival_ns
@@ -140,6 +143,7 @@ class Servicer:
         stream = InferStream(
             self._dataplane,
             self._encoder,
+            self._references,
             self._admission,
             max_held_byte_size=self._max_held_byte_size,
             ends_on_error=("triton_grpc_error", "true") in metadata,
@@ -173,6 +177,7 @@ class Servicer:
         return {
             **described,
             **RepositoryCalls(self._dataplane).by_name(),
+            **SharedMemoryCalls(self._services.regions).by_name(),
         }
 
     def _call_ended(self) -> None:
@@ -215,12 +220,13 @@ def _filled(message: Message, document: JsonObject) -> Message:
 class _UnarySink:
     """Turns the one response of a request into what its call returns; satisfies `ResponseSink`."""
 
-    __slots__ = ("_encoder", "_response", "outcome")
+    __slots__ = ("_encoder", "_response", "outcome", "treatments")
 
     def __init__(self, encoder: ResponseEncoder, outcome: asyncio.Future[bytes | TritonError]) -> None:
         self._encoder = encoder
         self._response: InferResponse | None = None
         self.outcome = outcome
+        self.treatments = UNTREATED
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """See `ResponseSink`."""
@@ -239,7 +245,7 @@ class _UnarySink:
             self._finish(response.error)
         else:
             try:
-                self._finish(self._encoder.encode(request, response))
+                self._finish(self._encoder.encode(request, response, self.treatments))
             except Exception as exc:
                 where = f"{request.label}writing the response of model '{request.model_name}'"
                 self._finish(as_triton_error(exc, where))

@@ -31,6 +31,7 @@ from tritonpy.frontends.grpc.encoder import (
     encode_refusal,
 )
 from tritonpy.frontends.grpc.errors import as_triton_error
+from tritonpy.frontends.outputs import UNTREATED, References, Treatments
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse, ParameterValue
 
@@ -52,6 +53,7 @@ class InferStream:
     Args:
         dataplane: takes the requests.
         encoder: writes the responses.
+        references: what requests may name beside their own bytes.
         admission: counts the bytes of open requests of all calls; those that it does not admit are refused.
         max_held_byte_size: bytes of requests that may be open, and bytes of responses that may wait for the
             client. One that finds nothing held is let in whatever its size.
@@ -64,6 +66,7 @@ class InferStream:
         self,
         dataplane: Dataplane,
         encoder: ResponseEncoder,
+        references: References,
         admission: Admission,
         *,
         max_held_byte_size: int,
@@ -72,6 +75,7 @@ class InferStream:
     ) -> None:
         self._dataplane = dataplane
         self._encoder = encoder
+        self._references = references
         self._admission = admission
         self._limit = max_held_byte_size
         self._ends_on_error = ends_on_error
@@ -138,7 +142,9 @@ class InferStream:
                 sink.is_decoupled = True
                 self._line.pop()
             self._admit(sink)
-            request, wants_empty_final = to_infer_request(message, raw_contents)
+            request, wants_empty_final, sink.treatments = to_infer_request(
+                message, raw_contents, self._references
+            )
             if self._forwarding is not None:
                 request.parameters = {**request.parameters, **self._forwarding()}
             request.arrival_ns = arrival_ns
@@ -162,7 +168,11 @@ class InferStream:
     # What sinks call
 
     def encode(
-        self, request: InferRequest, response: InferResponse | None, final: bool
+        self,
+        request: InferRequest,
+        response: InferResponse | None,
+        final: bool,
+        treatments: Treatments = UNTREATED,
     ) -> bytes | TritonError:
         """The message for one response, or the error that the call must end with."""
         if response is None:
@@ -171,7 +181,7 @@ class InferStream:
             error = response.error
         else:
             try:
-                return self._encoder.encode_streamed(request, response, final)
+                return self._encoder.encode_streamed(request, response, final, treatments)
             except Exception as exc:
                 where = f"{request.label}writing a response of model '{request.model_name}'"
                 error = as_triton_error(exc, where)
@@ -276,6 +286,7 @@ class _StreamSink:
         has_answered: there was a response.
         is_admitted: its bytes are counted among those of all calls.
         is_complete: nothing follows.
+        treatments: what is wanted with outputs beside their bytes.
         empty_final: what is sent for a final flag that comes alone, if the client wants that.
     """
 
@@ -289,6 +300,7 @@ class _StreamSink:
         "is_complete",
         "is_decoupled",
         "request_id",
+        "treatments",
     )
 
     def __init__(self, stream: InferStream, byte_size: int) -> None:
@@ -300,6 +312,7 @@ class _StreamSink:
         self.is_admitted = False
         self.is_complete = False
         self.empty_final: bytes | None = None
+        self.treatments = UNTREATED
         self.held: list[bytes | TritonError] = []
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
@@ -307,7 +320,7 @@ class _StreamSink:
         if self.is_complete:
             return
         if response is not None or not (self.is_decoupled or self.has_answered):
-            item: bytes | TritonError | None = self._stream.encode(request, response, final)
+            item: bytes | TritonError | None = self._stream.encode(request, response, final, self.treatments)
         else:
             item = self.empty_final
         if final:

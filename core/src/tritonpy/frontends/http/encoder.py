@@ -8,6 +8,7 @@ import orjson
 
 from tritonpy.frontends.http.infer import OutputForm
 from tritonpy.frontends.http.json_data import data_json
+from tritonpy.frontends.outputs import treat
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 
@@ -29,11 +30,13 @@ class ResponseEncoder:
             The JSON, the binary tensors that follow it, and their size together; None when none is binary.
 
         Raises:
-            InvalidArg: an output cannot travel as JSON.
+            TritonError: an output cannot travel as JSON, be classified, or be put where the client wants it.
         """
         outputs = response.outputs
         binary = form.binary
         default = form.binary_by_default
+        if form.treatments:
+            return self._treated(request, response, form)
         if outputs and all([binary.get(tensor.name, default) for tensor in outputs]):  # noqa: C419 (faster)
             wires = [tensor.wire() for tensor in outputs]
             sizes = [len(wire) for wire in wires]
@@ -54,6 +57,12 @@ class ResponseEncoder:
             return header, wires, sum(sizes)
         return self._mixed(request, response, form)
 
+    def _treated(
+        self, request: InferRequest, response: InferResponse, form: OutputForm
+    ) -> tuple[bytes, list[bytes | bytearray | memoryview], int | None]:
+        outputs, placed = treat(response.outputs, form.treatments)
+        return self._mixed(request, InferResponse(outputs, None, response.parameters), form, placed)
+
     def _header(self, request: InferRequest, response: InferResponse, sizes: list[int]) -> bytes:
         document = _head(request, response)
         document["outputs"] = [
@@ -68,7 +77,11 @@ class ResponseEncoder:
         return orjson.dumps(document)
 
     def _mixed(
-        self, request: InferRequest, response: InferResponse, form: OutputForm
+        self,
+        request: InferRequest,
+        response: InferResponse,
+        form: OutputForm,
+        placed: frozenset[str] = frozenset(),
     ) -> tuple[bytes, list[bytes | bytearray | memoryview], int | None]:
         wires: list[bytes | bytearray | memoryview] = []
         entries: list[dict[str, Any]] = []  # Any: JSON
@@ -78,7 +91,9 @@ class ResponseEncoder:
                 "datatype": tensor.datatype,
                 "shape": tensor.shape,
             }
-            if form.binary.get(tensor.name, form.binary_by_default):
+            if tensor.name in placed:
+                pass  # its bytes are where the client wanted them
+            elif form.binary.get(tensor.name, form.binary_by_default):
                 wire = tensor.wire()
                 wires.append(wire)
                 entry["parameters"] = {"binary_data_size": len(wire)}

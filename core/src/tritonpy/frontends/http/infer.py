@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from tritonpy.datatypes import DATATYPES
-from tritonpy.errors import Internal, InvalidArg, NotFound, Unsupported
+from tritonpy.errors import Internal, InvalidArg
 from tritonpy.frontends.http.json_body import (
     Json,
     array,
@@ -19,8 +19,10 @@ from tritonpy.frontends.http.json_body import (
     unsigned,
 )
 from tritonpy.frontends.http.json_data import tensor_from_data
+from tritonpy.frontends.outputs import UNTREATED, Classified, Placed, References, Treatments
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
 from tritonpy.response import ParameterValue
+from tritonpy.shared_memory.region import RegionSlice
 from tritonpy.tensor import Tensor
 
 Body = bytes | memoryview
@@ -33,10 +35,12 @@ class OutputForm:
     Attributes:
         binary_by_default: for outputs that `binary` does not name.
         binary: per named output, whether its data travels behind the JSON.
+        treatments: outputs with which something else is wanted.
     """
 
     binary_by_default: bool
     binary: Mapping[str, bool]
+    treatments: Treatments = field(default_factory=lambda: UNTREATED)
 
 
 _MOST_ELEMENTS = 2**63 - 1
@@ -46,9 +50,16 @@ ALL_BINARY = OutputForm(True, {})
 
 
 def parse_infer_request(
-    body: Body, header_length: int | None, model_name: str, model_version: str
+    body: Body, header_length: int | None, model_name: str, model_version: str, references: References
 ) -> tuple[InferRequest, OutputForm]:
     """Read a request whose JSON is the first `header_length` bytes, or all of the body when that is None.
+
+    Args:
+        body: JSON, and the binary tensors behind it.
+        header_length: of the JSON.
+        model_name: from the path.
+        model_version: from the path, "" for none.
+        references: what the request may name beside its own bytes.
 
     Raises:
         TritonError: with Triton's code and text for whatever is wrong with the body by itself; whether it
@@ -68,13 +79,13 @@ def parse_infer_request(
     binary_by_default = False
     if "parameters" in document:
         binary_by_default = _apply_parameters(request, document["parameters"])
-    request.inputs, used = _parse_inputs(items, tail, request)
+    request.inputs, used = _parse_inputs(items, tail, request, references)
     if tail is not None and used != len(tail):
         raise InvalidArg(f"unexpected additional input data for model '{model_name}'")
     outputs = array(document["outputs"], "outputs") if "outputs" in document else None
     if not outputs:
         return request, ALL_BINARY if binary_by_default else _ALL_JSON
-    names, form = _parse_outputs(outputs, binary_by_default)
+    names, form = _parse_outputs(outputs, binary_by_default, request, references)
     request.requested_outputs = names
     return request, form
 
@@ -100,7 +111,8 @@ class RequestDecoder:
     MOST_REMEMBERED = 512
     LARGEST_HEADER = 2048
 
-    def __init__(self) -> None:
+    def __init__(self, references: References) -> None:
+        self._references = references
         self._templates: dict[bytes, _Template] = {}
 
     def decode(
@@ -108,7 +120,7 @@ class RequestDecoder:
     ) -> tuple[InferRequest, OutputForm]:
         """See `parse_infer_request`."""
         if header_length is None or header_length > self.LARGEST_HEADER:
-            return parse_infer_request(body, header_length, model_name, model_version)
+            return parse_infer_request(body, header_length, model_name, model_version, self._references)
         header = bytes(body[:header_length])
         template = self._templates.get(header)
         if template is not None and len(body) - header_length == template.byte_size:
@@ -122,7 +134,7 @@ class RequestDecoder:
                 model_name, inputs, model_version=model_version, requested_outputs=requested
             )
             return request, template.form
-        request, form = parse_infer_request(body, header_length, model_name, model_version)
+        request, form = parse_infer_request(body, header_length, model_name, model_version, self._references)
         self._remember(header, len(body) - header_length, request, form)
         return request, form
 
@@ -134,10 +146,13 @@ class RequestDecoder:
             or request.correlation_id
             or request.priority
             or request.timeout_us
+            or form.treatments  # regions come and go, and so do models with their labels
         )
         inputs = []
         offset = 0
         for tensor in request.inputs.values():
+            if isinstance(tensor.buffer, RegionSlice):
+                return
             end = offset + tensor.byte_size
             inputs.append((tensor.name, tensor.datatype, tensor.shape, offset, end))
             offset = end
@@ -149,7 +164,7 @@ class RequestDecoder:
 
 
 def _parse_inputs(
-    inputs: list[Json], tail: memoryview | None, request: InferRequest
+    inputs: list[Json], tail: memoryview | None, request: InferRequest, references: References
 ) -> tuple[dict[str, Tensor], int]:
     tensors: dict[str, Tensor] = {}
     offset = 0
@@ -163,6 +178,8 @@ def _parse_inputs(
                 "Input must set only one of the following fields: 'data', 'binary_data_size' in "
                 f"'parameters', 'shared_memory_region' in 'parameters'. But {found}"
             )
+        if parameters and "shared_memory_region" not in parameters:
+            _extent(parameters)  # has to be in order also where it means nothing
         name = string(member(item, "name"), "name")
         datatype = string(member(item, "datatype"), "datatype")
         if datatype not in DATATYPES:
@@ -190,7 +207,8 @@ def _parse_inputs(
         elif "data" in item:
             tensors[name] = tensor_from_data(name, datatype, shape, item["data"])
         else:
-            raise NotFound(f"Unable to find shared memory region: '{parameters['shared_memory_region']}'")
+            part = references.regions.slice(*_region(parameters))
+            tensors[name] = Tensor(name, datatype, shape, part)
     return tensors, offset
 
 
@@ -200,20 +218,61 @@ def _optional_object(item: Json) -> Json:
     return parameters if isinstance(parameters, dict) else {}
 
 
-def _parse_outputs(outputs: list[Json], by_default: bool) -> tuple[tuple[str, ...], OutputForm]:
+def _parse_outputs(
+    outputs: list[Json], by_default: bool, request: InferRequest, references: References
+) -> tuple[tuple[str, ...], OutputForm]:
     binary: dict[str, bool] = {}
+    treatments: dict[str, Placed | Classified] = {}
     for item in outputs:
         name = string(member(item, "name"), "name")
         parameters = _optional_object(item)
-        if "classification" in parameters:
-            raise Unsupported(f"output '{name}': the classification extension is not supported")
-        if "shared_memory_region" in parameters:
-            raise NotFound(f"Unable to find shared memory region: '{parameters['shared_memory_region']}'")
+        treatment = _treatment(name, parameters, request, references) if parameters else None
+        is_binary = by_default
         if "binary_data" in parameters:
-            binary[name] = boolean(parameters["binary_data"], "binary_data")
-        else:
-            binary[name] = by_default
-    return tuple(binary), OutputForm(by_default, binary)
+            is_binary = boolean(parameters["binary_data"], "binary_data")
+        if name not in binary:  # of an output that is named twice the first wish counts
+            binary[name] = is_binary
+            if treatment is not None:
+                treatments[name] = treatment
+    return tuple(binary), OutputForm(by_default, binary, treatments)
+
+
+def _treatment(
+    name: str, parameters: Json, request: InferRequest, references: References
+) -> Placed | Classified | None:
+    """What is wanted with an output beside its bytes; the order of the checks is Triton's."""
+    if "shared_memory_region" in parameters:
+        if "classification" in parameters:
+            raise InvalidArg("Output can't set both 'shared_memory_region' and 'classification'")
+        is_binary = parameters.get("binary_data", False)
+        if not isinstance(is_binary, bool):
+            raise Internal("Unable to set 'binary_data': attempt to access JSON non-boolean as boolean")
+        if is_binary:
+            raise InvalidArg("Output can't set both 'shared_memory_region' and 'binary_data'")
+        return references.placed(*_region(parameters))
+    _extent(parameters)  # has to be in order also where it means nothing
+    if "classification" not in parameters:
+        return None
+    count = parameters["classification"]
+    if type(count) is not int or not 0 <= count <= _MOST_UNSIGNED:
+        raise Internal(
+            "Unable to set 'classification': attempt to access JSON non-unsigned-integer as unsigned-integer"
+        )
+    if count == 0:  # as good as not asked for
+        return None
+    return references.classified(request.model_name, request.model_version, name, count)
+
+
+def _region(parameters: Json) -> tuple[str, int, int]:
+    """Where a tensor's parameters put it: the region, the size and the offset."""
+    return string(parameters["shared_memory_region"], "shared_memory_region"), *_extent(parameters)
+
+
+def _extent(parameters: Json) -> tuple[int, int]:
+    """How large a tensor in a region is, and where it begins."""
+    offset = unsigned(parameters.get("shared_memory_offset", 0), "shared_memory_offset")
+    byte_size = unsigned(parameters.get("shared_memory_byte_size", 0), "shared_memory_byte_size")
+    return byte_size, offset
 
 
 def _apply_parameters(request: InferRequest, parameters: Json) -> bool:

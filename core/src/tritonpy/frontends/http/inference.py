@@ -15,6 +15,8 @@ from tritonpy.frontends.http.limits import INFER_HEADER_LENGTH
 from tritonpy.frontends.http.message import BINARY, JSON, HttpRequest, error_response, response_head
 from tritonpy.frontends.http.protocol import HttpConnection
 from tritonpy.frontends.http.raw_request import parse_raw_request
+from tritonpy.frontends.outputs import References
+from tritonpy.frontends.services import FrontendServices
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 
@@ -24,9 +26,9 @@ _log = logging.getLogger("tritonpy.http")
 class Inference:
     """Answers `infer`."""
 
-    def __init__(self, dataplane: Dataplane) -> None:
+    def __init__(self, dataplane: Dataplane, services: FrontendServices) -> None:
         self._dataplane = dataplane
-        self._decoder = RequestDecoder()
+        self._decoder = RequestDecoder(References(dataplane, services.regions))
         self._encoder = ResponseEncoder()
 
     def infer(self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]) -> None:

@@ -10,12 +10,15 @@ from tritonpy.frontends.http.logging import change_log_settings, show_log_settin
 from tritonpy.frontends.http.repository import RepositoryCalls
 from tritonpy.frontends.http.routing import Route, get, post
 from tritonpy.frontends.http.settings import HttpSettings
+from tritonpy.frontends.http.shared_memory import SharedMemoryCalls
 from tritonpy.frontends.http.trtis import VersionOne
 from tritonpy.frontends.restriction import guards
 from tritonpy.frontends.services import FrontendServices
 
 MODEL = "/v2/models/{model}[/versions/{version}]"
 REPOSITORY = "/v2/repository[/{repository}]"
+SYSTEM_MEMORY = "/v2/systemsharedmemory[/region/{region}]"
+CUDA_MEMORY = "/v2/cudasharedmemory[/region/{region}]"
 
 
 def make_routes(dataplane: Dataplane, services: FrontendServices, settings: HttpSettings) -> list[Route]:
@@ -26,10 +29,11 @@ def make_routes(dataplane: Dataplane, services: FrontendServices, settings: Http
         services: what HTTP shares with other frontends.
         settings: of the HTTP port.
     """
-    inference = Inference(dataplane)
+    inference = Inference(dataplane, services)
     generation = Generation(dataplane, services.model_metrics, max_held_byte_size=settings.max_held_byte_size)
     health = HealthChecks(dataplane)
     repository = RepositoryCalls(dataplane)
+    memory = SharedMemoryCalls(services.regions)
     routes = [
         Route(b"POST", f"{MODEL}/infer", "inference", inference.infer),
         Route(b"POST", f"{MODEL}/generate", "inference", generation.generate),
@@ -47,6 +51,12 @@ def make_routes(dataplane: Dataplane, services: FrontendServices, settings: Http
         post(f"{REPOSITORY}/index", "model-repository", repository.index),
         post(f"{REPOSITORY}/models/{{model}}/load", "model-repository", repository.load),
         post(f"{REPOSITORY}/models/{{model}}/unload", "model-repository", repository.unload),
+        get(f"{SYSTEM_MEMORY}/status", "shared-memory", memory.system_status),
+        post(f"{SYSTEM_MEMORY}/register", "shared-memory", memory.register_system),
+        post(f"{SYSTEM_MEMORY}/unregister", "shared-memory", memory.unregister_system),
+        get(f"{CUDA_MEMORY}/status", "shared-memory", memory.cuda_status),
+        post(f"{CUDA_MEMORY}/register", "shared-memory", memory.register_cuda),
+        post(f"{CUDA_MEMORY}/unregister", "shared-memory", memory.unregister_cuda),
     ]
     return routes + _version_one_routes(dataplane, settings) if settings.allow_v1 else routes
 
