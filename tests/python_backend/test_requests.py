@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 
+import grpc
 import pytest
 
 NOTHING = {
@@ -49,6 +51,15 @@ def test_a_plain_request_shows_what_it_is_and_nothing_else(server):
             },
         ),
         ({"parameters": {"large": 2**40}}, {"parameters": {"large": 2**40}}),
+        ({"parameters": {"most": 2**63 - 1}}, {"parameters": {"most": 2**63 - 1}}),
+        ({"parameters": {"least": -(2**63)}}, {"parameters": {"least": -(2**63)}}),
+        ({"parameters": {"more": 2**63}}, {"parameters": {"more": 9.223372036854775808e18}}),
+        ({"parameters": {"": 1, "a b": 2, "é": 3}}, {"parameters": {"": 1, "a b": 2, "é": 3}}),
+        ({"parameters": {"headers": "x", "Triton_x": 1}}, {"parameters": {"headers": "x", "Triton_x": 1}}),
+        ({"parameters": {"sequence_id": 2**64 - 1}}, {"correlation_id": 2**64 - 1}),
+        ({"parameters": {"sequence_id": ""}}, {"correlation_id": ""}),
+        ({"parameters": {"timeout": 2**64 - 1}}, {"timeout": 2**64 - 1}),
+        ({"parameters": {"sequence_end": True}}, {"flags": 2}),
         ({"parameters": {"sequence_id": 5}}, {"correlation_id": 5}),
         ({"parameters": {"sequence_id": "five"}}, {"correlation_id": "five"}),
         (
@@ -78,6 +89,17 @@ def test_a_model_sees_the_fields_of_a_request_over_http(server, sent, seen):
         ),
         ({"sequence_id": {"string_param": "nine"}}, {"correlation_id": "nine"}),
         ({"timeout": {"int64_param": 5_000_000}}, {"timeout": 5_000_000}),
+        ({"most": {"int64_param": 2**63 - 1}}, {"parameters": {"most": 2**63 - 1}}),
+        ({"least": {"int64_param": -(2**63)}}, {"parameters": {"least": -(2**63)}}),
+        ({"tiny": {"double_param": 5e-324}}, {"parameters": {"tiny": 5e-324}}),
+        ({"whole": {"double_param": 2.0}}, {"parameters": {"whole": 2.0}}),
+        ({"binary_data_output": {"bool_param": True}}, {"parameters": {"binary_data_output": True}}),
+        ({"sequence_id": {"int64_param": -1}}, {"correlation_id": 2**64 - 1}),
+        ({"sequence_id": {"string_param": ""}}, {"correlation_id": ""}),
+        ({"timeout": {"int64_param": -5}}, {"timeout": 2**64 - 5}),
+        ({"priority": {"uint64_param": 2**64 - 1}}, {}),
+        ({"priority": {"int64_param": 3}, "mine": {"int64_param": 4}}, {"parameters": {"mine": 4}}),
+        ({"triton_enable_empty_final_response": {"bool_param": True}}, {}),
     ],
     ids=str,
 )
@@ -85,6 +107,29 @@ def test_a_model_sees_the_fields_of_a_request_over_grpc(server, parameters, seen
     sent = server.grpc_infer("cases", {"CASE": ['["requests.seen"]']}, parameters=parameters, id="two")
 
     assert json.loads(sent.outputs["RESULT"][0]) == {**NOTHING, "id": "two", **seen}
+
+
+@pytest.mark.parametrize("text", ["x" * 129, "é" * 65])
+def test_a_text_for_a_sequence_has_at_most_128_bytes(server, text):
+    with pytest.raises(grpc.RpcError) as refused:
+        server.grpc_infer(
+            "cases", {"CASE": ['["requests.seen"]']}, parameters={"sequence_id": {"string_param": text}}
+        )
+    answer = server.infer("cases", {"CASE": ['["requests.seen"]']}, parameters={"sequence_id": text})
+
+    told = "string correlation ID cannot be longer than 128 characters"
+    assert (answer.status, answer.error) == (501, told)
+    assert (refused.value.code(), refused.value.details()) == (grpc.StatusCode.UNIMPLEMENTED, told)
+
+
+@pytest.mark.ours("2.51 cuts texts at the first zero")
+def test_texts_may_hold_zeros(server):
+    over_http = server.ask("requests.seen", parameters={"text": "a\0b"})["parameters"]
+    parameters = {"text": {"string_param": "a\0b"}}
+    over_grpc = server.grpc_infer("cases", {"CASE": ['["requests.seen"]']}, parameters=parameters)
+
+    assert over_http == {"text": "a\0b"}
+    assert json.loads(over_grpc.outputs["RESULT"][0])["parameters"] == {"text": "a\0b"}
 
 
 def test_parameters_are_json_text(server):
@@ -177,18 +222,104 @@ def test_an_output_that_is_none_is_refused(server):
     assert server.ask("requests.refused_responses")["outputs hold None"] == ["TritonModelException", text]
 
 
+@pytest.mark.parametrize(
+    "argument",
+    [
+        {"timeout": -1},
+        {"timeout": 2**64},
+        {"flags": -1},
+        {"flags": 2**32},
+        {"model_version": 2**63},
+        {"correlation_id": -1},
+        {"correlation_id": 2**64},
+    ],
+    ids=str,
+)
+def test_a_request_made_by_hand_has_numbers_that_fit(server, argument):
+    kind, _ = server.ask("requests.made_with", argument)
+
+    # The real one has no text for a correlation id that does not fit.
+    assert kind in ("TypeError", "RuntimeError" if not server.is_ours else "TypeError")
+
+
+@pytest.mark.parametrize(
+    "argument", [{"timeout": 2**64 - 1}, {"flags": 3}, {"correlation_id": 2**64 - 1}], ids=str
+)
+def test_a_request_made_by_hand_takes_the_largest_numbers(server, argument):
+    [(name, value)] = argument.items()
+
+    assert server.ask("requests.made_with", argument) == [name, value]
+
+
 @pytest.mark.parametrize("what", ["error is None", "outputs are a tuple"])
 def test_a_response_may_have_no_error_and_a_tuple_of_outputs(server, what):
     assert server.ask("requests.refused_responses")[what] == [None, ""]
 
 
+PARAMETERS = {
+    "number": 1,
+    "text": "é",
+    "flag": True,
+    "off": False,
+    "float": 1.5,
+    "most": 2**64 - 1,
+    "least": -(2**63),
+    "": "unnamed",
+    "sequence_id": 7,
+    "not_a_number": math.nan,
+    "infinite": -math.inf,
+}
+KINDS = {
+    "number": "int64_param",
+    "text": "string_param",
+    "flag": "bool_param",
+    "off": "bool_param",
+    "float": "double_param",
+    "most": "uint64_param",
+    "least": "int64_param",
+    "": "string_param",
+    "sequence_id": "int64_param",
+    "not_a_number": "double_param",
+    "infinite": "double_param",
+}
+
+
 @pytest.mark.ours("responses have had parameters only since a release after 2.51")
-def test_parameters_of_a_response_reach_the_client(server):
-    parameters = {"number": 1, "text": "é", "flag": True, "float": 1.5}
-    steps = json.dumps([["last_value_with_parameters", parameters]])
+def test_parameters_of_a_response_of_every_type_reach_the_client(server):
+    steps = json.dumps([["last_value_with_parameters", PARAMETERS]])
 
     answer = server.infer("sends_once", {"STEPS": [steps]})
-    [sent] = server.stream("sends", {"STEPS": [steps]})
+    unary = server.grpc_infer("sends_once", {"STEPS": [steps]})
+    [streamed] = server.stream("sends", {"STEPS": [steps]})
 
-    assert answer.document["parameters"] == parameters
-    assert {name: sent.parameters[name] for name in parameters} == parameters
+    assert repr(answer.document["parameters"]) == repr(PARAMETERS)  # NaN differs from itself
+    for sent in (unary, streamed):
+        assert repr({name: sent.parameters[name] for name in PARAMETERS}) == repr(PARAMETERS)
+
+
+@pytest.mark.ours("responses have had parameters only since a release after 2.51")
+def test_parameters_of_a_response_have_their_types_over_grpc(server):
+    steps = json.dumps([["last_value_with_parameters", PARAMETERS]])
+
+    response = server.stub.ModelInfer(server.message("sends_once", {"STEPS": [steps]}), timeout=10)
+
+    kinds = {name: each.WhichOneof("parameter_choice") for name, each in response.parameters.items()}
+    assert kinds == KINDS
+
+
+@pytest.mark.ours("responses have had parameters only since a release after 2.51")
+def test_a_stream_s_own_parameter_is_not_a_model_s_to_set(server):
+    steps = json.dumps([["last_value_with_parameters", {"triton_final_response": False}]])
+
+    [streamed] = server.stream("sends", {"STEPS": [steps]})
+
+    assert streamed.final is True
+
+
+@pytest.mark.ours("responses have had parameters only since a release after 2.51")
+@pytest.mark.parametrize("value", [2**64, -(2**63) - 1])
+def test_a_response_s_integers_have_at_most_64_bits(server, value):
+    kind, text = server.ask("requests.response_with", value)
+
+    assert kind == "TritonModelException"
+    assert text == f"Expect parameters values to be integers of at most 64 bits, found {value} for 'key'"

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from typing import Protocol
 
-from tritonpy.errors import Internal, NotFound, TritonError
+from tritonpy.errors import Internal, NotFound, TritonError, Unsupported
 from tritonpy.response import InferResponse, ParameterValue
 from tritonpy.tensor import Tensor
 
@@ -19,6 +19,19 @@ _log = logging.getLogger("tritonpy.request")
 
 SEQUENCE_START = 1
 SEQUENCE_END = 2
+
+_LONGEST_CORRELATION_ID = 128
+
+
+def checked_correlation_id(correlation_id: str) -> str:
+    """A correlation id that is text, if it is not too long.
+
+    Raises:
+        Unsupported: it has more than 128 bytes in UTF-8.
+    """
+    if len(correlation_id.encode("utf-8", "replace")) > _LONGEST_CORRELATION_ID:
+        raise Unsupported(f"string correlation ID cannot be longer than {_LONGEST_CORRELATION_ID} characters")
+    return correlation_id
 
 
 class ResponseSink(Protocol):

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
-from tritonpy.errors import TritonError
+import numpy as np
+
+from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.tensor import Array, Tensor
 
 ParameterValue = bool | int | float | str
+
+_LEAST_INTEGER = -(2**63)
+_MOST_INTEGER = 2**64 - 1
 
 
 class InferResponse:
@@ -49,3 +54,19 @@ class InferResponse:
 
     def __repr__(self) -> str:
         return f"InferResponse({self.error!r})" if self.error else f"InferResponse({self.outputs})"
+
+
+def plain_parameter(key: str, value: object) -> ParameterValue:
+    """A response parameter as a Python value that every protocol can carry; numpy's scalars are taken too.
+
+    Raises:
+        InvalidArg: it is of another type, or an integer of more than 64 bits.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, bool | int | float | str):
+        kind = type(value).__name__
+        raise InvalidArg(f"response parameter '{key}' is {kind}; expected bool, int, float or str")
+    if isinstance(value, int) and not _LEAST_INTEGER <= value <= _MOST_INTEGER:
+        raise InvalidArg(f"response parameter '{key}' is {value}; expected an integer of at most 64 bits")
+    return value

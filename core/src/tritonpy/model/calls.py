@@ -18,7 +18,7 @@ from tritonpy.model.execution import Execution
 from tritonpy.model.services import Caller, Services
 from tritonpy.model.waiting import WaitingInstance, path_to_caller
 from tritonpy.model.wire import EMPTY_RESPONSE, decode_call, encode_response
-from tritonpy.request import InferRequest
+from tritonpy.request import InferRequest, checked_correlation_id
 from tritonpy.response import InferResponse
 
 _log = logging.getLogger("tritonpy.worker")
@@ -167,6 +167,8 @@ class WorkerCalls:
                     f"models using the decoupled transaction policy. Please use 'decoupled=True' argument to "
                     f"the 'exec' or 'async_exec' calls for decoupled models."
                 )
+            if isinstance(request.correlation_id, str):
+                checked_correlation_id(request.correlation_id)
             self._refuse_cycle(request, batch, target)
             target.infer(request)
         except TritonError as error:

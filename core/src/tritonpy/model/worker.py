@@ -18,9 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tritonpy.errors import InvalidArg, TritonError
+from tritonpy.errors import TritonError
 from tritonpy.handles import Model, ModelInstance
 from tritonpy.ipc import frame
 from tritonpy.ipc.channel import WorkerChannel
@@ -30,7 +28,7 @@ from tritonpy.model.execution import checked_responses
 from tritonpy.model.worker_settings import SharedMemorySettings
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.request import InferRequest
-from tritonpy.response import InferResponse
+from tritonpy.response import InferResponse, plain_parameter
 from tritonpy.tensor import Tensor
 
 
@@ -212,7 +210,8 @@ class HookWorker:
                 (tensor.name, tensor.datatype, tensor.shape, endpoint.export(tensor.wire()))
                 for tensor in response.outputs
             ]
-            parameters = {key: _plain(key, value) for key, value in response.parameters.items()} or None
+            given = response.parameters.items()
+            parameters = {key: plain_parameter(key, value) for key, value in given} or None
         except Exception as exc:
             error = hook_failure("the response cannot be sent", exc)
             outputs, parameters = [], None
@@ -231,16 +230,6 @@ class HookWorker:
         except Exception as exc:
             return f"{type(exc).__name__}: {exc}"
         return None
-
-
-def _plain(key: str, value: object) -> bool | int | float | str:
-    """A response parameter as a Python value; numpy's scalars would travel as their bytes."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if not isinstance(value, bool | int | float | str):
-        kind = type(value).__name__
-        raise InvalidArg(f"response parameter '{key}' is {kind}; expected bool, int, float or str")
-    return value
 
 
 class _WorkerRequest(InferRequest):

@@ -19,7 +19,7 @@ from tritonpy.errors import Internal, InvalidArg
 from tritonpy.frontends.grpc.wire import RAW_INPUT_CONTENTS, split_field
 from tritonpy.frontends.outputs import UNTREATED, Classified, Placed, References, Treatments
 from tritonpy.protos import InferParameter, InferTensorContents, ModelInferRequest
-from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
+from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest, checked_correlation_id
 from tritonpy.response import ParameterValue
 from tritonpy.tensor import Tensor
 
@@ -189,7 +189,7 @@ def _apply_parameters(request: InferRequest, parameters: Mapping[str, InferParam
         kind = parameter.WhichOneof("parameter_choice")
         if key == "sequence_id":
             if kind == "string_param":
-                request.correlation_id = parameter.string_param
+                request.correlation_id = checked_correlation_id(parameter.string_param)
             elif kind == "int64_param":
                 request.correlation_id = parameter.int64_param & _UINT64
             else:

@@ -11,7 +11,7 @@ from tritonpy.frontends.grpc.wire import field_head
 from tritonpy.frontends.outputs import UNTREATED, Treatments, treat
 from tritonpy.protos import InferParameter, ModelInferResponse
 from tritonpy.request import InferRequest
-from tritonpy.response import InferResponse, ParameterValue
+from tritonpy.response import InferResponse, ParameterValue, plain_parameter
 
 _ID = 3
 _RAW_OUTPUT_CONTENTS = 6
@@ -122,6 +122,7 @@ def _parameters(parameters: dict[str, ParameterValue]) -> bytes:
     message = ModelInferResponse()
     for key, value in parameters.items():
         parameter = message.parameters[key]
+        value = plain_parameter(key, value)
         if isinstance(value, bool):
             parameter.bool_param = value
         elif isinstance(value, int):

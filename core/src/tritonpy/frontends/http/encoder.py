@@ -8,6 +8,7 @@ import orjson
 
 from tritonpy.frontends.http.infer import OutputForm
 from tritonpy.frontends.http.json_data import data_json
+from tritonpy.frontends.http.parameters import response_parameters
 from tritonpy.frontends.outputs import treat
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
@@ -110,5 +111,5 @@ def _head(request: InferRequest, response: InferResponse) -> dict[str, Any]:  # 
     document["model_name"] = request.model_name
     document["model_version"] = request.model_version
     if response.parameters:
-        document["parameters"] = response.parameters
+        document["parameters"] = response_parameters(response.parameters)
     return document

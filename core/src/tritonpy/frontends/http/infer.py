@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tritonpy.datatypes import DATATYPES
-from tritonpy.errors import Internal, InvalidArg
+from tritonpy.errors import InvalidArg
 from tritonpy.frontends.http.json_body import (
     Json,
     array,
@@ -15,13 +15,12 @@ from tritonpy.frontends.http.json_body import (
     member,
     parse_json,
     string,
-    text,
     unsigned,
 )
 from tritonpy.frontends.http.json_data import tensor_from_data
+from tritonpy.frontends.http.parameters import apply_parameters
 from tritonpy.frontends.outputs import UNTREATED, Classified, Placed, References, Treatments
-from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
-from tritonpy.response import ParameterValue
+from tritonpy.request import InferRequest
 from tritonpy.shared_memory.region import RegionSlice
 from tritonpy.tensor import Tensor
 
@@ -78,7 +77,7 @@ def parse_infer_request(
         request.id = string(document["id"], "id")
     binary_by_default = False
     if "parameters" in document:
-        binary_by_default = _apply_parameters(request, document["parameters"])
+        binary_by_default = apply_parameters(request, document["parameters"])
     request.inputs, used = _parse_inputs(items, tail, request, references)
     if tail is not None and used != len(tail):
         raise InvalidArg(f"unexpected additional input data for model '{model_name}'")
@@ -273,40 +272,3 @@ def _extent(parameters: Json) -> tuple[int, int]:
     offset = unsigned(parameters.get("shared_memory_offset", 0), "shared_memory_offset")
     byte_size = unsigned(parameters.get("shared_memory_byte_size", 0), "shared_memory_byte_size")
     return byte_size, offset
-
-
-def _apply_parameters(request: InferRequest, parameters: Json) -> bool:
-    """Put parameters where they belong; returns `binary_data_output`."""
-    if not isinstance(parameters, dict):
-        raise Internal("failed to get request params.: attempt to get members for non-object")
-    custom: dict[str, ParameterValue] = {}
-    binary_by_default = False
-    for key, value in parameters.items():
-        if key == "sequence_id":
-            is_number = type(value) is int and 0 <= value <= _MOST_UNSIGNED
-            request.correlation_id = value if is_number else string(value, key)
-        elif key == "sequence_start":
-            request.flags |= SEQUENCE_START if boolean(value, key) else 0
-        elif key == "sequence_end":
-            request.flags |= SEQUENCE_END if boolean(value, key) else 0
-        elif key == "priority":
-            request.priority = unsigned(value, key)
-        elif key == "timeout":
-            request.timeout_us = unsigned(value, key)
-        elif key == "binary_data_output":
-            binary_by_default = boolean(value, key)
-        elif key.startswith("triton_"):
-            raise InvalidArg(
-                "parameter keys starting with 'triton_' are reserved for Triton usage and should not be "
-                "specified."
-            )
-        elif isinstance(value, str):
-            custom[text(key, key)] = text(value, key)
-        elif isinstance(value, bool | int | float):
-            custom[text(key, key)] = value
-        else:
-            raise InvalidArg(
-                f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'."
-            )
-    request.parameters = custom
-    return binary_by_default

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
 
+_MOST_UINT64 = 2**64 - 1
+
 CorrelationId = Union[int, str]  # noqa: UP007 (evaluated, also by Python 3.9)
 Wire = tuple[Any, ...]
 """A request as it travels: slot, id, flags, correlation id, timeout in microseconds, priority, parameters,
@@ -59,7 +61,7 @@ class InferenceRequest:
         parameters: custom parameters.
 
     Raises:
-        TypeError: an argument is missing or of the wrong type.
+        TypeError: an argument is missing, of the wrong type or out of range.
         TritonModelException: an input is None, or a parameter or the correlation id is of a type that cannot
             travel.
     """
@@ -101,10 +103,13 @@ class InferenceRequest:
         _check("model_name", "be a str", model_name, str)
         _check("preferred_memory", "be a PreferredMemory", preferred_memory, PreferredMemory, type(None))
         _check("trace", "be an InferenceTrace", trace, InferenceTrace, type(None))
-        for what, value in (("flags", flags), ("timeout", timeout), ("model_version", model_version)):
-            _check(what, "be an int", value, int)
+        _check_int("flags", flags, 0, 2**32 - 1)
+        _check_int("timeout", timeout, 0, _MOST_UINT64)
+        _check_int("model_version", model_version, -1, 2**63 - 1)
         if not isinstance(correlation_id, (int, str)):
             raise TritonModelException("Correlation ID must be integer or string")
+        if isinstance(correlation_id, int):
+            _check_int("correlation_id", correlation_id, 0, _MOST_UINT64)
         if isinstance(requested_output_names, str):  # or its letters would be taken for names
             raise TypeError("InferenceRequest: requested_output_names must be a list of str, got a str")
         requested = tuple(requested_output_names)
@@ -250,6 +255,12 @@ def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> 
         if tensor._name == name:
             return tensor
     return None
+
+
+def _check_int(what: str, value: object, least: int, most: int) -> None:
+    _check(what, "be an int", value, int)
+    if not least <= value <= most:  # type: ignore[operator]
+        raise TypeError(f"InferenceRequest: {what} must be from {least} to {most}, got {value}")
 
 
 def _check(what: str, must: str, value: object, *types: type) -> None:

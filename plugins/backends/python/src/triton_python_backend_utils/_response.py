@@ -93,4 +93,8 @@ def checked_parameters(parameters: Mapping[str, ParameterValue]) -> dict[str, Pa
             raise TritonModelException(
                 f"Expect parameters values to have type bool/int/float/str, found type {type(value)}"
             )
+        if type(value) is int and not -(2**63) <= value < 2**64:
+            raise TritonModelException(
+                f"Expect parameters values to be integers of at most 64 bits, found {value} for '{key}'"
+            )
     return {key: printable(value) if isinstance(value, str) else value for key, value in parameters.items()}

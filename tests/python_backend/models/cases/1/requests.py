@@ -47,6 +47,24 @@ def made_by_hand(request):
     return seen(made)
 
 
+def made_with(request, argument):
+    """What becomes of one argument of a request that is never sent."""
+    try:
+        made = pb_utils.InferenceRequest(inputs=[], requested_output_names=[], model_name="net", **argument)
+    except Exception as exc:
+        return [type(exc).__name__, str(exc)]
+    [name] = argument
+    return [name, getattr(made, name)()]
+
+
+def response_with(request, value):
+    """What becomes of a response with this parameter."""
+    try:
+        pb_utils.InferenceResponse([], parameters={"key": value})
+    except Exception as exc:
+        return [type(exc).__name__, str(exc)]
+
+
 def responses_made_by_hand(request):
     tensor = pb_utils.Tensor("OUT", np.array([1, 2], np.int32))
     good = pb_utils.InferenceResponse(output_tensors=[tensor])
