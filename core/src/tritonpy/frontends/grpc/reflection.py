@@ -40,7 +40,11 @@ class _Pools:
         return self._first(lambda pool: pool.FindFileByName(name), name)
 
     def FindFileContainingSymbol(self, symbol: str) -> FileDescriptor:
-        return self._first(lambda pool: pool.FindFileContainingSymbol(symbol), symbol)
+        try:
+            return self._first(lambda pool: pool.FindFileContainingSymbol(symbol), symbol)
+        except KeyError:  # not all forms of protobuf look for calls there
+            call = self._first(lambda pool: pool.FindMethodByName(symbol), symbol)
+            return call.containing_service.file
 
     def FindMessageTypeByName(self, name: str) -> Descriptor:
         return self._first(lambda pool: pool.FindMessageTypeByName(name), name)

@@ -1,0 +1,178 @@
+"""TLS and mutual TLS on the gRPC port, with certificates of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as client_library
+import tritonclient.grpc.aio as aio_client_library
+import trustme
+from tritonclient.utils import InferenceServerException
+from tritonpy.errors import InvalidArg
+from tritonpy.frontends.grpc.credentials import server_credentials
+from tritonpy.frontends.grpc.settings import GrpcSettings
+
+
+@dataclass
+class Files:
+    """PEM files by path: an authority, and pairs of key and certificate."""
+
+    root: str
+    key: str
+    certificate: str
+    client_key: str
+    client_certificate: str
+    strange_key: str
+    strange_certificate: str
+    junk: str
+
+    def settings(self, **more: Any) -> dict[str, Any]:
+        return {"use_ssl": True, "certificate_path": self.certificate, "key_path": self.key, **more}
+
+    def mutual(self, **more: Any) -> dict[str, Any]:
+        return self.settings(use_ssl=False, use_ssl_mutual=True, root_path=self.root, **more)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    folder: Path = tmp_path_factory.mktemp("certificates")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(folder / "root.pem")
+    (folder / "junk.pem").write_text("nothing of use")
+    pairs = {
+        "server": authority.issue_cert("localhost", "127.0.0.1"),
+        "client": authority.issue_cert("client.example"),
+        "strange": trustme.CA().issue_cert("client.example"),
+    }
+    for name, pair in pairs.items():
+        pair.private_key_pem.write_to_path(folder / f"{name}.key")
+        pair.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
+    names = ("root.pem", "server.key", "server.pem", "client.key", "client.pem", "strange.key", "strange.pem")
+    return Files(*(str(folder / name) for name in (*names, "junk.pem")))
+
+
+def is_live(harness: Any, **options: Any) -> bool:
+    with client_library.InferenceServerClient(f"localhost:{harness.port}", **options) as client:
+        live: bool = client.is_server_live(client_timeout=10)
+    return live
+
+
+def refused(harness: Any, **options: Any) -> str:
+    with pytest.raises(InferenceServerException) as error:
+        is_live(harness, **options)
+    return str(error.value.status())
+
+
+def test_tritonclient_infers_over_tls(start_harness: Callable[..., Any], files: Files) -> None:
+    harness = start_harness(**files.settings())
+    array = np.array([1, 2], np.float32)
+    tensor = client_library.InferInput("INPUT0", [2], "FP32")
+    tensor.set_data_from_numpy(array)
+
+    with client_library.InferenceServerClient(
+        f"localhost:{harness.port}", ssl=True, root_certificates=files.root
+    ) as client:
+        answer = client.infer("echo", [tensor]).as_numpy("OUTPUT0")
+
+    np.testing.assert_array_equal(answer, array)
+
+
+def test_asyncio_client_speaks_mutual_tls(start_harness: Callable[..., Any], files: Files) -> None:
+    harness = start_harness(**files.mutual())
+
+    async def ask() -> bool:
+        async with aio_client_library.InferenceServerClient(
+            f"localhost:{harness.port}",
+            ssl=True,
+            root_certificates=files.root,
+            private_key=files.client_key,
+            certificate_chain=files.client_certificate,
+        ) as client:
+            return bool(await client.is_server_live())
+
+    assert harness.run(ask())
+
+
+def test_client_without_tls_is_refused(start_harness: Callable[..., Any], files: Files) -> None:
+    harness = start_harness(**files.settings())
+
+    assert refused(harness) == "StatusCode.UNAVAILABLE"
+
+
+def test_client_that_does_not_trust_the_server_leaves(
+    start_harness: Callable[..., Any], files: Files
+) -> None:
+    harness = start_harness(**files.settings())
+
+    assert refused(harness, ssl=True, root_certificates=files.strange_certificate) == "StatusCode.UNAVAILABLE"
+
+
+def test_tls_asks_no_client_for_a_certificate(start_harness: Callable[..., Any], files: Files) -> None:
+    harness = start_harness(**files.settings(root_path=files.root))
+
+    assert is_live(harness, ssl=True, root_certificates=files.root)
+
+
+def test_mutual_tls_wants_a_certificate_that_the_authority_has_signed(
+    start_harness: Callable[..., Any], files: Files
+) -> None:
+    harness = start_harness(**files.mutual())
+    trusting = {"ssl": True, "root_certificates": files.root}
+
+    signed = is_live(
+        harness, **trusting, private_key=files.client_key, certificate_chain=files.client_certificate
+    )
+    strange = refused(
+        harness, **trusting, private_key=files.strange_key, certificate_chain=files.strange_certificate
+    )
+    without = refused(harness, **trusting)
+
+    assert signed
+    assert (strange, without) == ("StatusCode.UNAVAILABLE", "StatusCode.UNAVAILABLE")
+
+
+def test_no_flag_means_no_tls() -> None:
+    assert server_credentials(GrpcSettings(certificate_path="/no/such/file")) is None
+
+
+def _change(**paths: str) -> Callable[[Files], dict[str, Any]]:
+    """Settings with other files; values are names of `Files`, or paths."""
+    return lambda files: (
+        files.mutual() | {key: getattr(files, value, value) if value else "" for key, value in paths.items()}
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (_change(certificate_path=""), "--grpc-server-cert is missing: the server's certificate is needed"),
+        (_change(key_path=""), "--grpc-server-key is missing: the server's private key is needed"),
+        (
+            _change(root_path=""),
+            "--grpc-root-cert is missing: the certificate that has signed those of clients",
+        ),
+        (
+            _change(certificate_path="/no/such.pem"),
+            "--grpc-server-cert: cannot read the server's certificate from '/no/such.pem': No such file",
+        ),
+        (_change(key_path="/no/such.pem"), "--grpc-server-key: cannot read the server's private key from"),
+        (_change(root_path="/"), "--grpc-root-cert: cannot read .* from '/': Is a directory"),
+        (_change(certificate_path="junk"), "--grpc-server-cert: '.*junk.pem' holds no PEM certificate"),
+        (_change(key_path="junk"), "--grpc-server-key: '.*junk.pem' holds no PEM private key"),
+        (_change(root_path="junk"), "--grpc-root-cert: '.*junk.pem' holds no PEM certificate"),
+        (
+            _change(key_path="client_key"),
+            "--grpc-server-key: '.*client.key' is not the key of the certificate in '.*server.pem'",
+        ),
+    ],
+)
+def test_files_of_no_use_are_refused_by_the_name_of_their_flag(
+    harness: Any, files: Files, change: Callable[[Files], dict[str, Any]], text: str
+) -> None:
+    with pytest.raises(InvalidArg, match=text):
+        harness.run(harness.new_server(**change(files)).start())
