@@ -66,7 +66,7 @@ class GrpcServer:
         credentials = server_credentials(self._settings)
         server = grpc.aio.server(options=self._arguments)
         server.add_generic_rpc_handlers((self._methods,))
-        host = self._settings.address
+        host = self._settings.address.removeprefix("[").removesuffix("]")
         address = f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}"
         try:
             if credentials is None:
