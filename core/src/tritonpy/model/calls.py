@@ -120,6 +120,17 @@ class WorkerCalls:
             except Exception:  # a service that fails costs what it was told, not the channel
                 _log.exception("instance '%s': '%s' failed", self.caller.instance, what)
 
+    def give_up(self, batch: int) -> None:
+        """Nobody wants the results of a batch any more: cancel what it waits for."""
+        for request, waiting in list(self._open.values()):
+            if waiting == batch:
+                request.cancel()
+
+    @property
+    def count(self) -> int:
+        """Calls that have not been answered."""
+        return len(self._open)
+
     def awaited(self) -> Mapping[int, Sequence[InferRequest]]:
         """Unanswered calls by the batch that waits for them."""
         calls: dict[int, list[InferRequest]] = {}

@@ -22,6 +22,7 @@ from tritonpy.ipc import frame
 from tritonpy.ipc.arena import CONTROL_SLOTS, SharedMemoryExhausted
 from tritonpy.ipc.frame import Message
 from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution
+from tritonpy.model.hang_ups import HangUps
 from tritonpy.model.placement import Slot
 from tritonpy.model.unanswered import UnansweredWatch
 from tritonpy.model.wire import decode_response, discard, encode_request
@@ -124,6 +125,7 @@ class ProcessInstance:
         self._unanswered.clear()
         self._batch = 0
         self._sent: dict[int, tuple[Execution, list[int]]] = {}
+        self._hang_ups = HangUps()
         self._requests: dict[int, InferRequest] = {}
         self._free: list[int] = []
         self._slot_count = 0  # those that are free or taken; the others have not been needed yet
@@ -204,9 +206,15 @@ class ProcessInstance:
         self._unanswered.clear()
 
     def request_cancelled(self, request: InferRequest) -> None:
-        """Tell the worker through shared memory; a model polls `is_cancelled`."""
-        if request.slot >= 0 and self._worker is not None:
-            self._worker.cancel_flags[request.slot] = 1
+        """Tell the worker through shared memory; a model polls `is_cancelled`.
+
+        What the model waits for is cancelled as well, once no request of its batch is wanted any more.
+        """
+        worker = self._worker
+        if request.slot >= 0 and worker is not None:
+            worker.cancel_flags[request.slot] = 1
+            running = ((batch, execution.requests) for batch, (execution, _) in self._sent.items())
+            self._hang_ups.note(request, running, worker.calls)
 
     def _send(self, worker: WorkerProcess, execution: Execution) -> None:
         slots: list[int] = []
@@ -288,6 +296,7 @@ class ProcessInstance:
                 execution.fail(TritonError(failure[1], ErrorCode(failure[0])), times)
             elif responses is None:
                 execution.finish(times, None)
+                self._hang_ups.leave(batch, execution.requests, len(self._requests))
                 for left, slot in zip(execution.requests, slots, strict=True):
                     if self._requests.get(slot) is left:
                         self._unanswered.add(slot, left)
