@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tritonpy.frontends.header_forwarding import compile_pattern
+
 if TYPE_CHECKING:
     from tritonpy.options import RestrictedCalls
 
@@ -57,7 +59,7 @@ def read_choice(flag: str, *choices: str) -> Callable[[str], str]:
 def read_pattern(value: str) -> str:
     """Read a regular expression."""
     try:
-        re.compile(value)
+        compile_pattern(value)
     except re.error as exc:
         raise click.BadParameter(f"Error parsing '{value}': {exc}") from None
     return value

@@ -56,7 +56,7 @@ class HeaderForwarding:
 
     def __init__(self, pattern: str, flag: str) -> None:
         try:
-            self._expression = re.compile(_from_re2(pattern), re.IGNORECASE | re.ASCII)
+            self._expression = compile_pattern(pattern)
         except re.error as exc:
             raise InvalidArg(f"{flag}: '{pattern}' is not a regular expression: {exc}") from None
         self._known: dict[bytes, bool] = {}
@@ -86,6 +86,15 @@ def forwarded_parameters(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, st
             raise InvalidArg(f"Header '{name}' is reserved for Triton usage and cannot be forwarded.")
         parameters[name] = value.decode("utf-8", "replace")
     return parameters
+
+
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """An RE2 expression that finds names in whatever case.
+
+    Raises:
+        re.error: it is none.
+    """
+    return re.compile(_from_re2(pattern), re.IGNORECASE | re.ASCII)
 
 
 def _from_re2(pattern: str) -> str:
