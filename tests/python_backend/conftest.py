@@ -253,6 +253,13 @@ class PythonServer:
         _, text = self.request("GET", "/metrics", service="metrics")
         return "\n".join(line for line in text.splitlines() if family in line)
 
+    def metric(self, family: str, model: str, **labels: str) -> int:
+        """The sum of a family's samples for a model."""
+        wanted = [f'{name}="{value}"' for name, value in {"model": model, **labels}.items()]
+        lines = [line for line in self.metrics(family).splitlines() if not line.startswith("#")]
+        found = [line for line in lines if all(label in line for label in wanted)]
+        return sum(int(float(line.rsplit(" ", 1)[1])) for line in found)
+
 
 def _tensors(inputs: Inputs) -> Iterator[Tensor]:
     for name, value in inputs.items():

@@ -72,6 +72,54 @@ def test_another_client_is_not_disturbed(server, id):
     assert outcomes(server, id)[0] == "the client is gone"
 
 
+class TestInAQueue:
+    """Requests to `patient` wait for a second before they are executed."""
+
+    def wait(self, server) -> None:
+        server.wait_for(lambda: server.metric("nv_inference_pending_request_count", "patient") == 1)
+
+    @pytest.fixture
+    def fails_alone(self, server):
+        """One request is counted as cancelled, and nothing is executed."""
+        before = self.counts(server)
+        yield
+        server.wait_for(lambda: self.counts(server) == (before[0] + 1, *before[1:]), "it is not cancelled")
+        assert server.metric("nv_inference_pending_request_count", "patient") == 0
+
+    def counts(self, server) -> tuple[int, int, int]:
+        reason = {"reason": "CANCELED"}
+        stats = server.statistics("patient")
+        failures = server.metric("nv_inference_request_failure", "patient", **reason)
+        return failures, stats["inference_stats"]["success"]["count"], stats["execution_count"]
+
+    def test_a_call_is_cancelled(self, server, fails_alone):
+        call = server.stub.ModelInfer.future(server.message("patient", {"IN": [[1]]}), timeout=10)
+        self.wait(server)
+        call.cancel()
+
+    def test_a_call_s_deadline_passes(self, server, fails_alone):
+        with pytest.raises(grpc.RpcError) as ended:
+            server.stub.ModelInfer(server.message("patient", {"IN": [[1]]}), timeout=0.4)
+        assert ended.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+
+    def test_a_stream_is_cancelled(self, server, fails_alone):
+        call = server.stub.ModelStreamInfer(iter([server.message("patient", {"IN": [[1]]})]), timeout=10)
+        self.wait(server)
+        call.cancel()
+
+    @pytest.mark.ours("2.51 does not look at its HTTP clients")
+    @pytest.mark.parametrize("path", ["infer", "generate", "generate_stream"])
+    def test_an_http_client_hangs_up(self, server, fails_alone, path):
+        body = json.dumps({"IN": 1})
+        if path == "infer":
+            tensor = {"name": "IN", "datatype": "FP32", "shape": [1, 1], "data": [1]}
+            body = json.dumps({"inputs": [tensor]})
+        head = f"POST /v2/models/patient/{path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", server.ports["http"])) as client:
+            client.sendall((head + body).encode())
+            self.wait(server)
+
+
 @pytest.mark.ours("2.51 does not look at its HTTP clients")
 def test_a_model_sees_that_its_http_client_has_gone(server, id):
     body = json.dumps(

@@ -185,19 +185,12 @@ def test_a_request_that_is_cancelled_while_it_waits_has_failed_and_never_runs(se
     def act() -> None:
         message = server.message("patient", {"IN": [[1]]})
         call = server.stub.ModelInfer.future(message, timeout=10)
-        server.wait_for(lambda: metric(server, "nv_inference_pending_request_count", "patient") == 1)
+        server.wait_for(lambda: server.metric("nv_inference_pending_request_count", "patient") == 1)
         call.cancel()
 
-    before = metric(server, "nv_inference_request_failure", "patient", reason="CANCELED")
+    before = server.metric("nv_inference_request_failure", "patient", reason="CANCELED")
     counted(server, "patient", act, fail=1)
-    assert metric(server, "nv_inference_request_failure", "patient", reason="CANCELED") == before + 1
-
-
-def metric(server, family: str, model: str, **labels: str) -> int:
-    """The sum of a family's samples for a model."""
-    wanted = [f'{name}="{value}"' for name, value in {"model": model, **labels}.items()]
-    lines = [line for line in server.metrics(family).splitlines() if not line.startswith("#")]
-    return sum(int(float(line.rsplit(" ", 1)[1])) for line in lines if all(label in line for label in wanted))
+    assert server.metric("nv_inference_request_failure", "patient", reason="CANCELED") == before + 1
 
 
 METRICS = {
@@ -214,7 +207,7 @@ def test_metrics_count_what_statistics_count(server, model):
 
     def told() -> bool:
         stats = server.statistics(model)
-        return all(metric(server, family, model) == wanted(stats) for family, wanted in METRICS.items())
+        return all(server.metric(family, model) == wanted(stats) for family, wanted in METRICS.items())
 
     server.wait_for(told, "metrics and statistics differ")
 
