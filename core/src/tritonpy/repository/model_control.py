@@ -95,7 +95,12 @@ class ModelControl:
         except TritonError as error:
             if isinstance(error, InvalidArg):
                 raise
-            return self._registry.refusals.get(name) or error.message
+            reasons = [
+                row["reason"]
+                for row in self._registry.unready()
+                if row["name"] == name and row.get("reason") and version in ("", row.get("version"))
+            ]
+            return "; ".join([error.message, *reasons])
         if await model.probe():
             return ""
         return model.down_reason or (

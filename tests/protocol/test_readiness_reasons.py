@@ -1,0 +1,176 @@
+"""What is not ready says why: in the body over HTTP, in the log for gRPC, which has no place for it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tritonclient.grpc as grpcclient
+from tritonpy.frontends.dataplane import Unready
+from tritonpy.frontends.local import LocalDataplane
+from tritonpy.options import ServerOptions
+from tritonpy.repository.registry import ModelRegistry
+from tritonpy.server import Server
+
+CONFIG = (
+    'backend: "python"\ninput [ { name: "X" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
+    'output [ { name: "Y" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
+)
+GOOD = "class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"
+MOODY = GOOD + "    def is_ready(self):\n        return False\n"
+SLOW = "import os, time\nwhile not os.path.exists({!r}):\n    time.sleep(0.01)\n" + GOOD
+
+
+def write_model(root: Path, name: str, code: str) -> None:
+    (root / name / "1").mkdir(parents=True)
+    (root / name / "1" / "model.py").write_text(code)
+    (root / name / "config.pbtxt").write_text(CONFIG)
+
+
+def ask(port: int, path: str, method: str = "GET") -> tuple[int, dict[str, Any]]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    with closing(connection):
+        connection.request(method, path)
+        response = connection.getresponse()
+        body = response.read()
+        return response.status, json.loads(body) if body else {}
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of four models: one is good, one breaks, one cannot be read, and one says no itself."""
+    root = tmp_path_factory.mktemp("models")
+    write_model(root, "good", GOOD)
+    write_model(root, "broken", "raise RuntimeError('no weights')")
+    write_model(root, "odd", GOOD)
+    (root / "odd" / "config.pbtxt").write_text("nonsense: 1")
+    write_model(root, "moody", MOODY)
+    options = ServerOptions(
+        (str(root),),
+        http_address="127.0.0.1",
+        grpc_address="127.0.0.1",
+        http_port=0,
+        grpc_port=0,
+        allow_metrics=False,
+        exit_on_error=False,
+    )
+    with Server(options) as server:
+        yield server
+
+
+def test_what_is_in_the_way_is_named_with_its_reason(mixed: Server) -> None:
+    status, body = ask(mixed.http_port, "/v2/health/ready")
+
+    assert status == 400
+    assert body["error"] == "the server is not ready: it waits for 'broken', 'odd'"
+    broken, odd = sorted(body["models"], key=lambda row: str(row["name"]))
+    assert (broken["name"], broken["version"], broken["state"]) == ("broken", "1", "UNAVAILABLE")
+    assert "no weights" in broken["reason"]
+    assert odd["name"] == "odd"
+    assert "nonsense" in odd["reason"]
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("broken", "Request for unknown model: 'broken' has no available versions; Internal: .*no weights.*"),
+        (
+            "broken/versions/1",
+            "Request for unknown model: 'broken' version 1 is not at ready state; Internal: .*no weights.*",
+        ),
+        ("odd", "Request for unknown model: 'odd' has no available versions; .*nonsense.*"),
+        ("moody", "model 'moody' version 1 was asked, and says that it is not ready"),
+        ("nope", "Request for unknown model: 'nope' is not found"),
+        ("good/versions/7", "Request for unknown model: 'good' version 7 is not found"),
+    ],
+)
+def test_a_model_that_is_not_ready_says_why(mixed: Server, path: str, reason: str) -> None:
+    status, body = ask(mixed.http_port, f"/v2/models/{path}/ready")
+
+    assert status == 400
+    assert body["error"] == "Model version not ready"
+    assert re.fullmatch(reason, body["reason"], re.DOTALL), body["reason"]
+
+
+def test_a_model_that_is_ready_says_nothing(mixed: Server) -> None:
+    assert ask(mixed.http_port, "/v2/models/good/ready") == (200, {})
+    assert ask(mixed.http_port, "/v2/models/good/versions/1/ready") == (200, {})
+
+
+def test_the_verbose_log_has_the_reasons_for_grpc(mixed: Server, caplog: pytest.LogCaptureFixture) -> None:
+    with (
+        caplog.at_level(logging.DEBUG, "tritonpy.frontends"),
+        grpcclient.InferenceServerClient(f"127.0.0.1:{mixed.grpc_port}") as client,
+    ):
+        assert not client.is_server_ready()
+        assert not client.is_model_ready("nope")
+
+    said = [record.message for record in caplog.records if record.name == "tritonpy.frontends"]
+    assert said == [
+        "the server is not ready: it waits for 'broken', 'odd'",
+        "model 'nope' is not ready: Request for unknown model: 'nope' is not found",
+    ]
+
+
+def test_strict_readiness_off_needs_no_model(serve: Callable[..., Server], tmp_path: Path) -> None:
+    write_model(tmp_path, "broken", "raise RuntimeError('no weights')")
+    port = serve(tmp_path, exit_on_error=False, strict_readiness=False).http_port
+
+    assert ask(port, "/v2/health/ready") == (200, {})
+
+
+def test_a_model_being_loaded_and_one_being_unloaded(serve: Callable[..., Server], tmp_path: Path) -> None:
+    flag = tmp_path / "go"
+    write_model(tmp_path / "models", "slow", SLOW.format(str(flag)))
+    port = serve(tmp_path / "models", model_control_mode="explicit").http_port
+    assert ask(port, "/v2/health/ready") == (200, {})
+    answers: list[int] = []
+    loading = threading.Thread(
+        target=lambda: answers.append(ask(port, "/v2/repository/models/slow/load", "POST")[0])
+    )
+    loading.start()
+    deadline = time.monotonic() + 15
+    while (waiting := ask(port, "/v2/health/ready"))[0] == 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+    flag.touch()
+    loading.join()
+
+    rows = [{"name": "slow", "version": "1", "state": "LOADING"}]
+    assert waiting == (400, {"error": "the server is not ready: it waits for 'slow'", "models": rows})
+    assert answers == [200]
+    assert ask(port, "/v2/health/ready") == (200, {})
+    ask(port, "/v2/repository/models/slow/unload", "POST")
+    assert ask(port, "/v2/models/slow/ready")[1]["error"] == "Model version not ready"
+
+
+class Control:
+    """Stands for `ModelControl`, which has nothing to do here."""
+
+    def set_serving(self, is_serving: bool) -> None:
+        pass
+
+
+def test_a_server_that_starts_or_stops_says_so() -> None:
+    registry = ModelRegistry()
+    dataplane = LocalDataplane(registry, Control(), server_id="x", strict_readiness=True)  # type: ignore[arg-type]
+
+    starting = dataplane.why_not_ready()
+    dataplane.set_serving()
+    serving = dataplane.why_not_ready()
+    dataplane.set_stopping()
+    stopping = dataplane.why_not_ready()
+
+    assert starting == Unready("the server is not ready: it is starting")
+    assert serving is None
+    assert stopping == Unready("the server is not ready: it is stopping")
