@@ -71,3 +71,15 @@ def test_an_astronomical_shape_is_refused_whatever_the_data(shape: tuple[int, ..
 def test_the_first_thing_wrong_with_strings_is_said(data: bytes, complaint: str) -> None:
     with pytest.raises(InvalidArg, match=complaint):
         signature("STRING").check(request("BYTES", (1,), data))
+
+
+def test_strings_are_counted_before_the_last_one_is_looked_at() -> None:
+    with pytest.raises(InvalidArg, match=r"expected 2 string elements .* got 1"):
+        signature("STRING").check(request("BYTES", (2,), struct.pack("<I", 9) + b"a"))
+
+
+def test_the_first_unknown_output_by_name_is_the_one_that_is_named() -> None:
+    asked = InferRequest("m", {}, requested_outputs=("b", "a"))
+
+    with pytest.raises(InvalidArg, match=r"^unexpected inference output 'a' for model 'm'$"):
+        signature(optional=True).check(asked)

@@ -86,7 +86,8 @@ class Signature:
         if wanted is not None:
             for name in wanted:
                 if name not in self.outputs:
-                    raise InvalidArg(f"unexpected inference output '{name}' for model '{self.model_name}'")
+                    first = min(name for name in wanted if name not in self.outputs)
+                    raise InvalidArg(f"unexpected inference output '{first}' for model '{self.model_name}'")
         tensors = request.inputs.values()
         key = tuple([part for tensor in tensors for part in (tensor.name, tensor.datatype, tensor.shape)])
         accepted = self._accepted.get(key)
@@ -208,7 +209,7 @@ def check_bytes_tensor(tensor: Tensor, model_name: str, label: str = "") -> None
     if _has_equal_lengths(buffer, count) or _is_well_formed(buffer, count):
         return
     size = len(buffer)
-    offset = found = 0
+    offset = found = length = available = 0
     where = f"inference input '{tensor.name}'"
     while offset < size:
         if size - offset < 4:
@@ -224,17 +225,17 @@ def check_bytes_tensor(tensor: Tensor, model_name: str, label: str = "") -> None
             )
         length = int.from_bytes(buffer[offset : offset + 4], "little")
         offset += 4
-        if length > size - offset:
-            raise InvalidArg(
-                f"incomplete string data for {where}, expecting string of length "
-                f"{length} but only {size - offset} bytes available"
-            )
+        available = size - offset
         offset += length
         found += 1
     if found != count:
         raise InvalidArg(
             f"{label}expected {count} string elements for {where} for model '{model_name}', got {found}"
         )
+    raise InvalidArg(
+        f"incomplete string data for {where}, expecting string of length {length} but only {available} bytes "
+        f"available"
+    )
 
 
 def _is_well_formed(buffer: bytes | bytearray | memoryview, count: int) -> bool:
