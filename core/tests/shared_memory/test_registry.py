@@ -186,3 +186,16 @@ async def test_without_cuda_a_region_is_refused_in_tritons_words() -> None:
         await regions.register_cuda("c", HANDLE, 0, 64)
     with fails(ErrorCode.NOT_FOUND, "Unable to find cuda shared memory region: 'c'"):
         regions.cuda_status("c")
+
+
+def test_what_its_client_has_cut_is_refused_when_it_is_asked_for(
+    regions: SharedMemoryRegions, shared_file: Any
+) -> None:
+    file = shared_file(64)
+    regions.register_system("s", file.key, 0, 64)
+    file.resize(32)
+
+    assert len(regions.slice("s", 32).host_view()) == 32
+    with pytest.raises(TritonError, match="cut to 32 bytes since it was registered, 33 are needed") as caught:
+        regions.slice("s", 1, 32)
+    assert caught.value.code == ErrorCode.INVALID_ARG

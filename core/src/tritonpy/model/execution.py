@@ -71,6 +71,13 @@ class Execution:
                 request.clock.count(request, response, _durations(times))
             request.deliver(response)
 
+    def fail_one(self, index: int, error: TritonError) -> None:
+        """One request cannot be executed; the others go on without it."""
+        request = self.requests.pop(index)
+        self.batch_size -= request.batch_size
+        self._queued_since -= request.queue_start_ns
+        Execution([request], request.batch_size, self._stats).fail(error)
+
     def _count(self, times: Times, success_count: int, row_count: int, queued_since: int) -> None:
         queued_ns = times[0] * success_count - queued_since
         self._stats.count_execution(success_count, row_count, self.batch_size, queued_ns, times)

@@ -242,6 +242,15 @@ class ProcessInstance:
                 discard(sent[8], endpoint)
             for slot in slots:
                 self._release(slot)
+            if isinstance(exc, TritonError) and len(encoded) < len(execution.requests):
+                # One request's input cannot be read, such as shared memory that its client has cut meanwhile.
+                execution.fail_one(len(encoded), exc)
+                if execution.requests:
+                    self._send(worker, execution)
+                else:
+                    self.depth -= 1
+                    self._loop.call_soon(self._on_idle)
+                return
             self._not_sent(execution, exc)
             return
         self._sent[self._batch] = execution, slots

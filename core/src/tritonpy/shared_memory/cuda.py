@@ -156,6 +156,9 @@ class CudaRegion:
                 f"leads beyond the {there} bytes of the handle"
             )
 
+    def check(self, end: int) -> None:
+        """See `Region`; memory that a handle keeps open stays as large as it was."""
+
     def read(self, offset: int, byte_size: int) -> memoryview:
         """See `Region`; a copy in host memory."""
         target = np.empty(byte_size, np.uint8)

@@ -22,6 +22,13 @@ class Region(Protocol):
     memory_type: MemoryType
     device_id: int
 
+    def check(self, end: int) -> None:
+        """Refuse what is not there any more.
+
+        Raises:
+            InvalidArg: the region has become shorter than `end`.
+        """
+
     def read(self, offset: int, byte_size: int) -> memoryview:
         """Bytes of the region, in host memory; where the region lies there, these are its own bytes.
 

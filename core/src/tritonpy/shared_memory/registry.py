@@ -125,6 +125,7 @@ class SharedMemoryRegions:
             raise InvalidArg(f"Invalid offset for shared memory region: '{name}'")
         if not 0 <= byte_size <= region.byte_size - offset:
             raise InvalidArg(f"Invalid offset + byte size for shared memory region: '{name}'")
+        region.check(offset + byte_size)
         return RegionSlice(region, offset, byte_size)
 
     def require_allowed(self) -> None:

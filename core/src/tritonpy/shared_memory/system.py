@@ -52,15 +52,24 @@ class SystemRegion:
         finally:
             os.close(descriptor)  # the mapping has its own
 
+    def check(self, end: int) -> None:
+        """See `Region`."""
+        there = self._mapping.size() - self.offset
+        if end > there:
+            raise InvalidArg(
+                f"Invalid offset + byte size for shared memory region: '{self.name}': '{self.key}' has been "
+                f"cut to {max(there, 0)} bytes since it was registered, {end} are needed"
+            )
+
     def read(self, offset: int, byte_size: int) -> memoryview:
         """See `Region`; nobody may write to what is returned."""
-        self._check(offset + byte_size)
+        self.check(offset + byte_size)
         return memoryview(self._mapping)[offset : offset + byte_size].toreadonly()
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """See `Region`."""
         end = offset + len(data)
-        self._check(end)
+        self.check(end)
         memoryview(self._mapping)[offset:end] = data
 
     def _map(self, descriptor: int) -> mmap.mmap:
@@ -85,15 +94,6 @@ class SystemRegion:
             return mmap.mmap(descriptor, self.byte_size, offset=self.offset)
         except (OSError, ValueError) as exc:
             raise InvalidArg(f"{refused}unable to process address space: {exc}") from exc
-
-    def _check(self, end: int) -> None:
-        """Refuse to touch what is not there any more."""
-        there = self._mapping.size() - self.offset
-        if end > there:
-            raise InvalidArg(
-                f"Invalid offset + byte size for shared memory region: '{self.name}': '{self.key}' has been "
-                f"cut to {max(there, 0)} bytes since it was registered, {end} are needed"
-            )
 
 
 def _open(name: str, key: str) -> int:
