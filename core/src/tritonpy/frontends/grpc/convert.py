@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from tritonpy.buffers import Buffer
 from tritonpy.datatypes import DATATYPES
-from tritonpy.errors import Internal, InvalidArg
+from tritonpy.errors import Internal, InvalidArg, TritonError
 from tritonpy.frontends.grpc.wire import RAW_INPUT_CONTENTS, split_field
 from tritonpy.frontends.outputs import UNTREATED, Classified, Placed, References, Treatments
 from tritonpy.protos import InferParameter, InferTensorContents, ModelInferRequest
@@ -105,11 +105,23 @@ def to_infer_request(
     wants_empty_final = False
     if message.parameters:
         wants_empty_final = _apply_parameters(request, message.parameters)
-    _add_inputs(request, message.inputs, raw_contents, references)
+    try:
+        _add_inputs(request, message.inputs, raw_contents, references)
+    except TritonError:
+        _refuse_twins(request, message.inputs)  # which Triton looks for before it looks at any data
+        raise
     treatments = UNTREATED
     if message.outputs:
         treatments = _add_outputs(request, message.outputs, references)
     return request, wants_empty_final, treatments
+
+
+def _refuse_twins(request: InferRequest, inputs: Iterable[ModelInferRequest.InferInputTensor]) -> None:
+    seen: set[str] = set()
+    for tensor in inputs:
+        if tensor.name in seen:
+            raise InvalidArg(f"{request.label}input '{tensor.name}' already exists in request")
+        seen.add(tensor.name)
 
 
 def _add_inputs(
