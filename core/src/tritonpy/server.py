@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from tritonpy.errors import InvalidArg, TritonError, Unsupported
 from tritonpy.frontends.admission import Admission
+from tritonpy.frontends.dataplane import EXTENSIONS
 from tritonpy.frontends.grpc.server import GrpcServer
 from tritonpy.frontends.http.server import HttpServer
 from tritonpy.frontends.local import LocalDataplane
@@ -38,13 +39,16 @@ from tritonpy.repository.loader import LoaderSettings, ModelLoader
 from tritonpy.repository.manager import RepositoryManager
 from tritonpy.repository.model_control import ModelControl, WorkerModelControl
 from tritonpy.repository.registry import ModelRegistry
-from tritonpy.repository.table import models_table
+from tritonpy.repository.shutdown import drain_and_unload
+from tritonpy.repository.table import models_table, options_table
 from tritonpy.repository.watcher import ModelWatcher, look_at_models
 from tritonpy.scheduler.batcher import StrategyFinder
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 from tritonpy.version import __version__
 
 _log = logging.getLogger("tritonpy.server")
+
+_CREATING = "error: creating server"
 
 Plugins = Mapping[str, Mapping[str, object]]
 """Plugin objects by kind and name, beside those that are installed."""
@@ -57,12 +61,16 @@ class ServerRuntime:
         options: what the server was told.
         plugins: plugin objects to register beside the installed ones.
         discover: look for installed plugins.
+
+    Attributes:
+        begun: what the log says first when `start` fails, in Triton's words.
     """
 
     def __init__(
         self, options: ServerOptions, *, plugins: Plugins | None = None, discover: bool = True
     ) -> None:
         self._options = options
+        self.begun = _CREATING
         managers = {
             kind: PluginManager(
                 kind,
@@ -146,16 +154,20 @@ class ServerRuntime:
             await asyncio.to_thread(self._watcher.start)  # before anything is loaded: no change is missed
         all_loaded = await self._load_models()
         _log.info("models:", extra={"table": models_table(self.registry.index(), self.registry.refusals)})
-        if not all_loaded and self._options.exit_on_error:
-            raise TritonError("failed to load all models")
         options = self._options
-        if self.http is not None:
-            await self.http.start()
-            _log.info("Started HTTPService at %s:%d", options.http_address, self.http.port)
+        _log.info("options:", extra={"table": options_table(options, EXTENSIONS)})
+        if not all_loaded and options.exit_on_error:
+            raise TritonError("failed to load all models")
         if self.grpc is not None:
+            self.begun = "failed to start GRPC service"
             await self.grpc.start()
             _log.info("Started GRPCInferenceService at %s:%d", options.grpc_address, self.grpc.port)
+        if self.http is not None:
+            self.begun = "failed to start HTTP service"
+            await self.http.start()
+            _log.info("Started HTTPService at %s:%d", options.http_address, self.http.port)
         if self.metrics is not None:
+            self.begun = "failed to start Metrics service"
             self.metrics_port = await self.metrics.start(options.metrics_address, options.metrics_port)
             _log.info("Started Metrics Service at %s:%d", options.metrics_address, self.metrics_port)
         self.dataplane.set_serving()
@@ -181,16 +193,7 @@ class ServerRuntime:
             await self.http.stop_accepting()
         grpc_stop = asyncio.create_task(self.grpc.stop(self._options.exit_timeout_s)) if self.grpc else None
         await self._repository.stop_loading()
-        models = self._repository.live_models
-        busy = sum(model.inflight_count for model in models)
-        if busy:
-            _log.info("Waiting for %d in-flight requests, at most %g s", busy, self._options.exit_timeout_s)
-        try:
-            async with asyncio.timeout(self._options.exit_timeout_s):
-                await asyncio.gather(*(model.drain() for model in models))
-        except TimeoutError:
-            _log.warning("Exit timeout expired with requests in flight; they are answered UNAVAILABLE")
-        await self._repository.unload_all()
+        await drain_and_unload(self._repository, self._options.exit_timeout_s)
         if grpc_stop is not None:
             await grpc_stop
         if self.http is not None:
@@ -266,19 +269,28 @@ def run(options: ServerOptions) -> int:
 async def _serve(options: ServerOptions) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def on_signal(number: int) -> None:
+        _log.info("Signal (%d) received.", number)
+        stop.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
         try:
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, on_signal, number)
         except NotImplementedError:  # Windows
-            signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
-    runtime = ServerRuntime(options)
+            signal.signal(number, lambda number, _: loop.call_soon_threadsafe(on_signal, number))
     _log.info("tritonpy %s, server id '%s'", __version__, options.server_id)
+    try:
+        runtime = ServerRuntime(options)
+    except TritonError as exc:
+        _log.error("%s: %s", _CREATING, _described(exc))
+        return 1
     starting = asyncio.create_task(runtime.start())
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     status = 0
     if starting.done() and starting.exception() is not None:
-        _log.error("error: creating server: %s", _described(starting.exception()))
+        _log.error("%s: %s", runtime.begun, _described(starting.exception()))
         status = 1
     elif not starting.done():
         starting.cancel()
@@ -289,7 +301,6 @@ async def _serve(options: ServerOptions) -> int:
         gc.freeze()
         await stop.wait()
     stopping.cancel()
-    _log.info("Stopping")
     await runtime.stop()
     return status
 

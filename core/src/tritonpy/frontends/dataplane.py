@@ -21,6 +21,7 @@ EXTENSIONS = (
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "logging",
 )
 """The protocol extensions this server implements, as its metadata lists them."""
 

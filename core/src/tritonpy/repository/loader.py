@@ -226,6 +226,10 @@ class _Loading:
             slots = slots[:1]  # whoever steps through a model does not want to meet it twice
             _log.info("model '%s' runs on a thread of process %d, to be debugged", handle.name, os.getpid())
         for slot in slots:
+            device = "GPU" if slot.kind == "KIND_GPU" else "CPU"
+            _log.info(
+                "TRITONBACKEND_ModelInstanceInitialize: %s (%s device %d)", slot.name, device, slot.device_id
+            )
             self._instances.append(await runner.start_instance(slot, scheduler.pump, scheduler.enqueue_again))
         self._model = LoadedModel(
             handle,

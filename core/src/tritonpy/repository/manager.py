@@ -194,6 +194,11 @@ class RepositoryManager:
         if tasks:
             await asyncio.wait(tasks)
 
+    @property
+    def live_count(self) -> int:
+        """How many versions are not taken down yet."""
+        return self._served.live_count
+
     async def unload_all(self) -> None:
         """Take down every loaded version; what still waits is answered UNAVAILABLE."""
         await self._served.close()

@@ -37,6 +37,12 @@ class ServedModels:
         self._registry = registry
         self._retirement = Retirement()
         self._sources: dict[str, ModelSource] = {}
+        self._closed_count = 0
+
+    @property
+    def live_count(self) -> int:
+        """How many versions are not taken down yet, also while `close` takes them down."""
+        return len(self.live_models) - self._closed_count
 
     @property
     def live_models(self) -> list[LoadedModel]:
@@ -91,13 +97,18 @@ class ServedModels:
     async def close(self) -> None:
         """Take everything down; what still waits is answered UNAVAILABLE."""
         error = Unavailable(_STOPPING)
+        models = self._registry.all_models()
         await asyncio.gather(
-            close_all(self._registry.all_models(), error),
-            self._retirement.finish(error),
+            *(self._close_for_good(model, error) for model in models), self._retirement.finish(error)
         )
         sources, self._sources = list(self._sources.values()), {}
         for source in sources:
             await asyncio.to_thread(source.remove)
+
+    async def _close_for_good(self, model: LoadedModel, error: TritonError) -> None:
+        await close_all((model,), error)
+        self._closed_count += 1  # the registry keeps it, for whoever still reads its statistics
+        _log.info("successfully unloaded '%s' version %d", model.name, model.version)
 
     async def _load_versions(
         self, source: ModelSource, versions: Sequence[int], config: ModelConfig

@@ -1,10 +1,12 @@
-"""The start-up table of models."""
+"""The tables that the log shows at the start."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from tritonpy.handles import JsonObject
+from tritonpy.options import ServerOptions
+from tritonpy.version import __version__
 
 
 def models_table(index: Sequence[JsonObject], refusals: Mapping[str, str]) -> str:
@@ -19,6 +21,28 @@ def models_table(index: Sequence[JsonObject], refusals: Mapping[str, str]) -> st
         state = entry.get("state", "UNAVAILABLE")
         reason = entry.get("reason", refusals.get(entry["name"], ""))
         rows.append((entry["name"], entry.get("version", "-"), f"{state}: {reason}" if reason else state))
+    return format_table(rows)
+
+
+def options_table(options: ServerOptions, extensions: Sequence[str]) -> str:
+    """What the server was told, under the names that Triton's table has.
+
+    Args:
+        options: of the server.
+        extensions: of the protocol.
+    """
+    rows = [
+        ("Option", "Value"),
+        ("server_id", options.server_id),
+        ("server_version", __version__),
+        ("server_extensions", " ".join(extensions)),
+        *((f"model_repository_path[{n}]", path) for n, path in enumerate(options.model_repositories)),
+        ("model_control_mode", f"MODE_{options.model_control_mode.upper()}"),
+        *((f"startup_models_{n}", name) for n, name in enumerate(options.load_models)),
+        ("strict_model_config", str(int(not options.auto_complete_config))),
+        ("strict_readiness", str(int(options.strict_readiness))),
+        ("exit_timeout", f"{options.exit_timeout_s:g}"),
+    ]
     return format_table(rows)
 
 

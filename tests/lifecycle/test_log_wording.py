@@ -1,0 +1,252 @@
+"""Phrases that people look for in the log: of ours, and, in the parity run, of a real server."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tritonpy.server import Server
+from tritonpy_sdk.repository import ModelRepository
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG: dict[str, Any] = {
+    "backend": "python",
+    "input": [{"name": "X", "data_type": "TYPE_INT32", "dims": [1]}],
+    "output": [{"name": "Y", "data_type": "TYPE_INT32", "dims": [1]}],
+}
+SLOW = """
+import time
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        pb_utils.Logger.log_info("begun")
+        time.sleep(1.3)
+        return [
+            pb_utils.InferenceResponse(
+                [pb_utils.Tensor("Y", pb_utils.get_input_tensor_by_name(request, "X").as_numpy())]
+            )
+            for request in requests
+        ]
+"""
+BROKEN = """
+class TritonPythonModel:
+    def initialize(self, args):
+        raise ValueError("boom")
+    def execute(self, requests):
+        return []
+"""
+BODY = json.dumps({"inputs": [{"name": "X", "datatype": "INT32", "shape": [1], "data": [1]}]}).encode()
+PREFIX = r"(?m)^{letter}\d{{4}} \d\d:\d\d:\d\d\.\d{{6}} \d+ \S+:\d+\] "
+
+
+@dataclass
+class Running:
+    """A server of either kind, and what it has written to standard error."""
+
+    http: int
+    process: subprocess.Popen[str]
+    lines: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self.lines.extend(self.process.stderr)
+
+    def close(self) -> None:
+        """End it, if it has not ended."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(10)
+        self._reader.join(10)
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream is not None
+            stream.close()
+
+    def post(self, path: str, body: bytes = b"{}") -> int:
+        url = f"http://127.0.0.1:{self.http}{path}"
+        try:
+            with urllib.request.urlopen(url, body, timeout=20) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Wait until the log has a line that begins as all do and goes on with `pattern`."""
+        until = time.monotonic() + 20
+        while True:
+            log = "".join(self.lines)
+            found = re.search(pattern, log)
+            if found:
+                return found
+            assert time.monotonic() < until, f"no {pattern}\n{log}"
+            time.sleep(0.01)
+
+    def says(self, letter: str, text: str) -> None:
+        self.wait_for(PREFIX.format(letter=letter) + re.escape(f'"{text}'))
+
+
+def start(kind: str, repository: Path, *flags: str) -> Running:
+    """A server whose port answers."""
+    if kind == "triton":
+        program = [sys.executable, str(ROOT / "benchmarks/real_triton.py"), "serve"]
+        command = [*program, f"--model-repository={repository}", "--", *flags]
+    else:
+        program = [str(Path(sys.executable).with_name("corectl")), "serve"]
+        ports = [
+            f"--{name}-{what}"
+            for name in ("http", "grpc", "metrics")
+            for what in ("address=127.0.0.1", "port=0")
+        ]
+        command = [*program, f"--model-repository={repository}", *ports, *flags]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running = Running(0, process)
+    started = PREFIX.format(letter="I") + '"Started SERVICE at 127.0.0.1:([0-9]+)"'
+    running.wait_for(started.replace("SERVICE", "GRPCInferenceService"))
+    running.http = int(running.wait_for(started.replace("SERVICE", "HTTPService"))[1])
+    running.wait_for(started.replace("SERVICE", "Metrics Service"))
+    return running
+
+
+@pytest.fixture(
+    params=["tritonpy", pytest.param("triton", marks=[pytest.mark.parity, pytest.mark.timeout(60)])]
+)
+def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
+    models = ModelRepository(tmp_path)
+    models.python("slow", SLOW, CONFIG)
+    models.python("quick", SLOW, CONFIG)
+    models.python("broken", BROKEN, CONFIG)
+    server = start(request.param, tmp_path, "--model-control-mode=explicit", "--load-model=slow")
+    yield server
+    server.close()
+
+
+def test_phrases_of_loading_serving_and_stopping(running: Running) -> None:
+    running.says("I", "loading: slow:1")
+    running.says("I", "TRITONBACKEND_ModelInstanceInitialize: slow_0 (CPU device 0)")
+    running.says("I", "successfully loaded 'slow'")
+    running.wait_for(PREFIX.format(letter="I") + r"\n\+-+\+-+\+-+\+\n\| Model +\| Version \| Status ")
+    running.wait_for(r"(?m)^\| slow +\| 1 +\| READY +\|$")
+    running.wait_for(PREFIX.format(letter="I") + r"\n\+-+\+-+\+\n\| Option +\| Value ")
+    running.wait_for(r"(?m)^\| model_control_mode +\| MODE_EXPLICIT +\|$")
+    running.wait_for(r"(?m)^\| startup_models_0 +\| slow +\|$")
+
+    assert running.post("/v2/repository/models/quick/load") == 200
+    running.says("I", "loading: quick:1")
+    running.says("I", "successfully loaded 'quick'")
+    assert running.post("/v2/repository/models/quick/unload") == 200
+    running.says("I", "successfully unloaded 'quick' version 1")
+    assert running.post("/v2/repository/models/broken/load") == 400
+    running.says("E", "failed to load 'broken' version 1: Internal: ValueError: boom\\n")
+
+    client = threading.Thread(target=running.post, args=("/v2/models/slow/infer", BODY))
+    client.start()
+    running.says("I", "begun")
+    running.process.terminate()  # the program that runs the real server hands it on
+    assert running.process.wait(20) == 0
+    client.join()
+    running.wait_for(r"Signal \(15\) received\.")
+    running.says("I", "Waiting for in-flight requests to complete.")
+    running.says("I", "Timeout 30: Found ")
+    running.wait_for(r'"Timeout \d+: Found \d model versions that have in-flight inferences"')
+    running.says("I", "All models are stopped, unloading models")
+    running.wait_for(r'"Timeout \d+: Found 1 live models and 0 in-flight non-inference requests"')
+    running.says("I", "successfully unloaded 'slow' version 1")
+    running.wait_for(r'"Timeout \d+: Found 0 live models and 0 in-flight non-inference requests"')
+
+
+def phrases(log: str) -> list[str]:
+    """The messages of a log without what differs from run to run."""
+    return re.findall(r'\] "(.*)"$', log, re.MULTILINE)
+
+
+def test_a_stopping_server_counts_down_and_names_what_it_waits_for(
+    corectl: Callable[..., Any], tmp_path: Path
+) -> None:
+    ModelRepository(tmp_path).python("slow", SLOW.replace("1.3", "2"), CONFIG)
+    server = corectl(f"--model-repository={tmp_path}", "--exit-timeout-secs=7")
+    url = f"http://127.0.0.1:{server.ports['HTTPService']}/v2/models/slow/infer"
+    statuses: list[int] = []
+
+    def ask() -> None:
+        with urllib.request.urlopen(url, BODY, timeout=20) as answer:
+            statuses.append(answer.status)
+
+    client = threading.Thread(target=ask)
+    client.start()
+    until = time.monotonic() + 20
+    while "begun" not in server.log:
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+    assert server.stop() == 0
+    client.join()
+
+    said = phrases(server.log)
+    said = [
+        re.sub(r"^Timeout \d+:", "Timeout:", text) for text in said[said.index("Signal (15) received.") :]
+    ]
+    busy = "Timeout: Found 1 model versions that have in-flight inferences"
+    which = "Model 'slow' (version 1) has 1 in-flight inferences"
+    assert said[:4] == [
+        "Signal (15) received.",
+        "Waiting for in-flight requests to complete.",
+        busy,
+        which,
+    ]
+    assert said.count(busy) == said.count(which) >= 2
+    assert [text for text in said[4:] if text not in (busy, which)] == [
+        "Timeout: Found 0 model versions that have in-flight inferences",
+        "All models are stopped, unloading models",
+        "Timeout: Found 1 live models and 0 in-flight non-inference requests",
+        "successfully unloaded 'slow' version 1",
+        "Timeout: Found 0 live models and 0 in-flight non-inference requests",
+        "Server stopped",
+    ]
+    left = [int(seconds) for seconds in re.findall(r"Timeout (\d+):", server.log)]
+    assert left[0] == 7
+    assert left == sorted(left, reverse=True)
+    assert left[-1] < 7
+    assert statuses == [200]
+
+
+def test_a_server_whose_models_cannot_all_be_loaded_says_so_and_ends(tmp_path: Path) -> None:
+    ModelRepository(tmp_path).python("broken", BROKEN, CONFIG)
+    command = [str(Path(sys.executable).with_name("corectl")), "serve", f"--model-repository={tmp_path}"]
+
+    run = subprocess.run(command, capture_output=True, text=True, timeout=30)
+
+    assert run.returncode == 1
+    assert '"error: creating server: Internal - failed to load all models"' in run.stderr
+    assert re.search(r"(?m)^\| broken +\| 1 +\| UNAVAILABLE: Internal: ValueError: boom", run.stderr)
+
+
+@pytest.mark.parametrize(("flag", "service"), [("http", "HTTP"), ("grpc", "GRPC"), ("metrics", "Metrics")])
+def test_a_port_that_is_taken_is_named_with_its_service(
+    serve: Callable[..., Server], tmp_path: Path, flag: str, service: str
+) -> None:
+    first = serve(tmp_path)
+    taken: int = getattr(first, f"{flag}_port")
+    command = [str(Path(sys.executable).with_name("corectl")), "serve", f"--model-repository={tmp_path}"]
+    for name in ("http", "grpc", "metrics"):
+        command += [f"--{name}-address=127.0.0.1", f"--{name}-port={taken if name == flag else 0}"]
+
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert run.returncode == 1
+    text = f"failed to start {service} service: Unavailable - Socket '127.0.0.1:{taken}' already in use"
+    assert text in run.stderr
+    assert "Traceback" not in run.stderr
