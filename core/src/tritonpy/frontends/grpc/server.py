@@ -36,7 +36,7 @@ class GrpcServer:
         settings: where and how to listen.
 
     Raises:
-        InvalidArg: the settings contradict each other.
+        InvalidArg: the settings contradict each other, or a file with a certificate or key is no such thing.
     """
 
     def __init__(self, dataplane: Dataplane, services: FrontendServices, settings: GrpcSettings) -> None:
@@ -47,6 +47,7 @@ class GrpcServer:
         if settings.restrictions:
             self._methods = GuardedMethodTable(handlers, settings.restrictions, refusing)
         self._arguments = channel_arguments(settings, services.admission.limit)
+        self._credentials = server_credentials(settings)  # before models take their time to load
         self._settings = settings
         self._port = settings.port
         self._server: grpc.aio.Server | None = None
@@ -60,19 +61,18 @@ class GrpcServer:
         """Listen.
 
         Raises:
-            InvalidArg: nobody knows the address, or a file with a certificate or key is no such thing.
+            InvalidArg: nobody knows the address.
             Unavailable: the address cannot be had.
         """
-        credentials = server_credentials(self._settings)
         server = grpc.aio.server(options=self._arguments)
         server.add_generic_rpc_handlers((self._methods,))
         host = self._settings.address.removeprefix("[").removesuffix("]")
         address = f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}"
         try:
-            if credentials is None:
+            if self._credentials is None:
                 self._port = server.add_insecure_port(address)
             else:
-                self._port = server.add_secure_port(address, credentials)
+                self._port = server.add_secure_port(address, self._credentials)
         except RuntimeError as exc:
             # grpcio tells the reason only on standard error; who tries what it tried is told.
             for listener in await listening_sockets(host, self._port, self._settings.reuse_port):
