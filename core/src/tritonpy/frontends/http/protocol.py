@@ -184,8 +184,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         """A client has connected."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without inheriting from it
         # Answers leave at once instead of at the end of the loop's turn: there is one to a connection, so
-        # nothing is gained by waiting, and the client has it while we still count.
-        self._transport.set_write_buffer_limits(high=0)
+        # nothing is gained by waiting, and the client has it while we still count. TLS takes a limit of 0 for
+        # one that is reached while nothing is waiting.
+        self._transport.set_write_buffer_limits(high=1 if self._port.is_tls else 0)
         if self._port.access_log is not None:
             self._client = address_of(transport.get_extra_info("peername"))
         self._port.on_open(self)
@@ -247,12 +248,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def on_request(self, request: HttpRequest, held: int) -> None:
         """Run a request, now or when those before it are answered."""
-        if (
-            self._current is None
-            and not self._waiting
-            and not self._is_write_paused
-            and self._lacks_room is None
-        ):
+        if self._current is None and not self._waiting and self._may_run():
             self._run(request, held)
             return
         if self._waiting is None:
@@ -326,6 +322,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         if waiting:
             self._admission.release(sum(held for _, held in waiting))
 
+    def _may_run(self) -> bool:
+        return not self._is_write_paused and self._lacks_room is None
+
     def _run(self, request: HttpRequest, held: int) -> None:
         self._current = request
         self._current_held = held
@@ -370,13 +369,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _next(self) -> None:
         """Run what was pipelined, then read on."""
         self._is_running = True  # an answer given at once comes back through _finish: loop, do not recurse
-        while (
-            self._waiting
-            and self._current is None
-            and not self._is_write_paused
-            and self._lacks_room is None
-            and self._transport
-        ):
+        while self._waiting and self._current is None and self._transport and self._may_run():
             self._run(*self._waiting.popleft())
         self._is_running = False
         if self._refusal is not None and self._current is None and not self._waiting:

@@ -8,6 +8,7 @@ parser is replaced by a fresh one, since the old one still waits for it.
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from typing import Protocol
 
@@ -25,6 +26,9 @@ from tritonpy.frontends.http.limits import (
     too_many_chunks,
 )
 from tritonpy.frontends.http.message import HttpRequest, Refused, refusal
+
+_LONGEST_LINE = 1024
+_REQUEST_LINE = re.compile(rb"(?:\r\n)*[A-Z]+ [!-~]+ HTTP/1\.[01]\r\n")
 
 _log = logging.getLogger("tritonpy.http")
 
@@ -147,7 +151,7 @@ class RequestReader:
             except httptools.HttpParserCallbackError as exc:
                 self._receiver.on_refusal(_response_to(exc.__context__))
             except httptools.HttpParserError as exc:
-                self._receiver.on_refusal(refusal(400, f"malformed HTTP request: {exc}", False))
+                self._receiver.on_refusal(_response_to_malformed(exc, bytes(data[:_LONGEST_LINE])))
             return
 
     def discard(self) -> None:
@@ -174,7 +178,6 @@ class RequestReader:
         self.view: memoryview | None = None
         self.filled = 0
         self._is_chunked = False
-        self._chunks = 0
         self.announced = 0
         self.held = 0
         self.is_mid_message = False
@@ -188,16 +191,21 @@ class RequestReader:
     def on_url(self, url: bytes) -> None:
         """Part of the request line's target."""
         self._url += url
-        self._count_head(len(url))
+        self._head_bytes += len(url)
+        if self._head_bytes > MOST_HEADER_BYTES:
+            raise headers_too_large()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header, or one trailer, which nobody needs."""
-        self._count_head(len(name) + len(value) + 4)
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > MOST_HEADER_BYTES:
+            raise headers_too_large()
         if not self.is_in_head:
             return
         key = name.lower()
-        if key not in self.headers:
-            self.headers[key] = value
+        headers = self.headers
+        if key not in headers:
+            headers[key] = value
         if self._forwarding is not None and self._forwarding.finds(name):
             if self._forwarded is None:
                 self._forwarded = []
@@ -257,11 +265,6 @@ class RequestReader:
 
     # Inside.
 
-    def _count_head(self, byte_size: int) -> None:
-        self._head_bytes += byte_size
-        if self._head_bytes > MOST_HEADER_BYTES:
-            raise headers_too_large()
-
     def _announce(self, size: int) -> None:
         if size > self._json_limit:
             check_size(self.headers, size, self._json_limit)
@@ -282,6 +285,7 @@ class RequestReader:
             text = f"Unsupported transfer encoding '{coding.decode('latin-1')}': expected 'chunked'"
             raise Refused(refusal(501, text, False))
         self._is_chunked = True
+        self._chunks = 0
         self.announced = sys.maxsize
 
     def _fill(self, filled: int) -> None:
@@ -328,6 +332,13 @@ def _origin_form(url: bytes) -> bytes:
         return url
     path = rest.find(b"/")
     return b"/" if path < 0 else rest[path:]
+
+
+def _response_to_malformed(error: httptools.HttpParserError, data: bytes) -> bytes:
+    """What a client is told whose bytes are no request, or one with an unknown method."""
+    if isinstance(error, httptools.HttpParserInvalidMethodError) and _REQUEST_LINE.match(data):
+        return refusal(405, "Method Not Allowed", False)
+    return refusal(400, f"malformed HTTP request: {error}", False)
 
 
 def _response_to(cause: BaseException | None) -> bytes:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.header_forwarding import HeaderForwarding
 from tritonpy.frontends.http.access_log import AccessLog
+from tritonpy.frontends.http.json_codec import JsonCodec
 from tritonpy.frontends.http.port import Port
 from tritonpy.frontends.http.protocol import HttpConnection
 from tritonpy.frontends.http.router import Router
@@ -30,20 +31,26 @@ class HttpServer:
         dataplane: what requests are answered with.
         services: what it shares with other frontends.
         settings: where and how to listen.
+
+    Attributes:
+        connections: those that are open.
+        sweeper: ends the stalled ones.
     """
 
     def __init__(self, dataplane: Dataplane, services: FrontendServices, settings: HttpSettings) -> None:
-        self._router = Router(make_routes(dataplane, services, settings), settings.restrictions)
+        self._codec = JsonCodec()
+        routes = make_routes(dataplane, services, settings, self._codec)
+        self._router = Router(routes, settings.restrictions)
         self._settings = settings
         pattern = settings.header_forward_pattern
         self._forwarding = HeaderForwarding(pattern, "--http-header-forward-pattern") if pattern else None
         self._port = settings.port
         self._admission = services.admission
-        self._connections: set[HttpConnection] = set()
+        self.connections: set[HttpConnection] = set()
         self._closed = asyncio.Event()
         self._servers: list[asyncio.Server] = []
         self._access_log: AccessLog | None = None
-        self._sweeper = Sweeper(self._connections)
+        self.sweeper = Sweeper(self.connections)
 
     @property
     def port(self) -> int:
@@ -88,32 +95,33 @@ class HttpServer:
             self._servers.append(
                 await loop.create_server(connection, sock=listener, backlog=_BACKLOG, ssl=tls)
             )
-        self._sweeper.start()
+        self.sweeper.start()
 
     async def stop_accepting(self) -> None:
         """Close the listening socket and every connection that has nothing under way."""
-        self._sweeper.stop()
+        self.sweeper.stop()
         for server in self._servers:
             server.close()
         self._servers.clear()
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.drain()
 
     async def stop(self, timeout_s: float) -> None:
         """Wait until answers on their way have left, then drop the connections that are left."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                while self._connections:
+                while self.connections:
                     self._closed.clear()
                     await self._closed.wait()
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.abort()
+        await self._codec.close()
         if self._access_log is not None:
             await asyncio.to_thread(self._access_log.close)
 
     def _opened(self, connection: HttpConnection) -> None:
-        self._connections.add(connection)
+        self.connections.add(connection)
 
     def _lost(self, connection: HttpConnection) -> None:
-        self._connections.discard(connection)
+        self.connections.discard(connection)
         self._closed.set()

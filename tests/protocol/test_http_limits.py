@@ -1,0 +1,346 @@
+"""What one client may send, and what all may hold together, before HTTP says no."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tritonpy.frontends.http.sweeper import STALLED_SWEEPS
+from tritonpy.options import ServerOptions
+from tritonpy.server import Server
+
+GET = b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n"
+POST = b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: t\r\n"
+BINARY = POST + b"Inference-Header-Content-Length: 10\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+JSON = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[2],"data":[1,2]}]}'
+
+
+@pytest.fixture(scope="module")
+def server(echo_models: Path) -> Iterator[Server]:
+    options = ServerOptions(
+        (str(echo_models),),
+        http_address="127.0.0.1",
+        http_port=0,
+        allow_grpc=False,
+        allow_metrics=False,
+        http_max_input_byte_size=1_000_000,
+        max_inflight_byte_size=8_000_000,
+    )
+    with Server(options) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: Server, dial: Callable[..., Any]) -> Any:
+    return dial(server.http_port)
+
+
+@pytest.fixture
+def impatience(server: Server) -> Iterator[None]:
+    server.runtime.admission.patience_s, patience_s = 0.1, server.runtime.admission.patience_s
+    yield
+    server.runtime.admission.patience_s = patience_s
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        GET + b"X: " + b"x" * 70_000 + b"\r\n\r\n",
+        GET + b"X: y\r\n" * 15_000 + b"\r\n",
+        b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n",
+        GET + b"X: " + b"x" * 70_000,  # and no end of it
+        GET + b"x" * 70_000,
+        GET + b"\r\n" + GET + b"X: " + b"x" * 70_000,
+    ],
+    ids=["a long value", "many headers", "a long path", "an endless value", "an endless name", "pipelined"],
+)
+def test_headers_over_64_kib_are_refused_and_end_the_connection(client: Any, head: bytes) -> None:
+    client.send(head)
+    answer = client.answer()
+    if head.startswith(GET + b"\r\n"):
+        assert answer.status == 200
+        answer = client.answer()
+
+    assert answer.status == 431
+    assert answer.error == "the request's headers exceed 65536 bytes"
+    assert answer.headers["connection"] == "close"
+    assert client.stream.read() == b""
+
+
+def test_headers_of_60_kib_are_taken(client: Any) -> None:
+    client.send(GET + b"X: " + b"x" * 60_000 + b"\r\n\r\n")
+
+    assert client.answer().status == 200
+
+
+def test_trailers_count_as_headers(client: Any) -> None:
+    client.send(POST + CHUNKED + b"0\r\n" + b"X: y\r\n" * 15_000)
+
+    assert client.answer().status == 431
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        POST + b"Content-Length: 1000001\r\n\r\n",
+        POST + b"Inference-Header-Content-Length: 0\r\nContent-Length: 1000001\r\n\r\n",
+        POST + b"Inference-Header-Content-Length: 1000001\r\nContent-Length: 1000002\r\n\r\n",
+        BINARY + b"Content-Encoding: gzip\r\nContent-Length: 1000001\r\n\r\n",
+        POST + b"Expect: 100-continue\r\nContent-Length: 1000001\r\n\r\n",
+    ],
+    ids=["JSON", "a raw tensor", "a JSON header", "compressed", "expecting to be told"],
+)
+def test_a_body_over_the_input_limit_is_refused_before_it_is_read(client: Any, head: bytes) -> None:
+    client.send(head)
+    answer = client.answer()
+
+    assert answer.status == 400
+    assert "exceeds the maximum allowed input size of 1000000 bytes" in answer.error
+    assert "Use --http-max-input-size to increase the limit." in answer.error
+
+
+def test_a_chunked_body_is_refused_where_it_crosses_the_input_limit(client: Any) -> None:
+    client.send(POST + CHUNKED + b"f4200\r\n" + b" " * 0xF4200 + b"\r\n" + b"41\r\n" + b" " * 65)
+
+    assert "request of 1000001 bytes exceeds" in client.answer().error
+
+
+@pytest.mark.parametrize("count", [65_536, 65_537])
+def test_more_than_65536_chunks_are_refused(client: Any, count: int) -> None:
+    blanks = b"1\r\n \r\n" * (count - 1)
+    last = b"%x\r\n%b\r\n0\r\n\r\n" % (len(JSON), JSON)
+    client.send(POST + CHUNKED + blanks, last)
+    answer = client.answer()
+
+    if count == 65_536:
+        assert answer.status == 200
+    else:
+        assert answer.status == 400
+        assert "65536 chunks, the maximum allowed" in answer.error
+        assert client.is_closed()
+
+
+def test_a_size_no_memory_can_hold_is_refused_in_words(client: Any) -> None:
+    for size in (2**62, 2**64 - 1):
+        again = type(client)(client.socket.getpeername()[1])
+        again.send(BINARY + b"Content-Length: %d\r\n\r\n" % size)
+        answer = again.answer()
+        again.close()
+
+        assert answer.status == 400
+        assert f"request of {size} bytes cannot be received: there is no memory for it" in answer.error
+        assert "--max-inflight-bytes" in answer.error
+
+
+def test_what_was_announced_and_never_comes_costs_the_others_nothing(
+    server: Server, dial: Callable[..., Any], infer_request: Callable[..., bytes]
+) -> None:
+    admission = server.runtime.admission
+    liars = [dial(server.http_port) for _ in range(4)]
+    for liar in liars:
+        liar.send(BINARY + b"Content-Length: 1000000000\r\n\r\nx")
+    wait_until(lambda: admission.held == 4 * 16_384)
+    honest = dial(server.http_port)
+    honest.send(infer_request("echo", np.zeros(1_500_000, np.float32)))
+
+    assert honest.answer().status == 200
+    for liar in liars:
+        liar.close()
+    wait_until(lambda: admission.held == 0)
+
+
+def test_a_full_server_stops_reading_until_there_is_room(
+    server: Server, dial: Callable[..., Any], infer_request: Callable[..., bytes]
+) -> None:
+    admission = server.runtime.admission
+    values = np.arange(1_200_000, dtype=np.float32)
+    first, second, third = (dial(server.http_port) for _ in range(3))
+    first.send(BINARY + b"Content-Length: 7000000\r\n\r\n" + bytes(6_000_000))
+    wait_until(lambda: admission.held == 6_000_000)
+    request = infer_request("echo", values)
+    second.send(request[:2_100_000])  # above the limit now
+    wait_until(lambda: admission.held > 8_000_000)
+    third.send(GET + b"Content-Length: 5\r\n\r\nhello")
+    third.socket.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        third.answer()
+    first.close()
+    third.socket.settimeout(30)
+    third.stream = third.socket.makefile("rb")
+    assert third.answer().status == 200
+    second.send(request[2_100_000:])
+    answer = second.answer()
+
+    assert answer.status == 200
+    head = int(answer.headers["inference-header-content-length"])
+    np.testing.assert_array_equal(np.frombuffer(answer.body[head:], np.float32), values)
+    wait_until(lambda: admission.held == 0)
+
+
+@pytest.mark.usefixtures("impatience")
+@pytest.mark.parametrize(
+    ("size", "sent"), [(5_000_000, 200_000), (100, 100)], ids=["in the midst of a body", "a whole request"]
+)
+def test_a_server_that_stays_full_answers_503_and_when_to_come_back(
+    server: Server, dial: Callable[..., Any], size: int, sent: int
+) -> None:
+    admission = server.runtime.admission
+    first, second = dial(server.http_port), dial(server.http_port)
+    first.send(BINARY + b"Content-Length: 9000000\r\n\r\n" + bytes(7_999_950))
+    wait_until(lambda: admission.held == 7_999_950)
+    second.send(BINARY + b"Content-Length: %d\r\n\r\n" % size + bytes(sent))
+    answer = second.answer()
+
+    assert answer.status == 503
+    assert answer.headers["retry-after"] == "1"
+    assert f"request of {size} bytes refused" in answer.error
+    assert "--max-inflight-bytes is 8000000" in answer.error
+    assert second.stream.read() == b""
+    wait_until(lambda: admission.held == 7_999_950)
+    first.close()
+    wait_until(lambda: admission.held == 0)
+
+
+def test_one_request_alone_may_be_larger_than_the_limit(
+    client: Any, infer_request: Callable[..., bytes]
+) -> None:
+    client.send(infer_request("echo", np.zeros(5_000_000, np.float32)))
+
+    assert client.answer().status == 200
+
+
+def test_a_continue_is_not_sent_while_there_is_no_room(server: Server, dial: Callable[..., Any]) -> None:
+    admission = server.runtime.admission
+    first, second = dial(server.http_port), dial(server.http_port)
+    first.send(BINARY + b"Content-Length: 9000000\r\n\r\n" + bytes(8_000_000))
+    wait_until(lambda: admission.held == 8_000_000)
+    second.send(POST + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(JSON))
+    wait_until(lambda: admission.held > 8_000_000)
+    second.socket.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        second.answer()
+    first.close()
+    second.socket.settimeout(30)
+    second.stream = second.socket.makefile("rb")
+
+    assert second.answer().status == 100
+    second.send(JSON)
+    assert second.answer().status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/v2/models/echo/infers", 404), ("/v2/health/live", 405)], ids=["404", "405"]
+)
+def test_a_client_that_asks_first_is_spared_a_body_that_nobody_reads(
+    client: Any, path: str, status: int
+) -> None:
+    client.send(b"POST %b HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n" % path.encode())
+
+    assert client.answer().status == status
+    assert client.stream.read() == b""
+
+
+def sweep(server: Server, times: int) -> None:
+    http = server.runtime.http
+    assert http is not None
+    loop = server._loop
+    assert loop is not None
+
+    async def look() -> None:
+        http.sweeper.sweep()
+
+    for _ in range(times):
+        asyncio.run_coroutine_threadsafe(look(), loop).result(10)
+
+
+def connections(server: Server) -> list[Any]:
+    assert server.runtime.http is not None
+    return list(server.runtime.http.connections)
+
+
+def test_headers_that_trickle_in_without_end_are_refused(server: Server, client: Any) -> None:
+    client.send(GET)
+    wait_until(lambda: any(connection.progress() for connection in connections(server)))
+    for _ in range(STALLED_SWEEPS + 1):
+        client.send(b"X: y\r\n")
+        sweep(server, 1)
+    answer = client.answer()
+
+    assert answer.status == 408
+    assert client.stream.read() == b""
+
+
+def test_a_body_that_stands_still_is_refused_and_one_that_moves_is_not(
+    server: Server, dial: Callable[..., Any]
+) -> None:
+    admission = server.runtime.admission
+    still, moving, idle = (dial(server.http_port) for _ in range(3))
+    idle.send(GET + b"\r\n")
+    assert idle.answer().status == 200
+    still.send(BINARY + b"Content-Length: 50000\r\n\r\n" + b"x" * 20_000)
+    moving.send(POST + b"Content-Length: %d\r\n\r\n" % len(JSON))
+    wait_until(lambda: admission.held == 20_000 + len(JSON))
+    for at in range(STALLED_SWEEPS + 1):
+        moving.send(JSON[at : at + 1])
+        wait_until(lambda: any(c._reader.received == at + 1 for c in connections(server)))  # noqa: B023
+        sweep(server, 1)
+    moving.send(JSON[STALLED_SWEEPS + 1 :])
+
+    assert still.answer().status == 408
+    assert moving.answer().status == 200
+    assert not idle.is_closed()
+
+
+def test_a_client_that_never_reads_its_answer_is_dropped(
+    server: Server, dial: Callable[..., Any], infer_request: Callable[..., bytes]
+) -> None:
+    client = dial(server.http_port)
+    client.send(infer_request("echo", np.zeros(5_000_000, np.float32)))
+
+    def unread() -> list[Any]:
+        return [connection for connection in connections(server) if connection._is_write_paused]
+
+    wait_until(lambda: bool(unread()))
+    (connection,) = unread()
+    sweep(server, STALLED_SWEEPS + 1)
+
+    wait_until(lambda: connection not in connections(server))
+
+
+def test_announcing_ten_gigabytes_costs_under_ten_megabytes(
+    corectl: Callable[..., Any], dial: Callable[..., Any], echo_models: Path
+) -> None:
+    server = corectl(f"--model-repository={echo_models}")
+    status = Path(f"/proc/{server.process.pid}/status")
+
+    def resident_bytes() -> int:
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS"))
+        return int(line.split()[1]) * 1024
+
+    port = server.ports["HTTPService"]
+    warm = dial(port)
+    warm.send(GET + b"\r\n")
+    warm.answer()
+    before = resident_bytes()
+    for size in (10_000_000_000, 2_000_000_000):
+        client = dial(port)
+        client.send(BINARY + b"Content-Length: %d\r\n\r\n" % size + bytes(1_000_000))
+        client.socket.settimeout(0.3)
+        with contextlib.suppress(TimeoutError):  # it waits for the rest
+            assert "there is no memory for it" in client.answer().error  # a small machine says so
+
+    assert resident_bytes() - before < 10_000_000

@@ -1,0 +1,190 @@
+"""The HTTP port over TLS, with certificates made for the test."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.http
+import trustme
+from tritonpy.errors import InvalidArg
+from tritonpy.options import ServerOptions
+from tritonpy.server import Server
+
+GET = b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def files(authority: trustme.CA, tmp_path: Path) -> tuple[Path, Path]:
+    certificate, key = tmp_path / "server.pem", tmp_path / "server.key"
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    issued.private_key_pem.write_to_path(key)
+    return certificate, key
+
+
+@pytest.fixture
+def trust(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context
+
+
+def options(models: Path, certificate: Path | str, key: Path | str) -> ServerOptions:
+    return ServerOptions(
+        (str(models),),
+        http_address="127.0.0.1",
+        http_port=0,
+        allow_grpc=False,
+        allow_metrics=False,
+        https_certificate=str(certificate),
+        https_key=str(key),
+    )
+
+
+def test_bodies_of_every_size_come_back_whole(
+    echo_models: Path,
+    files: tuple[Path, Path],
+    trust: ssl.SSLContext,
+    dial: Callable[..., Any],
+    infer_request: Callable[..., bytes],
+) -> None:
+    with Server(options(echo_models, *files)) as server:
+        client = dial(server.http_port, trust)
+        for count in (1, 5000, 3_000_000, 100_000, 16, 6_000_000):
+            values = np.random.default_rng(count).random(count, np.float32)
+            client.send(infer_request("echo", values))
+            answer = client.answer()
+
+            assert answer.status == 200
+            head = int(answer.headers["inference-header-content-length"])
+            np.testing.assert_array_equal(np.frombuffer(answer.body[head:], np.float32), values)
+        client.close()
+
+
+def test_a_slow_reader_and_pipelined_requests_keep_their_order(
+    echo_models: Path,
+    files: tuple[Path, Path],
+    trust: ssl.SSLContext,
+    dial: Callable[..., Any],
+    infer_request: Callable[..., bytes],
+) -> None:
+    with Server(options(echo_models, *files)) as server:
+        client = dial(server.http_port, trust)
+        counts = [2_000_000, 3, 50_000, 1]
+        client.send(*(infer_request("echo", np.full(count, count, np.float32)) for count in counts[:1]))
+        client.send(*(infer_request("echo", np.full(count, count, np.float32)) for count in counts[1:]))
+        for count in counts:
+            answer = client.answer()
+            head = int(answer.headers["inference-header-content-length"])
+            values = np.frombuffer(answer.body[head:], np.float32)
+
+            assert values.shape == (count,)
+            assert (values == count).all()
+        client.close()
+
+
+def test_triton_clients_speak_it(
+    echo_models: Path, files: tuple[Path, Path], authority: trustme.CA, tmp_path: Path
+) -> None:
+    ca_file = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(ca_file)
+    with Server(options(echo_models, *files)) as server:
+        client = tritonclient.http.InferenceServerClient(
+            f"localhost:{server.http_port}", ssl=True, ssl_options={"ca_certs": str(ca_file)}
+        )
+        tensor = tritonclient.http.InferInput("INPUT0", [4], "FP32")
+        tensor.set_data_from_numpy(np.arange(4, dtype=np.float32))
+        result = client.infer("echo", [tensor])
+        client.close()
+
+    np.testing.assert_array_equal(result.as_numpy("OUTPUT0"), np.arange(4, dtype=np.float32))
+
+
+def test_older_versions_of_tls_and_plain_http_are_turned_away(
+    echo_models: Path, files: tuple[Path, Path], trust: ssl.SSLContext, dial: Callable[..., Any]
+) -> None:
+    with Server(options(echo_models, *files)) as server:
+        plain = dial(server.http_port)
+        plain.send(GET)
+        assert not plain.stream.read().startswith(b"HTTP")
+
+        trust.minimum_version = ssl.TLSVersion.TLSv1_2
+        client = dial(server.http_port, trust)
+        assert client.socket.version() in ("TLSv1.2", "TLSv1.3")
+        client.close()
+
+        old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        old.check_hostname = False
+        old.verify_mode = ssl.CERT_NONE
+        old.set_ciphers("ALL:@SECLEVEL=0")
+        with pytest.warns(DeprecationWarning, match="TLSv1"):
+            old.minimum_version = ssl.TLSVersion.TLSv1
+        with pytest.warns(DeprecationWarning, match="TLSv1"):
+            old.maximum_version = ssl.TLSVersion.TLSv1_1
+        with (
+            socket.create_connection(("127.0.0.1", server.http_port), 30) as bare,
+            pytest.raises(ssl.SSLError),
+        ):
+            old.wrap_socket(bare)
+
+
+def test_a_refused_upload_reads_why(
+    echo_models: Path, files: tuple[Path, Path], trust: ssl.SSLContext, dial: Callable[..., Any]
+) -> None:
+    with Server(options(echo_models, *files)) as server:
+        client = dial(server.http_port, trust)
+        client.send(
+            b"POST /v2/models/echo/infer HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", bytes(5_000_000)
+        )
+        answer = client.answer()
+        client.close()
+
+    assert answer.status == 400
+    assert "--http-max-input-size" in answer.error
+
+
+@pytest.mark.parametrize(
+    ("break_files", "expected"),
+    [
+        (lambda certificate, key: certificate.unlink(), "--https-certificate: cannot read"),
+        (lambda certificate, key: key.unlink(), "--https-key: cannot read"),
+        (lambda certificate, key: certificate.write_text("hello"), "--https-certificate: '.*' holds no PEM"),
+        (lambda certificate, key: key.write_text("hello"), "--https-key: '.*' holds no PEM"),
+        (
+            lambda certificate, key: trustme.CA().issue_cert("x").private_key_pem.write_to_path(key),
+            "--https-key: '.*' is not the key of the certificate in",
+        ),
+    ],
+    ids=["no certificate", "no key", "a bad certificate", "a bad key", "a strange key"],
+)
+def test_files_that_do_not_do_are_named_with_their_flag(
+    echo_models: Path, files: tuple[Path, Path], break_files: Callable[[Path, Path], None], expected: str
+) -> None:
+    break_files(*files)
+
+    with pytest.raises(InvalidArg, match=expected), Server(options(echo_models, *files)):
+        pass
+
+
+def test_one_file_alone_is_refused(echo_models: Path, files: tuple[Path, Path]) -> None:
+    with (
+        pytest.raises(InvalidArg, match="--https-key is missing"),
+        Server(options(echo_models, files[0], "")),
+    ):
+        pass
+    with (
+        pytest.raises(InvalidArg, match="--https-certificate is missing"),
+        Server(options(echo_models, "", files[1])),
+    ):
+        pass
