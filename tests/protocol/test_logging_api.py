@@ -289,19 +289,3 @@ def wait_for_line(server: Endpoint, text: str) -> str:
             return found[-1]
         assert time.monotonic() < until
         time.sleep(0.005)
-
-
-def test_where_the_embedding_program_writes_the_log_its_settings_are_shown_and_stay(
-    serve: Callable[..., Server], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING, "tritonpy")
-    embedded = serve(tmp_path)
-    server = Endpoint(embedded.http_port, embedded.grpc_port)
-    refusal = "log settings cannot be changed: the program that this server is part of writes the log itself"
-
-    assert server.send("GET") == (200, {**DEFAULTS, "log_info": False})
-    assert server.send("POST", "{}") == (200, {**DEFAULTS, "log_info": False})
-    assert server.send("POST", '{"log_info": true}') == (501, {"error": refusal})
-    assert server.refused_call(log_info=True) == ("UNIMPLEMENTED", refusal)
-    caplog.set_level(logs.verbose(2), "tritonpy")
-    assert server.call() == {**DEFAULTS, "log_verbose_level": 2}
