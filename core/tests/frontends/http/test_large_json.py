@@ -22,7 +22,8 @@ from tritonpy.frontends.http.large_json import (
 )
 from tritonpy.tensor import Tensor
 
-names = st.sampled_from(["A", "B"]) | st.integers()
+integers = st.integers(-(2**63), 2**63 - 1)
+names = st.sampled_from(["A", "B"]) | integers
 shapes = st.lists(st.integers(-1, 3) | st.none(), max_size=3) | st.none()
 datas = (
     st.lists(st.integers(0, 9) | st.text(max_size=2) | st.lists(st.integers(0, 9)), max_size=4) | st.none()
@@ -34,7 +35,7 @@ inputs = st.fixed_dictionaries(
         "datatype": st.sampled_from(["INT32", "BYTES", "FP32", "FP16", "no"]) | st.none(),
         "shape": shapes,
         "data": datas,
-        "parameters": st.dictionaries(st.text(max_size=3), st.integers(), max_size=2) | st.none(),
+        "parameters": st.dictionaries(st.text(max_size=3), integers, max_size=2) | st.none(),
         "unknown": st.just([1, 2]),
     },
 )
@@ -43,14 +44,14 @@ documents = (
         {},
         optional={
             "id": st.text(max_size=3) | st.none(),
-            "inputs": st.lists(inputs | st.integers() | st.none(), max_size=3) | st.integers(),
-            "outputs": st.lists(st.dictionaries(st.text(max_size=3), st.integers()), max_size=2),
-            "parameters": st.dictionaries(st.text(max_size=3), st.integers()) | st.none(),
-            "other": st.lists(st.integers()),
+            "inputs": st.lists(inputs | integers | st.none(), max_size=3) | integers,
+            "outputs": st.lists(st.dictionaries(st.text(max_size=3), integers), max_size=2),
+            "parameters": st.dictionaries(st.text(max_size=3), integers) | st.none(),
+            "other": st.lists(integers),
         },
     )
-    | st.integers()
-    | st.lists(st.integers())
+    | integers
+    | st.lists(integers)
 )
 
 

@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import orjson
 
 from tritonpy.frontends.http.infer import OutputForm
 from tritonpy.frontends.http.json_data import data_json
+from tritonpy.frontends.http.large_json import LARGE, json_byte_size
+from tritonpy.frontends.http.message import Chunk
 from tritonpy.frontends.http.parameters import response_parameters
 from tritonpy.frontends.outputs import treat
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
+from tritonpy.tensor import Tensor
+
+_GAP = b"\0"  # stands in no JSON text
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A response whose JSON is too large to be written on the loop.
+
+    Attributes:
+        frame: its JSON with a gap for the data of each of `tensors`.
+        tensors: whose data is missing.
+        wires: the binary tensors that follow the JSON.
+    """
+
+    frame: bytes
+    tensors: list[Tensor]
+    wires: list[Chunk]
+
+    def filled(self, texts: Sequence[Chunk]) -> list[Chunk]:
+        """The pieces of the JSON, with the data that was missing; nothing is copied."""
+        pieces = self.frame.split(_GAP)
+        parts: list[Chunk] = [pieces[0]]
+        for text, piece in zip(texts, pieces[1:], strict=True):
+            parts += (text, piece)
+        return parts
+
+
+Encoded: TypeAlias = tuple[bytes, list[Chunk], int | None] | Unfinished
 
 
 class ResponseEncoder:
@@ -22,13 +55,12 @@ class ResponseEncoder:
     def __init__(self) -> None:
         self._headers: dict[tuple[Any, ...], bytes] = {}  # Any: names, datatypes, shapes and sizes
 
-    def encode(
-        self, request: InferRequest, response: InferResponse, form: OutputForm
-    ) -> tuple[bytes, list[bytes | bytearray | memoryview], int | None]:
+    def encode(self, request: InferRequest, response: InferResponse, form: OutputForm) -> Encoded:
         """Write a successful response.
 
         Returns:
-            The JSON, the binary tensors that follow it, and their size together; None when none is binary.
+            The JSON, the binary tensors that follow it, and their size together; None when that is nothing.
+            Or what is still to be done elsewhere.
 
         Raises:
             TritonError: an output cannot travel as JSON, be classified, or be put where the client wants it.
@@ -42,7 +74,7 @@ class ResponseEncoder:
             wires = [tensor.wire() for tensor in outputs]
             sizes = [len(wire) for wire in wires]
             if request.id or response.parameters:
-                return self._header(request, response, sizes), wires, sum(sizes)
+                return self._header(request, response, sizes), wires, sum(sizes) or None
             key = (
                 request.model_name,
                 request.model_version,
@@ -55,12 +87,10 @@ class ResponseEncoder:
                 if len(self._headers) >= self.MOST_REMEMBERED:
                     self._headers.clear()
                 self._headers[key] = header
-            return header, wires, sum(sizes)
+            return header, wires, sum(sizes) or None
         return self._mixed(request, response, form)
 
-    def _treated(
-        self, request: InferRequest, response: InferResponse, form: OutputForm
-    ) -> tuple[bytes, list[bytes | bytearray | memoryview], int | None]:
+    def _treated(self, request: InferRequest, response: InferResponse, form: OutputForm) -> Encoded:
         outputs, placed = treat(response.outputs, form.treatments)
         return self._mixed(request, InferResponse(outputs, None, response.parameters), form, placed)
 
@@ -83,8 +113,9 @@ class ResponseEncoder:
         response: InferResponse,
         form: OutputForm,
         placed: frozenset[str] = frozenset(),
-    ) -> tuple[bytes, list[bytes | bytearray | memoryview], int | None]:
-        wires: list[bytes | bytearray | memoryview] = []
+    ) -> Encoded:
+        wires: list[Chunk] = []
+        missing: list[Tensor] = []
         entries: list[dict[str, Any]] = []  # Any: JSON
         for tensor in response.outputs:
             entry: dict[str, Any] = {  # Any: JSON
@@ -98,12 +129,17 @@ class ResponseEncoder:
                 wire = tensor.wire()
                 wires.append(wire)
                 entry["parameters"] = {"binary_data_size": len(wire)}
+            elif json_byte_size(tensor) > LARGE:
+                missing.append(tensor)
+                entry["data"] = orjson.Fragment(_GAP)
             else:
                 entry["data"] = orjson.Fragment(data_json(tensor))
             entries.append(entry)
         document = _head(request, response)
         document["outputs"] = entries
-        return orjson.dumps(document), wires, sum(map(len, wires)) if wires else None
+        if missing:
+            return Unfinished(orjson.dumps(document), missing, wires)
+        return orjson.dumps(document), wires, sum(map(len, wires)) or None
 
 
 def _head(request: InferRequest, response: InferResponse) -> dict[str, Any]:  # Any: JSON

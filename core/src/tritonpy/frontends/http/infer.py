@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from tritonpy.datatypes import DATATYPES
-from tritonpy.errors import InvalidArg
+from tritonpy.errors import Internal, InvalidArg
 from tritonpy.frontends.http.json_body import (
     Json,
     array,
@@ -18,6 +18,7 @@ from tritonpy.frontends.http.json_body import (
     unsigned,
 )
 from tritonpy.frontends.http.json_data import tensor_from_data
+from tritonpy.frontends.http.large_json import ReadData
 from tritonpy.frontends.http.parameters import apply_parameters
 from tritonpy.frontends.outputs import UNTREATED, Classified, Placed, References, Treatments
 from tritonpy.request import InferRequest
@@ -64,27 +65,52 @@ def parse_infer_request(
         TritonError: with Triton's code and text for whatever is wrong with the body by itself; whether it
             fits the model is checked later.
     """
+    text, tail = split_body(body, header_length)
+    return read_document(parse_json(text), tail, model_name, model_version, references)
+
+
+def split_body(body: Body, header_length: int | None) -> tuple[Body, memoryview | None]:
+    """The JSON of a body, and the tensors behind it; None where nothing is.
+
+    Raises:
+        InvalidArg: the body is shorter than its header.
+    """
     size = len(body)
-    if header_length is None:
-        header_length = size
-    elif header_length > size:
+    if header_length is None or header_length == size:
+        return body, None
+    if header_length > size:
         raise InvalidArg(f"inference header size should be in range (0, {size}), got: {header_length}")
-    tail = memoryview(body)[header_length:] if header_length < size else None
-    document = parse_json(body if tail is None else memoryview(body)[:header_length])
-    items = array(member(document, "inputs"), "inputs")
+    view = memoryview(body)
+    return view[:header_length], view[header_length:]
+
+
+def read_document(
+    document: Json, tail: memoryview | None, model_name: str, model_version: str, references: References
+) -> tuple[InferRequest, OutputForm]:
+    """Read a request whose JSON has been parsed; see `parse_infer_request`.
+
+    Args:
+        document: the JSON; the data of its inputs may be `ReadData`.
+        tail: the binary tensors behind it.
+        model_name: from the path.
+        model_version: from the path, "" for none.
+        references: what the request may name beside its own bytes.
+    """
     request = InferRequest(model_name, {}, model_version=model_version)
-    if "id" in document:
-        request.id = string(document["id"], "id")
     binary_by_default = False
-    if "parameters" in document:
-        binary_by_default = apply_parameters(request, document["parameters"])
+    if isinstance(document, dict):
+        if "id" in document:
+            request.id = string(document["id"], "id")
+        if "parameters" in document:
+            binary_by_default = apply_parameters(request, document["parameters"])
+    items = array(member(document, "inputs"), "inputs")
     request.inputs, used = _parse_inputs(items, tail, request, references)
     if tail is not None and used != len(tail):
         raise InvalidArg(f"unexpected additional input data for model '{model_name}'")
     outputs = array(document["outputs"], "outputs") if "outputs" in document else None
     if not outputs:
         return request, ALL_BINARY if binary_by_default else _ALL_JSON
-    names, form = _parse_outputs(outputs, binary_by_default, request, references)
+    names, form = _parse_outputs(outputs, request, references)
     request.requested_outputs = names
     return request, form
 
@@ -137,6 +163,12 @@ class RequestDecoder:
         self._remember(header, len(body) - header_length, request, form)
         return request, form
 
+    def read(
+        self, document: Json, tail: memoryview | None, model_name: str, model_version: str
+    ) -> tuple[InferRequest, OutputForm]:
+        """See `read_document`."""
+        return read_document(document, tail, model_name, model_version, self._references)
+
     def _remember(self, header: bytes, tail_size: int, request: InferRequest, form: OutputForm) -> None:
         is_plain = not (
             request.id
@@ -181,8 +213,6 @@ def _parse_inputs(
             _extent(parameters)  # has to be in order also where it means nothing
         name = string(member(item, "name"), "name")
         datatype = string(member(item, "datatype"), "datatype")
-        if datatype not in DATATYPES:
-            raise InvalidArg(f"invalid datatype for input {name}")
         shape = tuple([unsigned(dim, "shape") for dim in array(member(item, "shape"), "shape")])
         if prod(shape) > _MOST_ELEMENTS:
             raise InvalidArg(
@@ -192,6 +222,8 @@ def _parse_inputs(
             )
         if name in tensors:
             raise InvalidArg(f"{request.label}input '{name}' already exists in request")
+        if datatype not in DATATYPES:
+            datatype = _unknown_datatype(name, shape, item)
         if "binary_data_size" in parameters:
             byte_size = unsigned(parameters["binary_data_size"], "binary_data_size")
             available = len(tail) - offset if tail is not None else 0
@@ -204,11 +236,30 @@ def _parse_inputs(
             offset += byte_size
             tensors[name] = Tensor(name, datatype, shape, data)
         elif "data" in item:
-            tensors[name] = tensor_from_data(name, datatype, shape, item["data"])
+            given = item["data"]
+            if not shape:
+                tensors[name] = Tensor(name, datatype, shape, b"")  # fits no model, whatever the data
+            elif type(given) is ReadData:
+                tensors[name] = given.tensor()
+            else:
+                tensors[name] = tensor_from_data(name, datatype, shape, given)
         else:
             part = references.regions.slice(*_region(parameters))
             tensors[name] = Tensor(name, datatype, shape, part)
     return tensors, offset
+
+
+def _unknown_datatype(name: str, shape: tuple[int, ...], item: Json) -> str:
+    """What stands for a datatype that does not exist until the check against the model names what it expects.
+
+    Raises:
+        InvalidArg: the input has elements in JSON, which cannot be read without a datatype.
+    """
+    if "data" in item and shape and 0 not in shape:
+        if type(item["data"]) is not ReadData:
+            array(item["data"], "data")
+        raise InvalidArg(f"invalid datatype for input {name}")
+    return "<invalid>"
 
 
 def _optional_object(item: Json) -> Json:
@@ -218,7 +269,7 @@ def _optional_object(item: Json) -> Json:
 
 
 def _parse_outputs(
-    outputs: list[Json], by_default: bool, request: InferRequest, references: References
+    outputs: list[Json], request: InferRequest, references: References
 ) -> tuple[tuple[str, ...], OutputForm]:
     binary: dict[str, bool] = {}
     treatments: dict[str, Placed | Classified] = {}
@@ -226,14 +277,14 @@ def _parse_outputs(
         name = string(member(item, "name"), "name")
         parameters = _optional_object(item)
         treatment = _treatment(name, parameters, request, references) if parameters else None
-        is_binary = by_default
+        is_binary = False  # `binary_data_output` is for outputs that are not listed
         if "binary_data" in parameters:
             is_binary = boolean(parameters["binary_data"], "binary_data")
         if name not in binary:  # of an output that is named twice the first wish counts
             binary[name] = is_binary
             if treatment is not None:
                 treatments[name] = treatment
-    return tuple(binary), OutputForm(by_default, binary, treatments)
+    return tuple(binary), OutputForm(False, binary, treatments)
 
 
 def _treatment(

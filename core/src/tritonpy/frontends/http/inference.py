@@ -1,72 +1,165 @@
-"""Inference over HTTP: from a request to the data plane, and its one response back."""
+"""Inference over HTTP: from a request to the data plane."""
 
 from __future__ import annotations
 
-import logging
 import time
 import weakref
+from collections.abc import Awaitable, Callable
+from functools import partial
 
-from tritonpy.errors import Internal, InvalidArg, TritonError, Unsupported
+from tritonpy.errors import InvalidArg, Unsupported
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.header_forwarding import forwarded_parameters
-from tritonpy.frontends.http.encoder import ResponseEncoder
-from tritonpy.frontends.http.infer import OutputForm, RequestDecoder
+from tritonpy.frontends.http.answer import AnswerWriter, InferAnswer, unless_lost
+from tritonpy.frontends.http.compression import (
+    ACCEPT_ENCODING,
+    accepted_coding,
+    content_coding,
+    decompressed,
+)
+from tritonpy.frontends.http.infer import Body, OutputForm, RequestDecoder, split_body
+from tritonpy.frontends.http.json_codec import JsonCodec
+from tritonpy.frontends.http.large_json import LARGE
 from tritonpy.frontends.http.limits import INFER_HEADER_LENGTH
-from tritonpy.frontends.http.message import BINARY, JSON, HttpRequest, error_response, response_head
+from tritonpy.frontends.http.message import HttpRequest, refusal
 from tritonpy.frontends.http.protocol import HttpConnection
 from tritonpy.frontends.http.raw_request import parse_raw_request
+from tritonpy.frontends.http.settings import HttpSettings
 from tritonpy.frontends.outputs import References
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.request import InferRequest
-from tritonpy.response import InferResponse
 
-_log = logging.getLogger("tritonpy.http")
+OnDone = Callable[[], None]
 
 
 class Inference:
-    """Answers `infer`."""
+    """Answers `infer`.
 
-    def __init__(self, dataplane: Dataplane, services: FrontendServices) -> None:
+    Args:
+        dataplane: what requests are answered with.
+        services: what HTTP shares with other frontends.
+        settings: of the HTTP port.
+        codec: reads and writes JSON that is large.
+    """
+
+    def __init__(
+        self, dataplane: Dataplane, services: FrontendServices, settings: HttpSettings, codec: JsonCodec
+    ) -> None:
         self._dataplane = dataplane
+        self._admission = services.admission
+        self._limit = settings.max_input_byte_size
+        self._codec = codec
         self._decoder = RequestDecoder(References(dataplane, services.regions))
-        self._encoder = ResponseEncoder()
+        self._writer = AnswerWriter(codec)
 
-    def infer(self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]) -> None:
+    def infer(
+        self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]
+    ) -> Awaitable[None] | None:
         """Answer one request; see `routing.Answer`."""
         arrival_ns = time.monotonic_ns()
-        name, version = names
-        dataplane = self._dataplane
-        if dataplane.is_decoupled(name, version):
+        if self._dataplane.is_decoupled(*names):
             raise Unsupported("HTTP end point doesn't support models with decoupled transaction policy")
-        encoding = request.headers.get(b"content-encoding", b"identity")
-        if encoding.lower() != b"identity":
-            raise Unsupported("Unsupported compression type")
-        header_length = _header_length(request)
-        if header_length == 0 or not request.body:
-            specs = dataplane.input_specs(name, version)
-            is_batched = dataplane.model_config(name, version).get("max_batch_size", 0) > 0
-            infer_request, form = parse_raw_request(request.body, specs, name, version, is_batched=is_batched)
+        encoding = request.headers.get(b"content-encoding")
+        if encoding is not None:
+            try:
+                coding = content_coding(encoding)
+            except Unsupported as error:
+                connection.write(refusal(501, error.message, connection.keep_alive, (ACCEPT_ENCODING,)))
+                return None
+            if coding is not None:
+                return self._infer_compressed(request, coding, connection, names, arrival_ns)
+        return self._infer_body(request, request.body, connection, names, arrival_ns, None)
+
+    async def _infer_compressed(
+        self,
+        request: HttpRequest,
+        coding: bytes,
+        connection: HttpConnection,
+        names: tuple[str, ...],
+        arrival_ns: int,
+    ) -> None:
+        body = await unless_lost(connection, decompressed(request.body, coding, self._limit))
+        admission = self._admission
+        if not admission.admits(len(body)):
+            raise admission.refusal(len(body))
+        admission.hold(len(body))
+        release = partial(admission.release, len(body))
+        try:
+            rest = self._infer_body(request, body, connection, names, arrival_ns, release)
+            if rest is not None:
+                await rest
+        except BaseException:  # it never got so far that its answer would release it
+            release()
+            raise
+
+    def _infer_body(
+        self,
+        request: HttpRequest,
+        body: Body,
+        connection: HttpConnection,
+        names: tuple[str, ...],
+        arrival_ns: int,
+        on_done: OnDone | None,
+    ) -> Awaitable[None] | None:
+        """Answer a request whose body is as the client wrote it."""
+        name, version = names
+        header_length = _header_length(request, len(body))
+        if header_length == 0 or not body:
+            specs = self._dataplane.input_specs(name, version)
+            is_batched = self._dataplane.model_config(name, version).get("max_batch_size", 0) > 0
+            infer_request, form = parse_raw_request(body, specs, name, version, is_batched=is_batched)
+        elif (len(body) if header_length is None else header_length) > LARGE:
+            return self._infer_large(request, body, header_length, connection, names, arrival_ns, on_done)
         else:
-            infer_request, form = self._decoder.decode(request.body, header_length, name, version)
+            infer_request, form = self._decoder.decode(body, header_length, name, version)
+        self._submit(request, infer_request, form, connection, arrival_ns, on_done)
+        return None
+
+    async def _infer_large(
+        self,
+        request: HttpRequest,
+        body: Body,
+        header_length: int | None,
+        connection: HttpConnection,
+        names: tuple[str, ...],
+        arrival_ns: int,
+        on_done: OnDone | None,
+    ) -> None:
+        text, tail = split_body(body, header_length)
+        document = await unless_lost(connection, self._codec.read(text))
+        request.body = b""  # so large a text need not be held while the model works
+        infer_request, form = self._decoder.read(document, tail, *names)
+        self._submit(request, infer_request, form, connection, arrival_ns, on_done)
+
+    def _submit(
+        self,
+        request: HttpRequest,
+        infer_request: InferRequest,
+        form: OutputForm,
+        connection: HttpConnection,
+        arrival_ns: int,
+        on_done: OnDone | None,
+    ) -> None:
         if request.forwarded is not None:
             forwarded = forwarded_parameters(request.forwarded)
             infer_request.parameters = {**infer_request.parameters, **forwarded}
         infer_request.arrival_ns = arrival_ns
-        infer_request.sink = _Answer(connection, self._encoder, form)
-        dataplane.infer(infer_request)
+        accepts = request.headers.get(b"accept-encoding")
+        coding = accepted_coding(accepts) if accepts is not None else None
+        infer_request.sink = InferAnswer(connection, self._writer, form, coding, on_done)
+        connection.request_id = infer_request.id
+        self._dataplane.infer(infer_request)
         if not infer_request.answered:
             connection.watch(Canceller(infer_request))
 
 
-def _header_length(request: HttpRequest) -> int | None:
+def _header_length(request: HttpRequest, body_size: int) -> int | None:
     value = request.headers.get(INFER_HEADER_LENGTH)
     if value is None:
         return None
     text = value.strip()
     if text.startswith(b"-") and text[1:].isdigit():
-        raise InvalidArg(
-            f"inference header size should be in range (0, {len(request.body)}), got: {text.decode()}"
-        )
+        raise InvalidArg(f"inference header size should be in range (0, {body_size}), got: {text.decode()}")
     if not text.isdigit():
         raise InvalidArg(f"Unable to parse Inference-Header-Content-Length, got: {text.decode('latin-1')}")
     return int(text)
@@ -85,47 +178,3 @@ class Canceller:
         request = self._request()
         if request is not None:
             request.cancel()
-
-
-class _Answer:
-    """Writes the one response of an inference; satisfies `ResponseSink`."""
-
-    __slots__ = ("_connection", "_encoder", "_form", "_is_answered")
-
-    def __init__(self, connection: HttpConnection, encoder: ResponseEncoder, form: OutputForm) -> None:
-        self._connection = connection
-        self._encoder = encoder
-        self._form = form
-        self._is_answered = False
-
-    def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
-        if self._is_answered:  # by now the connection may be answering its next request
-            if response is not None:
-                _log.error("%sexpected a single response, got another one", request.label)
-            return
-        self._is_answered = True
-        connection = self._connection
-        if response is None:
-            response = InferResponse(error=Internal(f"{request.label}the model sent no response"))
-        if response.error is not None:
-            # Not raised: its traceback would hold the frames below this one, and with them a worker that died
-            # together with its shared memory, until the garbage collector happens to run.
-            connection.write(error_response(response.error, connection.keep_alive))
-            return
-        try:
-            header, wires, size = self._encoder.encode(request, response, self._form)
-        except TritonError as error:
-            connection.write(error_response(error, connection.keep_alive))
-            return
-        except Exception as exc:
-            _log.exception("%sthe response cannot be written", request.label)
-            failure = Internal(f"{request.label}the response cannot be written: {type(exc).__name__}: {exc}")
-            connection.write(error_response(failure, connection.keep_alive))
-            return
-        keep_alive = connection.keep_alive
-        if size is None:
-            connection.write(response_head(200, JSON, len(header), keep_alive) + header)
-            return
-        length = b"Inference-Header-Content-Length: %d\r\n" % len(header)
-        head = response_head(200, BINARY, len(header) + size, keep_alive, (length,)) + header
-        connection.write_parts(head, wires, size)

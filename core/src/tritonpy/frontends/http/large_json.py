@@ -110,11 +110,13 @@ def write_data(tensors: Sequence[Tensor]) -> list[bytes]:
 
 def json_byte_size(tensor: Tensor) -> int:
     """About how large the elements of a tensor are as JSON."""
-    return tensor.byte_size * _GROWTH[tensor.datatype]
+    if tensor.datatype == "BYTES":
+        return tensor.byte_size
+    return tensor.element_count * _JSON_SIZES[tensor.datatype]
 
 
-_GROWTH = {  # characters of an element with its comma, by its bytes
-    name: 4 if kind.byte_size == 1 else 5 if name == "FP32" else 3 if kind.byte_size else 1
+_JSON_SIZES = {  # of an element with its comma
+    name: 20 if name.startswith(("FP", "BF")) else 4 if kind.byte_size == 1 else 3 * kind.byte_size
     for name, kind in DATATYPES.items()
 }
 

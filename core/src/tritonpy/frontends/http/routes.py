@@ -6,6 +6,7 @@ from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.http.generation import Generation
 from tritonpy.frontends.http.health import HealthChecks
 from tritonpy.frontends.http.inference import Inference
+from tritonpy.frontends.http.json_codec import JsonCodec
 from tritonpy.frontends.http.logging import change_log_settings, show_log_settings
 from tritonpy.frontends.http.repository import RepositoryCalls
 from tritonpy.frontends.http.routing import Route, get, post
@@ -21,15 +22,18 @@ SYSTEM_MEMORY = "/v2/systemsharedmemory[/region/{region}]"
 CUDA_MEMORY = "/v2/cudasharedmemory[/region/{region}]"
 
 
-def make_routes(dataplane: Dataplane, services: FrontendServices, settings: HttpSettings) -> list[Route]:
+def make_routes(
+    dataplane: Dataplane, services: FrontendServices, settings: HttpSettings, codec: JsonCodec
+) -> list[Route]:
     """Every route of the inference port; of two patterns that fit a path the first is taken.
 
     Args:
         dataplane: what requests are answered with.
         services: what HTTP shares with other frontends.
         settings: of the HTTP port.
+        codec: reads and writes JSON that is large.
     """
-    inference = Inference(dataplane, services)
+    inference = Inference(dataplane, services, settings, codec)
     generation = Generation(dataplane, services.model_metrics, max_held_byte_size=settings.max_held_byte_size)
     health = HealthChecks(dataplane)
     repository = RepositoryCalls(dataplane)
