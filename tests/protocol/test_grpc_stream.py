@@ -198,6 +198,50 @@ def test_clients_may_want_a_status_for_the_error_of_a_model(our_stub: Any) -> No
     assert refused == [("bad", ("Request for unknown model: 'nope' is not found", "", "", None, []))]
 
 
+def test_half_close_waits_for_what_is_open_and_the_end_is_ok(stub: Any) -> None:
+    answers = ask(stub, infer("once", "slow", 0.25), infer("each", "e", 1, 2))
+
+    assert answers == [
+        ("e", ("", "each", "1", False, [1])),
+        ("e", ("", "each", "1", False, [2])),
+        ("slow", ("", "once", "1", True, [0.25])),
+    ]
+    assert ask(stub) == []
+
+
+def test_versions_that_are_not_there_cost_one_message_each(stub: Any) -> None:
+    answers = ask(stub, infer("once", "a", 0, model_version="7"), infer("once", "b", 0, model_version="x"))
+
+    assert [(id, answer[0]) for id, answer in answers] == [
+        ("a", "Request for unknown model: 'once' version 7 is not found"),
+        (
+            "b",
+            "failed to get model version from specified version string 'x' (details: stol), version should "
+            "be an integral value > 0",
+        ),
+    ]
+
+
+def test_wish_for_an_empty_final_response_changes_nothing_where_the_last_one_has_the_flag(stub: Any) -> None:
+    answers = ask(
+        stub,
+        infer("once", "o", 0, parameters=WANTS_EMPTY_FINAL),
+        infer("each", "e", parameters=WANTS_EMPTY_FINAL),
+    )
+
+    assert sorted(answers) == [
+        ("e", ("", "each", "", True, [])),
+        ("o", ("", "once", "1", True, [0])),
+    ]
+
+
+def test_deadline_of_a_stream_is_the_client_s(stub: Any) -> None:
+    with pytest.raises(grpc.RpcError) as ended:
+        list(stub.ModelStreamInfer(iter([infer("once", "slow", 1)]), timeout=0.2))
+
+    assert ended.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
 def test_unary_call_refuses_a_decoupled_model(stub: Any) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         stub.ModelInfer(infer("each", "e", 1), timeout=30)

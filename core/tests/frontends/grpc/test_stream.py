@@ -395,6 +395,22 @@ def test_error_of_a_model_ends_the_stream_of_clients_that_want_so(
     stream.half_close()
 
 
+def test_the_status_of_such_a_stream_does_not_wait_for_requests_before_it(
+    harness: Any, make_request: Callable[..., Any]
+) -> None:
+    stream = Stream(harness.stub, metadata=GRPC_ERROR)
+    stream.send(make_request("manual", id="slow"), make_request("manual", id="bad"))
+    harness.dataplane.wait_for(lambda plane: len(plane.requests) == 2)
+    deliver(harness, "bad", InferResponse(error=NotFound("gone")))
+
+    with pytest.raises(grpc.RpcError) as ended:
+        stream.receive()
+
+    assert (ended.value.code(), ended.value.details()) == (grpc.StatusCode.NOT_FOUND, "gone")
+    harness.dataplane.wait_for(lambda plane: plane.cancelled == ["slow"])
+    stream.half_close()
+
+
 def test_refusals_stay_messages_for_clients_that_want_statuses(
     harness: Any, make_request: Callable[..., Any]
 ) -> None:

@@ -313,7 +313,7 @@ class _StreamSink:
         self.is_complete = False
         self.empty_final: bytes | None = None
         self.treatments = UNTREATED
-        self.held: list[bytes | TritonError] = []
+        self.held: list[bytes] = []
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """See `ResponseSink`."""
@@ -344,7 +344,7 @@ class _StreamSink:
         stream = self._stream
         if not stream.hold(item):
             return
-        if self.is_decoupled:
+        if self.is_decoupled or isinstance(item, TritonError):  # the end of the call waits for nobody
             stream.send(item)
         else:
             self.held.append(item)
