@@ -107,6 +107,17 @@ def test_what_is_not_printable_is_escaped(path: Path, char: str) -> None:
     assert line.endswith(f'] "a{escaped[1:-1]}b é" request_id="r{escaped[1:-1]}"\n')
 
 
+def test_a_json_line_holds_printable_characters_only(path: Path) -> None:
+    text = "a\n\x1b\x9b\u2028\U000e0001b é"
+    with logs.configure(settings(path, log_format="json")):
+        LOG.warning(text)
+
+    line = path.read_text().removesuffix("\n")
+    assert line.isprintable()
+    assert "é" in line
+    assert json.loads(line)["message"] == text
+
+
 def test_a_json_line_carries_its_table(path: Path) -> None:
     with logs.configure(settings(path, log_format="json")):
         LOG.info("models", extra={"table": "+---+\n| a |\n+---+"})

@@ -14,11 +14,13 @@ from typing import Any
 from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
+from tritonclient.grpc import InferenceServerClient
 from tritonpy_sdk.repository import ModelRepository
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/how-to/metrics-and-logs.md").read_text()
 [MODEL] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 METRICS, LINES = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+SETTINGS, JSON_LINE = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = re.findall(r"^\$ (.*)$", PAGE, re.MULTILINE)
 
 
@@ -86,3 +88,48 @@ def test_the_page_serves_with_options_that_there_are(corectl: Callable[..., Any]
 
     assert "there is no such setting" not in server.log
     assert server.stop() == 0
+
+
+def curl(command: str, server: Any) -> str:
+    """What a `curl URL` or `curl URL -d BODY` of the page, for the HTTP port, answers."""
+    program, url, *body = shlex.split(command)
+    assert (program, body[:1]) in (("curl", []), ("curl", ["-d"]))
+    port = server.ports["HTTPService"]
+    url = "http://" + url.replace("localhost:8000", f"127.0.0.1:{port}")
+    with urlopen(url, body[1].encode() if body else None, timeout=10) as answer:
+        return answer.read().decode()  # type: ignore[no-any-return]
+
+
+def test_the_log_is_changed_over_the_network_as_the_page_says(
+    corectl: Callable[..., Any], tmp_path: Path
+) -> None:
+    ModelRepository(tmp_path / "models").python("shout", MODEL, 'backend: "python"')
+    commands = [command for command in COMMANDS if "/v2/logging" in command]
+    server = corectl("--model-repository", str(tmp_path / "models"))
+
+    *_, last = [curl(command, server) for command in commands]
+    infer_text(server, "r1", "not worth a line")
+    infer_text(server, "r2", "")
+
+    assert last == SETTINGS.strip()
+    until = time.monotonic() + 10
+    while '"nothing to shout"' not in server.log:
+        assert time.monotonic() < until, server.log
+        time.sleep(0.02)
+    lines = [line for line in server.log.splitlines() if "nothing to shout" in line]
+    expected = json.loads(JSON_LINE)
+    differing = {"time": expected["time"], "pid": expected["pid"]}
+    assert [json.loads(line) | differing for line in lines] == [expected]
+    assert "a text of 16 bytes" not in server.log
+
+
+def test_the_page_names_a_client_that_changes_the_log(corectl: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    server = corectl("--model-repository", str(tmp_path / "models"))
+    with InferenceServerClient(f"127.0.0.1:{server.ports['GRPCInferenceService']}") as client:
+        [call] = re.findall(r"`client\.(\w+)\((.*)\)`", PAGE)
+        method, settings = call
+
+        answer = getattr(client, method)(json.loads(settings), as_json=True)
+
+    assert answer["settings"]["log_verbose_level"] == {"uint32_param": 1}

@@ -63,7 +63,7 @@ class JsonFormatter(logging.Formatter):
         trace = _traceback(self, record)
         if trace:
             fields["exception"] = trace
-        return json.dumps(fields, ensure_ascii=False)
+        return _printable(json.dumps(fields, ensure_ascii=False))
 
 
 def make_formatter(name: str) -> logging.Formatter:
@@ -74,10 +74,14 @@ def make_formatter(name: str) -> logging.Formatter:
 
 
 def _quoted(text: str) -> str:
-    quoted = json.dumps(text, ensure_ascii=False)
-    if not quoted.isprintable():  # JSON lets pass what moves a terminal's cursor, or ends a line for some
-        quoted = "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in quoted)
-    return quoted
+    return _printable(json.dumps(text, ensure_ascii=False))
+
+
+def _printable(text: str) -> str:
+    """JSON without what it lets pass though it moves a terminal's cursor, or ends a line for some."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
 def _context_text(record: logging.LogRecord) -> str:
