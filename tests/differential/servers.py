@@ -1,0 +1,223 @@
+"""The two servers that are compared, and how a request is sent to one of them byte for byte."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+
+REAL_TRITON = Path(__file__).parents[2] / "benchmarks" / "real_triton.py"
+SERVICE = "/inference.GRPCInferenceService/"
+DEADLINE_S = 20
+START_DEADLINE_S = 60
+
+
+@dataclass(frozen=True)
+class HttpAnswer:
+    """What came back over HTTP.
+
+    Attributes:
+        status: 0 when the connection was closed without an answer.
+        headers: by lower-case name.
+        body: as it came, without compression undone.
+    """
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class GrpcAnswer:
+    """What came back over gRPC.
+
+    Attributes:
+        code: the name of the status.
+        details: its text.
+        messages: the serialized responses: one of a call, any number of a stream.
+    """
+
+    code: str
+    details: str
+    messages: tuple[bytes, ...]
+
+
+Answer = HttpAnswer | GrpcAnswer
+
+
+class Request(Protocol):
+    """One thing that can be sent."""
+
+    def send(self, server: Server) -> Answer:
+        """Send it and wait for the answer."""
+
+
+@dataclass(frozen=True)
+class Http:
+    """A request over HTTP, on a connection of its own.
+
+    Attributes:
+        headers: all but `Host` and `Content-Length`.
+    """
+
+    method: str
+    path: str
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def send(self, server: Server) -> HttpAnswer:
+        """See `Request`."""
+        connection = http.client.HTTPConnection("127.0.0.1", server.ports["http"], timeout=DEADLINE_S)
+        try:
+            connection.putrequest(self.method, self.path, skip_accept_encoding=True)
+            for name, value in self.headers:
+                connection.putheader(name, value)
+            if self.body or self.method == "POST":
+                connection.putheader("Content-Length", str(len(self.body)))
+            connection.endheaders(self.body or None)
+            response = connection.getresponse()
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            return HttpAnswer(response.status, headers, response.read())
+        except (http.client.BadStatusLine, ConnectionError):
+            return HttpAnswer(0, {}, b"")
+        finally:
+            connection.close()
+
+
+@dataclass(frozen=True)
+class Grpc:
+    """A call of the inference service.
+
+    Attributes:
+        call: its name.
+        messages: serialized, so that also what no client would make can be sent.
+    """
+
+    call: str
+    messages: tuple[bytes, ...] = (b"",)
+
+    def send(self, server: Server) -> GrpcAnswer:
+        """See `Request`."""
+        received: list[bytes] = []
+        path = self.call if self.call.startswith("/") else SERVICE + self.call
+        try:
+            if self.call == "ModelStreamInfer":
+                stream = server.channel.stream_stream(path, _same, _same)
+                received.extend(stream(iter(self.messages), timeout=DEADLINE_S))
+            else:
+                [message] = self.messages
+                received.append(server.channel.unary_unary(path, _same, _same)(message, timeout=DEADLINE_S))
+        except grpc.RpcError as error:
+            # grpcio's errors are also the calls they end, but its types do not say so.
+            ended: Any = error
+            return GrpcAnswer(ended.code().name, ended.details() or "", tuple(received))
+        return GrpcAnswer("OK", "", tuple(received))
+
+
+def _same(message: bytes) -> bytes:
+    return message
+
+
+class Server:
+    """A server, real or ours, in a process of its own, on a repository.
+
+    Attributes:
+        ports: by `http` and `grpc`.
+        channel: to its gRPC port.
+    """
+
+    def __init__(self, repository: Path, log_file: Path, *, is_real: bool, options: Sequence[str]) -> None:
+        self._repository = repository
+        self._log_file = log_file
+        self._is_real = is_real
+        self._options = options
+        self._start()
+
+    def _start(self) -> None:
+        with self._log_file.open("ab") as log:
+            begin = log.tell()
+            if self._is_real:
+                command = [sys.executable, str(REAL_TRITON), "serve", "--model-repository"]
+                command += [str(self._repository), "--", *self._options]
+            else:
+                command = [str(Path(sys.executable).with_name("corectl")), "serve", *self._options]
+                for service in ("http", "grpc", "metrics"):
+                    command += [f"--{service}-address=127.0.0.1", f"--{service}-port=0"]
+                command += ["--model-repository", str(self._repository)]
+            output = subprocess.PIPE if self._is_real else log
+            self._process = subprocess.Popen(command, stdout=output, stderr=log)
+        try:
+            self.ports = self._real_ports() if self._is_real else self._our_ports(begin)
+        except BaseException:
+            self._process.kill()
+            raise
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.ports['grpc']}")
+
+    def _real_ports(self) -> dict[str, int]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        self._process.stdout.close()
+        assert line, f"the real server did not start:\n{self.log[-4000:]}"
+        ports: dict[str, int] = json.loads(line)
+        return ports
+
+    def _our_ports(self, begin: int) -> dict[str, int]:
+        services = {"HTTPService": "http", "GRPCInferenceService": "grpc", "Metrics Service": "metrics"}
+        give_up = time.monotonic() + START_DEADLINE_S
+        while True:
+            found = re.findall(r"Started (.+) at 127\.0\.0\.1:(\d+)", self.log[begin:])
+            if len(found) == len(services):
+                return {services[service]: int(port) for service, port in found}
+            assert self._process.poll() is None, f"our server did not start:\n{self.log[-4000:]}"
+            assert time.monotonic() < give_up, f"our server is not up:\n{self.log[-4000:]}"
+            time.sleep(0.05)
+
+    @property
+    def log(self) -> str:
+        """What it has written so far."""
+        return self._log_file.read_text(errors="replace")
+
+    def ask(self, request: Request) -> Answer:
+        """Send a request; a server that ends over it is started again, and named in the error."""
+        answer = request.send(self)
+        if isinstance(answer, HttpAnswer):
+            is_gone = not answer.status
+        else:
+            is_gone = answer.code == "UNAVAILABLE" and re.search(
+                "[Ss]ocket|onnection|connect", answer.details
+            )
+        if is_gone:
+            # A server that crashes takes a moment to be gone.
+            give_up = time.monotonic() + 1.0
+            while time.monotonic() < give_up and self._process.poll() is None:
+                time.sleep(0.02)
+        if self._process.poll() is not None:
+            status = self._process.returncode
+            self.channel.close()
+            self._start()
+            raise ServerEnded(f"{'the real' if self._is_real else 'our'} server ended with {status}")
+        return answer
+
+    def close(self) -> None:
+        """End it."""
+        self.channel.close()
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(30)
+        finally:
+            self._process.kill()
+            self._process.wait()
+
+
+class ServerEnded(Exception):
+    """A server's process ended over a request."""
