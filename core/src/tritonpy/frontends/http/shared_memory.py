@@ -46,8 +46,8 @@ class SharedMemoryCalls:
             raise InvalidArg("'region name' is necessary to register cuda shared memory region")
         document = parse_json(body)
         handle = _string(_member(_required(document, "raw_handle"), "b64"))
-        device_id = _unsigned(_member(document, "device_id"))
         byte_size = _unsigned(_member(document, "byte_size"))
+        device_id = _unsigned(_member(document, "device_id"))
         await self._regions.register_cuda(region, _decoded(handle), device_id, byte_size)
 
     def unregister_system(self, body: Body, region: str) -> None:
