@@ -5,11 +5,17 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import struct
+import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from tritonpy.errors import Unavailable
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
@@ -307,3 +313,182 @@ def test_a_client_that_sends_all_before_it_reads_gets_the_refusal_and_no_reset(s
     assert response.status == 400
     assert b"--http-max-input-size" in response.read()
     connection.close()
+
+
+def half_closed_request(model: str) -> bytes:
+    return json_request(model, GOOD)
+
+
+def test_a_client_that_ends_its_side_still_gets_the_answer(server: Server, dial: Callable[..., Any]) -> None:
+    """With an interim answer before it, which tells those who wait from those who are gone."""
+    client = dial(server.http_port)
+    client.send(half_closed_request("slow"))
+    client.half_close()
+    answers = [client.answer(), client.answer()]
+
+    assert [answer.status for answer in answers] == [100, 200]
+    assert client.stream.read() == b""
+
+
+def test_a_client_of_http_1_0_that_ends_its_side_gets_the_answer_alone(
+    server: Server, dial: Callable[..., Any]
+) -> None:
+    client = dial(server.http_port)
+    client.send(half_closed_request("slow").replace(b"HTTP/1.1", b"HTTP/1.0"))
+    client.half_close()
+    answer = client.answer()
+
+    assert (answer.version, answer.status) == ("HTTP/1.0", 200)
+    assert client.stream.read() == b""
+
+
+def test_pipelined_requests_before_the_end_of_a_side_are_all_answered(
+    server: Server, dial: Callable[..., Any]
+) -> None:
+    client = dial(server.http_port)
+    client.send(half_closed_request("slow"), b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n" * 3)
+    client.half_close()
+    answers = [client.answer() for _ in range(4)]
+
+    assert [answer.status for answer in answers] == [200] * 4
+    assert client.stream.read() == b""
+
+
+def test_half_a_request_before_the_end_of_a_side_is_dropped(server: Server, dial: Callable[..., Any]) -> None:
+    client = dial(server.http_port)
+    client.send(half_closed_request("slow")[:-5])
+    client.half_close()
+
+    assert client.stream.read() == b""
+
+
+@pytest.mark.parametrize("resets", [False, True], ids=["closes", "resets"])
+def test_a_client_that_leaves_cancels_its_request_at_once(server: Server, resets: bool) -> None:
+    stats = server.runtime.registry.find("slow").stats
+    cancelled = stats.failures["CANCELED"]
+    request = binary_request("slow", np.arange(4, dtype=np.float32))
+    with connect(server) as running, running.makefile("rb") as stream:
+        running.sendall(request)
+        waiting = connect(server)
+        waiting.sendall(request)
+        _wait_until(lambda: stats.pending_count == 1)
+        if resets:
+            waiting.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        waiting.close()
+        begun = time.monotonic()
+        _wait_until(lambda: stats.failures["CANCELED"] == cancelled + 1)
+
+        assert time.monotonic() - begun < 0.28  # the one before it is still running
+        assert read_response(stream)[0] == 200
+
+
+def test_an_expecting_client_behind_a_slow_request_is_told_when_that_is_answered(
+    server: Server, dial: Callable[..., Any]
+) -> None:
+    client = dial(server.http_port)
+    head, _, body = json_request("echo", GOOD, b"Expect: 100-continue").partition(b"\r\n\r\n")
+    client.send(json_request("slow", GOOD), head + b"\r\n\r\n")
+    assert [client.answer().status, client.answer().status] == [200, 100]
+    client.send(body)
+    assert client.answer().status == 200
+    client.send(json_request("slow", GOOD), head + b"\r\n\r\n" + body)  # who does not wait is not told
+
+    assert [client.answer().status, client.answer().status] == [200, 200]
+
+
+def test_thousands_of_offered_upgrades_in_one_write_are_answered(
+    server: Server, dial: Callable[..., Any]
+) -> None:
+    client = dial(server.http_port)
+    offer = b"GET /v2/health/live HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    client.send(offer * 3000)
+
+    assert [client.answer().status for _ in range(3000)] == [200] * 3000
+
+
+def options_of(server: Server, **changes: Any) -> ServerOptions:
+    return replace(server._options, **changes)
+
+
+def test_a_second_server_on_the_port_is_refused_unless_both_share_it(server: Server) -> None:
+    with (
+        pytest.raises(Unavailable, match=f"Socket '127.0.0.1:{server.http_port}' already in use"),
+        Server(options_of(server, http_port=server.http_port)),
+    ):
+        pass
+    with (
+        Server(options_of(server, http_reuse_port=True, server_id="first")) as first,
+        Server(
+            options_of(server, http_reuse_port=True, http_port=first.http_port, server_id="second")
+        ) as second,
+    ):
+        assert second.http_port == first.http_port
+        names = set()
+        deadline = time.monotonic() + 20
+        while len(names) < 2 and time.monotonic() < deadline:  # the system spreads connections
+            connection = http.client.HTTPConnection("127.0.0.1", first.http_port, timeout=30)
+            connection.request("GET", "/v2")
+            names.add(json.loads(connection.getresponse().read())["name"])
+            connection.close()
+
+        assert names == {"first", "second"}
+
+
+def test_a_stopping_server_answers_what_is_under_way_and_closes(
+    server: Server, dial: Callable[..., Any]
+) -> None:
+    with Server(options_of(server)) as stopping:
+        idle, busy, sending = (dial(stopping.http_port) for _ in range(3))
+        idle.send(b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n")
+        assert "connection" not in idle.answer().headers
+        stats = stopping.runtime.registry.find("slow").stats
+        busy.send(json_request("slow", GOOD))
+        request = json_request("echo", GOOD)
+        sending.send(request[:-5])
+        admission = stopping.runtime.admission
+        _wait_until(lambda: admission.held == 2 * len(GOOD))
+        thread = threading.Thread(target=stopping.stop)
+        thread.start()
+        assert idle.stream.read() == b""
+        sending.send(request[-5:])
+        late = sending.answer()
+        answer = busy.answer()
+        thread.join()
+
+    assert (answer.status, answer.headers["connection"]) == (200, "close")
+    assert busy.stream.read() == b""
+    assert late.status in (200, 503)  # its model may be unloaded by then
+    assert late.headers["connection"] == "close"
+    assert sending.stream.read() == b""
+    assert stats.execution_count == 1  # that of `busy`
+
+
+@pytest.mark.parity
+def test_the_real_server_answers_who_ends_its_side(
+    real_triton: Callable[..., dict[str, int]], dial: Callable[..., Any], tmp_path: Path
+) -> None:
+    repository = ModelRepository(tmp_path)
+    repository.model("slow", {**CONFIG, "backend": "python"})
+    (tmp_path / "slow/1").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "slow/1/model.py").write_text(SLOW_PYTHON_MODEL)
+    client = dial(real_triton(tmp_path)["http"])
+    client.send(half_closed_request("slow"))
+    client.half_close()
+
+    assert client.answer().status == 200
+
+
+SLOW_PYTHON_MODEL = """\
+import time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        time.sleep(0.3)
+        return [
+            pb_utils.InferenceResponse(
+                [pb_utils.Tensor("OUTPUT0", pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy())]
+            )
+            for request in requests
+        ]
+"""

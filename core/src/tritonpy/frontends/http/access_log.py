@@ -106,6 +106,7 @@ class AccessLog:
         request: HttpRequest | None,
         response: bytes,
         byte_size: int,
+        body_size: int = 0,
         begun_ns: int = 0,
         request_id: str = "",
     ) -> None:
@@ -116,6 +117,7 @@ class AccessLog:
             request: None for what could not be read as one.
             response: the answer, or as much of it as holds its head.
             byte_size: of the whole answer with its head; 0 when the client was gone.
+            body_size: of the request.
             begun_ns: by the monotonic clock, when the request was complete.
             request_id: as the client gave it.
         """
@@ -129,7 +131,7 @@ class AccessLog:
                 request.method if request is not None else b"-",
                 request.path if request is not None else "-",
                 int(response[9:12]),
-                len(request.body) if request is not None else 0,
+                body_size,
                 max(0, byte_size - response.index(b"\r\n\r\n") - 4),
                 time.monotonic_ns() - begun_ns if begun_ns else 0,
                 request_id,

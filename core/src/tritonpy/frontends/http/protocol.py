@@ -45,6 +45,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     __slots__ = (
         "_admission",
         "_begun_ns",
+        "_body_size",
         "_client",
         "_current",
         "_current_held",
@@ -81,6 +82,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._current_held = 0
         self._is_special = False
         self._begun_ns = 0
+        self._body_size = 0
         self._is_running = False
         self._refusal: bytes | None = None
         self._on_lost: Callable[[], None] | None = None
@@ -331,6 +333,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._is_special = self._port.access_log is not None or request.is_http_1_0
         if self._is_special:
             self._begun_ns = time.monotonic_ns()
+            self._body_size = len(request.body)  # whoever has read the body may let go of it
             self.request_id = ""
         self._handler(request, self)
 
@@ -339,7 +342,9 @@ class HttpConnection(asyncio.BufferedProtocol):
         log = self._port.access_log
         if log is not None:
             size = 0 if self._transport is None else byte_size
-            log.note(self._client, self._current, response, size, self._begun_ns, self.request_id)
+            log.note(
+                self._client, self._current, response, size, self._body_size, self._begun_ns, self.request_id
+            )
         if self._current is not None and self._current.is_http_1_0:
             return in_http_1_0(response, self.keep_alive)
         return response

@@ -137,6 +137,7 @@ class RequestReader:
     def feed(self, data: memoryview) -> None:
         """Read what has arrived; the receiver is told of what is in it."""
         while data:
+            number = self.number
             try:
                 self._parser.feed_data(data)
                 if self.is_in_head:
@@ -151,7 +152,8 @@ class RequestReader:
             except httptools.HttpParserCallbackError as exc:
                 self._receiver.on_refusal(_response_to(exc.__context__))
             except httptools.HttpParserError as exc:
-                self._receiver.on_refusal(_response_to_malformed(exc, bytes(data[:_LONGEST_LINE])))
+                line = bytes(data[:_LONGEST_LINE]) if number == self.number else b""  # b"": not at the start
+                self._receiver.on_refusal(_response_to_malformed(exc, line))
             return
 
     def discard(self) -> None:
@@ -334,9 +336,9 @@ def _origin_form(url: bytes) -> bytes:
     return b"/" if path < 0 else rest[path:]
 
 
-def _response_to_malformed(error: httptools.HttpParserError, data: bytes) -> bytes:
+def _response_to_malformed(error: httptools.HttpParserError, line: bytes) -> bytes:
     """What a client is told whose bytes are no request, or one with an unknown method."""
-    if isinstance(error, httptools.HttpParserInvalidMethodError) and _REQUEST_LINE.match(data):
+    if isinstance(error, httptools.HttpParserInvalidMethodError) and _REQUEST_LINE.match(line):
         return refusal(405, "Method Not Allowed", False)
     return refusal(400, f"malformed HTTP request: {error}", False)
 

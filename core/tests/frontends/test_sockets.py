@@ -1,0 +1,104 @@
+"""Which sockets are listened on for an address."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import pytest
+from tritonpy.errors import InvalidArg, Unavailable
+from tritonpy.frontends.sockets import listening_sockets
+
+
+@pytest.fixture
+def closing() -> Iterator[list[socket.socket]]:
+    opened: list[socket.socket] = []
+    yield opened
+    for one in opened:
+        one.close()
+
+
+def has_ipv6() -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::1", 0))
+        return True
+    return False
+
+
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+
+
+def listen(
+    closing: list[socket.socket], address: str, port: int = 0, reuse: bool = False
+) -> list[socket.socket]:
+    found = asyncio.run(listening_sockets(address, port, reuse))
+    closing += found
+    return found
+
+
+def can_connect(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "localhost", ""])
+def test_ipv4_addresses_and_names_are_listened_on(closing: list[socket.socket], address: str) -> None:
+    found = listen(closing, address)
+    ports = {one.getsockname()[1] for one in found}
+
+    assert len(ports) == 1  # the same one on all addresses of a name
+    assert can_connect("127.0.0.1", ports.pop())
+
+
+@needs_ipv6
+@pytest.mark.parametrize("address", ["::1", "[::1]"])
+def test_ipv6_addresses_are_listened_on_alone(closing: list[socket.socket], address: str) -> None:
+    (one,) = listen(closing, address)
+    port = one.getsockname()[1]
+
+    assert can_connect("::1", port)
+    assert not can_connect("127.0.0.1", port)
+
+
+@needs_ipv6
+def test_all_of_ipv6_means_all_of_ipv4_too(closing: list[socket.socket]) -> None:
+    (one,) = listen(closing, "::")
+    port = one.getsockname()[1]
+
+    assert can_connect("::1", port)
+    assert can_connect("127.0.0.1", port)
+
+
+def test_a_port_in_use_is_refused_in_tritons_words(closing: list[socket.socket]) -> None:
+    (first,) = listen(closing, "127.0.0.1")
+    port = first.getsockname()[1]
+
+    with pytest.raises(Unavailable) as caught:
+        listen(closing, "127.0.0.1", port)
+
+    assert caught.value.message == f"Socket '127.0.0.1:{port}' already in use"
+
+
+def test_a_port_is_shared_by_those_who_all_say_so(closing: list[socket.socket]) -> None:
+    (first,) = listen(closing, "127.0.0.1", reuse=True)
+    port = first.getsockname()[1]
+    (second,) = listen(closing, "127.0.0.1", port, reuse=True)
+
+    assert second.getsockname()[1] == port
+    with pytest.raises(Unavailable, match="already in use"):
+        listen(closing, "127.0.0.1", port)
+
+
+def test_an_address_of_another_machine_is_refused(closing: list[socket.socket]) -> None:
+    with pytest.raises(Unavailable, match=r"Socket '192\.0\.2\.1:0' cannot be listened on: Cannot assign"):
+        listen(closing, "192.0.2.1")
+
+
+def test_a_name_nobody_knows_is_refused(closing: list[socket.socket]) -> None:
+    with pytest.raises(InvalidArg, match=r"cannot listen on 'no-such-host\.invalid'"):
+        listen(closing, "no-such-host.invalid")
