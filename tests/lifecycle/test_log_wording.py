@@ -152,6 +152,9 @@ def test_phrases_of_loading_serving_and_stopping(running: Running) -> None:
     assert running.post("/v2/repository/models/broken/load") == 400
     running.says("E", "failed to load 'broken' version 1: Internal: ValueError: boom\\n")
 
+    assert running.post("/v2/repository/models/absent/load") == 500
+    running.says("E", "failed to poll model 'absent': ")
+
     client = threading.Thread(target=running.post, args=("/v2/models/slow/infer", BODY))
     client.start()
     running.says("I", "begun")

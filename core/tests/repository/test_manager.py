@@ -589,8 +589,13 @@ async def test_an_unknown_name_fails_the_start_but_not_the_readiness(harness: An
 async def test_a_repository_that_does_not_exist_is_an_error(harness: Any, names: Any) -> None:
     harness.root.rmdir()
 
-    with pytest.raises(NotFound, match="not a directory"):
+    with pytest.raises(Internal, match=f"failed to stat file {harness.root}"):
         await (harness.manager.load_all() if names is None else harness.manager.load_named(names))
+
+    harness.root.touch()
+    with pytest.raises(InvalidArg, match=f"repository path is not a valid directory: {harness.root}"):
+        await (harness.manager.load_all() if names is None else harness.manager.load_named(names))
+    harness.root.unlink()
 
 
 # For the watcher.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritonpy.errors import InvalidArg, NotFound
+from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError
 
 _log = logging.getLogger("tritonpy.repository")
 
@@ -42,7 +42,8 @@ def read_repositories(roots: tuple[str, ...]) -> tuple[list[ModelDirectory], dic
         The models, and for each name that lies in several repositories why it is left out.
 
     Raises:
-        NotFound: a root does not exist or is no directory.
+        Internal: a root does not exist.
+        InvalidArg: a root is no directory.
     """
     found: dict[str, Path] = {}
     refused: dict[str, str] = {}
@@ -91,7 +92,7 @@ def list_models(roots: tuple[str, ...]) -> dict[str, Path]:
         try:
             for path in _model_paths(root):
                 found.setdefault(path.name, path)
-        except (NotFound, OSError) as exc:
+        except (TritonError, OSError) as exc:
             _log.error("failed to list model repository '%s': %s", root, exc)
     return found
 
@@ -103,7 +104,11 @@ def read_model(path: Path) -> ModelDirectory:
 
 def _model_paths(root: Path) -> Iterator[Path]:
     if not root.is_dir():
-        raise NotFound(f"failed to read model repository '{root}': not a directory (--model-repository)")
+        if not root.exists():
+            raise Internal(
+                f"failed to stat file {root}: there is no such model repository (--model-repository)"
+            )
+        raise InvalidArg(f"repository path is not a valid directory: {root} (--model-repository)")
     for path in sorted(root.iterdir()):
         if path.is_dir() and not path.name.startswith("."):
             yield path

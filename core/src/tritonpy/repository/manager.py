@@ -73,7 +73,7 @@ class RepositoryManager:
         """Load every model of every repository; whether all of them could be loaded.
 
         Raises:
-            NotFound: a repository does not exist.
+            Internal, InvalidArg: a repository does not exist, or is no directory.
         """
         directories, refused = await asyncio.to_thread(read_repositories, self.roots)
         for name, reason in refused.items():
@@ -87,7 +87,7 @@ class RepositoryManager:
 
         Raises:
             InvalidArg: `*` stands beside other names.
-            NotFound: a repository does not exist.
+            Internal, InvalidArg: a repository does not exist, or is no directory.
         """
         if ALL_MODELS in names and len(names) > 1:
             raise InvalidArg("Wildcard model name '*' must be the ONLY startup model if specified at all.")
@@ -308,5 +308,5 @@ async def _opened(
 
 
 def _not_polled(name: str, error: TritonError | OSError) -> Internal:
-    reason = logged_reason(f"'{name}'", error)
+    reason = logged_reason(f"model '{name}'", error, "poll")
     return Internal(f"failed to load '{name}', failed to poll from model repository: {reason}")

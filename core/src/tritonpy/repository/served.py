@@ -167,14 +167,14 @@ def _loaded(loads: Sequence[asyncio.Future[LoadedModel]]) -> list[LoadedModel]:
     return [load.result() for load in loads if not load.cancelled() and load.exception() is None]
 
 
-def logged_reason(what: str, error: BaseException) -> str:
+def logged_reason(what: str, error: BaseException, action: str = "load") -> str:
     """Why something could not be loaded, as the index and clients are told; the log is told here."""
     if isinstance(error, TritonError):
         reason = error.described()
     elif isinstance(error, OSError):
         reason = f"Internal: {error}"
     else:
-        _log.error("failed to load %s", what, exc_info=error)
+        _log.error("failed to %s %s", action, what, exc_info=error)
         return f"Internal: {type(error).__name__}: {error}"
-    _log.error("failed to load %s: %s", what, reason)
+    _log.error("failed to %s %s: %s", action, what, reason)
     return reason
