@@ -13,6 +13,7 @@ import grpc
 import pytest
 from tritonclient.grpc import InferenceServerClient, service_pb2
 from tritonpy.errors import NotFound, Unavailable
+from tritonpy.protos import rpc_methods
 
 SERVICE = "/inference.GRPCInferenceService/"
 
@@ -123,12 +124,33 @@ def test_bytes_that_are_no_message_are_refused(harness: Any, method: str, body: 
     assert refused.value.details() == "Unable to parse request"
 
 
-@pytest.mark.parametrize("method", ["TraceSetting", "NoSuchCall"])
-def test_calls_that_are_not_there_are_unimplemented(harness: Any, method: str) -> None:
-    with pytest.raises(grpc.RpcError) as refused:
-        harness.channel.unary_unary(SERVICE + method)(b"", timeout=20)
+def ended(call: Callable[..., Any], *arguments: Any) -> tuple[grpc.StatusCode, str]:
+    try:
+        call(*arguments, timeout=20)
+    except grpc.RpcError as error:
+        return error.code(), error.details()
+    return grpc.StatusCode.OK, ""
 
-    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+def test_all_twenty_calls_are_answered_but_for_tracing(harness: Any) -> None:
+    missing = {}
+    for method in rpc_methods():
+        if method.name == "ModelStreamInfer":
+            assert list(harness.stub.ModelStreamInfer(iter([]), timeout=20)) == []
+            continue
+        request = getattr(service_pb2, f"{method.name}Request")
+        fields = {"model_name", "name"} & set(request.DESCRIPTOR.fields_by_name)
+        code, text = ended(getattr(harness.stub, method.name), request(**dict.fromkeys(fields, "echo")))
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            missing[method.name] = text
+
+    assert missing == {"TraceSetting": "the server does not support tracing"}
+    assert len(rpc_methods()) == 20
+
+
+@pytest.mark.parametrize("name", [SERVICE + "NoSuchCall", "/no.such.Service/ModelInfer", "/nothing"])
+def test_calls_that_are_not_there_are_unimplemented(harness: Any, name: str) -> None:
+    assert ended(harness.channel.unary_unary(name), b"")[0] is grpc.StatusCode.UNIMPLEMENTED
 
 
 def test_stop_answers_what_is_in_flight_and_refuses_what_is_new(

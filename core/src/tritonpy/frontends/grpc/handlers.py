@@ -8,7 +8,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from tritonpy.errors import Internal, TritonError, Unavailable, Unsupported
+from tritonpy.errors import Internal, TritonError, Unavailable
 from tritonpy.frontends.grpc.errors import as_triton_error, status_of
 from tritonpy.frontends.grpc.guard import INFERENCE_SERVICE
 from tritonpy.frontends.grpc.health import CHECK, HealthCalls
@@ -33,8 +33,7 @@ def make_handlers(servicer: Servicer, health: HealthCalls) -> dict[str, Handler]
             case "ModelStreamInfer":
                 handler = grpc.stream_stream_rpc_method_handler(_model_stream_infer(servicer))
             case name:
-                answer = described.get(name, _not_there)
-                handler = grpc.unary_unary_rpc_method_handler(_described_call(method, answer))
+                handler = grpc.unary_unary_rpc_method_handler(_described_call(method, described[name]))
         handlers[INFERENCE_SERVICE + method.name] = handler
     check = _described_call(CHECK, cast("DescribedCall", health.check))
     handlers[f"/{HEALTH_SERVICE}/Check"] = grpc.unary_unary_rpc_method_handler(check)
@@ -86,10 +85,6 @@ def _model_stream_infer(servicer: Servicer) -> Callable[[object, Context], Await
         await _abort(context, error)
 
     return handle
-
-
-def _not_there(request: Message) -> NoReturn:
-    raise Unsupported(f"{request.DESCRIPTOR.name.removesuffix('Request')} is not available")
 
 
 def _described_call(method: RpcMethod, answer: DescribedCall) -> UnaryCall:
