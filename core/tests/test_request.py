@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import weakref
 
 import numpy as np
@@ -308,6 +309,19 @@ class Holder:
     def request_cancelled(self, request: InferRequest) -> None:
         assert request.is_cancelled()
         self.cancelled.append(request)
+
+
+def test_a_cancellation_is_in_the_verbose_log(caplog):
+    caplog.set_level(logging.DEBUG, "tritonpy")
+    request, _, _ = new_request()
+    request.model_name, request.id = "digits", "one"
+
+    request.cancel()
+    request.cancel()
+
+    [record] = caplog.records
+    assert record.getMessage() == "[request id: one] Issuing cancellation"
+    assert (record.model, record.request_id) == ("digits", "one")
 
 
 def test_cancelling_twice_tells_the_holder_once():

@@ -240,6 +240,8 @@ class InferRequest:
         if self.cancelled or self.answered:
             return
         self.cancelled = True
+        about = {"model": self.model_name, "request_id": self.id}
+        _log.debug("[request id: %s] Issuing cancellation", self.id or "<id_unknown>", extra=about)
         if self.on_cancel is not None:
             self.on_cancel.request_cancelled(self)
 
