@@ -1,0 +1,163 @@
+"""One server for all clients, and every client of tritonclient behind one face."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.grpc.aio
+import tritonclient.http
+import tritonclient.http.aio
+
+from .models import write_models
+
+KINDS = ("http", "http.aio", "grpc", "grpc.aio")
+
+
+class ClientServer:
+    """A `corectl serve` with the models of `models.py`.
+
+    Attributes:
+        http, grpc: where it listens.
+        log_file: what it writes.
+    """
+
+    def __init__(self, log_file: Path, ports: dict[str, int]) -> None:
+        self.http = f"127.0.0.1:{ports['HTTPService']}"
+        self.grpc = f"127.0.0.1:{ports['GRPCInferenceService']}"
+        self.log_file = log_file
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientServer]:
+    """A server whose models are loaded on request; all of them are, to begin with."""
+    folder = tmp_path_factory.mktemp("models")
+    write_models(folder)
+    log_file = tmp_path_factory.mktemp("server") / "log"
+    command = [
+        str(Path(sys.executable).with_name("corectl")),
+        "serve",
+        f"--model-repository={folder}",
+        "--model-control-mode=explicit",
+        "--load-model=*",
+        "--allow-client-shm=true",
+        "--http-header-forward-pattern=^(x-|authorization)",
+        "--grpc-header-forward-pattern=^(x-|authorization)",
+        "--exit-timeout-secs=5",
+    ]
+    for service in ("http", "grpc", "metrics"):
+        command += [f"--{service}-address=127.0.0.1", f"--{service}-port=0"]
+    with log_file.open("wb") as log:
+        process = subprocess.Popen(command, stderr=log, stdout=log)
+    try:
+        yield ClientServer(log_file, _ports(process, log_file))
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _ports(process: subprocess.Popen[bytes], log_file: Path) -> dict[str, int]:
+    give_up = time.monotonic() + 60
+    while True:
+        found = re.findall(r"Started (.+) at 127\.0\.0\.1:(\d+)", log_file.read_text())
+        if len(found) == 3:
+            return {service: int(port) for service, port in found}
+        assert process.poll() is None, log_file.read_text()
+        assert time.monotonic() < give_up, log_file.read_text()
+        time.sleep(0.05)
+
+
+class AnyClient:
+    """A client of tritonclient, of whichever kind; its methods return when they are done.
+
+    Attributes:
+        kind: one of `KINDS`.
+        is_http: over HTTP.
+        library: the module with its `InferInput` and the rest.
+        client: the client itself.
+        as_json: arguments of those methods that return messages over gRPC.
+    """
+
+    def __init__(self, kind: str, server: ClientServer, **options: Any) -> None:
+        self.kind = kind
+        self.is_http = kind.startswith("http")
+        self.library: Any = tritonclient.http if self.is_http else tritonclient.grpc
+        self.as_json = {} if self.is_http else {"as_json": True}
+        self._runner = asyncio.Runner()
+        where = server.http if self.is_http else server.grpc
+        self.client = self._runner.run(self._open(where, options))
+
+    async def _open(self, where: str, options: dict[str, Any]) -> Any:
+        module = self.library.aio if self.kind.endswith(".aio") else self.library
+        return module.InferenceServerClient(where, **options)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self.client, name)
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            outcome = method(*arguments, **named)
+            if inspect.isawaitable(outcome):
+                return self._runner.run(_wait(outcome))
+            return outcome
+
+        return call
+
+    def run(self, coroutine: Any) -> Any:
+        """Run a coroutine on the loop of an asyncio client."""
+        return self._runner.run(coroutine)
+
+    def input(self, name: str, array: np.ndarray, datatype: str = "", **how: Any) -> Any:
+        """An input with data; `binary_data=False` sends it as JSON over HTTP."""
+        datatype = datatype or tritonclient.utils.np_to_triton_dtype(array.dtype)
+        made = self.library.InferInput(name, list(array.shape), datatype)
+        made.set_data_from_numpy(array, **(how if self.is_http else {}))
+        return made
+
+    def output(self, name: str, **how: Any) -> Any:
+        """A requested output."""
+        if not self.is_http:
+            how.pop("binary_data", None)
+        return self.library.InferRequestedOutput(name, **how)
+
+    def close(self) -> None:
+        """Close the connection."""
+        outcome = self.client.close()
+        if inspect.isawaitable(outcome):
+            self._runner.run(_wait(outcome))
+        self._runner.close()
+
+
+async def _wait(outcome: Any) -> Any:
+    return await outcome
+
+
+@pytest.fixture(params=KINDS)
+def client(request: pytest.FixtureRequest, server: ClientServer) -> Iterator[AnyClient]:
+    """Each kind of client in turn."""
+    made = AnyClient(request.param, server)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def open_client(server: ClientServer) -> Iterator[Callable[..., AnyClient]]:
+    """Open clients with options of their own; they are closed at the end."""
+    opened: list[AnyClient] = []
+
+    def make(kind: str, **options: Any) -> AnyClient:
+        opened.append(AnyClient(kind, server, **options))
+        return opened[-1]
+
+    yield make
+    for each in opened:
+        each.close()

@@ -1,0 +1,152 @@
+"""The models that clients are tried on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tritonpy_sdk.repository import ModelRepository
+
+ECHO = """
+import json
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        outputs = [
+            pb_utils.Tensor(tensor.name()[:-2] + "OUT", tensor.as_numpy())
+            for tensor in request.inputs()
+        ]
+        seen = {
+            "id": request.request_id(),
+            "correlation_id": request.correlation_id(),
+            "flags": request.flags(),
+            "timeout": request.timeout(),
+            "parameters": json.loads(request.parameters()),
+        }
+        rows = len(request.inputs()[0].as_numpy())
+        outputs.append(pb_utils.Tensor("SEEN", np.array([[json.dumps(seen)]] * rows, object)))
+        return pb_utils.InferenceResponse(outputs, parameters={"rows": rows, "by": "echo", "whole": True})
+"""
+ECHO_CONFIG = """
+backend: "python"
+max_batch_size: 8
+input [
+  { name: "NUMBERS_IN" data_type: TYPE_FP32 dims: [ -1 ] optional: true },
+  { name: "TEXTS_IN" data_type: TYPE_STRING dims: [ -1 ] optional: true },
+  { name: "INTEGERS_IN" data_type: TYPE_INT64 dims: [ 2 ] optional: true }
+]
+output [
+  { name: "NUMBERS_OUT" data_type: TYPE_FP32 dims: [ -1 ] },
+  { name: "TEXTS_OUT" data_type: TYPE_STRING dims: [ -1 ] },
+  { name: "INTEGERS_OUT" data_type: TYPE_INT64 dims: [ 2 ] },
+  { name: "SEEN" data_type: TYPE_STRING dims: [ 1 ] }
+]
+dynamic_batching { }
+"""
+
+IDENTITY_CONFIG = """
+backend: "identity"
+max_batch_size: 8
+input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 4 ] } ]
+output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 4 ] label_filename: "labels.txt" } ]
+"""
+
+TEXT_CONFIG = """
+backend: "identity"
+max_batch_size: 8
+input [ { name: "INPUT0" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "OUTPUT0" data_type: TYPE_STRING dims: [ 1 ] } ]
+dynamic_batching { }
+"""
+
+COUNTS = """
+import time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            count = int(request.inputs()[0].as_numpy()[0])
+            if count < 0:
+                error = pb_utils.TritonError("counts up only", pb_utils.TritonError.INVALID_ARG)
+                sender.send(pb_utils.InferenceResponse(error=error))
+            for number in range(count):
+                if request.is_cancelled():
+                    print(f"stopped counting to {count} at {number}")
+                    break
+                tensor = pb_utils.Tensor("NUMBER", np.array([number], np.int32))
+                sender.send(pb_utils.InferenceResponse([tensor]))
+                time.sleep(0.002 if count > 100 else 0)
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+COUNTS_CONFIG = """
+backend: "python"
+model_transaction_policy { decoupled: true }
+input [ { name: "COUNT" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "NUMBER" data_type: TYPE_INT32 dims: [ 1 ] } ]
+"""
+
+SLOW = """
+import time
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        [request] = requests
+        seconds = request.inputs()[0].as_numpy()
+        end = time.monotonic() + float(seconds[0])
+        while time.monotonic() < end and not request.is_cancelled():
+            time.sleep(0.005)
+        if request.is_cancelled():
+            print(f"nobody waits for request {request.request_id()}")
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("SLEPT", seconds)])]
+"""
+SLOW_CONFIG = """
+backend: "python"
+input [ { name: "SECONDS" data_type: TYPE_FP32 dims: [ 1 ] } ]
+output [ { name: "SLEPT" data_type: TYPE_FP32 dims: [ 1 ] } ]
+"""
+
+FAILS = """
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(request.inputs()[0].as_numpy()[0].decode()) for request in requests]
+
+    def answer(self, code):
+        if code == "raise":
+            raise ValueError("boom")
+        error = pb_utils.TritonError(f"so {code}", getattr(pb_utils.TritonError, code))
+        return pb_utils.InferenceResponse(error=error)
+"""
+FAILS_CONFIG = """
+backend: "python"
+input [ { name: "CODE" data_type: TYPE_STRING dims: [ 1 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 1 ] } ]
+"""
+
+LABELS = ("cat", "dog", "bird", "fish")
+
+
+def write_models(folder: Path) -> None:
+    """Write all of them."""
+    repository = ModelRepository(folder)
+    repository.python("echo", ECHO, ECHO_CONFIG)
+    repository.python("counts", COUNTS, COUNTS_CONFIG)
+    repository.python("slow", SLOW, SLOW_CONFIG)
+    repository.python("fails", FAILS, FAILS_CONFIG)
+    for name, config in (("scores", IDENTITY_CONFIG), ("texts", TEXT_CONFIG), ("spare", IDENTITY_CONFIG)):
+        (folder / name / "1").mkdir(parents=True)
+        (folder / name / "config.pbtxt").write_text(config)
+        (folder / name / "labels.txt").write_text("\n".join(LABELS))
