@@ -89,7 +89,7 @@ LIMITS: tuple[click.Option, ...] = (
     number(
         "--max-inflight-bytes",
         "max_inflight_byte_size",
-        "Bytes of requests held at once; above it clients have to wait. 0 means no limit.",
+        "Bytes of requests held at once; above it HTTP clients wait and gRPC calls are refused. 0: no limit.",
         most=2**63 - 1,
     ),
     switch("--allow-client-shm", "allow_client_shm", "Let clients register regions of shared memory."),
