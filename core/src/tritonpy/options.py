@@ -56,7 +56,7 @@ class ServerOptions:
             grpc_http2_max_ping_strikes, grpc_max_connection_age_ms, grpc_max_connection_age_grace_ms: pings
             and the age of gRPC connections; an age of 0 means no limit.
         max_inflight_byte_size: bytes of requests held at once; above it nothing more is read from clients of
-            HTTP, and calls over gRPC are refused. A request that arrives while nothing else is held is let in,
+            HTTP, and calls over gRPC are refused. A request that arrives while nothing else is held is let in
             whatever its size over HTTP; no message over gRPC may be larger than this. 0 means no limit.
         log_verbose: 0 is off; higher numbers tell more.
         log_info, log_warning, log_error: which lines are written.
