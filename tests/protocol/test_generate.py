@@ -436,3 +436,24 @@ def test_a_decoupled_model_must_answer_once(our_port: int, name: str) -> None:
 @pytest.mark.parametrize("name", TALKS)
 def test_a_real_server_wants_one_answer_too(real_port: int, name: str) -> None:
     assert_talks(real_port, name)
+
+
+def test_a_large_body_is_read_elsewhere_and_means_the_same(our_port: int) -> None:
+    numbers = list(range(170_000))
+    words = ["é" * 10] * 10_000
+    body = {"many": numbers, "texts": words, "n": 1, "parameters": {"flag?": True}, "id": "7"}
+
+    _, _, answer = ask(our_port, "echo/generate", body)
+    seen = json.loads(json.loads(answer)["seen"])
+    status, _, refusal = ask(our_port, "echo/generate", {"pair": numbers, "parameters": {"x": 1}})
+    nested_status, _, nested = ask(our_port, "echo/generate", {"parameters": {"many": [*numbers, "x"]}})
+    too_many_status, _, too_many = ask(our_port, "echo/generate", {f"{n:020}": n for n in range(70_000)})
+
+    assert seen["inputs"] == {"many": [[170_000], numbers], "texts": [[10_000], words]}
+    assert seen["parameters"] == {"n": 1, "flag?": True, "id": "7"}
+    assert seen["id"] == "7"
+    assert (status, json.loads(refusal)) == (400, {"error": MISSHAPEN.format("pair")})
+    assert nested_status == 500
+    assert json.loads(nested)["error"].startswith("Converting keyword: 'parameters': Unable to parse 'data'")
+    assert too_many_status == 400
+    assert b"names more than 65536" in too_many

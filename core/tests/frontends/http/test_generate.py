@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tritonpy.errors import InvalidArg
-from tritonpy.frontends.http.generate import generated_json, parse_generate_request
+from tritonpy.errors import InvalidArg, TritonError
+from tritonpy.frontends.http.flat_json import put_together_flat, take_apart_flat
+from tritonpy.frontends.http.generate import (
+    generated_json,
+    parse_generate_request,
+    read_generate_request,
+)
 from tritonpy.model.signature import TensorSpec
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
@@ -99,3 +105,48 @@ def test_an_output_that_cannot_be_json_is_refused_unless_it_is_hidden() -> None:
     with pytest.raises(InvalidArg, match="sending FP16 data via JSON is not supported"):
         _json(InferResponse().add("a", half))
     assert b'"a":1' in _json(InferResponse(parameters={"a": 1}).add("a", half))
+
+
+MANY = st.one_of(
+    st.lists(st.integers(-5, 5), max_size=4),
+    st.integers(-5, 5),
+    st.just("text"),
+    st.lists(st.just([1])),
+    st.none(),
+)
+MEMBERS = st.dictionaries(
+    st.sampled_from(["X", "Y", "T", "id", "other", "parameters"]),
+    st.one_of(MANY, st.text(max_size=3)),
+    max_size=5,
+)
+
+
+@given(MEMBERS, st.one_of(st.none(), MEMBERS))
+def test_a_body_read_apart_gives_the_same_request_or_the_same_error(
+    members: dict[str, object], nested: dict[str, object] | None
+) -> None:
+    body = json.dumps({**members, **({} if nested is None else {"parameters": nested})}).encode()
+    specs = {
+        "X": TensorSpec("X", "INT64", (2,)),
+        "Y": TensorSpec("Y", "FP32", (-1, -1)),
+        "T": TensorSpec("T", "BYTES", (-1,)),
+        "id": TensorSpec("id", "BYTES", (1,)),
+    }
+
+    def whole() -> InferRequest:
+        return parse_generate_request(body, specs, "m", "")
+
+    def apart() -> InferRequest:
+        forms = {name: (spec.datatype, spec.shape) for name, spec in specs.items()}
+        document = put_together_flat(take_apart_flat(body, forms))
+        return read_generate_request(document, specs, "m", "")
+
+    def outcome(make: Callable[[], InferRequest]) -> object:
+        try:
+            request = make()
+        except TritonError as error:
+            return error.code, error.message
+        tensors = [(tensor.name, tensor.shape, bytes(tensor.wire())) for tensor in request.inputs.values()]
+        return request.id, dict(request.parameters), tensors
+
+    assert outcome(apart) == outcome(whole)

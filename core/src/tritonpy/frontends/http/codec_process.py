@@ -14,7 +14,15 @@ from typing import Any, cast
 import numpy as np
 
 from tritonpy.errors import ErrorCode, TritonError
-from tritonpy.frontends.http.codec_worker import DONE, FAILED, KEPT_BYTE_SIZE, TAKE_APART, WRITE_DATA
+from tritonpy.frontends.http.codec_worker import (
+    DONE,
+    FAILED,
+    KEPT_BYTE_SIZE,
+    TAKE_APART,
+    TAKE_FLAT,
+    WRITE_DATA,
+)
+from tritonpy.frontends.http.flat_json import FlatParts, InputForms
 from tritonpy.frontends.http.large_json import Outcome, Parts
 from tritonpy.ipc import frame
 from tritonpy.ipc.channel import (
@@ -114,6 +122,22 @@ class CodecProcess(asyncio.Protocol):
         data = await self._export(text)
         _, _, _, rest, outcomes = await self._ask(TAKE_APART, (data,))
         return Parts(rest, [(index, self._outcome(outcome)) for index, outcome in outcomes])
+
+    async def take_apart_flat(self, text: bytes | memoryview, forms: InputForms) -> FlatParts:
+        """See `flat_json.take_apart_flat`; the tensors are where the process put them.
+
+        Raises:
+            TritonError: as there.
+            CodecGone: the process died of it, or meanwhile.
+        """
+        data = await self._export(text)
+        _, _, _, rest, inputs = await self._ask(TAKE_FLAT, (data, dict(forms)))
+        read = []
+        for is_nested, name, packed in inputs:
+            outcome = self._outcome(packed)
+            assert outcome is not None  # every input has a form
+            read.append((is_nested, name, outcome))
+        return FlatParts(rest, read)
 
     async def write_data(self, tensors: Sequence[Tensor]) -> list[memoryview]:
         """See `large_json.write_data`; the texts are where the process put them.

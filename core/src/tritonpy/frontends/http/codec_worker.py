@@ -6,6 +6,7 @@ It knows neither models nor clients, does one thing at a time, and goes when the
 From the server
 
     TAKE_APART  (job, (text,))
+    TAKE_FLAT   (job, (text, forms))       see `flat_json.InputForms`
     WRITE_DATA  (job, tensors)             a tensor is (name, datatype, shape, data)
 
 From here
@@ -13,6 +14,7 @@ From here
     STARTED     ()
     DONE        (job, rest, data)          of TAKE_APART: see `large_json.Parts`; an outcome is a tensor,
                                            (code, message) or None
+    DONE        (job, rest, inputs)        of TAKE_FLAT: see `flat_json.FlatParts`
     DONE        (job, None, texts)         of WRITE_DATA
     FAILED      (job, code, message)
 
@@ -28,13 +30,14 @@ from collections.abc import Callable
 from typing import Any
 
 from tritonpy.errors import Internal, TritonError
+from tritonpy.frontends.http.flat_json import take_apart_flat
 from tritonpy.frontends.http.large_json import Outcome, take_apart, write_data
 from tritonpy.ipc import frame
 from tritonpy.ipc.channel import WorkerChannel
 from tritonpy.ipc.frame import Message
 from tritonpy.tensor import Tensor
 
-TAKE_APART, WRITE_DATA, DONE, FAILED = 40, 41, 42, 43
+TAKE_APART, WRITE_DATA, DONE, FAILED, TAKE_FLAT = 40, 41, 42, 43, 44
 
 KEPT_BYTE_SIZE = 128 * 1024 * 1024
 """Shared memory that each end keeps for the next large text."""
@@ -52,6 +55,7 @@ class CodecWorker:
         """Work until the server closes the channel."""
         work: dict[int, Callable[[Message], Message]] = {
             TAKE_APART: self._take_apart,
+            TAKE_FLAT: self._take_flat,
             WRITE_DATA: self._write_data,
         }
         self._channel.send(frame.STARTED)
@@ -69,6 +73,12 @@ class CodecWorker:
     def _take_apart(self, payload: Message) -> Message:
         parts = take_apart(_host_view(self._endpoint.adopt(payload[0])))
         return parts.rest, [(index, self._pack_outcome(outcome)) for index, outcome in parts.data]
+
+    def _take_flat(self, payload: Message) -> Message:
+        parts = take_apart_flat(_host_view(self._endpoint.adopt(payload[0])), payload[1])
+        return parts.rest, [
+            (is_nested, name, self._pack_outcome(outcome)) for is_nested, name, outcome in parts.inputs
+        ]
 
     def _pack_outcome(self, outcome: Outcome | None) -> Message | None:
         if isinstance(outcome, TritonError):

@@ -12,16 +12,15 @@ from collections.abc import Mapping
 import orjson
 
 from tritonpy.errors import Internal, InvalidArg, TritonError
+from tritonpy.frontends.http.flat_json import NESTED, input_tensor
 from tritonpy.frontends.http.infer import Body
 from tritonpy.frontends.http.json_body import Json, parse_json, string, text
-from tritonpy.frontends.http.json_data import data_json, tensor_from_data
+from tritonpy.frontends.http.json_data import data_json
+from tritonpy.frontends.http.large_json import ReadData
+from tritonpy.frontends.http.parameters import custom_parameter, response_parameters
 from tritonpy.model.signature import TensorSpec
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse, ParameterValue
-from tritonpy.tensor import Tensor
-
-_NESTED = "parameters"
-_MOST_INTEGER = 2**63 - 1
 
 
 def parse_generate_request(
@@ -39,7 +38,17 @@ def parse_generate_request(
         TritonError: with Triton's code and text for whatever is wrong with the body by itself; whether it
             fits the model is checked later.
     """
-    document = parse_json(body)
+    return read_generate_request(parse_json(body), specs, model_name, model_version)
+
+
+def read_generate_request(
+    document: Json, specs: Mapping[str, TensorSpec], model_name: str, model_version: str
+) -> InferRequest:
+    """Make a request of a parsed body; its inputs may have been read already.
+
+    Raises:
+        TritonError: see `parse_generate_request`.
+    """
     if not isinstance(document, dict):
         raise Internal("attempt to get members for non-object")
     request = InferRequest(model_name, {}, model_version=model_version)
@@ -47,7 +56,7 @@ def parse_generate_request(
         request.id = string(document["id"], "id")
     parameters: dict[str, ParameterValue] = {}
     for key, value in document.items():
-        if key == _NESTED:
+        if key == NESTED:
             _map_nested(value, specs, request, parameters)
         else:
             _map(key, value, specs, request, parameters)
@@ -61,17 +70,17 @@ def _map_nested(
     request: InferRequest,
     parameters: dict[str, ParameterValue],
 ) -> None:
-    if _NESTED in specs:
-        raise InvalidArg(f"Keyword '{_NESTED}' for nested schema also given as input tensor name")
+    if NESTED in specs:
+        raise InvalidArg(f"Keyword '{NESTED}' for nested schema also given as input tensor name")
     if not isinstance(members, dict):
         raise Internal(
-            f"Expected JSON object for keyword: '{_NESTED}': attempt to access JSON non-object as object"
+            f"Expected JSON object for keyword: '{NESTED}': attempt to access JSON non-object as object"
         )
     try:
         for key, value in members.items():
             _map(key, value, specs, request, parameters)
     except TritonError as error:
-        raise TritonError(f"Converting keyword: '{_NESTED}': {error.message}", error.code) from None
+        raise TritonError(f"Converting keyword: '{NESTED}': {error.message}", error.code) from None
 
 
 def _map(
@@ -83,49 +92,13 @@ def _map(
 ) -> None:
     spec = specs.get(key)
     if spec is None:
-        parameters[text(key, key)] = _parameter(key, value)
+        parameters[text(key, key)] = custom_parameter(key, value)
         return
-    tensor = _tensor(spec, value if isinstance(value, list) else [value])
+    is_read = isinstance(value, ReadData)
+    tensor = value.tensor() if is_read else input_tensor(key, (spec.datatype, spec.shape), value)
     if key in request.inputs:
         raise InvalidArg(f"{request.label}input '{key}' already exists in request")
     request.inputs[key] = tensor
-
-
-def _parameter(key: str, value: Json) -> ParameterValue:
-    if isinstance(value, str):
-        return text(value, key)
-    if isinstance(value, int) and not -_MOST_INTEGER - 1 <= value <= _MOST_INTEGER:
-        return float(value)
-    if isinstance(value, bool | int | float):
-        return value
-    raise InvalidArg(f"parameter '{key}' has invalid type. It should be either 'int', 'bool', or 'string'.")
-
-
-def _tensor(spec: TensorSpec, elements: list[Json]) -> Tensor:
-    if spec.datatype == "BYTES" and not all(isinstance(element, str | list) for element in elements):
-        raise Internal("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
-    return tensor_from_data(spec.name, spec.datatype, _shape(spec, len(elements)), elements)
-
-
-def _shape(spec: TensorSpec, count: int) -> tuple[int, ...]:
-    """The shape of so many elements: the last dimension that may vary takes what the fixed ones leave."""
-    shape = list(spec.shape)
-    for dim in shape:
-        if dim != -1:
-            if dim == 0 or count % dim:
-                raise _misshapen(spec)
-            count //= dim
-    for index in reversed(range(len(shape))):
-        if shape[index] == -1:
-            shape[index] = count
-            count = 1
-    if count != 1:
-        raise _misshapen(spec)
-    return tuple(shape)
-
-
-def _misshapen(spec: TensorSpec) -> InvalidArg:
-    return InvalidArg(f"The schema can not convert input '{spec.name}' to tensor with proper shape")
 
 
 def generated_json(request: InferRequest, response: InferResponse) -> bytes:
@@ -139,7 +112,7 @@ def generated_json(request: InferRequest, response: InferResponse) -> bytes:
     said: dict[str, Json] = {"model_name": request.model_name, "model_version": request.model_version}
     if request.id:
         said["id"] = request.id
-    members: dict[str, Json] = {**response.parameters, **said}
+    members: dict[str, Json] = {**response_parameters(response.parameters), **said}
     for tensor in response.outputs:
         if tensor.name not in members:
             elements = data_json(tensor)

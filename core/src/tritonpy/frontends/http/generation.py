@@ -10,17 +10,21 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
 from tritonpy.frontends.dataplane import Dataplane
+from tritonpy.frontends.http.answer import unless_lost
 from tritonpy.frontends.http.errors import STATUS
-from tritonpy.frontends.http.generate import generated_json, parse_generate_request
+from tritonpy.frontends.http.generate import generated_json, parse_generate_request, read_generate_request
 from tritonpy.frontends.http.inference import Canceller
+from tritonpy.frontends.http.json_codec import JsonCodec
+from tritonpy.frontends.http.large_json import LARGE
 from tritonpy.frontends.http.message import JSON, HttpRequest, error_body, response_head
 from tritonpy.frontends.http.orca import FAMILY, REQUEST_HEADER, Series, load_header
 from tritonpy.frontends.http.protocol import HttpConnection
 from tritonpy.frontends.http.stream import ResponseStream
+from tritonpy.model.signature import TensorSpec
 from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.response import InferResponse
 
@@ -45,36 +49,65 @@ class Generation:
     Args:
         dataplane: takes the requests.
         load: the series of a family of metrics, for clients that ask for the load.
+        codec: reads JSON that is large.
         max_held_byte_size: bytes of events that may wait for one client.
     """
 
     def __init__(
-        self, dataplane: Dataplane, load: Callable[[str], Series], *, max_held_byte_size: int
+        self,
+        dataplane: Dataplane,
+        load: Callable[[str], Series],
+        codec: JsonCodec,
+        *,
+        max_held_byte_size: int,
     ) -> None:
         self._dataplane = dataplane
         self._load = load
+        self._codec = codec
         self._max_held_byte_size = max_held_byte_size
 
-    def generate(self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]) -> None:
+    def generate(
+        self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]
+    ) -> Awaitable[None] | None:
         """Answer with the one response of the model."""
-        self._infer(request, connection, names, _OneAnswer(connection, self._headers(request)))
+        return self._infer(request, connection, names, _OneAnswer(connection, self._headers(request)))
 
     def generate_stream(
         self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]
-    ) -> None:
+    ) -> Awaitable[None] | None:
         """Answer with every response of the model as it comes."""
         sink = _EventStream(connection, self._headers(request), self._max_held_byte_size)
-        self._infer(request, connection, names, sink)
+        return self._infer(request, connection, names, sink)
 
     def _infer(
         self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...], sink: ResponseSink
-    ) -> None:
+    ) -> Awaitable[None] | None:
         arrival_ns = time.monotonic_ns()
-        name, version = names
-        specs = self._dataplane.input_specs(name, version)
+        specs = self._dataplane.input_specs(*names)
         if request.headers.get(b"content-encoding", b"identity") != b"identity":
             raise InvalidArg("Unsupported content-encoding, only 'identity' is supported.")
-        infer_request = parse_generate_request(request.body, specs, name, version)
+        if len(request.body) > LARGE:
+            return self._infer_large(request, connection, names, specs, sink, arrival_ns)
+        self._submit(parse_generate_request(request.body, specs, *names), connection, sink, arrival_ns)
+        return None
+
+    async def _infer_large(
+        self,
+        request: HttpRequest,
+        connection: HttpConnection,
+        names: tuple[str, ...],
+        specs: Mapping[str, TensorSpec],
+        sink: ResponseSink,
+        arrival_ns: int,
+    ) -> None:
+        forms = {name: (spec.datatype, spec.shape) for name, spec in specs.items()}
+        document = await unless_lost(connection, self._codec.read_flat(request.body, forms))
+        request.body = b""  # so large a text need not be held while the model works
+        self._submit(read_generate_request(document, specs, *names), connection, sink, arrival_ns)
+
+    def _submit(
+        self, infer_request: InferRequest, connection: HttpConnection, sink: ResponseSink, arrival_ns: int
+    ) -> None:
         infer_request.arrival_ns = arrival_ns
         infer_request.sink = sink
         self._dataplane.infer(infer_request)

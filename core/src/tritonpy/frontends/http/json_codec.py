@@ -16,6 +16,7 @@ from typing import TypeVar
 from tritonpy.errors import Internal, Unavailable
 from tritonpy.frontends.http import large_json
 from tritonpy.frontends.http.codec_process import CodecGone, CodecProcess
+from tritonpy.frontends.http.flat_json import FlatParts, InputForms, put_together_flat, take_apart_flat
 from tritonpy.frontends.http.json_body import Json
 from tritonpy.ipc.arena import SharedMemoryExhausted
 from tritonpy.tensor import Tensor
@@ -64,6 +65,17 @@ class JsonCodec:
             return await process.take_apart(text)
 
         return large_json.put_together(await self._do("read", len(text), there, here))
+
+    async def read_flat(self, text: bytes | memoryview, forms: InputForms) -> Json:
+        """Parse the JSON of a generate request; see `flat_json`. Otherwise as `read`."""
+
+        def here() -> FlatParts:
+            return take_apart_flat(text, forms)
+
+        async def there(process: CodecProcess) -> FlatParts:
+            return await process.take_apart_flat(text, forms)
+
+        return put_together_flat(await self._do("read", len(text), there, here))
 
     async def write(self, tensors: Sequence[Tensor]) -> list[bytes] | list[memoryview]:
         """Write the elements of each tensor as a JSON array.

@@ -84,12 +84,21 @@ def take_apart(text: bytes | memoryview) -> Parts:
                     data.append((index, _read(item)))
                 item = {key: item[key] for key in _KEPT_OF_INPUT if key in item}
             kept.append(item)
+    check_item_count(rest, len(text))
+    return Parts(rest, data)
+
+
+def check_item_count(rest: Json, byte_size: int) -> None:
+    """Refuse what would keep the loop busy although its tensors are taken out.
+
+    Raises:
+        InvalidArg: what is left of a text of so many bytes has too many members and elements.
+    """
     if _count_items(rest) > _MOST_ITEMS:
         raise InvalidArg(
-            f"a request of {len(text)} bytes names more than {_MOST_ITEMS} inputs, outputs, dimensions and "
+            f"a request of {byte_size} bytes names more than {_MOST_ITEMS} inputs, outputs, dimensions and "
             f"parameters, the most that one of over {LARGE} bytes may"
         )
-    return Parts(rest, data)
 
 
 def put_together(parts: Parts) -> Json:

@@ -34,7 +34,9 @@ def make_routes(
         codec: reads and writes JSON that is large.
     """
     inference = Inference(dataplane, services, settings, codec)
-    generation = Generation(dataplane, services.model_metrics, max_held_byte_size=settings.max_held_byte_size)
+    generation = Generation(
+        dataplane, services.model_metrics, codec, max_held_byte_size=settings.max_held_byte_size
+    )
     health = HealthChecks(dataplane)
     repository = RepositoryCalls(dataplane)
     memory = SharedMemoryCalls(services.regions)
