@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import suppress
 
 import numpy as np
 import orjson
@@ -31,6 +32,12 @@ _KINDS: dict[str, set[type]] = {
     for name in _MISMATCHES
 }
 
+_LIMITS = {
+    f"{sign}INT{bits}": (0, 2**bits - 1) if sign else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    for sign in ("", "U")
+    for bits in (8, 16, 32, 64)
+}
+
 
 def tensor_from_data(name: str, datatype: str, shape: tuple[int, ...], data: Json) -> Tensor:
     """Make a tensor of the `data` of an input; only the flattened order counts, however it is nested.
@@ -41,9 +48,10 @@ def tensor_from_data(name: str, datatype: str, shape: tuple[int, ...], data: Jso
         InvalidArg: the datatype cannot travel as JSON, or an integer does not fit into it.
         Internal: an element is of another type, or there are not as many as the shape says.
     """
-    flat: list[Json] = []
-    _flatten(array(data, "data"), flat, 1)
+    flat, found = _flattened(array(data, "data"))
     if datatype == "BYTES":
+        if not found.issubset({str}):
+            raise Internal("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
         return _bytes_tensor(name, shape, flat)
     count = math.prod(shape)
     if datatype in BINARY_ONLY:
@@ -57,8 +65,10 @@ def tensor_from_data(name: str, datatype: str, shape: tuple[int, ...], data: Jso
     if len(flat) != count:
         if not kinds.issuperset(map(type, flat[:count])):  # what comes first is what Triton complains about
             raise _mismatch(datatype)
+        with suppress(InvalidArg):  # what does not fit is our complaint, and comes last
+            _elements(name, datatype, flat[:count])
         raise Internal("Unable to parse 'data': Shape does not match true shape of 'data' field")
-    if not kinds.issuperset(map(type, flat)):
+    if not found.issubset(kinds):
         raise _mismatch(datatype)
     return Tensor(name, datatype, shape, byte_view(_elements(name, datatype, flat)))
 
@@ -66,55 +76,55 @@ def tensor_from_data(name: str, datatype: str, shape: tuple[int, ...], data: Jso
 def _elements(name: str, datatype: str, flat: list[Json]) -> Array:
     wanted = DATATYPES[datatype].numpy
     if datatype in ("FP32", "FP64"):
-        try:
-            if datatype == "FP64":
-                return np.array(flat, wanted)
-            with np.errstate(over="ignore"):  # beyond the largest one is infinity
-                return np.array(flat, np.float64).astype(wanted)
-        except OverflowError:  # an integer of hundreds of digits, of whom only the lax parser makes one
-            raise _mismatch(datatype) from None
-    if datatype == "BOOL":
-        return np.array(flat, wanted)
-    limits = np.iinfo(wanted)  # type: ignore[type-var]  # an integer, known at run time only
-    wide = np.dtype(np.uint64 if limits.kind == "u" else np.int64)
-    try:
-        if limits.kind == "u" and flat and min(flat) < 0:
-            raise OverflowError
-        elements: Array = np.array(flat, wide)
-    except OverflowError:  # beyond 64 bits
-        raise _mismatch(datatype) from None
-    if wide == wanted:
-        return elements
-    narrow = elements.astype(wanted)
-    wrong = narrow != elements
-    if wrong.any():
-        raise InvalidArg(
-            f"Unable to parse 'data': {elements[wrong][0]} in input '{name}' does not fit into {datatype}, "
-            f"which holds {limits.min} to {limits.max}"
-        )
-    return narrow
+        with np.errstate(over="ignore"):  # beyond the largest one is infinity
+            return np.fromiter(flat, wanted, len(flat))
+    if datatype != "BOOL" and flat:
+        low, high = _LIMITS[datatype]
+        smallest, largest = min(flat), max(flat)
+        if smallest < low or largest > high:
+            lowest, highest = (0, 2**64 - 1) if low == 0 else (-(2**63), 2**63 - 1)
+            if smallest < lowest or largest > highest:
+                raise _mismatch(datatype)
+            wrong = smallest if smallest < low else largest
+            raise InvalidArg(
+                f"Unable to parse 'data': {wrong} in input '{name}' does not fit into {datatype}, "
+                f"which holds {low} to {high}"
+            )
+    return np.fromiter(flat, wanted, len(flat))
 
 
 def _mismatch(datatype: str) -> Internal:
     return Internal(f"Unable to parse 'data': attempt to access JSON {_MISMATCHES[datatype]}")
 
 
-def _flatten(data: list[Json], flat: list[Json], depth: int) -> None:
+def _flattened(data: list[Json]) -> tuple[list[Json], set[type]]:
+    """The elements of however nested lists, and of which types they are."""
+    kinds = set(map(type, data))
+    if list not in kinds:
+        return data, kinds
+    flat: list[Json] = []
+    found: set[type] = set()
+    _flatten(data, flat, found, 1)
+    return flat, found
+
+
+def _flatten(data: list[Json], flat: list[Json], found: set[type], depth: int) -> None:
     if depth > NESTING_LIMIT:
         raise InvalidArg(f"Unable to parse 'data': nested deeper than {NESTING_LIMIT} levels")
-    if list not in set(map(type, data)):
+    kinds = set(map(type, data))
+    if list not in kinds:
         flat.extend(data)
+        found |= kinds
         return
     for element in data:
-        if isinstance(element, list):
-            _flatten(element, flat, depth + 1)
+        if type(element) is list:
+            _flatten(element, flat, found, depth + 1)
         else:
             flat.append(element)
+            found.add(type(element))
 
 
 def _bytes_tensor(name: str, shape: tuple[int, ...], flat: list[Json]) -> Tensor:
-    if not {str}.issuperset(map(type, flat)):
-        raise Internal("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
     elements = np.empty(len(flat), object)
     elements[:] = [element.encode() if element.isascii() else _encoded(element) for element in flat]
     return Tensor(name, "BYTES", shape, pack_bytes(elements))
