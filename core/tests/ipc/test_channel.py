@@ -50,6 +50,34 @@ def test_tensors_of_any_size_go_to_a_process_and_come_back(start_worker, byte_si
     assert np.array_equal(inverted, ~array)
 
 
+@pytest.mark.parametrize("byte_size", [0, INLINE_BYTE_SIZE, INLINE_BYTE_SIZE + 1])
+def test_what_lies_elsewhere_is_copied_to_where_it_is_needed_at_once(start_worker, byte_size):
+    worker = start_worker()
+    source = np.random.default_rng(0).integers(0, 256, byte_size, np.uint8)
+
+    def fill(target):
+        assert len(target) == byte_size
+        target[:] = source.data
+
+    data = worker.endpoint.export_from(byte_size, fill)
+    [answer] = worker.ask(INVERT, [data])
+
+    assert np.array_equal(np.frombuffer(worker.endpoint.adopt(answer), np.uint8), ~source)
+
+
+@pytest.mark.parametrize("byte_size", [1, INLINE_BYTE_SIZE + 1])
+def test_what_cannot_be_copied_leaves_no_block_behind(start_worker, byte_size):
+    endpoint = start_worker().endpoint
+
+    def fail(target):
+        raise ValueError("it is gone")
+
+    with pytest.raises(ValueError, match="it is gone"):
+        endpoint.export_from(byte_size, fail)
+
+    assert endpoint.arena.leased_count == 0
+
+
 def test_blocks_go_round_between_two_processes_without_growing(start_worker):
     worker = start_worker()
     array = np.arange(MIB, dtype=np.uint8)

@@ -8,6 +8,7 @@ import select
 import socket
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Union
 
 import numpy as np
@@ -69,6 +70,24 @@ class Endpoint:
             return bytes(data)
         reference, view = self.arena.allocate(byte_size)
         view[:] = data
+        return reference, byte_size
+
+    def export_from(self, byte_size: int, fill: Callable[[memoryview], None]) -> TensorData:
+        """Like `export`, for bytes that `fill` copies from wherever they are.
+
+        Raises:
+            Exception: what `fill` raises; nothing is left behind.
+        """
+        if byte_size <= INLINE_BYTE_SIZE:
+            data = bytearray(byte_size)
+            fill(memoryview(data))
+            return bytes(data)
+        reference, view = self.arena.allocate(byte_size)
+        try:
+            fill(view)
+        except BaseException:
+            self.arena.release(reference)
+            raise
         return reference, byte_size
 
     def lend_or_export(self, data: bytes | bytearray | memoryview | np.ndarray[Any, Any]) -> TensorData:

@@ -11,6 +11,7 @@ from tritonpy.ipc.channel import Endpoint, TensorData
 from tritonpy.ipc.frame import Message
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
+from tritonpy.shared_memory.region import RegionSlice
 from tritonpy.tensor import Tensor
 
 EMPTY_RESPONSE: Message = ((), None, None)
@@ -97,4 +98,6 @@ def discard(tensors: Iterable[Message], endpoint: Endpoint) -> None:
 
 def _data(tensor: Tensor, endpoint: Endpoint) -> TensorData:
     buffer = tensor.buffer
+    if isinstance(buffer, RegionSlice):
+        return endpoint.export_from(buffer.byte_size, buffer.read_into)
     return endpoint.lend_or_export(buffer if isinstance(buffer, np.ndarray) else tensor.wire())

@@ -159,17 +159,16 @@ class CudaRegion:
     def check(self, end: int) -> None:
         """See `Region`; memory that a handle keeps open stays as large as it was."""
 
-    def read(self, offset: int, byte_size: int) -> memoryview:
-        """See `Region`; a copy in host memory."""
-        target = np.empty(byte_size, np.uint8)
-        if byte_size:
+    def read_into(self, offset: int, target: memoryview) -> None:
+        """See `Region`."""
+        room = np.frombuffer(target, np.uint8)
+        if room.size:
             try:
                 self._runtime.copy_to_host(
-                    target.ctypes.data, self._address + offset, byte_size, self.device_id
+                    room.ctypes.data, self._address + offset, room.size, self.device_id
                 )
             except CudaError as exc:
                 raise self._failure(exc) from exc
-        return target.data
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
         """See `Region`."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
+
 from tritonpy.buffers import MemoryType
 from tritonpy.errors import Internal
 
@@ -29,8 +31,8 @@ class Region(Protocol):
             InvalidArg: the region has become shorter than `end`.
         """
 
-    def read(self, offset: int, byte_size: int) -> memoryview:
-        """Bytes of the region, in host memory; where the region lies there, these are its own bytes.
+    def read_into(self, offset: int, target: memoryview) -> None:
+        """Copy bytes of the region to host memory, as many as there is room for.
 
         Raises:
             TritonError: they cannot be read any more.
@@ -50,18 +52,37 @@ class RegionSlice:
     It keeps the region open: one that is unregistered meanwhile is let go of with its last slice.
     """
 
-    __slots__ = ("_offset", "_region", "byte_size", "device_id", "memory_type")
+    __slots__ = ("_offset", "_region", "_snapshot", "byte_size", "device_id", "memory_type")
 
     def __init__(self, region: Region, offset: int, byte_size: int) -> None:
         self._region = region
         self._offset = offset
+        self._snapshot: memoryview | None = None
         self.byte_size = byte_size
         self.memory_type = region.memory_type
         self.device_id = region.device_id
 
     def host_view(self) -> memoryview:
-        """See `BufferLocation`."""
-        return self._region.read(self._offset, self.byte_size)
+        """See `BufferLocation`; the same bytes each time, whatever the client does with its memory."""
+        if self._snapshot is None:
+            snapshot = np.empty(self.byte_size, np.uint8).data
+            self._region.read_into(self._offset, snapshot)
+            self._snapshot = snapshot.toreadonly()
+        return self._snapshot
+
+    def read_into(self, target: memoryview) -> None:
+        """Copy the bytes to where they are needed, without another copy between.
+
+        Args:
+            target: room for all of them.
+
+        Raises:
+            TritonError: see `host_view`.
+        """
+        if self._snapshot is not None:  # somebody has checked these
+            target[:] = self._snapshot
+        else:
+            self._region.read_into(self._offset, target)
 
     def write(self, output: str, data: bytes | bytearray | memoryview) -> None:
         """Copy the bytes of an output into it.

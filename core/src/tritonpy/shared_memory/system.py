@@ -1,8 +1,8 @@
 """Regions of POSIX shared memory, which clients name by a key such as `/input`.
 
-A region is opened by its key, mapped, and never deleted: it belongs to the client. The client can also make
-it smaller at any time, and whoever touches a mapped page that is gone is killed by the system (SIGBUS). So
-the size is looked at before each use.
+A region is opened by its key and never deleted: it belongs to the client, which may change it or make it
+smaller at any time. So it is not mapped: whoever touches a mapped page that is gone is killed by the system
+(SIGBUS). The system copies instead, which takes hardly longer and says how much is there.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import mmap
 import os
 import stat
+import sys
+import weakref
 
 from tritonpy.buffers import MemoryType
 from tritonpy.errors import Internal, InvalidArg, Unsupported
@@ -26,7 +28,7 @@ _LONGEST_KEY = 255
 
 
 class SystemRegion:
-    """A mapped region; satisfies `Region`. The mapping goes away with the last view of it.
+    """An open region; satisfies `Region`. It is closed when nobody refers to it any more.
 
     Args:
         name: what the client calls it.
@@ -46,34 +48,42 @@ class SystemRegion:
         self.key = key
         self.offset = offset
         self.byte_size = byte_size
-        descriptor = _open(name, key)
-        try:
-            self._mapping = self._map(descriptor)
-        finally:
-            os.close(descriptor)  # the mapping has its own
+        self._descriptor = _open(name, key)
+        weakref.finalize(self, os.close, self._descriptor)
+        self._check_extent()
 
     def check(self, end: int) -> None:
         """See `Region`."""
-        there = self._mapping.size() - self.offset
+        self._require(end, os.fstat(self._descriptor).st_size - self.offset)
+
+    def read_into(self, offset: int, target: memoryview) -> None:
+        """See `Region`."""
+        position, end = offset, offset + len(target)
+        while position < end:
+            start = position - offset
+            count = os.preadv(self._descriptor, [target[start:]], self.offset + position)
+            if count == 0:
+                self._require(end, position)
+            position += count
+
+    def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """See `Region`."""
+        self.check(offset + len(data))
+        rest = memoryview(data)
+        while rest:
+            count = os.pwrite(self._descriptor, rest, self.offset + offset)
+            offset += count
+            rest = rest[count:]
+
+    def _require(self, end: int, there: int) -> None:
         if end > there:
             raise InvalidArg(
                 f"Invalid offset + byte size for shared memory region: '{self.name}': '{self.key}' has been "
                 f"cut to {max(there, 0)} bytes since it was registered, {end} are needed"
             )
 
-    def read(self, offset: int, byte_size: int) -> memoryview:
-        """See `Region`; nobody may write to what is returned."""
-        self.check(offset + byte_size)
-        return memoryview(self._mapping)[offset : offset + byte_size].toreadonly()
-
-    def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """See `Region`."""
-        end = offset + len(data)
-        self.check(end)
-        memoryview(self._mapping)[offset:end] = data
-
-    def _map(self, descriptor: int) -> mmap.mmap:
-        found = os.fstat(descriptor)
+    def _check_extent(self) -> None:
+        found = os.fstat(self._descriptor)
         refused = f"failed to register shared memory region '{self.name}': "
         if not stat.S_ISREG(found.st_mode):
             raise Internal(f"Invalid shared memory region: '{self.key}'")
@@ -82,31 +92,28 @@ class SystemRegion:
                 f"{refused}invalid args: offset {self.offset} and byte_size {self.byte_size} lead beyond the "
                 f"{found.st_size} bytes of '{self.key}'"
             )
+        # What Triton cannot map is no region here either: a client should work with both.
         unmappable = f"{refused}unable to process address spaceInvalid argument: "
         if self.byte_size == 0:
             raise InvalidArg(f"{unmappable}byte_size is 0, expected at least 1")
-        if self.offset % mmap.ALLOCATIONGRANULARITY:
+        if self.offset % mmap.PAGESIZE:
             raise InvalidArg(
-                f"{unmappable}offset {self.offset} is not a multiple of {mmap.ALLOCATIONGRANULARITY}, the "
-                f"size of a page"
+                f"{unmappable}offset {self.offset} is not a multiple of {mmap.PAGESIZE}, the size of a page"
             )
-        try:
-            return mmap.mmap(descriptor, self.byte_size, offset=self.offset)
-        except (OSError, ValueError) as exc:
-            raise InvalidArg(f"{refused}unable to process address space: {exc}") from exc
 
 
 def _open(name: str, key: str) -> int:
     """Open a shared memory object for reading and writing; the key can lead nowhere else."""
-    if key.removeprefix("/").startswith(RESERVED_PREFIX):
+    last = key.removeprefix("/")
+    if last.startswith(RESERVED_PREFIX):
         raise InvalidArg(
             f"cannot register shared memory region '{name}' with key '{key}' as the key contains the "
             f"reserved prefix '{RESERVED_PREFIX}'"
         )
-    if _posixshmem is None:
-        raise Unsupported("Shared memory feature is currently not supported on Windows")
+    if sys.platform != "linux":  # elsewhere objects can only be mapped
+        system = "Windows" if sys.platform == "win32" else sys.platform
+        raise Unsupported(f"Shared memory feature is currently not supported on {system}")
     failed = f"Unable to open shared memory region: '{key}'"
-    last = key.removeprefix("/")
     if last in ("", ".", "..") or "/" in last or "\0" in last or len(os.fsencode(last)) > _LONGEST_KEY:
         raise Internal(f"{failed}: expected a name, which may begin with a '/' and has no other")
     try:
