@@ -60,7 +60,7 @@ def test_what_lies_elsewhere_is_copied_to_where_it_is_needed_at_once(start_worke
         target[:] = source.data
 
     data = worker.endpoint.export_from(byte_size, fill)
-    [answer] = worker.ask(INVERT, [data])
+    [[answer]] = worker.ask(INVERT, [data])
 
     assert np.array_equal(np.frombuffer(worker.endpoint.adopt(answer), np.uint8), ~source)
 
