@@ -12,6 +12,7 @@ import pytest
 import tritonclient.grpc as client_library
 import tritonclient.grpc.aio as aio_client_library
 import trustme
+from cryptography.hazmat.primitives import serialization
 from tritonclient.utils import InferenceServerException
 from tritonpy.errors import InvalidArg
 from tritonpy.frontends.grpc.credentials import server_credentials
@@ -176,3 +177,18 @@ def test_files_of_no_use_are_refused_by_the_name_of_their_flag(
 ) -> None:
     with pytest.raises(InvalidArg, match=text):
         harness.run(harness.new_server(**change(files)).start())
+
+
+def test_a_key_with_a_passphrase_is_refused(harness: Any, files: Files, tmp_path: Path) -> None:
+    key = serialization.load_pem_private_key(Path(files.key).read_bytes(), None)
+    locked = tmp_path / "locked.key"
+    locked.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"sesame"),
+        )
+    )
+
+    with pytest.raises(InvalidArg, match=r"--grpc-server-key: the private key in '.*' needs a passphrase"):
+        harness.new_server(**files.settings(key_path=str(locked)))
