@@ -142,6 +142,20 @@ def test_responses_are_counted_by_their_place_in_their_own_stream() -> None:
     assert {index: found.success_count for index, found in stats.response_stats.items()} == {0: 2, 1: 1}
 
 
+def test_the_only_response_of_a_decoupled_model_takes_what_its_batch_took() -> None:
+    stats = ModelStats()
+    good, bad = request(), request()
+    for each in (good, bad):
+        each.clock = ResponseClock(stats)
+    Execution([good], 1, stats).finish(TIMES, [InferResponse().add("OUT", SOME)])
+    Execution([bad], 1, stats).fail(Internal("boom"), TIMES)
+
+    found = stats.response_stats[0]
+    assert (found.success_count, found.success_ns) == (1, 500)
+    assert (found.fail_count, found.fail_ns) == (1, 500)
+    assert (found.compute_infer_ns, found.compute_output_ns) == (2 * 400, 2 * 100)
+
+
 def test_what_comes_after_the_final_response_is_not_counted() -> None:
     stats = ModelStats()
     answered = request()

@@ -39,54 +39,63 @@ class BatchStats:
 class ResponseStats:
     """Responses of decoupled models that had the same place in their streams.
 
+    Each is counted once, as what it is; what follows from that is added up when somebody asks.
+
     Attributes:
-        compute_infer_count, compute_infer_ns: responses that were computed, and the time from the one before
-            (or from the start of the execution) until the model handed them over.
-        compute_output_count, compute_output_ns: those with outputs or an error, and the time it took to
-            bring them on their way.
-        success_count, success_ns: responses with outputs; both durations together.
+        success_count: responses with outputs.
         fail_count, fail_ns: errors; both durations together.
         empty_response_count, empty_response_ns: responses without outputs, and final flags that came alone.
         cancel_count, cancel_ns: ends of requests that their clients had given up.
+        compute_infer_ns: of all but the cancelled: the time from the response before (or from the start of
+            the execution) until the model handed this one over.
+        compute_output_ns: of those with outputs or an error: the time it took to bring them on their way.
     """
 
-    compute_infer_count: int = 0
-    compute_infer_ns: int = 0
-    compute_output_count: int = 0
-    compute_output_ns: int = 0
     success_count: int = 0
-    success_ns: int = 0
     fail_count: int = 0
     fail_ns: int = 0
     empty_response_count: int = 0
     empty_response_ns: int = 0
     cancel_count: int = 0
     cancel_ns: int = 0
+    compute_infer_ns: int = 0
+    compute_output_ns: int = 0
+
+    @property
+    def success_ns(self) -> int:
+        """Both durations of the responses with outputs."""
+        return self.compute_infer_ns + self.compute_output_ns - self.fail_ns - self.empty_response_ns
+
+    @property
+    def compute_infer_count(self) -> int:
+        """Responses that were computed."""
+        return self.success_count + self.fail_count + self.empty_response_count
+
+    @property
+    def compute_output_count(self) -> int:
+        """Responses with something to bring on its way."""
+        return self.success_count + self.fail_count
 
     def count(
-        self, response: InferResponse | None, infer_ns: int, output_ns: int, *, is_cancelled: bool
+        self, response: InferResponse | None, infer_ns: int, output_ns: int, is_cancelled: bool
     ) -> None:
         """Count one response; None is a final flag that came alone."""
         error = response.error if response is not None else None
-        is_empty = response is None or not response.outputs
-        if (is_cancelled and is_empty) or (error is not None and error.code is ErrorCode.CANCELLED):
+        if error is None and response is not None and response.outputs:
+            self.success_count += 1
+        elif is_cancelled or (error is not None and error.code is ErrorCode.CANCELLED):
             self.cancel_count += 1
             self.cancel_ns += infer_ns + output_ns
             return
-        self.compute_infer_count += 1
-        self.compute_infer_ns += infer_ns
-        if error is None and is_empty:
+        elif error is None:
             self.empty_response_count += 1
             self.empty_response_ns += infer_ns
-            return
-        self.compute_output_count += 1
-        self.compute_output_ns += output_ns
-        if error is None:
-            self.success_count += 1
-            self.success_ns += infer_ns + output_ns
+            output_ns = 0
         else:
             self.fail_count += 1
             self.fail_ns += infer_ns + output_ns
+        self.compute_infer_ns += infer_ns
+        self.compute_output_ns += output_ns
 
 
 @dataclass(slots=True)
@@ -180,7 +189,6 @@ class ModelStats:
         index: int,
         response: InferResponse | None,
         durations: tuple[int, int],
-        *,
         is_cancelled: bool = False,
     ) -> None:
         """Count one response of a decoupled model.
@@ -196,7 +204,7 @@ class ModelStats:
             if index >= MOST_RESPONSES:
                 return
             stats = self.response_stats[index] = ResponseStats()
-        stats.count(response, *durations, is_cancelled=is_cancelled)
+        stats.count(response, durations[0], durations[1], is_cancelled)
 
     def snapshot(self) -> ModelStats:
         """A copy that another thread may read while the loop counts on; without the `response_stats`."""

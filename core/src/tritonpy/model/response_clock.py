@@ -34,5 +34,5 @@ class ResponseClock:
     ) -> None:
         """See `ResponseClock`; what follows the final response is not counted."""
         if not request.answered:
-            self._stats.count_response(self._index, response, durations, is_cancelled=request.cancelled)
+            self._stats.count_response(self._index, response, durations, request.cancelled)
             self._index += 1
