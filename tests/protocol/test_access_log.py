@@ -142,7 +142,7 @@ def test_lines_that_the_disk_does_not_take_in_time_are_dropped_not_waited_for(
     log = AccessLog(str(fifo))
     request = HttpRequest(b"GET", "/" + "x" * 200_000, {}, b"", True)
     for _ in range(100):  # far more than the pipe takes
-        log.note("c", request, b"HTTP/1.1 200 OK\r\n\r\n", 19)
+        log.begin(("10.0.0.1", 5), request).end(b"HTTP/1.1 200 OK\r\n\r\n", 19)
     os.set_blocking(reader, True)
     with os.fdopen(reader, "rb") as pipe:
         draining = threading.Thread(target=pipe.read)  # until the log closes its end

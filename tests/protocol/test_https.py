@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,6 +139,31 @@ def test_older_versions_of_tls_and_plain_http_are_turned_away(
             pytest.raises(ssl.SSLError),
         ):
             old.wrap_socket(bare)
+
+
+def test_a_stopping_server_sends_a_slow_reader_everything_and_waits_for_no_idle_one(
+    echo_models: Path,
+    files: tuple[Path, Path],
+    trust: ssl.SSLContext,
+    dial: Callable[..., Any],
+    infer_request: Callable[..., bytes],
+) -> None:
+    values = np.random.default_rng(1).random(4_000_000, np.float32)
+    with Server(options(echo_models, *files)) as server:
+        idle, slow = dial(server.http_port, trust), dial(server.http_port, trust)
+        idle.send(GET)
+        assert idle.answer().status == 200
+        slow.send(infer_request("echo", values, "Connection: close"))
+        status = slow.stream.readline()  # the rest is on its way
+        begun = time.monotonic()
+        stopping = threading.Thread(target=server.stop)
+        stopping.start()
+        rest = slow.stream.read()
+        stopping.join()
+
+    assert time.monotonic() - begun < 4.5
+    assert status == b"HTTP/1.1 200 OK\r\n"
+    assert rest.endswith(values.tobytes())
 
 
 def test_a_refused_upload_reads_why(

@@ -77,6 +77,42 @@ def address_of(peer: object) -> str:
             return "-"
 
 
+class Note:
+    """One request on its way to its line; made by `AccessLog.begin`."""
+
+    __slots__ = ("_begun_ns", "_body_size", "_client", "_log", "_method", "_path")
+
+    def __init__(self, log: AccessLog, peer: object, request: HttpRequest | None) -> None:
+        self._log = log
+        self._client = address_of(peer)
+        self._begun_ns = time.monotonic_ns()
+        self._method = b"-" if request is None else request.method
+        self._path = "-" if request is None else request.path
+        self._body_size = 0 if request is None else len(request.body)
+
+    def end(self, response: bytes, byte_size: int, request_id: str = "") -> None:
+        """Write the line.
+
+        Args:
+            response: the answer, or as much of it as holds its head.
+            byte_size: of the whole answer with its head; 0 when the client was gone.
+            request_id: as the client gave it.
+        """
+        self._log.add(
+            Access(
+                time.time_ns(),
+                self._client,
+                self._method,
+                self._path,
+                int(response[9:12]),
+                self._body_size,
+                max(0, byte_size - response.index(b"\r\n\r\n") - 4),
+                time.monotonic_ns() - self._begun_ns,
+                request_id,
+            )
+        )
+
+
 class AccessLog:
     """Writes lines to a file, or to standard output for the path "-".
 
@@ -100,43 +136,21 @@ class AccessLog:
         self._thread = threading.Thread(target=self._run, name="tritonpy-access-log", daemon=True)
         self._thread.start()
 
-    def note(
-        self,
-        client: str,
-        request: HttpRequest | None,
-        response: bytes,
-        byte_size: int,
-        body_size: int = 0,
-        begun_ns: int = 0,
-        request_id: str = "",
-    ) -> None:
-        """Have a line written; never waits. A disk that does not keep up loses lines, and is told so.
+    def begin(self, peer: object, request: HttpRequest | None) -> Note:
+        """Note that an answer is begun.
 
         Args:
-            client: its address.
+            peer: the client's address, as the transport says it.
             request: None for what could not be read as one.
-            response: the answer, or as much of it as holds its head.
-            byte_size: of the whole answer with its head; 0 when the client was gone.
-            body_size: of the request.
-            begun_ns: by the monotonic clock, when the request was complete.
-            request_id: as the client gave it.
         """
-        if self._queue.qsize() >= _MOST_WAITING:
+        return Note(self, peer, request)
+
+    def add(self, access: Access) -> None:
+        """Have a line written; never waits. A disk that does not keep up loses lines, and the log says so."""
+        if self._queue.qsize() < _MOST_WAITING:
+            self._queue.put(access)
+        else:
             self._dropped += 1
-            return
-        self._queue.put(
-            Access(
-                time.time_ns(),
-                client,
-                request.method if request is not None else b"-",
-                request.path if request is not None else "-",
-                int(response[9:12]),
-                body_size,
-                max(0, byte_size - response.index(b"\r\n\r\n") - 4),
-                time.monotonic_ns() - begun_ns if begun_ns else 0,
-                request_id,
-            )
-        )
 
     def close(self) -> None:
         """Write what is left."""

@@ -8,12 +8,11 @@ is still being written.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from tritonpy.frontends.http.access_log import address_of
+from tritonpy.frontends.http.access_log import Note
 from tritonpy.frontends.http.half_closed import HalfClosed
 from tritonpy.frontends.http.message import (
     Chunk,
@@ -44,13 +43,11 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_admission",
-        "_begun_ns",
-        "_body_size",
-        "_client",
         "_current",
         "_current_held",
         "_half_closed",
         "_handler",
+        "_is_closing",
         "_is_dead",
         "_is_draining",
         "_is_read_paused",
@@ -58,6 +55,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         "_is_special",
         "_is_write_paused",
         "_lacks_room",
+        "_note",
         "_on_lost",
         "_owes_continue",
         "_port",
@@ -81,8 +79,6 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._current: HttpRequest | None = None
         self._current_held = 0
         self._is_special = False
-        self._begun_ns = 0
-        self._body_size = 0
         self._is_running = False
         self._refusal: bytes | None = None
         self._on_lost: Callable[[], None] | None = None
@@ -94,7 +90,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._is_write_paused = False
         self._is_read_paused = False
         self._is_dead = False
-        self._client = ""
+        self._note: Note | None = None
+        self._is_closing = False
         self.request_id = ""
 
     # What handlers call.
@@ -153,8 +150,8 @@ class HttpConnection(asyncio.BufferedProtocol):
     def drain(self) -> None:
         """Close after the current answer, or now when nothing is under way."""
         self._is_draining = True
-        if self._current is None and not self._reader.is_mid_message and self._transport is not None:
-            self._transport.close()
+        if self._current is None and not self._reader.is_mid_message:
+            self._close()
 
     def abort(self) -> None:
         """Drop the connection at once."""
@@ -189,8 +186,6 @@ class HttpConnection(asyncio.BufferedProtocol):
         # nothing is gained by waiting, and the client has it while we still count. TLS takes a limit of 0 for
         # one that is reached while nothing is waiting.
         self._transport.set_write_buffer_limits(high=1 if self._port.is_tls else 0)
-        if self._port.access_log is not None:
-            self._client = address_of(transport.get_extra_info("peername"))
         self._port.on_open(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -210,10 +205,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             on_lost()
 
     def eof_received(self) -> bool:
-        """The client sends nothing more: it may be gone, or wait for the current answer.
-
-        One whose answer is a stream, or who speaks TLS, is gone.
-        """
+        """Nothing more comes: the client waits for its answer, or is gone, surely if that is a stream."""
         if self._current is None or self._stream is not None or self._port.is_tls or self._transport is None:
             return False
         self._half_closed = HalfClosed(self._transport, not self._current.is_http_1_0)
@@ -244,7 +236,10 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._is_write_paused = False
         if self._stream is not None:
             self._stream.resume()
-        self._next()
+        if self._is_closing:
+            self._close()
+        else:
+            self._next()
 
     # What the reader calls.
 
@@ -278,7 +273,8 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._pause_reading()
         elif transport is not None:
             if self._port.access_log is not None:
-                self._port.access_log.note(self._client, None, response, len(response))
+                peer = transport.get_extra_info("peername")
+                self._port.access_log.begin(peer, None).end(response, len(response))
             transport.write(response)
             # Closing while the client still sends would reset the connection, and the answer with it.
             if transport.can_write_eof():
@@ -325,26 +321,23 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._admission.release(sum(held for _, held in waiting))
 
     def _may_run(self) -> bool:
-        return not self._is_write_paused and self._lacks_room is None
+        return not (self._is_write_paused or self._is_closing or self._lacks_room)
 
     def _run(self, request: HttpRequest, held: int) -> None:
         self._current = request
         self._current_held = held
-        self._is_special = self._port.access_log is not None or request.is_http_1_0
-        if self._is_special:
-            self._begun_ns = time.monotonic_ns()
-            self._body_size = len(request.body)  # whoever has read the body may let go of it
+        log = self._port.access_log
+        self._is_special = log is not None or request.is_http_1_0
+        if log is not None and self._transport is not None:
+            self._note = log.begin(self._transport.get_extra_info("peername"), request)
             self.request_id = ""
         self._handler(request, self)
 
     def _specially(self, response: bytes, byte_size: int) -> bytes:
         """Note an answer of so many bytes, and put its head into the words that its client knows."""
-        log = self._port.access_log
-        if log is not None:
-            size = 0 if self._transport is None else byte_size
-            log.note(
-                self._client, self._current, response, size, self._body_size, self._begun_ns, self.request_id
-            )
+        if self._note is not None:
+            self._note.end(response, 0 if self._transport is None else byte_size, self.request_id)
+            self._note = None
         if self._current is not None and self._current.is_http_1_0:
             return in_http_1_0(response, self.keep_alive)
         return response
@@ -365,11 +358,17 @@ class HttpConnection(asyncio.BufferedProtocol):
         held, self._current_held = self._current_held, 0
         close = not current.keep_alive or self._is_draining or self._half_closed is not None
         self._current = None
-        if close and self._transport is not None:
-            self._transport.close()
+        if close:
+            self._close()
         elif (self._is_read_paused or self._owes_continue) and not self._is_running:
             self._next()
         self._admission.release(held)
+
+    def _close(self) -> None:
+        """Close when all is written: TLS would give a slow client only so much time for it."""
+        self._is_closing = True
+        if self._transport is not None and not (self._port.is_tls and self._is_write_paused):
+            self._transport.close()
 
     def _next(self) -> None:
         """Run what was pipelined, then read on."""

@@ -22,6 +22,7 @@ from tritonpy.frontends.sockets import listening_sockets
 
 _BACKLOG = 1024
 _SCRATCH_BYTE_SIZE = 256 * 1024
+_GOODBYE_S = 2.0  # for a client to answer the end of TLS, which few do
 
 
 class HttpServer:
@@ -92,9 +93,14 @@ class HttpServer:
         listening = await listening_sockets(settings.address, settings.port, settings.reuse_port)
         self._port = listening[0].getsockname()[1]
         for listener in listening:
-            self._servers.append(
-                await loop.create_server(connection, sock=listener, backlog=_BACKLOG, ssl=tls)
+            server = await loop.create_server(
+                connection,
+                sock=listener,
+                backlog=_BACKLOG,
+                ssl=tls,
+                ssl_shutdown_timeout=_GOODBYE_S if tls is not None else None,
             )
+            self._servers.append(server)
         self.sweeper.start()
 
     async def stop_accepting(self) -> None:
