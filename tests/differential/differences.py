@@ -2,7 +2,7 @@
 
 The comparison asks these when two answers are not equal. One that is listed here and no longer met by the
 fixed requests fails a test, so that the list stays true. For users the same is told in
-`docs/reference/differences.md`; why we follow which Triton is in `docs/adr/0009-which-triton.md`.
+`docs/reference/differences.md`; why we follow which Triton is in `docs/adr/0010-which-triton.md`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ DIFFERENCES = (
     ),
     Difference(
         "which of several wrong parameters is named",
-        "Parameters of gRPC come in the order of a hash table, which is not the same in both.",
+        "Parameters of gRPC come in the order of a hash table, which is another in each process.",
         asked=has_several_parameters,
         real=OF_A_PARAMETER,
         ours=OF_A_PARAMETER,
@@ -126,6 +126,12 @@ DIFFERENCES = (
         "a key that comes twice",
         "The real server takes the first, ours the last, as most parsers do. JSON leaves it open.",
         asked=repeats_a_key,
+    ),
+    Difference(
+        "a number that goes on behind NaN or Infinity",
+        "The real server reads `Infinity.5` as 0.5. It is no JSON by any reading.",
+        asked=lambda request: re.search(rb"(NaN|Inf(inity)?)[.e]", http(request) or b"") is not None,
+        ours="500 failed to parse the request JSON buffer: Missing a comma or .*",
     ),
     Difference(
         "integers that do not fit",

@@ -134,6 +134,13 @@ CASES = [
     *_literals("BOOL", "true", "false", "1", "0", "null", '"true"', "1.0"),
     *_literals("BYTES", *_STRINGS),
     *_literals("FP16", "1", "1.5"),
+    http_case("a number too large for 64 bits among too few", _literal("INT32", "1", str(2**63), count=3)),
+    http_case("a number too large for its datatype among too few", _literal("INT8", "1", "300", count=3)),
+    http_case("a negative number among too few", _literal("UINT8", "1", "-1", count=3)),
+    http_case("a negative number behind too many", _literal("UINT8", "1", "-1", count=1)),
+    *_literals(
+        "FP32", "Infinity.5", "-Infinity.5", "NaN.5", "Infinity5", "Infinitye5", "NaN0", "-Inf.5", "Infi"
+    ),
     http_case("many numbers", _literal("FP64", *(str(index / 7) for index in range(300)))),
     http_case("no numbers", _literal("FP32")),
     http_case("no elements, but data", _literal("FP32", "1", "2", count=0)),
