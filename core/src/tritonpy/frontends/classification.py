@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ _DATATYPES = frozenset(
     ("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP32", "FP64")
 )
 _FLOATS = ("FP32", "FP64")
+_LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +63,24 @@ def top_classes(tensor: Tensor, count: int, classes: OutputClasses) -> Tensor:
         )
     kept = min(count, per_row)
     table = elements.reshape(rows, per_row)
-    write = _write_float if tensor.datatype in _FLOATS else str
-    strings = np.empty(rows * kept, object)
-    strings[:] = [
-        _described(write(value), index, classes.labels)
-        for row in table
-        for index in _largest(row, kept)
-        for value in (row[index].item(),)
-    ]
+    form = b"%.6f:%d" if tensor.datatype in _FLOATS else b"%d:%d"
+    labels = classes.labels
+    parts: list[bytes] = []
+    for row in table:
+        largest = _largest(row, kept)
+        for value, index in zip(row[largest].tolist(), largest.tolist(), strict=True):
+            string = form % (value, index)
+            if index < len(labels) and labels[index]:
+                string = b"%b:%b" % (string, labels[index])
+            parts += (_LENGTH.pack(len(string)), string)
     shape = (rows, kept) if has_batch else (kept,)
-    return Tensor.from_numpy(tensor.name, strings.reshape(shape), "BYTES")
+    return Tensor(tensor.name, "BYTES", shape, b"".join(parts))
 
 
-def _largest(row: Array, count: int) -> list[int]:
+def _largest(row: Array, count: int) -> Array:
     """The indices of the `count` largest elements, largest first, equal ones in their order."""
     if count == 0:
-        return []
+        return np.empty(0, np.intp)
     if row.dtype.kind == "f":
         keys = -row
     elif row.dtype.kind == "u":
@@ -89,16 +93,5 @@ def _largest(row: Array, count: int) -> list[int]:
         if bound == bound:
             candidates = np.flatnonzero(keys <= bound)
             order = np.argsort(keys[candidates], kind="stable")[:count]
-            return candidates[order].tolist()  # type: ignore[no-any-return]
-    return np.argsort(keys, kind="stable")[:count].tolist()  # type: ignore[no-any-return]
-
-
-def _write_float(value: float) -> str:
-    return f"{value:.6f}"
-
-
-def _described(value: str, index: int, labels: Sequence[bytes]) -> bytes:
-    described = f"{value}:{index}".encode()
-    if index < len(labels) and labels[index]:
-        return b"%b:%b" % (described, labels[index])
-    return described
+            return candidates[order]
+    return np.argsort(keys, kind="stable")[:count]
