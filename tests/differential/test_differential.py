@@ -40,9 +40,9 @@ generated = settings(
     database=None,
     deadline=None,
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
-    suppress_health_check=(HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much),
+    suppress_health_check=(HealthCheck.filter_too_much, HealthCheck.too_slow),
 )
-pytestmark = pytest.mark.parity
+pytestmark = [pytest.mark.parity, pytest.mark.timeout(180)]  # both servers start within the first test
 
 
 def test_no_two_cases_have_the_same_name() -> None:
@@ -63,21 +63,18 @@ def _assert_alike(pair: Pair, request: Request) -> None:
     assert left is None, str(left)
 
 
-@pytest.mark.timeout(180)
 @generated
 @given(request_=http_requests())
 def test_both_answer_alike_to_changed_requests_over_http(pair: Pair, request_: Request) -> None:
     _assert_alike(pair, request_)
 
 
-@pytest.mark.timeout(180)
 @generated
 @given(request_=http_texts())
 def test_both_answer_alike_to_broken_json(pair: Pair, request_: Request) -> None:
     _assert_alike(pair, request_)
 
 
-@pytest.mark.timeout(180)
 @generated
 @given(request_=grpc_requests())
 def test_both_answer_alike_to_changed_requests_over_grpc(pair: Pair, request_: Request) -> None:
@@ -93,7 +90,6 @@ def test_what_ends_the_real_server_is_refused(ours: Server, case: Case, status: 
         assert text in answer.get("error", "")
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("difference", DIFFERENCES, ids=lambda difference: difference.name)
 def test_every_listed_difference_still_occurs(pair: Pair, difference: Difference) -> None:
     for case in TABLE:
