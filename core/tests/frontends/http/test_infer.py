@@ -171,3 +171,12 @@ def test_of_an_output_that_is_named_twice_the_first_wish_counts() -> None:
     assert form_of({}, {"classification": 1}).treatments == {}
     assert form_of({"classification": 1}, {}).treatments["O"].count == 1
     assert form_of({"classification": 0}).treatments == {}
+
+
+@pytest.mark.parametrize("data", ["[]", '["x"]', "7"])
+def test_a_datatype_that_does_not_exist_is_left_to_the_check_when_there_are_no_elements(data: str) -> None:
+    body = f'{{"inputs":[{{"name":"I","datatype":"NO","shape":[0,2],"data":{data}}}]}}'.encode()
+
+    request, _ = parse_infer_request(body, None, "m", "", REFERENCES)
+
+    assert (request.input("I").datatype, request.input("I").byte_size) == ("<invalid>", 0)

@@ -237,7 +237,7 @@ def _parse_inputs(
             tensors[name] = Tensor(name, datatype, shape, data)
         elif "data" in item:
             given = item["data"]
-            if not shape:
+            if not shape or datatype not in DATATYPES:
                 tensors[name] = Tensor(name, datatype, shape, b"")  # fits no model, whatever the data
             elif type(given) is ReadData:
                 tensors[name] = given.tensor()
