@@ -64,7 +64,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n",
         GET + b"X: " + b"x" * 70_000,  # and no end of it
         GET + b"x" * 70_000,
-        GET + b"\r\n" + GET + b"X: " + b"x" * 70_000,
+        GET + b"\r\n" + GET + b"X: " + b"x" * 70_000 + b"\r\n\r\n",
     ],
     ids=["a long value", "many headers", "a long path", "an endless value", "an endless name", "pipelined"],
 )
@@ -83,6 +83,15 @@ def test_headers_over_64_kib_are_refused_and_end_the_connection(client: Any, hea
 
 def test_headers_of_60_kib_are_taken(client: Any) -> None:
     client.send(GET + b"X: " + b"x" * 60_000 + b"\r\n\r\n")
+
+    assert client.answer().status == 200
+
+
+def test_the_headers_of_a_pipelined_request_are_not_taken_for_those_of_all(client: Any) -> None:
+    whole = GET + b"\r\n"
+    client.send(whole * 3000 + GET)  # the last one in pieces, behind far more than 64 KiB
+    assert [client.answer().status for _ in range(3000)] == [200] * 3000
+    client.send(b"\r\n")
 
     assert client.answer().status == 200
 

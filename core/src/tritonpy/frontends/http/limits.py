@@ -1,9 +1,12 @@
-"""How much of a request is taken, and what a client is told that sends more."""
+"""How much of a request is taken, and what a client is told that sends more, or no request."""
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Mapping
 
+import httptools
 import numpy as np
 
 from tritonpy.errors import InvalidArg
@@ -15,6 +18,12 @@ MOST_CHUNKS = 65_536
 """Chunks of a body that are not empty; as many as in Triton."""
 LARGE_BODY = 16 * 1024
 """A body that announces more gets a buffer of its own; of one that announces less all of it is reserved."""
+
+_LONGEST_LINE = 1024
+_REQUEST_LINE = re.compile(rb"(?:\r\n)*([A-Z]+) [!-~]+ HTTP/1\.[01]\r\n")
+_METHODS = frozenset((b"GET", b"POST", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"PATCH"))
+
+_log = logging.getLogger("tritonpy.http")
 
 INFER_HEADER_LENGTH = b"inference-header-content-length"
 
@@ -81,3 +90,18 @@ def body_buffer(byte_size: int, most_held: int) -> memoryview:
                 )
             )
         ) from None
+
+
+def response_to(error: Exception, data: memoryview) -> bytes:
+    """What a client is told whose bytes are no request, or one that is refused while it is read."""
+    if isinstance(error, httptools.HttpParserCallbackError):
+        cause = error.__context__
+        if isinstance(cause, Refused):
+            return cause.response
+        _log.error("a request could not be read", exc_info=cause)
+        return refusal(500, f"the request could not be read: {type(cause).__name__}: {cause}", False)
+    if isinstance(error, httptools.HttpParserInvalidMethodError):
+        line = _REQUEST_LINE.match(bytes(data[:_LONGEST_LINE]))
+        if line is not None and line[1] not in _METHODS:
+            return refusal(405, "Method Not Allowed", False)
+    return refusal(400, f"malformed HTTP request: {error}", False)

@@ -245,7 +245,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def on_request(self, request: HttpRequest, held: int) -> None:
         """Run a request, now or when those before it are answered."""
-        if self._current is None and not self._waiting and self._may_run():
+        if self._current is None and not (self._waiting or self._is_write_paused or self._lacks_room):
             self._run(request, held)
             return
         if self._waiting is None:
@@ -320,9 +320,6 @@ class HttpConnection(asyncio.BufferedProtocol):
         if waiting:
             self._admission.release(sum(held for _, held in waiting))
 
-    def _may_run(self) -> bool:
-        return not (self._is_write_paused or self._is_closing or self._lacks_room)
-
     def _run(self, request: HttpRequest, held: int) -> None:
         self._current = request
         self._current_held = held
@@ -373,7 +370,12 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _next(self) -> None:
         """Run what was pipelined, then read on."""
         self._is_running = True  # an answer given at once comes back through _finish: loop, do not recurse
-        while self._waiting and self._current is None and self._transport and self._may_run():
+        while (
+            self._waiting
+            and self._current is None
+            and not (self._is_write_paused or self._is_closing or self._lacks_room)
+            and self._transport is not None
+        ):
             self._run(*self._waiting.popleft())
         self._is_running = False
         if self._refusal is not None and self._current is None and not self._waiting:

@@ -7,8 +7,6 @@ parser is replaced by a fresh one, since the old one still waits for it.
 
 from __future__ import annotations
 
-import logging
-import re
 import sys
 from typing import Protocol
 
@@ -23,14 +21,12 @@ from tritonpy.frontends.http.limits import (
     body_buffer,
     check_size,
     headers_too_large,
+    response_to,
     too_many_chunks,
 )
 from tritonpy.frontends.http.message import HttpRequest, Refused, refusal
 
-_LONGEST_LINE = 1024
-_REQUEST_LINE = re.compile(rb"(?:\r\n)*[A-Z]+ [!-~]+ HTTP/1\.[01]\r\n")
-
-_log = logging.getLogger("tritonpy.http")
+_SLASH = ord("/")
 
 
 class Receiver(Protocol):
@@ -80,6 +76,7 @@ class RequestReader:
         "_forwarded",
         "_forwarding",
         "_head_bytes",
+        "_header_sink",
         "_is_chunked",
         "_is_http_1_0",
         "_json_limit",
@@ -136,25 +133,15 @@ class RequestReader:
 
     def feed(self, data: memoryview) -> None:
         """Read what has arrived; the receiver is told of what is in it."""
-        while data:
-            number = self.number
-            try:
-                self._parser.feed_data(data)
-                if self.is_in_head:
-                    self._unfinished += len(data)
-                    if self._unfinished > MOST_HEADER_BYTES:
-                        self._receiver.on_refusal(headers_too_large().response)
-            except httptools.HttpParserUpgrade as offer:
-                # An offer a server may ignore. The parser is done with the connection: a fresh one goes on.
-                self._parser = httptools.HttpRequestParser(self)
-                data = self._body_after_offer(data[offer.args[0] :])
-                continue
-            except httptools.HttpParserCallbackError as exc:
-                self._receiver.on_refusal(_response_to(exc.__context__))
-            except httptools.HttpParserError as exc:
-                line = bytes(data[:_LONGEST_LINE]) if number == self.number else b""  # b"": not at the start
-                self._receiver.on_refusal(_response_to_malformed(exc, line))
-            return
+        number = self.number
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
+            self._go_on_after(exc, data)
+        if self.is_in_head and self.number == number:  # else who knows how much of it is this one's
+            self._unfinished += len(data)
+            if self._unfinished > MOST_HEADER_BYTES:
+                self._receiver.on_refusal(headers_too_large().response)
 
     def discard(self) -> None:
         """Forget the request that was being read."""
@@ -173,6 +160,7 @@ class RequestReader:
         self.number += 1
         self._url = b""
         self.headers: dict[bytes, bytes] = {}
+        self._header_sink = self.headers
         self._forwarded: list[tuple[bytes, bytes]] | None = None
         self._head_bytes = 0
         self._unfinished = 0
@@ -202,13 +190,8 @@ class RequestReader:
         self._head_bytes += len(name) + len(value) + 4
         if self._head_bytes > MOST_HEADER_BYTES:
             raise headers_too_large()
-        if not self.is_in_head:
-            return
-        key = name.lower()
-        headers = self.headers
-        if key not in headers:
-            headers[key] = value
-        if self._forwarding is not None and self._forwarding.finds(name):
+        self._header_sink.setdefault(name.lower(), value)
+        if self._forwarding is not None and self.is_in_head and self._forwarding.finds(name):
             if self._forwarded is None:
                 self._forwarded = []
             self._forwarded.append((name, value))
@@ -274,7 +257,7 @@ class RequestReader:
         # The parser stops at an offered upgrade, which is not taken up: then the body is read without it.
         if size > LARGE_BODY or (size and b"upgrade" in self.headers):
             self.view = body_buffer(size, self._admission.limit)
-        self.held = min(size, LARGE_BODY)
+        self.held = size if size < LARGE_BODY else LARGE_BODY
         if not self._admission.hold(self.held):
             self._receiver.on_lack_of_room()
 
@@ -286,6 +269,7 @@ class RequestReader:
         if coding.lower() != b"chunked":
             text = f"Unsupported transfer encoding '{coding.decode('latin-1')}': expected 'chunked'"
             raise Refused(refusal(501, text, False))
+        self._header_sink = {}  # for trailers
         self._is_chunked = True
         self._chunks = 0
         self.announced = sys.maxsize
@@ -297,6 +281,20 @@ class RequestReader:
             self.held = filled
             if not self._admission.hold(more) and filled < self.announced:
                 self._receiver.on_lack_of_room()
+
+    def _go_on_after(self, error: Exception, data: memoryview) -> None:
+        while isinstance(error, httptools.HttpParserUpgrade):
+            # An offer a server may ignore. The parser is done with the connection: a fresh one goes on.
+            self._parser = httptools.HttpRequestParser(self)
+            data = self._body_after_offer(data[error.args[0] :])
+            if not data:
+                return
+            try:
+                self._parser.feed_data(data)
+                return
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
+                error = exc
+        self._receiver.on_refusal(response_to(error, data))
 
     def _body_after_offer(self, data: memoryview) -> memoryview:
         """Take the body out of what follows an offered upgrade; return the rest."""
@@ -312,7 +310,7 @@ class RequestReader:
 
     def _request(self, body: bytes | memoryview) -> HttpRequest:
         url = self._url
-        if url[:1] != b"/":
+        if url[0] != _SLASH:
             url = _origin_form(url)
         query = url.find(b"?")
         path = (url if query < 0 else url[:query]).decode("latin-1")
@@ -334,18 +332,3 @@ def _origin_form(url: bytes) -> bytes:
         return url
     path = rest.find(b"/")
     return b"/" if path < 0 else rest[path:]
-
-
-def _response_to_malformed(error: httptools.HttpParserError, line: bytes) -> bytes:
-    """What a client is told whose bytes are no request, or one with an unknown method."""
-    if isinstance(error, httptools.HttpParserInvalidMethodError) and _REQUEST_LINE.match(line):
-        return refusal(405, "Method Not Allowed", False)
-    return refusal(400, f"malformed HTTP request: {error}", False)
-
-
-def _response_to(cause: BaseException | None) -> bytes:
-    """What a client is told when one of our own callbacks raised."""
-    if isinstance(cause, Refused):
-        return cause.response
-    _log.error("a request could not be read", exc_info=cause)
-    return refusal(500, f"the request could not be read: {type(cause).__name__}: {cause}", False)
