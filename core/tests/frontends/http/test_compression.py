@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 import tracemalloc
 import zlib
 
@@ -11,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonpy.errors import InvalidArg, TritonError, Unsupported
 from tritonpy.frontends.http.compression import (
+    MOST_MEMBERS,
+    _Inflater,
     accepted_coding,
     compressed,
     content_coding,
@@ -40,6 +43,14 @@ async def test_what_was_compressed_comes_out_as_it_was(coding: bytes, pack: obje
     body = (b'{"a": [1, 2, 3]}' * (size // 16 + 1))[:size]
 
     assert await decompressed(pack(body), coding, LIMIT) == body  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("size", [262_144, 262_145, 262_244, 262_400, 524_295])
+async def test_the_end_of_a_step_within_the_last_repetition_is_not_the_end_of_the_data(size: int) -> None:
+    body = bytes(size)
+    deflater = zlib.compressobj(9, wbits=-15)  # nothing follows the repetition: no sum to be checked
+
+    assert await decompressed(deflater.compress(body) + deflater.flush(), b"deflate", LIMIT) == body
 
 
 async def test_gzip_may_come_in_members() -> None:
@@ -89,6 +100,21 @@ async def test_a_bomb_costs_no_more_than_the_limit(pack: object) -> None:
     tracemalloc.stop()
 
     assert peak < 3 * LIMIT
+
+
+async def test_many_members_cost_what_they_hold_and_not_the_square_of_it() -> None:
+    most = MOST_MEMBERS - 1
+    begun = time.thread_time()
+    inflater = _Inflater(gzip.compress(b"") * most + gzip.compress(b"end"), b"gzip", LIMIT)
+    assert inflater.inflate(None)
+
+    assert inflater.result == b"end"
+    assert time.thread_time() - begun < 5  # 0.3 s; a minute when each member copies all that follow
+
+
+async def test_a_body_of_too_many_members_is_refused() -> None:
+    with pytest.raises(InvalidArg, match="has more than 65536 members of gzip data, the maximum allowed"):
+        await decompressed(gzip.compress(b"") * (MOST_MEMBERS + 1), b"gzip", LIMIT)
 
 
 async def test_many_small_members_of_a_bomb_are_bounded_together() -> None:

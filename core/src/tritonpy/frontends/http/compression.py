@@ -15,9 +15,13 @@ CODINGS = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
 ACCEPT_ENCODING = b"Accept-Encoding: gzip, deflate\r\n"
 """Goes with the refusal of any other coding."""
 
+MOST_MEMBERS = 65_536
+"""Pieces of gzip data that a body may be put together from; as many as chunks."""
+
 _EITHER = 32 + zlib.MAX_WBITS  # as in Triton, the header of the data says which of the two it is
 _RAW = -zlib.MAX_WBITS
 _STEP = 256 * 1024
+_SLICE = 16 * 1024
 _HERE = 16 * 1024
 _INFLATED_HERE = 64 * 1024
 
@@ -81,6 +85,9 @@ async def decompressed(body: bytes | memoryview, coding: bytes, limit: int) -> m
 class _Inflater:
     """Takes one body apart, step by step.
 
+    It is fed in slices, since `zlib` copies what it has not used yet: of a whole body that would be done again
+    for each step and each member, which takes longer than all the rest.
+
     Attributes:
         result: what has come out so far.
     """
@@ -89,9 +96,12 @@ class _Inflater:
         self.result = bytearray()
         self._coding = coding.decode()
         self._limit = limit
-        self._left: bytes | memoryview = body
+        self._body = memoryview(body)
+        self._position = 0  # in the body, of what has been fed
+        self._members = 1
+        self._is_full = False  # the last step filled its room: more may be waiting inside of `zlib`
         # RFC 9110 says that deflate has a header of two bytes; some clients have never written it.
-        is_bare = coding == b"deflate" and not _has_header(body)
+        is_bare = coding == b"deflate" and not _has_header(self._body)
         self._format = _RAW if is_bare else _EITHER
         self._object = zlib.decompressobj(self._format)
 
@@ -103,32 +113,52 @@ class _Inflater:
         """
         result = self.result
         while most is None or len(result) < most:
+            room = min(_STEP, self._limit + 1 - len(result))
             try:
-                result += self._object.decompress(self._left, min(_STEP, self._limit + 1 - len(result)))
+                step = self._object.decompress(self._next_slice(), room)
             except zlib.error as exc:
                 raise InvalidArg(f"the request's body is not valid {self._coding}: {exc}") from None
+            result += step
+            self._is_full = len(step) == room
             if len(result) > self._limit:
                 raise InvalidArg(
                     f"the request's decompressed size exceeds the maximum allowed value of {self._limit} "
                     f"bytes. Use --http-max-input-size to increase the limit."
                 )
             if self._object.eof:
-                self._left = self._object.unused_data
-                if not self._left:
+                self._position -= len(self._object.unused_data)
+                if self._position == len(self._body):
                     return True
-                if self._format == _RAW or not _has_header(self._left):
-                    raise InvalidArg(
-                        f"the request's body has {len(self._left)} bytes behind its {self._coding} data"
-                    )
-                self._object = zlib.decompressobj(self._format)  # gzip may come in members
-                continue
-            self._left = self._object.unconsumed_tail
-            if not self._left:
-                raise InvalidArg(
-                    f"the request's body is incomplete: its {self._coding} data ends after "
-                    f"{len(result)} bytes"
-                )
+                self._begin_member()
         return False
+
+    def _next_slice(self) -> bytes | memoryview:
+        """What is fed next: nothing while there may be more of what was fed before."""
+        left = self._object.unconsumed_tail
+        if left or self._is_full:
+            return left
+        data = self._body[self._position : self._position + _SLICE]
+        if not data:
+            raise InvalidArg(
+                f"the request's body is incomplete: its {self._coding} data ends after "
+                f"{len(self.result)} bytes"
+            )
+        self._position += len(data)
+        return data
+
+    def _begin_member(self) -> None:
+        """Go on with what follows complete data: gzip may come in members."""
+        left = self._body[self._position :]
+        if self._format == _RAW or not _has_header(left):
+            raise InvalidArg(f"the request's body has {len(left)} bytes behind its {self._coding} data")
+        self._members += 1
+        if self._members > MOST_MEMBERS:
+            raise InvalidArg(
+                f"the request's body has more than {MOST_MEMBERS} members of {self._coding} data, the maximum "
+                "allowed: compress it in one"
+            )
+        self._is_full = False
+        self._object = zlib.decompressobj(self._format)
 
 
 def _has_header(data: bytes | memoryview) -> bool:
