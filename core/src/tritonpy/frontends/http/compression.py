@@ -85,8 +85,8 @@ async def decompressed(body: bytes | memoryview, coding: bytes, limit: int) -> m
 class _Inflater:
     """Takes one body apart, step by step.
 
-    It is fed in slices, since `zlib` copies what it has not used yet: of a whole body that would be done again
-    for each step and each member, which takes longer than all the rest.
+    It is fed in slices, since `zlib` copies what it has not used yet: of a whole body that would be done for
+    each step and each member anew, and take longer than all the rest.
 
     Attributes:
         result: what has come out so far.
@@ -154,8 +154,8 @@ class _Inflater:
         self._members += 1
         if self._members > MOST_MEMBERS:
             raise InvalidArg(
-                f"the request's body has more than {MOST_MEMBERS} members of {self._coding} data, the maximum "
-                "allowed: compress it in one"
+                f"the request's body has more than {MOST_MEMBERS} members of {self._coding} data, the "
+                "maximum allowed: compress it in one"
             )
         self._is_full = False
         self._object = zlib.decompressobj(self._format)
