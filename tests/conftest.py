@@ -62,6 +62,7 @@ def real_triton() -> Iterator[Callable[..., dict[str, int]]]:
                     "--metrics-port",
                     "0",
                     "--",
+                    "--exit-timeout-secs=5",  # it waits that long for idle connections
                     *flags,
                 ],
                 stdout=subprocess.PIPE,
