@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
@@ -9,7 +10,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -303,7 +304,7 @@ def test_what_is_written_can_be_changed_while_the_log_runs(
 def test_the_format_can_be_changed_while_the_log_runs(path: Path) -> None:
     with logs.configure(settings(path)) as log:
         LOG.info("first")
-        wait_until(path, "first")
+        wait_until(lambda: "first" in path.read_text())
         log.change(logs.LogSettings(log_format="json"))
         LOG.info("second")
 
@@ -343,8 +344,47 @@ def test_the_running_log_is_the_one_begun_last(path: Path, tmp_path: Path) -> No
     assert logs.running() is None
 
 
-def wait_until(path: Path, text: str) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     until = time.monotonic() + 10
-    while text not in path.read_text():
+    while not condition():
         assert time.monotonic() < until
         time.sleep(0.001)
+
+
+class _FullDisk(io.StringIO):
+    """A file that takes nothing while `is_full`."""
+
+    is_full = True
+
+    def write(self, text: str) -> int:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(text)
+
+
+def test_a_full_disk_is_told_once_and_lines_are_counted(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disk = _FullDisk()
+    with logs.configure(settings(path)) as log:
+        log._output.setStream(disk).close()  # type: ignore[attr-defined]
+        for number in range(3):
+            LOG.info("lost %d", number)
+        wait_until(lambda: log._output._lost == 3)  # type: ignore[attr-defined]
+        disk.is_full = False
+        LOG.info("there again")
+        wait_until(lambda: disk.getvalue().count("\n") == 2)
+        written = disk.getvalue()
+
+    told = capsys.readouterr().err
+    expected = f"the log file '{path}' cannot be written: No space left on device"
+    assert told == f"{expected}; its lines are dropped until it can\n"
+    assert '"there again"\n' in written
+    assert written.endswith('"3 log lines could not be written to the log file when they were due"\n')
+
+
+def test_a_log_on_a_full_disk_can_be_closed(capsys: pytest.CaptureFixture[str]) -> None:
+    with logs.configure(settings(Path("/dev/full"))):
+        LOG.info("hello")
+
+    assert "'/dev/full' cannot be written" in capsys.readouterr().err

@@ -10,6 +10,7 @@ about travels in `extra`: `request_id`, `model`, `version`, `instance`; and `tab
 from __future__ import annotations
 
 import atexit
+import contextlib
 import copy
 import logging
 import queue
@@ -85,7 +86,7 @@ class Logs:
     def __init__(self, settings: LogSettings) -> None:
         self._output: logging.Handler
         if settings.log_file:
-            self._output = logging.FileHandler(settings.log_file, encoding="utf-8", errors="backslashreplace")
+            self._output = _FileOutput(settings.log_file, encoding="utf-8", errors="backslashreplace")
         else:
             self._output = logging.StreamHandler(sys.stderr)
         self._output.setFormatter(make_formatter(settings.log_format))
@@ -141,7 +142,8 @@ class Logs:
             return
         self._writer.join(CLOSE_TIMEOUT_S)
         if not self._writer.is_alive():
-            self._output.close()
+            with contextlib.suppress(OSError):  # the disk is full, which has been said
+                self._output.close()
 
     def __enter__(self) -> Self:
         return self
@@ -186,6 +188,33 @@ def configure(options: ServerOptions) -> Logs:
         OSError: the log file cannot be opened.
     """
     return Logs(LogSettings(*(getattr(options, field.name) for field in fields(LogSettings))))
+
+
+class _FileOutput(logging.FileHandler):
+    """Writes to a file; while that fails, standard error is told once and lines are counted."""
+
+    _lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line, and behind the first one that can be written again how many are missing."""
+        lost = self._lost
+        super().emit(record)
+        if lost and self._lost == lost:
+            self._lost = 0
+            text = f"{lost} log lines could not be written to the log file when they were due"
+            super().emit(logging.LogRecord("tritonpy.logs", logging.WARNING, __file__, 0, text, None, None))
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Called by `emit` while it handles an exception."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        if not self._lost:
+            text = f"the log file '{self.baseFilename}' cannot be written: {error.strerror}"
+            with contextlib.suppress(OSError):
+                print(f"{text}; its lines are dropped until it can", file=sys.stderr, flush=True)
+        self._lost += 1
 
 
 class _LoopHandler(QueueHandler):
