@@ -79,6 +79,27 @@ def test_what_is_over_is_no_longer_held(full: Any, make_request: Callable[..., A
     assert held(full) == 0
 
 
+@pytest.mark.parametrize("how", ["cancelled", "late"])
+def test_a_request_counts_until_its_model_is_done_whoever_has_gone_away(
+    start_harness: Callable[..., Any], make_request: Callable[..., Any], how: str
+) -> None:
+    harness = start_harness(max_inflight_byte_size=LIMIT)
+    request = make_request("manual", bytes(60_000))
+    answer = harness.stub.ModelInfer.future(request, timeout=20 if how == "cancelled" else 0.2)
+    harness.dataplane.wait_for(lambda plane: len(plane.requests) == 1)
+    if how == "cancelled":
+        answer.cancel()
+    harness.dataplane.wait_for(lambda plane: len(plane.cancelled) == 1)
+
+    meanwhile = held(harness)
+    with pytest.raises(grpc.RpcError, match="--max-inflight-bytes is 100000"):
+        harness.stub.ModelInfer(make_request(data=bytes(60_000)), timeout=20)
+    finish(harness)
+
+    assert meanwhile == request.ByteSize()
+    assert held(harness) == 0
+
+
 def test_refused_and_broken_requests_are_not_held(
     start_harness: Callable[..., Any], make_request: Callable[..., Any]
 ) -> None:

@@ -103,7 +103,9 @@ class Servicer:
             return await sink.outcome
         except asyncio.CancelledError:  # the client went away, or its deadline passed
             alive = request()
-            if alive is not None:
+            if alive is not None and not alive.answered:
+                admission.hold(byte_size)  # until the model, which has the tensors, is done with them
+                sink.on_end = partial(admission.release, byte_size)
                 alive.cancel()
             raise
         finally:
@@ -218,19 +220,28 @@ def _filled(message: Message, document: JsonObject) -> Message:
 
 
 class _UnarySink:
-    """Turns the one response of a request into what its call returns; satisfies `ResponseSink`."""
+    """Turns the one response of a request into what its call returns; satisfies `ResponseSink`.
 
-    __slots__ = ("_encoder", "_response", "outcome", "treatments")
+    Attributes:
+        outcome: what the call returns.
+        treatments: what is wanted with outputs beside their bytes.
+        on_end: called when the model is done with a request whose client has gone away.
+    """
+
+    __slots__ = ("_encoder", "_response", "on_end", "outcome", "treatments")
 
     def __init__(self, encoder: ResponseEncoder, outcome: asyncio.Future[bytes | TritonError]) -> None:
         self._encoder = encoder
         self._response: InferResponse | None = None
         self.outcome = outcome
         self.treatments = UNTREATED
+        self.on_end: Callable[[], None] | None = None
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """See `ResponseSink`."""
         if self.outcome.done():  # answered, or the client is gone
+            if final and self.on_end is not None:
+                self.on_end()
             return
         if response is None:
             response = self._response
