@@ -58,3 +58,10 @@ def test_other_exceptions_are_logged_with_their_traceback(caplog: pytest.LogCapt
     assert error.message == "KeyError: 'oops'"
     assert "doing this failed" in caplog.text
     assert "Traceback" in caplog.text
+
+
+def test_a_client_that_is_gone_is_no_failure_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    error = as_triton_error(grpc.aio.InternalError("Failed execute_batch"), "ModelStreamInfer")
+
+    assert status_of(error)[0] is grpc.StatusCode.UNAVAILABLE
+    assert [record for record in caplog.records if record.levelno >= logging.INFO] == []

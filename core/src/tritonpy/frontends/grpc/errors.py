@@ -6,7 +6,7 @@ import logging
 
 import grpc
 
-from tritonpy.errors import ErrorCode, Internal, TritonError
+from tritonpy.errors import ErrorCode, Internal, TritonError, Unavailable
 
 _log = logging.getLogger("tritonpy.grpc")
 
@@ -39,6 +39,9 @@ def as_triton_error(exc: Exception, where: str) -> TritonError:
     """
     if isinstance(exc, TritonError):
         return exc.with_traceback(None)
+    if isinstance(exc, grpc.aio.InternalError):  # the client is gone, and the call was not told so yet
+        _log.debug("%s: nothing more can be sent to the client: %s", where, exc)
+        return Unavailable(f"{where}: nothing more can be sent to the client")
     _log.error("%s failed", where, exc_info=exc)
     return Internal(f"{type(exc).__name__}: {exc}")
 
