@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -80,6 +81,24 @@ def test_every_answer_leaves_a_line(echo_models: Path, dial: Callable[..., Any],
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", line["time"])
         age = datetime.now(UTC) - datetime.fromisoformat(line["time"])
         assert timedelta(0) <= age < timedelta(minutes=1)
+
+
+def test_a_stream_of_events_leaves_one_line_with_all_its_bytes(
+    dial: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "access.log"
+    models = Path(__file__).parent.parent.parent / "examples/text_generation/models"
+    with Server(options(models, path)) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+        body = json.dumps({"id": "8", "text_input": "the", "max_tokens": 3})
+        connection.request("POST", "/v2/models/text_generation_stream/generate_stream", body)
+        events = connection.getresponse().read()
+        connection.close()
+    (line,) = lines(path)
+
+    assert events.startswith(b"data: ")
+    assert (line["status"], line["request_bytes"], line["response_bytes"]) == (200, len(body), len(events))
+    assert line["request_id"] == "8"
 
 
 def test_a_rotated_file_is_begun_anew(echo_models: Path, dial: Callable[..., Any], tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ class Generation:
     ) -> None:
         infer_request.arrival_ns = arrival_ns
         infer_request.sink = sink
+        connection.request_id = infer_request.id
         self._dataplane.infer(infer_request)
         if not infer_request.answered:
             connection.watch(Canceller(infer_request))
