@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from dataclasses import dataclass, field
 
@@ -9,6 +10,9 @@ from tritonpy.errors import Internal, InvalidArg, TritonError, Unsupported
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.http.infer import Body
 from tritonpy.frontends.http.json_body import Json, parse_json
+from tritonpy.frontends.http.large_json import LARGE
+
+_SLICE = 1024 * 1024  # a multiple of four characters, which make three bytes
 
 
 class RepositoryCalls:
@@ -26,7 +30,10 @@ class RepositoryCalls:
     async def load(self, body: Body, repository: str, name: str) -> None:
         """Load a model, and return when it serves."""
         _refuse_repository(repository)
-        wanted = load_parameters(body)
+        # On a thread a large body is read in many short steps, between which others run.
+        wanted = (
+            await asyncio.to_thread(load_parameters, body) if len(body) > LARGE else load_parameters(body)
+        )
         await self._dataplane.load_model(name, wanted.config, wanted.files, force=wanted.force)
 
     async def unload(self, body: Body, repository: str, name: str) -> None:
@@ -94,10 +101,15 @@ def _boolean(value: Json) -> bool:
 
 
 def _decoded(key: str, value: str) -> bytes:
+    decoded = bytearray()
     try:
-        return base64.b64decode(value, validate=True)
+        for start in range(0, len(value), _SLICE):
+            if decoded and value[start - 1] == "=":
+                raise ValueError("Excess data after padding")
+            decoded += base64.b64decode(value[start : start + _SLICE], validate=True)
     except ValueError as exc:
         raise InvalidArg(f"load parameter '{key}' is not base64: {exc}") from None
+    return bytes(decoded)
 
 
 def _refuse_repository(repository: str) -> None:
