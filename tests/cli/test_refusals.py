@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,41 @@ def test_an_option_that_cannot_stand_there_is_named_in_the_same_words(
 
     assert words.lower() in ours.lower()
     assert words.lower() in theirs.lower()
+
+
+@pytest.mark.parity
+def test_flags_that_ask_for_nothing_are_taken_by_both(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    flags = [
+        "--allow-cpu-metrics=false",
+        "--allow-gpu-metrics=false",
+        "--allow-sagemaker=false",
+        "--allow-vertex-ai=false",
+        "--metrics-config=summary_latencies=false",
+        "--min-supported-compute-capability=6.0",
+        "--model-load-gpu-limit=0:0.85",
+        "--rate-limit=off",
+        "--rate-limit-resource=R1:4",
+        "--repository-poll-secs=15",
+        "--sagemaker-safe-port-range=8080-9080",
+        "--trace-config=level=OFF",
+        "--trace-config=triton,log-frequency=0",
+        "--trace-level=OFF",
+        "--pinned-memory-pool-byte-size=0",
+        "--cuda-memory-pool-byte-size=0:0",
+    ]
+    assert main(["serve", f"--model-repository={tmp_path}", "--show-config", *flags]) == 0
+    assert capsys.readouterr().err == ""
+
+    program = [sys.executable, str(ROOT / "benchmarks/real_triton.py"), "serve"]
+    with subprocess.Popen(
+        [*program, f"--model-repository={tmp_path}", "--", *flags], stdout=subprocess.PIPE, text=True
+    ) as real:
+        assert real.stdout is not None
+        ready = json.loads(real.stdout.readline() or "{}")
+        real.terminate()
+    assert ready.get("ready") is True
 
 
 def both(capsys: pytest.CaptureFixture[str], repository: Path, flag: str) -> tuple[str, str]:

@@ -96,22 +96,150 @@ def test_files_of_a_tls_that_is_not_used_are_not_looked_for(capsys: pytest.Captu
     assert status == 0
 
 
-@pytest.mark.parametrize("flag", sorted(REFUSED))
+WISHES = (
+    "--allow-cpu-metrics=true",
+    "--allow-gpu-metrics=1",
+    "--allow-sagemaker=on",
+    "--allow-vertex-ai=true",
+    "--cache-config=local,size=1048576",
+    "--cache-config=local,size=0",
+    "--host-policy=gpu_0,numa-node=0",
+    "--metrics-config=counter_latencies=false",
+    "--metrics-config=summary_latencies=true",
+    "--metrics-config=summary_quantiles=0.5:0.05",
+    "--metrics-interval-ms=soon",
+    "--min-supported-compute-capability=high",
+    "--model-config-name=h100",
+    "--model-load-gpu-limit=0:2",
+    "--model-load-gpu-limit=0",
+    "--model-load-retry-count=1",
+    "--model-load-thread-count=8",
+    "--model-namespacing=true",
+    "--rate-limit=execution_count",
+    "--rate-limit-resource=R1",
+    "--repository-poll-secs=often",
+    "--response-cache-byte-size=1048576",
+    "--sagemaker-port=x",
+    "--sagemaker-safe-port-range=8000",
+    "--sagemaker-thread-count=x",
+    "--trace-config=level=TIMESTAMPS",
+    "--trace-config=level",
+    "--trace-count=x",
+    "--trace-level=TENSORS",
+    "--trace-log-frequency=x",
+    "--trace-rate=x",
+    "--vertex-ai-default-model=m",
+    "--vertex-ai-port=8080",
+    "--vertex-ai-thread-count=8",
+)
+ASKING_FOR_NOTHING = (
+    "--allow-cpu-metrics=false",
+    "--allow-gpu-metrics=False",
+    "--allow-sagemaker=0",
+    "--allow-vertex-ai=off",
+    "--cache-directory=/opt/tritonserver/caches",
+    "--metrics-config=counter_latencies=true",
+    "--metrics-config=summary_latencies=false",
+    "--metrics-interval-ms=500.5",
+    "--min-supported-compute-capability=6.0",
+    "--model-load-gpu-limit=0:0.85",
+    "--model-load-gpu-limit=1:1",
+    "--model-load-retry-count=0",
+    "--model-load-thread-count=4",
+    "--model-namespacing=false",
+    "--rate-limit=OFF",
+    "--rate-limit-resource=R1:4:0",
+    "--rate-limit-resource=R2:4",
+    "--repoagent-directory=/opt/tritonserver/repoagents",
+    "--repository-poll-secs=15",
+    "--response-cache-byte-size=0",
+    "--sagemaker-port=8080",
+    "--sagemaker-safe-port-range=8080-9080",
+    "--sagemaker-thread-count=8",
+    "--trace-config=level=OFF",
+    "--trace-config=rate=1000",
+    "--trace-config=count=-1",
+    "--trace-config=mode=opentelemetry",
+    "--trace-config=triton,file=/tmp/trace.json",
+    "--trace-config=opentelemetry,url=localhost:4318/v1/traces",
+    "--trace-count=-1",
+    "--trace-file=",
+    "--trace-level=off",
+    "--trace-log-frequency=0",
+    "--trace-rate=1000",
+)
+POOLS_OF_NOTHING = (
+    "--buffer-manager-thread-count=0",
+    "--cuda-memory-pool-byte-size=0:0",
+    "--cuda-virtual-address-size=1:0",
+    "--enable-peer-access=false",
+    "--grpc-infer-allocation-pool-size=0",
+    "--pinned-memory-pool-byte-size=0",
+)
+
+
+@pytest.mark.parametrize("given", WISHES)
 def test_an_option_of_tritonserver_that_is_refused_says_why(
-    capsys: pytest.CaptureFixture[str], flag: str
+    capsys: pytest.CaptureFixture[str], given: str
 ) -> None:
-    error = error_of(capsys, f"{flag}=1")
+    error = error_of(capsys, given)
 
-    assert error == f"Error: '{flag}' is an option of tritonserver that is refused here: {REFUSED[flag]}"
+    why = REFUSED[given.partition("=")[0]]
+    assert error == f"Error: '{given}' is an option of tritonserver that is refused here: {why}"
 
 
-def test_an_option_without_effect_is_accepted_and_the_log_says_so(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_every_flag_that_is_refused_is_tried_here() -> None:
+    tried = {given.partition("=")[0] for given in WISHES}
+
+    assert set(REFUSED) - tried == {"--cache-directory", "--repoagent-directory", "--trace-file"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [*ASKING_FOR_NOTHING, *POOLS_OF_NOTHING, "--allow-gpu-metrics=true --allow-gpu-metrics=false"],
+)
+def test_a_flag_that_asks_for_nothing_is_accepted(capsys: pytest.CaptureFixture[str], given: str) -> None:
+    status = main(["serve", "--model-repository=m", "--show-config", *given.split()])
+
+    assert (status, capsys.readouterr().err) == (0, "")
+
+
+def test_of_a_flag_that_stands_several_times_each_value_is_looked_at(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    error = error_of(capsys, "--trace-config=level=TIMESTAMPS", "--trace-config=rate=1")
+
+    assert error.startswith("Error: '--trace-config=level=TIMESTAMPS' is an option of tritonserver that is")
+
+
+def test_flags_that_are_refused_are_not_proposed(capsys: pytest.CaptureFixture[str]) -> None:
+    error = error_of(capsys, "--allow-gpu-metric=1")
+
+    assert error == "Error: unrecognized option '--allow-gpu-metric'; did you mean --allow-metrics?"
+
+
+@pytest.fixture
+def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`corectl serve` does everything but serve."""
     server = ModuleType("tritonpy.server")
     server.run = lambda options: 0  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "tritonpy.server", server)
     monkeypatch.setattr(sys, "setswitchinterval", lambda interval: None)
+
+
+@pytest.mark.usefixtures("no_server")
+def test_nothing_is_said_about_flags_that_ask_for_nothing(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+
+    status = main(
+        ["serve", "--model-repository=m", f"--log-file={log}", *ASKING_FOR_NOTHING, *POOLS_OF_NOTHING]
+    )
+
+    assert (status, log.read_text()) == (0, "")
+
+
+@pytest.mark.usefixtures("no_server")
+def test_an_option_without_effect_is_accepted_and_the_log_says_so(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
     given = [f"{option.opts[0]}=1" for option in WITHOUT_EFFECT]
 
@@ -139,7 +267,8 @@ def test_help_shows_every_option_under_one_heading(capsys: pytest.CaptureFixture
     expected = {name: {option.opts[0] for option in options} for name, options in GROUPS.items()}
     expected["Server"].add("-h")
     assert shown == expected
-    assert len(serve.params) == sum(map(len, GROUPS.values()))
+    in_groups = [option for options in GROUPS.values() for option in options]
+    assert [option for option in serve.params if not getattr(option, "hidden", False)] == in_groups
 
 
 def test_what_a_header_must_say_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,75 +1,164 @@
 """Options of tritonserver that `corectl serve` has no use for: accepted without effect, or refused.
 
 What tunes machinery that does not exist here is accepted, so that a command line written for tritonserver
-goes on to work; what would change what clients see is refused with its reason.
+goes on to work; what would change what clients see is refused with its reason. A value that asks for nothing,
+such as `--allow-gpu-metrics=false`, is always accepted, and nothing is said about it.
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Callable
 
 import click
 
 _NO_THREADS = "one event loop serves all connections"
 _NO_POOL = "memory is taken as it is needed"
 
+_ANY = ".*"
+_NEVER = "(?!)"
+_OFF = "false|0|off"  # as `read_bool` takes them
+_NUMBER = "[+-]?[0-9]+"
+_FLOAT = r"[0-9]*\.?[0-9]+"
+
 _IGNORED = (
-    # flag, its value, tritonserver's default, why it does nothing here
-    ("--http-thread-count", "NUMBER", "8", _NO_THREADS),
-    ("--grpc-infer-thread-count", "NUMBER", "2", _NO_THREADS),
-    ("--grpc-infer-allocation-pool-size", "NUMBER", "8", "no request objects are kept for later"),
-    ("--grpc-max-response-pool-size", "NUMBER", "2147483647", "no response objects are kept for later"),
-    ("--buffer-manager-thread-count", "NUMBER", "0", "no threads copy tensors"),
-    ("--pinned-memory-pool-byte-size", "NUMBER", "268435456", _NO_POOL),
-    ("--cuda-memory-pool-byte-size", "DEVICE:NUMBER", "0:67108864", _NO_POOL),
-    ("--cuda-virtual-address-size", "DEVICE:NUMBER", "0:1073741824", _NO_POOL),
-    ("--enable-peer-access", "BOOLEAN", "true", "frameworks decide how devices reach each other"),
+    # flag, its value, tritonserver's default, values that ask for nothing, why others do nothing here
+    ("--http-thread-count", "NUMBER", "8", _NEVER, _NO_THREADS),
+    ("--grpc-infer-thread-count", "NUMBER", "2", _NEVER, _NO_THREADS),
+    ("--grpc-infer-allocation-pool-size", "NUMBER", "8", "0+", "no request objects are kept for later"),
+    ("--grpc-max-response-pool-size", "NUMBER", "2147483647", "0+", "no response objects are kept for later"),
+    ("--buffer-manager-thread-count", "NUMBER", "0", "0+", "no threads copy tensors"),
+    ("--pinned-memory-pool-byte-size", "NUMBER", "268435456", "0+", _NO_POOL),
+    ("--cuda-memory-pool-byte-size", "DEVICE:NUMBER", "0:67108864", "[0-9]+:0+", _NO_POOL),
+    ("--cuda-virtual-address-size", "DEVICE:NUMBER", "0:1073741824", "[0-9]+:0+", _NO_POOL),
+    ("--enable-peer-access", "BOOLEAN", "true", _OFF, "frameworks decide how devices reach each other"),
 )
 
 WITHOUT_EFFECT: tuple[click.Option, ...] = tuple(
     click.Option([flag], metavar=metavar, default=default, show_default=True, help=f"Nothing: {why}.")
-    for flag, metavar, default, why in _IGNORED
+    for flag, metavar, default, _, why in _IGNORED
 )
 
-REASONS = {flag: why for flag, _, _, why in _IGNORED}
+REASONS = {flag: why for flag, _, _, _, why in _IGNORED}
 """Why a flag of `WITHOUT_EFFECT` does nothing."""
 
 _TRACING = "tracing is not there yet"
 _CACHE = "there is no response cache yet"
 _RATE = "there is no rate limiter yet: instances run as soon as they are free"
+_GPU = "instances on GPUs are not there yet"
 _SAGEMAKER = "the SageMaker frontend is not there yet"
 _VERTEX = "the Vertex AI frontend is not there yet"
 
-REFUSED = {
-    "--allow-cpu-metrics": "metrics of the machine are not there yet; a node exporter has them",
-    "--allow-gpu-metrics": "metrics of GPUs are not there yet; a GPU exporter has them",
-    "--allow-sagemaker": _SAGEMAKER,
-    "--allow-vertex-ai": _VERTEX,
-    "--cache-config": _CACHE,
-    "--cache-directory": _CACHE,
-    "--host-policy": "binding instances to cores and NUMA nodes is not there yet; taskset and numactl do it",
-    "--metrics-config": "latency summaries and histograms are not there yet",
-    "--metrics-interval-ms": "nothing is sampled yet: counters are read when the page is asked for",
-    "--min-supported-compute-capability": "instances on GPUs are not there yet",
-    "--model-config-name": "a model's configuration is always its config.pbtxt",
-    "--model-load-gpu-limit": "instances on GPUs are not there yet",
-    "--model-load-retry-count": "a load that failed is not tried again by itself; `corectl models load` does",
-    "--model-load-thread-count": "how many models load at once cannot be set yet",
-    "--model-namespacing": "models of equal names in several repositories are not there yet",
-    "--rate-limit": _RATE,
-    "--rate-limit-resource": _RATE,
-    "--repoagent-directory": "repository agents are not there yet",
-    "--repository-poll-secs": "the model control mode poll is not there yet; --reload follows changes",
-    "--response-cache-byte-size": _CACHE,
-    "--sagemaker-port": _SAGEMAKER,
-    "--sagemaker-safe-port-range": _SAGEMAKER,
-    "--sagemaker-thread-count": _SAGEMAKER,
-    "--trace-config": _TRACING,
-    "--trace-count": _TRACING,
-    "--trace-file": _TRACING,
-    "--trace-level": _TRACING,
-    "--trace-log-frequency": _TRACING,
-    "--trace-rate": _TRACING,
-    "--vertex-ai-default-model": _VERTEX,
-    "--vertex-ai-port": _VERTEX,
-    "--vertex-ai-thread-count": _VERTEX,
-}
+_MISSING = (
+    # flag, values that ask for nothing (of something that is off unless another flag asks for it: any), why
+    # others are refused
+    ("--allow-cpu-metrics", _OFF, "metrics of the machine are not there yet; a node exporter has them"),
+    ("--allow-gpu-metrics", _OFF, "metrics of GPUs are not there yet; a GPU exporter has them"),
+    ("--allow-sagemaker", _OFF, _SAGEMAKER),
+    ("--allow-vertex-ai", _OFF, _VERTEX),
+    ("--cache-config", _NEVER, _CACHE),
+    ("--cache-directory", _ANY, _CACHE),
+    (
+        "--host-policy",
+        _NEVER,
+        "binding instances to cores and NUMA nodes is not there yet; taskset and numactl do it",
+    ),
+    (
+        "--metrics-config",
+        rf"counter_latencies=(true|1|on)|(summary|histogram)_latencies=({_OFF})",
+        "latency summaries and histograms are not there yet",
+    ),
+    (
+        "--metrics-interval-ms",
+        _FLOAT,
+        "nothing is sampled yet: counters are read when the page is asked for",
+    ),
+    ("--min-supported-compute-capability", _FLOAT, _GPU),
+    ("--model-config-name", _NEVER, "a model's configuration is always its config.pbtxt"),
+    ("--model-load-gpu-limit", r"[0-9]+:(0?\.[0-9]+|0|1(\.0*)?)", _GPU),
+    (
+        "--model-load-retry-count",
+        "0+",
+        "a load that failed is not tried again by itself; `corectl models load` does",
+    ),
+    ("--model-load-thread-count", "4", "four models load at once; another number cannot be set yet"),
+    ("--model-namespacing", _OFF, "models of equal names in several repositories are not there yet"),
+    ("--rate-limit", "off", _RATE),
+    ("--rate-limit-resource", "[^:]+:[0-9]+(:[0-9]+)?", _RATE),
+    ("--repoagent-directory", _ANY, "repository agents are not there yet"),
+    (
+        "--repository-poll-secs",
+        _NUMBER,
+        "the model control mode poll is not there yet; --reload follows changes",
+    ),
+    ("--response-cache-byte-size", "0+", _CACHE),
+    ("--sagemaker-port", _NUMBER, _SAGEMAKER),
+    ("--sagemaker-safe-port-range", "[0-9]+-[0-9]+", _SAGEMAKER),
+    ("--sagemaker-thread-count", _NUMBER, _SAGEMAKER),
+    (
+        "--trace-config",
+        rf"level=off|(rate|count)={_NUMBER}|mode=(triton|opentelemetry)|(triton|opentelemetry),[^=]+=.*",
+        _TRACING,
+    ),
+    ("--trace-count", _NUMBER, _TRACING),
+    ("--trace-file", _ANY, _TRACING),
+    ("--trace-level", "off", _TRACING),
+    ("--trace-log-frequency", _NUMBER, _TRACING),
+    ("--trace-rate", _NUMBER, _TRACING),
+    # The Vertex AI platform asks for its frontend by a variable, not by a flag: these are never idle.
+    ("--vertex-ai-default-model", _NEVER, _VERTEX),
+    ("--vertex-ai-port", _NEVER, _VERTEX),
+    ("--vertex-ai-thread-count", _NEVER, _VERTEX),
+)
+
+_REPEATED = frozenset(
+    (
+        "--cache-config",
+        "--host-policy",
+        "--metrics-config",
+        "--model-load-gpu-limit",
+        "--rate-limit-resource",
+        "--trace-config",
+        "--trace-level",
+    )
+)
+"""Each of their values counts; of the others' the last one does."""
+
+REFUSED = {flag: why for flag, _, why in _MISSING}
 """Flags of tritonserver that are refused, and why."""
+
+_IDLE_VALUES = {
+    flag: re.compile(values, re.IGNORECASE)
+    for flag, values in (
+        *((flag, values) for flag, _, _, values, _ in _IGNORED),
+        *((flag, values) for flag, values, _ in _MISSING),
+    )
+}
+
+
+def asks_for_nothing(flag: str, value: str) -> bool:
+    """Whether a flag of `REFUSED` or `WITHOUT_EFFECT` has a value that we keep by doing nothing."""
+    return _IDLE_VALUES[flag].fullmatch(value) is not None
+
+
+def _refuse_wishes(flag: str) -> Callable[[str], str]:
+    """A reader of what asks for nothing."""
+
+    def read(value: str) -> str:
+        if not asks_for_nothing(flag, value):
+            shown = f"{flag}={value}"
+            raise click.UsageError(
+                f"'{shown}' is an option of tritonserver that is refused here: {REFUSED[flag]}"
+            )
+        return value
+
+    return read
+
+
+MISSING: tuple[click.Option, ...] = tuple(
+    click.Option(
+        [flag], type=_refuse_wishes(flag), multiple=flag in _REPEATED, hidden=True, expose_value=False
+    )
+    for flag in REFUSED
+)
+"""The flags of `REFUSED`, so that they are read like others; no help shows them."""

@@ -10,7 +10,7 @@ from typing import Any, Never
 import click
 
 from tritonpy import logs
-from tritonpy.cli.other_flags import REASONS, WITHOUT_EFFECT
+from tritonpy.cli.other_flags import MISSING, REASONS, WITHOUT_EFFECT, asks_for_nothing
 from tritonpy.cli.serve_command import ServeCommand
 from tritonpy.cli.serve_flags import GROUPS
 from tritonpy.cli.show_config import describe
@@ -25,13 +25,17 @@ At Python's own 5 ms a single such thread makes an echo over the loop ten times 
 _log = logging.getLogger("tritonpy.cli.serve")
 
 
-@click.command(cls=ServeCommand, params=[option for options in GROUPS.values() for option in options])
+@click.command(
+    cls=ServeCommand, params=[*(option for options in GROUPS.values() for option in options), *MISSING]
+)
 @click.pass_context
 def serve(ctx: click.Context, /, show_config: bool, **given: Any) -> int:  # Any: one per option of GROUPS
     """Serve the models of a repository over HTTP and gRPC."""
-    ignored = [option.opts[0] for option in WITHOUT_EFFECT if _is_given(ctx, option)]
+    ignored: list[str] = []
     for option in WITHOUT_EFFECT:
-        del given[option.human_readable_name]
+        flag, value = option.opts[0], given.pop(option.human_readable_name)
+        if _is_given(ctx, option) and not asks_for_nothing(flag, value):
+            ignored.append(flag)
     options = read_options(ctx, given)
     if show_config:
         click.echo(describe(ctx, options))

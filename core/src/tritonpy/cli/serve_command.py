@@ -26,9 +26,6 @@ class ServeCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as exc:
-            if exc.option_name in REFUSED:
-                text = f"'{exc.option_name}' is an option of tritonserver that is refused here: "
-                raise click.UsageError(f"{text}{REFUSED[exc.option_name]}", ctx) from exc
             raise click.UsageError(
                 f"unrecognized option '{exc.option_name}'{_alternatives(exc)}", ctx
             ) from exc
@@ -42,6 +39,5 @@ class ServeCommand(click.Command):
 
 
 def _alternatives(error: click.NoSuchOption) -> str:
-    if not error.possibilities:
-        return ""
-    return f"; did you mean {' or '.join(sorted(error.possibilities))}?"
+    possible = sorted(set(error.possibilities or ()).difference(REFUSED))
+    return f"; did you mean {' or '.join(possible)}?" if possible else ""

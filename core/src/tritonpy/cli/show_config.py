@@ -19,7 +19,7 @@ def describe(ctx: click.Context, options: ServerOptions) -> str:
     rows: list[tuple[str, str, str]] = []
     for param in ctx.command.params:
         field = param.name
-        if not isinstance(param, click.Option) or field is None or field == "show_config":
+        if not isinstance(param, click.Option) or field is None or field == "show_config" or param.hidden:
             continue
         was_given = ctx.get_parameter_source(field) is click.core.ParameterSource.COMMANDLINE
         source = "command line" if was_given else "default"
