@@ -129,7 +129,8 @@ def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]
     models.python("slow", SLOW, CONFIG)
     models.python("quick", SLOW, CONFIG)
     models.python("broken", BROKEN, CONFIG)
-    server = start(request.param, tmp_path, "--model-control-mode=explicit", "--load-model=slow")
+    setting = "--backend-config=python,shm-default-byte-size=4194304"
+    server = start(request.param, tmp_path, "--model-control-mode=explicit", "--load-model=slow", setting)
     yield server
     server.close()
 
@@ -138,6 +139,10 @@ def test_phrases_of_loading_serving_and_stopping(running: Running) -> None:
     running.says("I", "loading: slow:1")
     running.says("I", "TRITONBACKEND_ModelInstanceInitialize: slow_0 (CPU device 0)")
     running.says("I", "successfully loaded 'slow'")
+    running.wait_for(PREFIX.format(letter="I") + r"\n\+-+\+-+\+-+\+\n\| Backend +\| Path +\| Config +\|\n")
+    running.wait_for(
+        r'(?m)^\| python +\| /\S*python\S* +\| {"cmdline":{.*"shm-default-byte-size":"4194304".*}} +\|$'
+    )
     running.wait_for(PREFIX.format(letter="I") + r"\n\+-+\+-+\+-+\+\n\| Model +\| Version \| Status ")
     running.wait_for(r"(?m)^\| slow +\| 1 +\| READY +\|$")
     running.wait_for(PREFIX.format(letter="I") + r"\n\+-+\+-+\+\n\| Option +\| Value ")

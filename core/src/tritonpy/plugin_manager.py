@@ -6,6 +6,7 @@ is loaded, to a plain function.
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -193,6 +194,14 @@ def _new_pluggy(kind: str) -> pluggy.PluginManager:
 def _one_line(exc: Exception) -> str:
     """Pluggy tells plugin, hook and fault on a line each; people look for them on one."""
     return ", ".join(str(exc).splitlines()) or type(exc).__name__
+
+
+def source_file(plugin: object) -> str:
+    """The file that a plugin, a module or an object, was imported from; "" for one without a file."""
+    try:
+        return inspect.getfile(plugin if inspect.ismodule(plugin) else type(plugin))
+    except (TypeError, OSError):
+        return ""
 
 
 def bind_object(kind: str, plugin: object, name: str) -> Callable[[str], Hook | None]:

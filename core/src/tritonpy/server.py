@@ -40,7 +40,7 @@ from tritonpy.repository.manager import RepositoryManager
 from tritonpy.repository.model_control import ModelControl, WorkerModelControl
 from tritonpy.repository.registry import ModelRegistry
 from tritonpy.repository.shutdown import drain_and_unload
-from tritonpy.repository.table import models_table, options_table
+from tritonpy.repository.table import backends_table, models_table, options_table
 from tritonpy.repository.watcher import ModelWatcher, look_at_models
 from tritonpy.scheduler.batcher import StrategyFinder
 from tritonpy.shared_memory.registry import SharedMemoryRegions
@@ -89,7 +89,7 @@ class ServerRuntime:
         custom_metrics = CustomMetrics(metrics_registry)
         self._services.add("metrics", custom_metrics)
         self._watch = LoopWatch(self._server_metrics.observe_loop_lag)
-        loader = ModelLoader(
+        self._loader = ModelLoader(
             managers["backends"],
             StrategyFinder(
                 managers["batching"], managers["loaders"], is_strict=options.strategy_path_policy == "strict"
@@ -106,7 +106,7 @@ class ServerRuntime:
         )
         self._repository = RepositoryManager(
             options.model_repositories,
-            loader,
+            self._loader,
             self.registry,
             auto_complete_config=options.auto_complete_config,
         )
@@ -153,6 +153,7 @@ class ServerRuntime:
         if self._watcher is not None:
             await asyncio.to_thread(self._watcher.start)  # before anything is loaded: no change is missed
         all_loaded = await self._load_models()
+        _log.info("backends:", extra={"table": backends_table(self._loader.backends_in_use())})
         _log.info("models:", extra={"table": models_table(self.registry.index(), self.registry.refusals)})
         options = self._options
         _log.info("options:", extra={"table": options_table(options, EXTENSIONS)})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tritonpy.errors import Internal, TritonError
 from tritonpy.handles import Backend, BackendAttributes
-from tritonpy.plugin_manager import Hook, PluginManager
+from tritonpy.plugin_manager import Hook, PluginManager, source_file
 
 
 def hook_failure(where: str, exc: BaseException) -> TritonError:
@@ -28,6 +28,9 @@ class BoundBackend:
         runner: the plugin whose hooks these are, when it is not called `name` itself.
         directory: where the files lie that make it a backend of another name.
 
+    Attributes:
+        source: the file that the plugin was imported from; "" for one that has none.
+
     Raises:
         TritonError: the plugin is missing or broken, or lacks `model_instance_execute`.
     """
@@ -43,6 +46,7 @@ class BoundBackend:
     ) -> None:
         plugin = manager.load(runner or name)
         self.name = name
+        self.source = source_file(plugin)
         self.handle = Backend(name, settings, directory=directory)
         self._lock = threading.Lock()
         self._users = 0

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -135,6 +136,14 @@ class ModelLoader:
             )
             self._bound[name, files] = bound
         return bound
+
+    def backends_in_use(self) -> list[tuple[str, str, Mapping[str, str]]]:
+        """Name, file and settings of each backend that models have asked for so far, sorted by name."""
+        in_use = [
+            (name, str(files.directory / files.runtime) if files else bound.source, bound.handle.settings)
+            for (name, files), bound in self._bound.items()
+        ]
+        return sorted(in_use, key=lambda backend: backend[:2])
 
     async def load(
         self, directory: ModelDirectory, version: int, config: ModelConfig, *, is_override: bool = False

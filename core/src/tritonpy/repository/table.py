@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 
 from tritonpy.handles import JsonObject
 from tritonpy.options import ServerOptions
 from tritonpy.version import __version__
+
+
+def backends_table(backends: Iterable[tuple[str, str, Mapping[str, str]]]) -> str:
+    """Name, file and settings of each backend, one line each.
+
+    Args:
+        backends: as `ModelLoader.backends_in_use` tells them.
+    """
+    rows = [("Backend", "Path", "Config")]
+    for name, path, settings in backends:
+        rows.append((name, path, json.dumps({"cmdline": settings}, separators=(",", ":"))))
+    return format_table(rows)
 
 
 def models_table(index: Sequence[JsonObject], refusals: Mapping[str, str]) -> str:
