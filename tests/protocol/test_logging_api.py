@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,6 +28,7 @@ DEFAULTS = {
     "log_verbose_level": 0,
     "log_format": "default",
 }
+MARKERS = itertools.count()
 FIELDS = {bool: "bool_param", int: "uint32_param", str: "string_param"}
 
 
@@ -278,6 +281,38 @@ def test_the_log_follows_its_settings(ours: Endpoint) -> None:
     text = ours.log.read_text()
     assert '"seen detail"' in text
     assert "unseen" not in text
+
+
+def test_a_change_leaves_a_line_with_what_was_and_what_is(ours: Endpoint) -> None:
+    ours.send("POST", '{"log_verbose_level": 1, "log_format": "ISO8601", "log_info": true}')
+    ours.call(log_info=False, log_format="default")
+    ours.call(log_warning=False)
+    ours.call(log_info=True, log_verbose_level=0)
+
+    assert changes_told(ours)[-3:] == [
+        "log_verbose_level from 0 to 1, log_format from default to ISO8601",
+        "log_info from true to false, log_format from ISO8601 to default",  # the last line of its kind
+        "log_info from false to true, log_verbose_level from 1 to 0",
+    ]
+
+
+def test_what_stays_as_it_was_leaves_no_line(ours: Endpoint) -> None:
+    told = changes_told(ours)
+
+    ours.call(log_info=True, log_format="default")
+    ours.send("POST", '{"log_verbose_level": 0}')
+    ours.send("POST", '{"log_verbose_level": "x", "log_info": false}')
+
+    assert changes_told(ours) == told
+
+
+def changes_told(server: Endpoint) -> list[str]:
+    """What the log tells of changes, once it has written all that it was given; information must be on."""
+    marker = f"marker {next(MARKERS)}"
+    logging.getLogger("tritonpy.test").info(marker)
+    wait_for_line(server, f'"{marker}"')
+    assert server.log is not None
+    return re.findall(r'"log settings changed: (.*)"$', server.log.read_text(), re.MULTILINE)
 
 
 def wait_for_line(server: Endpoint, text: str) -> str:

@@ -15,6 +15,8 @@ from tritonpy.errors import InvalidArg, TritonError, Unsupported
 from tritonpy.logs import LogSettings
 from tritonpy.options import LogFormat
 
+_log = logging.getLogger("tritonpy.frontends")
+
 SettingValue = bool | int | str
 
 MAX_VERBOSE_LEVEL = 2**32 - 1  # what gRPC's field holds
@@ -69,6 +71,8 @@ def shown_settings() -> Iterable[tuple[LogSetting, SettingValue]]:
 def change_settings(wanted: Mapping[str, Any], reader: SettingReader) -> None:
     """Change the settings that `wanted` names, all or none; what nobody knows is ignored, as in Triton.
 
+    A line of information tells what became different.
+
     Args:
         wanted: values by name, as the protocol writes them.
         reader: of that protocol.
@@ -97,7 +101,26 @@ def change_settings(wanted: Mapping[str, Any], reader: SettingReader) -> None:
         raise Unsupported(
             "log settings cannot be changed: the program that this server is part of writes the log itself"
         )
-    log.change(replace(log.settings, **changes))
+    before, after = log.settings, replace(log.settings, **changes)
+    text = _differences(before, after)
+    if text and before.log_info:  # also when this is the change that ends such lines
+        _log.info("log settings changed: %s", text)
+    log.change(after)
+    if text and not before.log_info:
+        _log.info("log settings changed: %s", text)
+
+
+def _differences(before: LogSettings, after: LogSettings) -> str:
+    texts = []
+    for setting in SETTINGS:
+        old, new = (_shown(getattr(settings, setting.field)) for settings in (before, after))
+        if old != new:
+            texts.append(f"{setting.name} from {old} to {new}")
+    return ", ".join(texts)
+
+
+def _shown(value: SettingValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _current() -> LogSettings:
