@@ -58,22 +58,26 @@ class AnswerWriter:
         connection: HttpConnection,
         response: tuple[bytes, list[Chunk], int | None],
         coding: bytes | None,
-    ) -> None:
-        """Write a response that is encoded: its JSON, the tensors behind it, and their size together."""
+    ) -> Coroutine[None, None, None] | None:
+        """Write a response that is encoded: its JSON, the tensors behind it, and their size together.
+
+        Returns:
+            What is still to be done for it, where that takes a while.
+        """
         header, wires, size = response
         if coding is not None:
             body_size = len(header) + (size or 0)
             if not is_quick(body_size):
-                self.later(self._write_compressed(connection, [header, *wires], len(header), size, coding))
-                return
+                return self._write_compressed(connection, [header, *wires], len(header), size, coding)
             self._write_body(connection, compress([header, *wires], coding), len(header), size, coding)
-            return
+            return None
         if size is None:
             connection.write(response_head(200, JSON, len(header), connection.keep_alive) + header)
-            return
+            return None
         length = b"Inference-Header-Content-Length: %d\r\n" % len(header)
         head = response_head(200, BINARY, len(header) + size, connection.keep_alive, (length,)) + header
         connection.write_parts(head, wires, size)
+        return None
 
     async def write_unfinished(
         self, connection: HttpConnection, response: Unfinished, coding: bytes | None
@@ -166,17 +170,22 @@ class InferAnswer:
             connection.write(error_response(response.error, connection.keep_alive))
             return
         try:
-            encoded: Encoded = self._writer.encoder.encode(request, response, self._form)
+            writer = self._writer
+            encoded: Encoded = writer.encoder.encode(request, response, self._form)
             if isinstance(encoded, Unfinished):
-                self._writer.later(self._finish(request.label, encoded))
+                rest: Coroutine[None, None, None] | None
+                rest = writer.write_unfinished(connection, encoded, self._coding)
             else:
-                self._writer.write(connection, encoded, self._coding)
+                rest = writer.write(connection, encoded, self._coding)
+            if rest is not None:
+                writer.later(self._finish(request.label, rest))
         except Exception as exc:
             self._refuse(request.label, exc)
 
-    async def _finish(self, label: str, unfinished: Unfinished) -> None:
+    async def _finish(self, label: str, rest: Coroutine[None, None, None]) -> None:
+        """See an answer through that takes its time; one that fails, or whose client goes, ends too."""
         try:
-            await self._writer.write_unfinished(self._connection, unfinished, self._coding)
+            await rest
         except Exception as exc:
             self._refuse(label, exc)
 

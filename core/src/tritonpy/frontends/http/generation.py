@@ -206,7 +206,6 @@ class _EventStream:
     def _take(self, request: InferRequest, response: InferResponse) -> None:
         stream = self._stream
         if stream is not None and not stream.is_open:  # the client is gone
-            self._held.clear()
             return
         status, document = _encoded(request, response)
         if stream is None:

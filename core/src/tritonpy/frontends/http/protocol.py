@@ -97,8 +97,11 @@ class HttpConnection(asyncio.BufferedProtocol):
     # What handlers call.
 
     def watch(self, on_lost: Callable[[], None]) -> None:
-        """Have `on_lost` called if the client goes away before the current request is answered."""
-        self._on_lost = on_lost
+        """Have `on_lost` called if the client goes away before its request is answered, now if it is gone."""
+        if self._transport is None:
+            on_lost()
+        else:
+            self._on_lost = on_lost
 
     def write(self, response: bytes) -> None:
         """Answer the current request with these bytes."""

@@ -18,10 +18,10 @@ class ResponseStream:
         transport: of the client; None when it is gone already.
         head: the status line and headers; written at once.
         is_chunked: whether the client understands chunks.
-        on_end: told once, when the last byte has been written.
+        on_end: told once, when the stream is ended.
 
     Attributes:
-        on_caught_up: called when the client has read what made `write` return False.
+        on_caught_up: called when the client has read what made `write` return False, or is gone.
         is_open: False once the stream was ended, or its client is gone.
         is_paused: whether the client reads slower than we write.
         byte_size: of the pieces written so far.
@@ -48,7 +48,7 @@ class ResponseStream:
         self._transport = transport
         self.head = head
         self._is_chunked = is_chunked
-        self._on_end = on_end
+        self._on_end: Callable[[], None] | None = on_end
         self.on_caught_up: Callable[[], None] | None = None
         self.is_open = transport is not None
         self.is_paused = False
@@ -74,13 +74,17 @@ class ResponseStream:
         return not self.is_paused
 
     def end(self) -> None:
-        """Say that the body is complete; the connection goes on to its next request."""
-        if not self.is_open:
+        """Say that the body is complete; the connection goes on to its next request.
+
+        Also of a client that is gone: what is counted for its request is counted until then.
+        """
+        on_end, self._on_end = self._on_end, None
+        if on_end is None:
             return
         self.is_open = False
         if self._is_chunked and self._transport is not None:
             self._transport.write(b"0\r\n\r\n")
-        self._on_end()
+        on_end()
 
     def abort(self) -> None:
         """Drop the connection, so that the client sees that the body is not complete."""
@@ -100,6 +104,9 @@ class ResponseStream:
             self.on_caught_up()
 
     def lose(self) -> None:
-        """The client is gone."""
+        """The client is gone: it keeps up with everything."""
         self.is_open = False
         self._transport = None
+        self.is_paused = False
+        if self._on_end is not None and self.on_caught_up is not None:
+            self.on_caught_up()
