@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import queue
+import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -479,6 +480,36 @@ def test_requests_of_a_client_that_does_not_read_are_not_read_either(
         time.sleep(0.002)  # slower than the server: without a pause in reading, the limit would be passed
 
     assert responses == [str(index) for index in range(count)]
+
+
+def test_an_idle_stream_holds_neither_request_nor_response(
+    harness: Any, make_request: Callable[..., Any]
+) -> None:
+    bodies = [make_request(data=bytes(1024 * 1024)).SerializeToString()]
+    sent: list[bytes] = []
+
+    async def read() -> bytes | None:
+        return bodies.pop() if bodies else await asyncio.Future()
+
+    async def write(message: bytes) -> None:
+        sent.append(message)
+
+    async def count_references() -> tuple[int, int]:
+        body = bodies[0]
+        before = sys.getrefcount(body)
+        servicer = harness.server._servicer
+        running = asyncio.create_task(servicer.model_stream_infer(read, write, ()))
+        for _ in range(10):  # all that happens, happens on this loop
+            await asyncio.sleep(0)
+        harness.dataplane.seen = None
+        counts = sys.getrefcount(body) - before, sys.getrefcount(sent[0])
+        running.cancel()
+        return counts
+
+    of_request, of_response = harness.run(count_references())
+
+    assert of_request == -1  # `bodies` had one
+    assert of_response == 2  # `sent` has one, and the question
 
 
 def test_open_requests_of_one_stream_are_bounded(

@@ -121,6 +121,7 @@ class InferStream:
                 if self._is_closed:
                     return
                 self._receive(body)
+                del body  # a stream that waits for the next one holds none
                 while not self._has_room():
                     self._room = asyncio.get_running_loop().create_future()
                     await self._room
@@ -244,6 +245,7 @@ class InferStream:
                 await write(item)
                 self._queued_byte_size -= len(item)
                 self._make_room()
+                del item  # nor does a stream hold the last response
             if not self._open:
                 if self._is_half_closed:
                     return
