@@ -150,10 +150,12 @@ def test_a_client_that_reads_nothing_of_a_complete_stream_and_hangs_up_leaves_no
         return count
 
     before = finished()
-    client = socket.create_connection(("127.0.0.1", server.http_port), timeout=30)
-    client.sendall(STREAM)
-    wait_until(lambda: finished() > before, lambda: "the model has not finished")
-    assert server.runtime.admission.held == len(FLOOD)  # most of the events wait for the client
-    client.close()
+    clients = [socket.create_connection(("127.0.0.1", server.http_port), timeout=30) for _ in "12"]
+    for client in clients:
+        client.sendall(STREAM)  # the model waits for two
+    wait_until(lambda: finished() == before + 2, lambda: "the model has not finished")
+    assert server.runtime.admission.held == 2 * len(FLOOD)  # most of the events wait for the clients
+    for client in clients:
+        client.close()
 
-    wait_until(lambda: server.runtime.admission.held == 0, lambda: "the request is still held")
+    wait_until(lambda: server.runtime.admission.held == 0, lambda: "the requests are still held")
