@@ -266,8 +266,7 @@ def test_a_client_that_asks_first_is_spared_a_body_that_nobody_reads(
 def sweep(server: Server, times: int) -> None:
     http = server.runtime.http
     assert http is not None
-    loop = server._loop
-    assert loop is not None
+    loop = server.loop
 
     async def look() -> None:
         http.sweeper.sweep()

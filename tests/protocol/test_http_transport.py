@@ -407,7 +407,7 @@ def test_thousands_of_offered_upgrades_in_one_write_are_answered(
 
 
 def options_of(server: Server, **changes: Any) -> ServerOptions:
-    return replace(server._options, **changes)
+    return replace(server.options, **changes)
 
 
 def test_a_second_server_on_the_port_is_refused_unless_both_share_it(server: Server) -> None:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import signal
-import threading
 from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
@@ -24,19 +22,20 @@ from tritonpy.frontends.local import LocalDataplane
 from tritonpy.frontends.metrics import MetricsFrontend
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.frontends.settings import grpc_settings, http_settings
+from tritonpy.loop_thread import LoopThread, new_loop
 from tritonpy.metrics.custom import CustomMetrics
 from tritonpy.metrics.loop_watch import LoopWatch
-from tritonpy.metrics.models import ModelMetrics, ModelSnapshot
+from tritonpy.metrics.models import ModelMetrics
 from tritonpy.metrics.server import ServerMetrics
-from tritonpy.metrics.workers import WorkerMemory, WorkerSnapshot
+from tritonpy.metrics.workers import WorkerMemory
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.calls import ServerAccess
-from tritonpy.model.process_instance import ProcessInstance
 from tritonpy.model.services import Services
 from tritonpy.options import ServerOptions
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.loader import LoaderSettings, ModelLoader
 from tritonpy.repository.manager import RepositoryManager
+from tritonpy.repository.metrics_feed import MetricsFeed
 from tritonpy.repository.model_control import ModelControl, WorkerModelControl
 from tritonpy.repository.registry import ModelRegistry
 from tritonpy.repository.shutdown import drain_and_unload
@@ -89,6 +88,7 @@ class ServerRuntime:
         custom_metrics = CustomMetrics(metrics_registry)
         self._services.add("metrics", custom_metrics)
         self._watch = LoopWatch(self._server_metrics.observe_loop_lag)
+        feed = MetricsFeed(self.registry, self._server_metrics)
         self._loader = ModelLoader(
             managers["backends"],
             StrategyFinder(
@@ -101,7 +101,7 @@ class ServerRuntime:
                 debugged_models=frozenset(options.debugged_models),
             ),
             LoopBridge(asyncio.get_running_loop()),
-            _MetricsObserver(self._server_metrics),
+            feed,
             ServerAccess(self.registry, self._services),
         )
         self._repository = RepositoryManager(
@@ -136,8 +136,8 @@ class ServerRuntime:
         if options.allow_grpc:
             self.grpc = GrpcServer(self.dataplane, services, grpc_settings(options))
         if options.allow_metrics:
-            model_metrics = ModelMetrics(metrics_registry, self._snapshots)
-            memory = WorkerMemory(metrics_registry, self._workers)
+            model_metrics = ModelMetrics(metrics_registry, feed.models)
+            memory = WorkerMemory(metrics_registry, feed.workers)
             self.metrics = MetricsFrontend(
                 metrics_registry, (model_metrics.take, custom_metrics.take, memory.take)
             )
@@ -216,54 +216,10 @@ class ServerRuntime:
 
         return ModelWatcher(lambda: look_at_models(roots), on_change)
 
-    def _snapshots(self) -> list[ModelSnapshot]:
-        return [
-            ModelSnapshot(
-                model.name,
-                model.version_text,
-                model.stats.snapshot(),
-                model.config.get("metric_tags", {}),
-                load_duration_s=model.load_duration_s,
-            )
-            for model in self.registry.all_models()
-        ]
-
-    def _workers(self) -> list[WorkerSnapshot]:
-        return [
-            WorkerSnapshot(model.name, model.version_text, instance.name, instance.pid)
-            for model in self.registry.all_models()  # those that take requests: their names are unique
-            for instance in model.instances
-            if isinstance(instance, ProcessInstance) and instance.pid not in (0, os.getpid())
-        ]
-
-
-class _MetricsObserver:
-    """Passes what the loader observes on to the metrics; satisfies `LoadObserver`."""
-
-    def __init__(self, metrics: ServerMetrics) -> None:
-        self._metrics = metrics
-
-    def worker_restarted(self, model: str, version: str) -> None:
-        self._metrics.count_worker_restart(model, version)
-
-    def request_unanswered(self, model: str, version: str) -> None:
-        self._metrics.count_unanswered_request(model, version)
-
-    def scan_was_slow(self, model: str, version: str) -> None:
-        self._metrics.count_slow_scan(model, version)
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:  # Windows
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
 
 def run(options: ServerOptions) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit status of the program."""
-    with asyncio.Runner(loop_factory=_new_loop) as runner:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         return runner.run(_serve(options))
 
 
@@ -325,6 +281,9 @@ class Server:
         plugins: plugin objects by kind and name, beside the installed ones.
         discover: look for installed plugins; tests of one plugin pass False.
 
+    Attributes:
+        options: as given.
+
     Raises:
         TritonError, OSError: from `start`, when a model cannot be loaded or an address cannot be had.
     """
@@ -332,29 +291,18 @@ class Server:
     def __init__(
         self, options: ServerOptions, *, plugins: Plugins | None = None, discover: bool = True
     ) -> None:
-        self._options = options
-        self._plugins = plugins
-        self._discover = discover
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
-        self._started = threading.Event()
-        self._error: BaseException | None = None
-        self._runtime: ServerRuntime | None = None
-        self._thread = threading.Thread(target=self._run, name="tritonpy-server", daemon=True)
+        self.options = options
+        self._thread = LoopThread(
+            "tritonpy-server", lambda: ServerRuntime(options, plugins=plugins, discover=discover)
+        )
 
     def start(self) -> None:
         """Return once the server is ready."""
         self._thread.start()
-        self._started.wait()
-        if self._error is not None:
-            self._thread.join()
-            raise self._error
 
     def stop(self) -> None:
         """Drain and stop; returns when everything is finalised."""
-        if self._loop is not None and self._stop is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join()
+        self._thread.stop()
 
     def __enter__(self) -> Self:
         self.start()
@@ -368,8 +316,12 @@ class Server:
     @property
     def runtime(self) -> ServerRuntime:
         """What runs on the loop; touch it there only."""
-        assert self._runtime is not None  # started
-        return self._runtime
+        return self._thread.running
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that the server runs on."""
+        return self._thread.loop
 
     @property
     def http_port(self) -> int:
@@ -387,21 +339,3 @@ class Server:
     def metrics_port(self) -> int:
         """The metrics port listened on."""
         return self.runtime.metrics_port
-
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=_new_loop) as runner:
-            runner.run(self._serve())
-
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
-        try:
-            self._runtime = ServerRuntime(self._options, plugins=self._plugins, discover=self._discover)
-            await self._runtime.start()
-        except BaseException as exc:
-            self._error = exc
-        self._started.set()
-        if self._error is None:
-            await self._stop.wait()
-        if self._runtime is not None:
-            await self._runtime.stop()

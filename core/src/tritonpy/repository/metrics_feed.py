@@ -1,0 +1,58 @@
+"""What the metrics learn of the models that are loaded."""
+
+from __future__ import annotations
+
+import os
+
+from tritonpy.metrics.models import ModelSnapshot
+from tritonpy.metrics.server import ServerMetrics
+from tritonpy.metrics.workers import WorkerSnapshot
+from tritonpy.model.process_instance import ProcessInstance
+from tritonpy.repository.registry import ModelRegistry
+
+
+class MetricsFeed:
+    """Passes on what the loader observes, which makes it a `LoadObserver`, and copies the models' counters.
+
+    Args:
+        registry: the models; read on the loop only.
+        metrics: counts what happens to models.
+    """
+
+    def __init__(self, registry: ModelRegistry, metrics: ServerMetrics) -> None:
+        self._registry = registry
+        self._metrics = metrics
+
+    def worker_restarted(self, model: str, version: str) -> None:
+        """Count it."""
+        self._metrics.count_worker_restart(model, version)
+
+    def request_unanswered(self, model: str, version: str) -> None:
+        """Count it."""
+        self._metrics.count_unanswered_request(model, version)
+
+    def scan_was_slow(self, model: str, version: str) -> None:
+        """Count it."""
+        self._metrics.count_slow_scan(model, version)
+
+    def models(self) -> list[ModelSnapshot]:
+        """The counters of every model that is loaded, as they are now."""
+        return [
+            ModelSnapshot(
+                model.name,
+                model.version_text,
+                model.stats.snapshot(),
+                model.config.get("metric_tags", {}),
+                load_duration_s=model.load_duration_s,
+            )
+            for model in self._registry.all_models()
+        ]
+
+    def workers(self) -> list[WorkerSnapshot]:
+        """The processes behind the instances of models that take requests: their names are unique."""
+        return [
+            WorkerSnapshot(model.name, model.version_text, instance.name, instance.pid)
+            for model in self._registry.all_models()
+            for instance in model.instances
+            if isinstance(instance, ProcessInstance) and instance.pid not in (0, os.getpid())
+        ]

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from tritonpy.loop_thread import LoopThread
+
+
+class Thing:
+    """Notes which thread and loop do what to it."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+        self.done: list[str] = []
+        self.thread = threading.current_thread()
+        self.loop = asyncio.get_running_loop()
+
+    async def start(self) -> None:
+        await asyncio.sleep(0)
+        self._note("started")
+        if self.error is not None:
+            raise self.error
+
+    async def stop(self) -> None:
+        await asyncio.sleep(0)
+        self._note("stopped")
+
+    def _note(self, what: str) -> None:
+        assert (threading.current_thread(), asyncio.get_running_loop()) == (self.thread, self.loop)
+        self.done.append(what)
+
+
+def test_a_thing_lives_on_a_thread_and_loop_of_its_own() -> None:
+    thread = LoopThread("some-name", Thing)
+
+    thread.start()
+    thing = thread.running
+    assert (thing.done, thing.thread.name, thread.loop) == (["started"], "some-name", thing.loop)
+    assert thing.thread is not threading.current_thread()
+    thread.stop()
+
+    assert thing.done == ["started", "stopped"]
+    assert not thing.thread.is_alive()
+    assert thing.loop.is_closed()
+
+
+def test_what_cannot_be_started_is_stopped_and_says_why() -> None:
+    thread = LoopThread("thing", lambda: Thing(ValueError("no")))
+
+    with pytest.raises(ValueError, match="no"):
+        thread.start()
+
+    assert thread.running.done == ["started", "stopped"]
+    assert not thread.running.thread.is_alive()
+
+
+def test_what_cannot_be_made_says_why() -> None:
+    def fail() -> Thing:
+        raise ValueError("not even made")
+
+    thread = LoopThread("thing", fail)
+
+    with pytest.raises(ValueError, match="not even made"):
+        thread.start()
+    thread.stop()
+
+
+def test_it_may_be_stopped_twice_and_without_a_start() -> None:
+    LoopThread("never", Thing).stop()
+    thread = LoopThread("thing", Thing)
+    thread.start()
+
+    thread.stop()
+    thread.stop()
+
+    assert thread.running.done == ["started", "stopped"]
