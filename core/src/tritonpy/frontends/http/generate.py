@@ -14,7 +14,7 @@ import orjson
 from tritonpy.errors import Internal, InvalidArg, TritonError
 from tritonpy.frontends.http.flat_json import NESTED, input_tensor
 from tritonpy.frontends.http.infer import Body
-from tritonpy.frontends.http.json_body import Json, parse_json, string, text
+from tritonpy.frontends.http.json_body import MOST_LAX_HERE, Json, parse_json, string, text
 from tritonpy.frontends.http.json_data import data_json
 from tritonpy.frontends.http.large_json import ReadData
 from tritonpy.frontends.http.parameters import custom_parameter, response_parameters
@@ -37,8 +37,10 @@ def parse_generate_request(
     Raises:
         TritonError: with Triton's code and text for whatever is wrong with the body by itself; whether it
             fits the model is checked later.
+        NotQuick: it has to be read elsewhere.
     """
-    return read_generate_request(parse_json(body), specs, model_name, model_version)
+    document = parse_json(body, most_lax=MOST_LAX_HERE)
+    return read_generate_request(document, specs, model_name, model_version)
 
 
 def read_generate_request(

@@ -18,6 +18,7 @@ from tritonpy.frontends.http.answer import unless_lost
 from tritonpy.frontends.http.errors import STATUS
 from tritonpy.frontends.http.generate import generated_json, parse_generate_request, read_generate_request
 from tritonpy.frontends.http.inference import Canceller
+from tritonpy.frontends.http.json_body import NotQuick
 from tritonpy.frontends.http.json_codec import JsonCodec
 from tritonpy.frontends.http.large_json import LARGE
 from tritonpy.frontends.http.message import JSON, HttpRequest, error_body, response_head
@@ -88,7 +89,11 @@ class Generation:
             raise InvalidArg("Unsupported content-encoding, only 'identity' is supported.")
         if len(request.body) > LARGE:
             return self._infer_large(request, connection, names, specs, sink, arrival_ns)
-        self._submit(parse_generate_request(request.body, specs, *names), connection, sink, arrival_ns)
+        try:
+            infer_request = parse_generate_request(request.body, specs, *names)
+        except NotQuick:
+            return self._infer_large(request, connection, names, specs, sink, arrival_ns)
+        self._submit(infer_request, connection, sink, arrival_ns)
         return None
 
     async def _infer_large(

@@ -9,6 +9,7 @@ from math import prod
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import Internal, InvalidArg
 from tritonpy.frontends.http.json_body import (
+    MOST_LAX_HERE,
     Json,
     array,
     boolean,
@@ -64,9 +65,11 @@ def parse_infer_request(
     Raises:
         TritonError: with Triton's code and text for whatever is wrong with the body by itself; whether it
             fits the model is checked later.
+        NotQuick: it has to be read elsewhere.
     """
     text, tail = split_body(body, header_length)
-    return read_document(parse_json(text), tail, model_name, model_version, references)
+    document = parse_json(text, most_lax=MOST_LAX_HERE)
+    return read_document(document, tail, model_name, model_version, references)
 
 
 def split_body(body: Body, header_length: int | None) -> tuple[Body, memoryview | None]:

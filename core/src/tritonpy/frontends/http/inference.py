@@ -18,6 +18,7 @@ from tritonpy.frontends.http.compression import (
     decompressed,
 )
 from tritonpy.frontends.http.infer import Body, OutputForm, RequestDecoder, split_body
+from tritonpy.frontends.http.json_body import NotQuick
 from tritonpy.frontends.http.json_codec import JsonCodec
 from tritonpy.frontends.http.large_json import LARGE
 from tritonpy.frontends.http.limits import INFER_HEADER_LENGTH
@@ -111,7 +112,10 @@ class Inference:
         elif (len(body) if header_length is None else header_length) > LARGE:
             return self._infer_large(request, body, header_length, connection, names, arrival_ns, on_done)
         else:
-            infer_request, form = self._decoder.decode(body, header_length, name, version)
+            try:
+                infer_request, form = self._decoder.decode(body, header_length, name, version)
+            except NotQuick:
+                return self._infer_large(request, body, header_length, connection, names, arrival_ns, on_done)
         self._submit(request, infer_request, form, connection, arrival_ns, on_done)
         return None
 

@@ -12,17 +12,38 @@ from tritonpy.frontends.http.json_scanner import WrongText, parse_laxly
 Json = Any  # Any: JSON
 
 
-def parse_json(body: bytes | bytearray | memoryview, what: str = "the request JSON buffer") -> Json:
+MOST_LAX_HERE = 64 * 1024
+"""Up to this size a text that the quick parser refuses is read here: the slow one needs 1 µs a byte."""
+
+
+class NotQuick(Exception):
+    """The text has to be read by the slow parser, and is too long for that where it was tried."""
+
+
+def parse_json(
+    body: bytes | bytearray | memoryview,
+    what: str = "the request JSON buffer",
+    *,
+    most_lax: int | None = None,
+) -> Json:
     """Parse a body; also what only Triton's parser takes: `NaN`, `Infinity`, strings that are not UTF-8.
+
+    Args:
+        body: the text.
+        what: it is, for errors.
+        most_lax: bytes that the slow parser may be given; None for any number.
 
     Raises:
         Internal: it is not JSON; says where.
         InvalidArg: it is nested too deeply.
+        NotQuick: there are more than `most_lax`, and the quick parser does not take them.
     """
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
         pass
+    if most_lax is not None and len(body) > most_lax:
+        raise NotQuick
     try:
         return parse_laxly(bytes(body))
     except WrongText as wrong:

@@ -22,9 +22,10 @@ MOST_LEVELS = 1024
 
 _SPACE = re.compile(rb"[ \n\r\t]*+")
 _DIGITS = re.compile(rb"[0-9]*+")
-_PLAIN = rb'[^"\\\x00-\x1f]*+'
+# Text with the escapes that stand for themselves; of others, such as halves of pairs, each is looked at.
+_PLAIN = rb'(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u(?![dD][89abAB])[0-9a-fA-F]{4}))*+'
 _PLAIN_TEXT = re.compile(_PLAIN)
-# Scalars about which nothing can be wrong: numbers that are surely finite, strings without escapes.
+# Scalars about which nothing can be wrong: numbers that are surely finite, strings of such text.
 _SCALAR = (
     rb"(?:-?+(?:0|[1-9][0-9]{0,99}+)(?![0-9])(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]{1,2}+(?![0-9]))?+"
     rb"|NaN|-?+Infinity|true|false|null" + rb'|"' + _PLAIN + rb'")(?![.eE0-9])'

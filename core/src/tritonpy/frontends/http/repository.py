@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from tritonpy.errors import Internal, InvalidArg, TritonError, Unsupported
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.http.infer import Body
-from tritonpy.frontends.http.json_body import Json, parse_json
-from tritonpy.frontends.http.large_json import LARGE
+from tritonpy.frontends.http.json_body import MOST_LAX_HERE, Json, parse_json
 
 _SLICE = 1024 * 1024  # a multiple of four characters, which make three bytes
 
@@ -32,7 +31,9 @@ class RepositoryCalls:
         _refuse_repository(repository)
         # On a thread a large body is read in many short steps, between which others run.
         wanted = (
-            await asyncio.to_thread(load_parameters, body) if len(body) > LARGE else load_parameters(body)
+            await asyncio.to_thread(load_parameters, body)
+            if len(body) > MOST_LAX_HERE
+            else load_parameters(body)
         )
         await self._dataplane.load_model(name, wanted.config, wanted.files, force=wanted.force)
 

@@ -55,7 +55,7 @@ def make_routes(
         get("/v2/logging", "logging", show_log_settings),
         post("/v2/logging", "logging", change_log_settings),
         post(f"{REPOSITORY}/index", "model-repository", repository.index),
-        post(f"{REPOSITORY}/models/{{model}}/load", "model-repository", repository.load),
+        post(f"{REPOSITORY}/models/{{model}}/load", "model-repository", repository.load, takes_large=True),
         post(f"{REPOSITORY}/models/{{model}}/unload", "model-repository", repository.unload),
         get(f"{SYSTEM_MEMORY}/status", "shared-memory", memory.system_status),
         post(f"{SYSTEM_MEMORY}/register", "shared-memory", memory.register_system),

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from inspect import isawaitable
 
+from tritonpy.errors import InvalidArg
 from tritonpy.frontends.http.json_body import Json
 from tritonpy.frontends.http.message import HttpRequest, json_response
 from tritonpy.frontends.http.protocol import HttpConnection
@@ -22,6 +23,9 @@ Names = tuple[str, ...]
 Answer = Callable[[HttpRequest, HttpConnection, Names], Awaitable[None] | None]
 """Answers through the connection: now, later, or in what it returns, which then runs as a task. What it
 raises is answered as an error."""
+
+MOST_BYTES = 64 * 1024
+"""What a call that is no inference may be told in its body; what is meant for them has a few hundred."""
 
 Document = Json | Awaitable[Json]
 """JSON to answer with, or None for an answer without a body; at once or later."""
@@ -54,10 +58,18 @@ def get(pattern: str, category: str, call: Callable[..., Document]) -> Route:
     return Route(b"GET", pattern, category, answer)
 
 
-def post(pattern: str, category: str, call: Callable[..., Document]) -> Route:
-    """A POST answered with what `call` gives for the body and the names in the path."""
+def post(pattern: str, category: str, call: Callable[..., Document], *, takes_large: bool = False) -> Route:
+    """A POST answered with what `call` gives for the body and the names in the path.
+
+    Unless it `takes_large` ones, and reads them where that stops nobody, a body over `MOST_BYTES` is refused.
+    """
 
     def answer(request: HttpRequest, connection: HttpConnection, names: Names) -> Awaitable[None] | None:
+        if len(request.body) > MOST_BYTES and not takes_large:
+            raise InvalidArg(
+                f"request of {len(request.body)} bytes exceeds the maximum of {MOST_BYTES} bytes that "
+                f"'{request.path}' takes"
+            )
         return _answer_document(call(request.body, *names), connection)
 
     return Route(b"POST", pattern, category, answer)
