@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from tritonpy.ipc.arena import CONTROL_SLOTS, SharedMemoryExhausted
 from tritonpy.ipc.frame import Message
 from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution
 from tritonpy.model.hang_ups import HangUps
+from tritonpy.model.pace import LINGER_NS, Pace
 from tritonpy.model.placement import Slot
 from tritonpy.model.unanswered import UnansweredWatch
 from tritonpy.model.wire import decode_response, discard, encode_request
@@ -35,17 +35,6 @@ OnIdle = Callable[[], None]
 OnDown = Callable[[TritonError], None]
 OnReschedule = Callable[[InferRequest], None]
 
-# How far a worker may be fed ahead. What waits in its socket can be neither cancelled in the queue nor given
-# to another instance, so no more than about a millisecond of work is sent ahead; a model that needs up to ten
-# gets one batch ahead, which hides the way there and back.
-_MOST_AHEAD = 15
-_AHEAD_NS = 1_000_000
-_ONE_AHEAD_BELOW_NS = 10_000_000
-
-# Putting a core to sleep and waking it costs more than a quick model computes (ADR 0007).
-_LINGER_BELOW_NS = 50_000
-_LINGER_NS = 100_000
-_HAS_CORES = (os.cpu_count() or 1) > 1
 INTERNAL = int(ErrorCode.INTERNAL)
 _LONGEST_PAUSE_S = 30.0
 _SLOTS_AT_ONCE = 64  # few instances ever need all there are: their numbers would weigh half a megabyte
@@ -102,7 +91,7 @@ class ProcessInstance:
         self.capacity = concurrency
         self.concurrency = concurrency
         self.is_probed = False
-        self._execution_ns = _AHEAD_NS
+        self._pace = Pace()
         self._loop = asyncio.get_running_loop()
         self._linger_until_ns = 0
         self._is_open = False
@@ -254,8 +243,8 @@ class ProcessInstance:
             self._not_sent(execution, exc)
             return
         self._sent[self._batch] = execution, slots
-        if self.depth == 1 and self._execution_ns < _LINGER_BELOW_NS and _HAS_CORES:
-            self._linger_until_ns = time.monotonic_ns() + _LINGER_NS
+        if self.depth == 1 and self._pace.is_quick:
+            self._linger_until_ns = time.monotonic_ns() + LINGER_NS
             self._loop.call_soon(self._linger)
         if self._room < self._rows:
             self._is_open = False  # until open requests are answered: decoupled models may keep many
@@ -298,7 +287,10 @@ class ProcessInstance:
                 count = len(responses)
                 responses = None
                 failure = INTERNAL, f"{count} responses for a batch of {len(slots)} requests"
-            self._pace(times[3] - times[0])
+            if self.concurrency > 1 or self._worker.calls.has_called:
+                self.capacity = self.concurrency
+            else:
+                self.capacity = self._pace.learn(times[3] - times[0])
             self._early_deaths = 0
             if failure is not None:
                 self._release_all(execution, slots)
@@ -347,17 +339,6 @@ class ProcessInstance:
         """Keep the loop turning, instead of sleeping, while an answer is due within microseconds."""
         if self.depth and time.monotonic_ns() < self._linger_until_ns:
             self._loop.call_soon(self._linger)
-
-    def _pace(self, duration_ns: int) -> None:
-        """Learn from one execution how far ahead to feed the worker."""
-        assert self._worker is not None  # it has just answered
-        if self.concurrency > 1 or self._worker.calls.has_called:
-            self.capacity = self.concurrency
-            return
-        self._execution_ns += (duration_ns - self._execution_ns) // 8
-        usual_ns = max(self._execution_ns, 1)
-        ahead = min(_MOST_AHEAD, _AHEAD_NS // usual_ns)
-        self.capacity = 1 + (ahead or int(usual_ns < _ONE_AHEAD_BELOW_NS))
 
     def _release(self, slot: int) -> None:
         request = self._requests.pop(slot, None)
