@@ -1,0 +1,41 @@
+"""The map of the code and the index of the pages name what is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "core/src/tritonpy"
+
+
+@pytest.mark.parametrize("folder", ["frontends", "frontends/http", "frontends/grpc"])
+def test_the_map_names_each_module_of_the_frontends(folder: str) -> None:
+    page = (ROOT / "docs/structure.md").read_text()
+    drawn = page[page.index("### Inside the frontends") : page.index("## Who may import whom")]
+    http, grpc = drawn.index("\n  http/"), drawn.index("\n  grpc/")
+    parts = {"frontends": drawn[:http], "frontends/http": drawn[http:grpc], "frontends/grpc": drawn[grpc:]}
+
+    named = re.findall(r"\b[a-z_]+\.py\b", parts[folder])
+
+    assert set(named) == {path.name for path in (SOURCE / folder).glob("*.py")} - {"__init__.py"}
+
+
+def test_the_map_names_each_module_and_package_at_the_top() -> None:
+    page = (ROOT / "docs/structure.md").read_text()
+    drawn = page[page.index("  src/tritonpy/") : page.index("  tests/  ")]
+    there = {path.name for path in SOURCE.glob("*.py")} - {"__init__.py", "version.py"}
+    there |= {f"{path.parent.name}/" for path in SOURCE.glob("*/__init__.py")}
+
+    assert there - set(re.findall(r"\b[a-z_]+(?:\.py|/)", drawn)) == set()
+
+
+@pytest.mark.parametrize("folder", ["how-to", "reference", "tutorial"])
+def test_the_readme_links_each_page(folder: str) -> None:
+    readme = (ROOT / "README.md").read_text()
+
+    pages = [f"docs/{folder}/{path.name}" for path in (ROOT / "docs" / folder).glob("*.md")]
+    assert pages
+    assert [page for page in pages if f"]({page})" not in readme] == []
