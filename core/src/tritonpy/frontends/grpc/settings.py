@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from tritonpy.frontends.restriction import Restriction
-
-CompressionLevel = Literal["none", "low", "medium", "high"]
+from tritonpy.options import CompressionLevel
 
 
 @dataclass(frozen=True, slots=True)
