@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -342,6 +343,28 @@ def test_the_running_log_is_the_one_begun_last(path: Path, tmp_path: Path) -> No
             assert logs.running() is inner
         assert logs.running() is outer
     assert logs.running() is None
+
+
+def test_no_line_is_lost_or_torn_while_the_settings_change(path: Path) -> None:
+    formats = ("default", "ISO8601", "json")
+    with logs.configure(settings(path)) as log:
+
+        def write() -> None:
+            for number in range(1000):
+                LOG.info("line %d", number)
+
+        writers = [threading.Thread(target=write) for _ in range(4)]
+        for writer in writers:
+            writer.start()
+        for number in range(1000):
+            log.change(replace(log.settings, log_format=formats[number % 3], log_verbose=number % 2))
+        for writer in writers:
+            writer.join()
+
+    lines = path.read_text().splitlines()
+    assert len(lines) == 4000
+    for line in lines:
+        assert re.search(r'"line \d+"}?$', line), line
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
