@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tritonpy.errors import InvalidArg
-from tritonpy.frontends.classification import MOST_CLASSES, OutputClasses, top_classes
+from tritonpy.frontends.classification import MOST_ANSWERED, MOST_CLASSES, OutputClasses, top_classes
 from tritonpy.tensor import Tensor
 
 PLAIN = OutputClasses()
@@ -136,6 +136,18 @@ def test_an_empty_batch_keeps_its_shape() -> None:
 
     assert top_classes(empty, 3, classes).shape == (2, 0)
     assert top_classes(none, 3, classes).shape == (0, 0)
+
+
+@pytest.mark.parametrize(("rows", "count"), [(1, MOST_ANSWERED + 1), (200, 1000)])
+def test_more_classes_than_can_be_written_at_once_are_refused(rows: int, count: int) -> None:
+    tensor = Tensor.from_numpy("scores", np.zeros((rows, count), np.float32))
+
+    with pytest.raises(
+        InvalidArg, match=f"'scores': {rows * count} classes are wanted, expected at most 131"
+    ):
+        top_classes(tensor, count, OutputClasses(has_batch=True))
+
+    assert top_classes(tensor, 5, OutputClasses(has_batch=True)).shape == (rows, 5)
 
 
 def test_an_output_with_too_many_elements_is_refused() -> None:

@@ -13,6 +13,9 @@ from tritonpy.tensor import Array, Tensor
 
 MOST_CLASSES = 1_000_000
 """How many elements an output, or each row of a batch, may have for the largest to be looked for."""
+MOST_ANSWERED = 131_072
+"""How many of the largest elements one output may be answered with, all rows together: they are written where
+everybody else waits."""
 
 _DATATYPES = frozenset(
     ("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP32", "FP64")
@@ -48,7 +51,8 @@ def top_classes(tensor: Tensor, count: int, classes: OutputClasses) -> Tensor:
         A BYTES tensor with at most `count` elements, or a row of them for each of the output's.
 
     Raises:
-        InvalidArg: the output is not of numbers that can be ordered, or has too many elements.
+        InvalidArg: the output is not of numbers that can be ordered, has too many elements, or too many of
+            them are wanted.
     """
     if tensor.datatype not in _DATATYPES:
         raise InvalidArg(f"class result not available for output due to unsupported type '{tensor.datatype}'")
@@ -62,6 +66,11 @@ def top_classes(tensor: Tensor, count: int, classes: OutputClasses) -> Tensor:
             f"most {MOST_CLASSES}"
         )
     kept = min(count, per_row)
+    if rows * kept > MOST_ANSWERED:
+        raise InvalidArg(
+            f"class result not available for output '{tensor.name}': {rows * kept} classes are wanted, "
+            f"expected at most {MOST_ANSWERED}"
+        )
     table = elements.reshape(rows, per_row)
     form = b"%.6f:%d" if tensor.datatype in _FLOATS else b"%d:%d"
     labels = classes.labels
