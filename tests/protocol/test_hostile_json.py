@@ -87,3 +87,14 @@ def test_a_call_that_needs_few_words_is_not_given_many(port: int, path: str) -> 
         f"request of {MOST_BYTES + 3} bytes exceeds the maximum of {MOST_BYTES} bytes that '{path}' takes"
     )
     assert post(port, "/v2/logging", b"{}" + b" " * (MOST_BYTES - 2))[0] == 200
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "0" * 5000 + "9" * 25])
+def test_a_header_length_of_thousands_of_digits_is_out_of_range(port: int, length: str) -> None:
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as client:
+        client.request("POST", "/v2/models/echo/infer", b"{}", {"Inference-Header-Content-Length": length})
+        response = client.getresponse()
+        answer = json.loads(response.read())
+
+    assert response.status == 400
+    assert answer["error"].startswith("inference header size should be in range (0, 2), got: 99999")

@@ -30,6 +30,8 @@ from tritonpy.frontends.outputs import References
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.request import InferRequest
 
+_MOST_DIGITS = 20  # of a size; so many are more than any body has, and `int` refuses thousands
+
 OnDone = Callable[[], None]
 
 
@@ -166,7 +168,7 @@ def _header_length(request: HttpRequest, body_size: int) -> int | None:
         raise InvalidArg(f"inference header size should be in range (0, {body_size}), got: {text.decode()}")
     if not text.isdigit():
         raise InvalidArg(f"Unable to parse Inference-Header-Content-Length, got: {text.decode('latin-1')}")
-    return int(text)
+    return int(text.lstrip(b"0")[:_MOST_DIGITS] or b"0")
 
 
 class Canceller:
