@@ -142,9 +142,7 @@ def test_an_empty_batch_keeps_its_shape() -> None:
 def test_more_classes_than_can_be_written_at_once_are_refused(rows: int, count: int) -> None:
     tensor = Tensor.from_numpy("scores", np.zeros((rows, count), np.float32))
 
-    with pytest.raises(
-        InvalidArg, match=f"'scores': {rows * count} classes are wanted, expected at most 131"
-    ):
+    with pytest.raises(InvalidArg, match=f": {rows * count} classes are wanted, expected at most 131072"):
         top_classes(tensor, count, OutputClasses(has_batch=True))
 
     assert top_classes(tensor, 5, OutputClasses(has_batch=True)).shape == (rows, 5)
