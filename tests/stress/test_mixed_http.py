@@ -1,0 +1,204 @@
+"""64 HTTP clients that ask everything at once, pipelined and hanging up, while the codec is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tritonpy.options import ServerOptions
+from tritonpy.server import Server
+from tritonpy_sdk.repository import ModelRepository
+
+pytestmark = pytest.mark.stress
+
+CLIENTS = 64
+SECONDS = 20.0
+ECHO = {
+    "backend": "identity",
+    "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
+    "output": [{"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
+}
+LONGEST = {"json": 50, "slow": 50, "binary": 300_000, "gzip": 20_000, "gzip out": 60_000, "lax": 20_000}
+HOW_OFTEN = {
+    **{"json": 10, "binary": 10, "gzip": 5, "gzip out": 3, "large": 0.5, "large out": 0.5, "lax": 1},
+    **{"wrong": 3, "unknown": 3, "slow": 2, "health": 4, "index": 2, "hang up": 2},
+}
+
+Check = Callable[[int, dict[str, str], bytes], bool]
+
+
+def post(path: str, body: bytes, *headers: str) -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: t", f"Content-Length: {len(body)}", *headers, "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+@dataclass
+class Clients:
+    """They share the count of their requests, by which each answer is known.
+
+    Attributes:
+        answered: how many answers came, and were those to their requests.
+        wrong: what else came.
+    """
+
+    port: int
+    answered: int = 0
+    wrong: list[object] = field(default_factory=list)
+    _last: int = 0
+
+    async def run(self, seed: int, end: float) -> None:
+        choose = random.Random(seed)
+        streams = None
+        while time.monotonic() < end:
+            if streams is None:
+                streams = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24)
+            kinds = choose.choices(list(HOW_OFTEN), list(HOW_OFTEN.values()), k=choose.choice((1, 1, 2, 6)))
+            checks = []
+            for kind in kinds:
+                request, check = self._request(kind, choose)
+                if check is None:
+                    request = request[: choose.randrange(1, len(request))]
+                streams[1].write(request)
+                if check is None:
+                    break
+                checks.append((kind, check))
+            if "hang up" in kinds and choose.random() < 0.5:
+                checks = []  # without having read an answer
+            for kind, check in checks:
+                answer = await asyncio.wait_for(read(streams[0]), 60)
+                if check(*answer):
+                    self.answered += 1
+                else:
+                    self.wrong.append((kind, answer[0], answer[2][:200]))
+            if "hang up" in kinds:
+                streams[1].transport.abort()
+                streams = None
+        if streams is not None:
+            streams[1].close()
+
+    def _request(self, kind: str, choose: random.Random) -> tuple[bytes, Check | None]:
+        self._last += 1
+        name, value = f"q{self._last}", float(choose.randrange(1 << 20))
+        if kind == "health":
+            request = b"GET /v2/health/ready HTTP/1.1\r\nHost: t\r\n\r\n"
+            return request, lambda status, headers, body: (status, body) == (200, b"")
+        if kind == "index":
+            request = post("/v2/repository/index", b"")
+            return request, lambda status, headers, body: status == 200 and len(json.loads(body)) == 2
+        if kind == "unknown":
+            request = post(f"/v2/models/{name}/infer", b"{}")
+            return request, lambda status, headers, body: status == 404 and name.encode() in body
+        count = choose.randrange(1, LONGEST.get(kind, 0) + 1) if kind in LONGEST else 150_000
+        tensor = {"name": "INPUT0", "datatype": "FP32", "shape": [count]}
+        path = f"/v2/models/{'slow' if kind == 'slow' else 'echo'}/infer"
+        if kind in ("binary", "gzip out", "large out"):
+            tensor["parameters"] = {"binary_data_size": 4 * count}
+            binary_output = {"binary_data_output": kind == "binary"}
+            head = json.dumps({"id": name, "inputs": [tensor], "parameters": binary_output}).encode()
+            lines = [f"Inference-Header-Content-Length: {len(head)}"]
+            lines += ["Accept-Encoding: gzip"] if kind == "gzip out" else []
+            data = np.full(count, value, np.float32).tobytes()
+            return post(path, head + data, *lines), echoed(name, value, count)
+        tensor["data"] = [value] * count
+        text = json.dumps({"id": name, "x": 1, "inputs": [tensor]}).encode()
+        if kind == "wrong":
+            text = text.replace(b"FP32", b"INT32").replace(b".0", b"")
+            said = f"[request id: {name}]".encode()
+            return post(path, text), lambda status, headers, body: status == 400 and said in body
+        if kind == "lax":
+            text = text.replace(b'"x": 1', b'"x": NaN')
+        if kind == "gzip":
+            return post(path, gzip.compress(text, 1), "Content-Encoding: gzip"), echoed(name, value, count)
+        return post(path, text), echoed(name, value, count) if kind != "hang up" else None
+
+
+def echoed(name: str, value: float, count: int) -> Check:
+    """Whether an answer is that to one request."""
+
+    def check(status: int, headers: dict[str, str], body: bytes) -> bool:
+        if status != 200:
+            return False
+        if headers.get("content-encoding") == "gzip":
+            body = gzip.decompress(body)
+        length = headers.get("inference-header-content-length")
+        document = json.loads(body[: int(length)] if length else body)
+        data = document["outputs"][0].get("data")
+        elements = np.frombuffer(body[int(length) :], np.float32) if length else np.array(data)
+        return bool(document["id"] == name and len(elements) == count and (elements == value).all())
+
+    return check
+
+
+async def read(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
+    status = int((await reader.readuntil(b"\r\n")).split()[1])
+    headers = {}
+    while (line := await reader.readuntil(b"\r\n")) != b"\r\n":
+        name, _, value = line.decode().partition(":")
+        headers[name.lower()] = value.strip()
+    return status, headers, await reader.readexactly(int(headers["content-length"]))
+
+
+def codec_pids() -> list[int]:
+    """Processes of this one that read large JSON."""
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        for pid in (task / "children").read_text().split():
+            if b"codec_worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(int(pid))
+    return found
+
+
+async def kill_codecs(end: float) -> int:
+    killed = 0
+    while time.monotonic() < end:
+        await asyncio.sleep(2.5)
+        for pid in codec_pids():
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
+    return killed
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("limit", [0, 40_000_000], ids=["no limit", "little room"])
+def test_every_answer_belongs_to_its_request_and_nothing_stays_behind(tmp_path: Path, limit: int) -> None:
+    repository = ModelRepository(tmp_path)
+    repository.model("echo", ECHO)
+    repository.model("slow", {**ECHO, "parameters": {"execute_delay_ms": {"string_value": "50"}}})
+    options = ServerOptions(
+        (str(tmp_path),),
+        http_address="127.0.0.1",
+        http_port=0,
+        allow_grpc=False,
+        allow_metrics=False,
+        max_inflight_byte_size=limit,
+    )
+    shared = set(os.listdir("/dev/shm"))
+    with Server(options) as server:
+        clients = Clients(server.http_port)
+
+        async def play() -> int:
+            end = time.monotonic() + SECONDS
+            killing = asyncio.create_task(kill_codecs(end))
+            await asyncio.gather(*[clients.run(seed, end) for seed in range(CLIENTS)])
+            return await killing
+
+        killed = asyncio.run(play())
+        deadline = time.monotonic() + 20
+        while server.runtime.admission.held and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+        assert clients.wrong == []
+        assert clients.answered > 1000
+        assert killed > 2
+        assert server.runtime.admission.held == 0
+    assert set(os.listdir("/dev/shm")) - shared == set()
