@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -352,3 +353,22 @@ def test_announcing_ten_gigabytes_costs_under_ten_megabytes(
             assert "there is no memory for it" in client.answer().error  # a small machine says so
 
     assert resident_bytes() - before < 10_000_000
+
+
+def test_what_a_compressed_body_becomes_counts_and_may_be_too_much_for_now(
+    server: Server, client: Any
+) -> None:
+    body = gzip.compress(JSON + b" " * 900_000)
+    admission = server.runtime.admission
+    admission.held, held = 7_500_000, admission.held  # as if others held so much
+    head = POST + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body)
+    client.send(head + body)
+    answer = client.answer()
+    admission.held = held
+
+    assert answer.status == 503
+    assert answer.headers["retry-after"] == "1"
+    assert "--max-inflight-bytes is 8000000" in answer.error
+    client.send(head + body)
+    assert client.answer().status == 200
+    wait_until(lambda: admission.held == 0)

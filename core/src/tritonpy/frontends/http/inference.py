@@ -22,7 +22,7 @@ from tritonpy.frontends.http.json_body import NotQuick
 from tritonpy.frontends.http.json_codec import JsonCodec
 from tritonpy.frontends.http.large_json import LARGE
 from tritonpy.frontends.http.limits import INFER_HEADER_LENGTH
-from tritonpy.frontends.http.message import HttpRequest, refusal
+from tritonpy.frontends.http.message import RETRY_AFTER, HttpRequest, refusal
 from tritonpy.frontends.http.protocol import HttpConnection
 from tritonpy.frontends.http.raw_request import parse_raw_request
 from tritonpy.frontends.http.settings import HttpSettings
@@ -84,7 +84,9 @@ class Inference:
         body = await unless_lost(connection, decompressed(request.body, coding, self._limit))
         admission = self._admission
         if not admission.admits(len(body)):
-            raise admission.refusal(len(body))
+            error = admission.refusal(len(body))
+            connection.write(refusal(503, error.message, connection.keep_alive, (RETRY_AFTER,)))
+            return
         admission.hold(len(body))
         release = partial(admission.release, len(body))
         try:

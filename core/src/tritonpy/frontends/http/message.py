@@ -15,6 +15,8 @@ from tritonpy.frontends.http.infer import Body
 
 Chunk = bytes | bytearray | memoryview
 
+RETRY_AFTER = b"Retry-After: 1\r\n"
+
 JSON = b"application/json"
 BINARY = b"application/octet-stream"
 
@@ -122,7 +124,7 @@ class Refused(Exception):
 
 def refusal_of(error: TritonError) -> bytes:
     """A whole error response after which the connection is closed."""
-    retry = [b"Retry-After: 1\r\n"] if isinstance(error, Unavailable) else []
+    retry = (RETRY_AFTER,) if isinstance(error, Unavailable) else ()
     return refusal(STATUS[error.code], error.message, False, retry)
 
 
