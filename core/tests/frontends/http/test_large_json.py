@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tritonpy.errors import Internal, InvalidArg
+from tritonpy.errors import Internal, InvalidArg, TritonError
+from tritonpy.frontends.http.infer import read_document
+from tritonpy.frontends.http.json_body import parse_json
 from tritonpy.frontends.http.json_data import data_json
 from tritonpy.frontends.http.large_json import (
     Parts,
@@ -20,6 +22,7 @@ from tritonpy.frontends.http.large_json import (
     take_apart,
     write_data,
 )
+from tritonpy.frontends.outputs import References
 from tritonpy.tensor import Tensor
 
 integers = st.integers(-(2**63), 2**63 - 1)
@@ -93,6 +96,20 @@ def test_data_becomes_a_tensor_or_the_error_that_it_would_have_been() -> None:
     with pytest.raises(Internal, match="Shape does not match true shape"):
         second.tensor()
     assert third.outcome is None
+
+
+@pytest.mark.parametrize("data", ["{}", "[]", "7"])
+def test_data_of_a_datatype_that_does_not_exist_is_refused_as_in_a_small_request(data: str) -> None:
+    body = b'{"inputs":[{"name":"A","datatype":"FQ32","shape":[1],"data":%b}]}' % data.encode()
+    references = References(None, None)  # type: ignore[arg-type]  # not asked
+    messages = []
+    for document in (parse_json(body), put_together(take_apart(body))):
+        with pytest.raises(TritonError) as refused:
+            read_document(document, None, "m", "", references)
+        messages.append(refused.value.message)
+
+    assert messages[0] == messages[1]
+    assert messages[0].startswith("invalid datatype" if data == "[]" else "Unable to parse 'data'")
 
 
 @pytest.mark.parametrize(

@@ -259,8 +259,11 @@ def _unknown_datatype(name: str, shape: tuple[int, ...], item: Json) -> str:
         InvalidArg: the input has elements in JSON, which cannot be read without a datatype.
     """
     if "data" in item and shape and 0 not in shape:
-        if type(item["data"]) is not ReadData:
-            array(item["data"], "data")
+        given = item["data"]
+        if type(given) is not ReadData:
+            array(given, "data")
+        elif given.outcome is not None:
+            given.tensor()  # raises: nothing else can have become of it
         raise InvalidArg(f"invalid datatype for input {name}")
     return "<invalid>"
 

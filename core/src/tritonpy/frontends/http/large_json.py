@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import InvalidArg, TritonError
-from tritonpy.frontends.http.json_body import Json, parse_json
+from tritonpy.frontends.http.json_body import Json, array, parse_json
 from tritonpy.frontends.http.json_data import data_json, tensor_from_data
 from tritonpy.tensor import Tensor
 
@@ -132,11 +132,14 @@ _JSON_SIZES = {  # of an element with its comma
 
 def _read(item: Json) -> Outcome | None:
     name, datatype, shape = (item.get(key) for key in ("name", "datatype", "shape"))
-    if not (isinstance(name, str) and isinstance(datatype, str) and datatype in DATATYPES):
+    if not (isinstance(name, str) and isinstance(datatype, str)):
         return None
     if not (isinstance(shape, list) and all(type(dim) is int and dim >= 0 for dim in shape)):
         return None
     try:
+        if datatype not in DATATYPES:
+            array(item["data"], "data")
+            return None
         return tensor_from_data(name, datatype, tuple(shape), item["data"])
     except TritonError as error:
         return error
