@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import trustme
-from tritonpy.frontends.http.limits import MOST_CHUNKS, MOST_HEADER_BYTES
-from tritonpy.frontends.http.sweeper import STALLED_SWEEPS, SWEEP_S
+from tritonpy.frontends.http.connection.limits import MOST_CHUNKS, MOST_HEADER_BYTES
+from tritonpy.frontends.http.connection.sweeper import STALLED_SWEEPS, SWEEP_S
 from tritonpy.options import ServerOptions
 
 ROOT = Path(__file__).parent.parent.parent

@@ -18,9 +18,10 @@ def test_the_map_names_each_module_of_the_frontends(folder: str) -> None:
     http, grpc = drawn.index("\n  http/"), drawn.index("\n  grpc/")
     parts = {"frontends": drawn[:http], "frontends/http": drawn[http:grpc], "frontends/grpc": drawn[grpc:]}
 
+    pattern = "*.py" if folder == "frontends" else "**/*.py"
     named = re.findall(r"\b[a-z_]+\.py\b", parts[folder])
 
-    assert set(named) == {path.name for path in (SOURCE / folder).glob("*.py")} - {"__init__.py"}
+    assert set(named) == {path.name for path in (SOURCE / folder).glob(pattern)} - {"__init__.py"}
 
 
 def test_the_map_names_each_module_and_package_at_the_top() -> None:

@@ -27,15 +27,8 @@ with atheris.instrument_imports(include=["tritonpy"], enable_loader_override=Fal
     from tritonpy.errors import ErrorCode, TritonError
     from tritonpy.frontends.classification import OutputClasses
     from tritonpy.frontends.grpc import convert, wire
-    from tritonpy.frontends.http import (
-        compression,
-        generate,
-        infer,
-        json_body,
-        json_data,
-        large_json,
-        raw_request,
-    )
+    from tritonpy.frontends.http import compression, generate, infer, raw_request
+    from tritonpy.frontends.http.codec import json_body, json_data, large_json
     from tritonpy.frontends.outputs import References
     from tritonpy.model.signature import Signature, TensorSpec
     from tritonpy.protos import ModelInferRequest

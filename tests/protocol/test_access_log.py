@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from tritonpy.errors import InvalidArg
-from tritonpy.frontends.http.access_log import AccessLog, address_of
-from tritonpy.frontends.http.message import HttpRequest
+from tritonpy.frontends.http.connection.access_log import AccessLog, address_of
+from tritonpy.frontends.http.connection.message import HttpRequest
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
@@ -154,7 +154,7 @@ def test_a_file_that_cannot_be_written_is_named_at_the_start(echo_models: Path, 
 def test_lines_that_the_disk_does_not_take_in_time_are_dropped_not_waited_for(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tritonpy.frontends.http.access_log._MOST_WAITING", 10)
+    monkeypatch.setattr("tritonpy.frontends.http.connection.access_log._MOST_WAITING", 10)
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)

@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tritonpy.frontends.http.codec.json_body import MOST_LAX_HERE, NotQuick
 from tritonpy.frontends.http.generate import parse_generate_request
 from tritonpy.frontends.http.infer import RequestDecoder
-from tritonpy.frontends.http.json_body import MOST_LAX_HERE, NotQuick
 from tritonpy.frontends.http.routing import MOST_BYTES
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server

@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 import pytest
 import tritonclient.http
-from tritonpy.frontends.http.json_codec import JsonCodec
+from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository

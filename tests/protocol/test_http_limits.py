@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tritonpy.frontends.http.sweeper import STALLED_SWEEPS
+from tritonpy.frontends.http.connection.sweeper import STALLED_SWEEPS
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 

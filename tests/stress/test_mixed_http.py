@@ -153,7 +153,7 @@ def codec_pids() -> list[int]:
     found = []
     for task in Path("/proc/self/task").iterdir():
         for pid in (task / "children").read_text().split():
-            if b"codec_worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"http.codec.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(int(pid))
     return found
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tritonpy.errors import InvalidArg, TritonError
-from tritonpy.frontends.http.flat_json import put_together_flat, take_apart_flat
+from tritonpy.frontends.http.codec.flat_json import put_together_flat, take_apart_flat
 from tritonpy.frontends.http.generate import (
     generated_json,
     parse_generate_request,

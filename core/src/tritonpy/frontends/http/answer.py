@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TypeVar
 
 from tritonpy.errors import Cancelled, Internal, TritonError
+from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.compression import compress, compressed, is_quick
+from tritonpy.frontends.http.connection.message import BINARY, JSON, Chunk, error_response, response_head
+from tritonpy.frontends.http.connection.protocol import HttpConnection
 from tritonpy.frontends.http.encoder import Encoded, ResponseEncoder, Unfinished
 from tritonpy.frontends.http.infer import OutputForm
-from tritonpy.frontends.http.json_codec import JsonCodec
-from tritonpy.frontends.http.message import BINARY, JSON, Chunk, error_response, response_head
-from tritonpy.frontends.http.protocol import HttpConnection
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 

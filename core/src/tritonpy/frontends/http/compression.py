@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable
 
 from tritonpy.errors import InvalidArg, Unsupported
-from tritonpy.frontends.http.message import Chunk
+from tritonpy.frontends.http.connection.message import Chunk
 
 CODINGS = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
 """What is understood both ways, with what `zlib` calls it."""

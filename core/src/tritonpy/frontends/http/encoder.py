@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from tritonpy.frontends.http.codec.json_data import data_json
+from tritonpy.frontends.http.codec.large_json import LARGE, json_byte_size
+from tritonpy.frontends.http.connection.message import Chunk
 from tritonpy.frontends.http.infer import OutputForm
-from tritonpy.frontends.http.json_data import data_json
-from tritonpy.frontends.http.large_json import LARGE, json_byte_size
-from tritonpy.frontends.http.message import Chunk
 from tritonpy.frontends.http.parameters import response_parameters
 from tritonpy.frontends.outputs import treat
 from tritonpy.request import InferRequest

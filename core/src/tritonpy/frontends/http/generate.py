@@ -12,11 +12,11 @@ from collections.abc import Mapping
 import orjson
 
 from tritonpy.errors import Internal, InvalidArg, TritonError
-from tritonpy.frontends.http.flat_json import NESTED, input_tensor
+from tritonpy.frontends.http.codec.flat_json import NESTED, input_tensor
+from tritonpy.frontends.http.codec.json_body import MOST_LAX_HERE, Json, parse_json, string, text
+from tritonpy.frontends.http.codec.json_data import data_json
+from tritonpy.frontends.http.codec.large_json import ReadData
 from tritonpy.frontends.http.infer import Body
-from tritonpy.frontends.http.json_body import MOST_LAX_HERE, Json, parse_json, string, text
-from tritonpy.frontends.http.json_data import data_json
-from tritonpy.frontends.http.large_json import ReadData
 from tritonpy.frontends.http.parameters import custom_parameter, response_parameters
 from tritonpy.model.signature import TensorSpec
 from tritonpy.request import InferRequest

@@ -15,16 +15,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.http.answer import unless_lost
-from tritonpy.frontends.http.errors import STATUS
+from tritonpy.frontends.http.codec.json_body import NotQuick
+from tritonpy.frontends.http.codec.json_codec import JsonCodec
+from tritonpy.frontends.http.codec.large_json import LARGE
+from tritonpy.frontends.http.connection.errors import STATUS
+from tritonpy.frontends.http.connection.message import JSON, HttpRequest, error_body, response_head
+from tritonpy.frontends.http.connection.protocol import HttpConnection
+from tritonpy.frontends.http.connection.stream import ResponseStream
 from tritonpy.frontends.http.generate import generated_json, parse_generate_request, read_generate_request
 from tritonpy.frontends.http.inference import Canceller
-from tritonpy.frontends.http.json_body import NotQuick
-from tritonpy.frontends.http.json_codec import JsonCodec
-from tritonpy.frontends.http.large_json import LARGE
-from tritonpy.frontends.http.message import JSON, HttpRequest, error_body, response_head
 from tritonpy.frontends.http.orca import FAMILY, REQUEST_HEADER, Series, load_header
-from tritonpy.frontends.http.protocol import HttpConnection
-from tritonpy.frontends.http.stream import ResponseStream
 from tritonpy.model.signature import TensorSpec
 from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.response import InferResponse

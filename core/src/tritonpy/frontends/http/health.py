@@ -6,8 +6,8 @@ The statuses are Triton's; what is not ready says why in the body, where Triton 
 from __future__ import annotations
 
 from tritonpy.frontends.dataplane import Dataplane
-from tritonpy.frontends.http.message import HttpRequest, json_response, response_head
-from tritonpy.frontends.http.protocol import HttpConnection
+from tritonpy.frontends.http.connection.message import HttpRequest, json_response, response_head
+from tritonpy.frontends.http.connection.protocol import HttpConnection
 
 
 class HealthChecks:

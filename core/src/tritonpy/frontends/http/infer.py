@@ -8,7 +8,7 @@ from math import prod
 
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import Internal, InvalidArg
-from tritonpy.frontends.http.json_body import (
+from tritonpy.frontends.http.codec.json_body import (
     MOST_LAX_HERE,
     Json,
     array,
@@ -18,8 +18,8 @@ from tritonpy.frontends.http.json_body import (
     string,
     unsigned,
 )
-from tritonpy.frontends.http.json_data import tensor_from_data
-from tritonpy.frontends.http.large_json import ReadData
+from tritonpy.frontends.http.codec.json_data import tensor_from_data
+from tritonpy.frontends.http.codec.large_json import ReadData
 from tritonpy.frontends.http.parameters import apply_parameters
 from tritonpy.frontends.outputs import UNTREATED, Classified, Placed, References, Treatments
 from tritonpy.request import InferRequest

@@ -11,19 +11,19 @@ from tritonpy.errors import InvalidArg, Unsupported
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.header_forwarding import forwarded_parameters
 from tritonpy.frontends.http.answer import AnswerWriter, InferAnswer, unless_lost
+from tritonpy.frontends.http.codec.json_body import NotQuick
+from tritonpy.frontends.http.codec.json_codec import JsonCodec
+from tritonpy.frontends.http.codec.large_json import LARGE
 from tritonpy.frontends.http.compression import (
     ACCEPT_ENCODING,
     accepted_coding,
     content_coding,
     decompressed,
 )
+from tritonpy.frontends.http.connection.limits import INFER_HEADER_LENGTH
+from tritonpy.frontends.http.connection.message import RETRY_AFTER, HttpRequest, refusal
+from tritonpy.frontends.http.connection.protocol import HttpConnection
 from tritonpy.frontends.http.infer import Body, OutputForm, RequestDecoder, split_body
-from tritonpy.frontends.http.json_body import NotQuick
-from tritonpy.frontends.http.json_codec import JsonCodec
-from tritonpy.frontends.http.large_json import LARGE
-from tritonpy.frontends.http.limits import INFER_HEADER_LENGTH
-from tritonpy.frontends.http.message import RETRY_AFTER, HttpRequest, refusal
-from tritonpy.frontends.http.protocol import HttpConnection
 from tritonpy.frontends.http.raw_request import parse_raw_request
 from tritonpy.frontends.http.settings import HttpSettings
 from tritonpy.frontends.outputs import References

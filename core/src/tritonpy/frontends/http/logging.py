@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tritonpy.errors import Internal, TritonError, Unavailable
+from tritonpy.frontends.http.codec.json_body import Json, parse_json
 from tritonpy.frontends.http.infer import Body
-from tritonpy.frontends.http.json_body import Json, parse_json
 from tritonpy.frontends.log_settings import LogSetting, SettingValue, change_settings, shown_settings
 
 _KINDS = {bool: "boolean", int: "unsigned-integer", str: "string"}

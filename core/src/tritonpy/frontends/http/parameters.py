@@ -8,8 +8,8 @@ import numpy as np
 import orjson
 
 from tritonpy.errors import Internal, InvalidArg
-from tritonpy.frontends.http.json_body import Json, boolean, string, text, unsigned
-from tritonpy.frontends.http.json_data import data_json
+from tritonpy.frontends.http.codec.json_body import Json, boolean, string, text, unsigned
+from tritonpy.frontends.http.codec.json_data import data_json
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest, checked_correlation_id
 from tritonpy.response import ParameterValue, plain_parameter
 from tritonpy.tensor import Tensor

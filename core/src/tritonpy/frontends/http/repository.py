@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from tritonpy.errors import Internal, InvalidArg, TritonError, Unsupported
 from tritonpy.frontends.dataplane import Dataplane
+from tritonpy.frontends.http.codec.json_body import MOST_LAX_HERE, Json, parse_json
 from tritonpy.frontends.http.infer import Body
-from tritonpy.frontends.http.json_body import MOST_LAX_HERE, Json, parse_json
 
 _SLICE = 1024 * 1024  # a multiple of four characters, which make three bytes
 

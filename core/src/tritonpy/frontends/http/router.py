@@ -7,8 +7,8 @@ import logging
 from collections.abc import Awaitable, Iterable
 
 from tritonpy.errors import Internal, TritonError
-from tritonpy.frontends.http.message import HttpRequest, error_response, refusal
-from tritonpy.frontends.http.protocol import HttpConnection
+from tritonpy.frontends.http.connection.message import HttpRequest, error_response, refusal
+from tritonpy.frontends.http.connection.protocol import HttpConnection
 from tritonpy.frontends.http.routing import Route, RouteTable
 from tritonpy.frontends.restriction import Restriction, guards
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tritonpy.frontends.dataplane import Dataplane
+from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.generation import Generation
 from tritonpy.frontends.http.health import HealthChecks
 from tritonpy.frontends.http.inference import Inference
-from tritonpy.frontends.http.json_codec import JsonCodec
 from tritonpy.frontends.http.logging import change_log_settings, show_log_settings
 from tritonpy.frontends.http.repository import RepositoryCalls
 from tritonpy.frontends.http.routing import Route, get, post

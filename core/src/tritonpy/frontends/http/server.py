@@ -8,15 +8,15 @@ from dataclasses import replace
 
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.header_forwarding import HeaderForwarding
-from tritonpy.frontends.http.access_log import AccessLog
-from tritonpy.frontends.http.json_codec import JsonCodec
-from tritonpy.frontends.http.port import Port
-from tritonpy.frontends.http.protocol import HttpConnection
+from tritonpy.frontends.http.codec.json_codec import JsonCodec
+from tritonpy.frontends.http.connection.access_log import AccessLog
+from tritonpy.frontends.http.connection.port import Port
+from tritonpy.frontends.http.connection.protocol import HttpConnection
+from tritonpy.frontends.http.connection.sweeper import Sweeper
+from tritonpy.frontends.http.connection.tls import server_context
 from tritonpy.frontends.http.router import Router
 from tritonpy.frontends.http.routes import make_routes
 from tritonpy.frontends.http.settings import HttpSettings
-from tritonpy.frontends.http.sweeper import Sweeper
-from tritonpy.frontends.http.tls import server_context
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.frontends.sockets import listening_sockets
 

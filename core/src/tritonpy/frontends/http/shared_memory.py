@@ -6,8 +6,8 @@ import base64
 import binascii
 
 from tritonpy.errors import Internal, InvalidArg
+from tritonpy.frontends.http.codec.json_body import Json, parse_json
 from tritonpy.frontends.http.infer import Body
-from tritonpy.frontends.http.json_body import Json, parse_json
 from tritonpy.shared_memory.cuda import HANDLE_BYTE_SIZE
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 

@@ -19,8 +19,14 @@ from collections.abc import Container
 
 from tritonpy.errors import NotFound, TritonError
 from tritonpy.frontends.dataplane import Dataplane
-from tritonpy.frontends.http.message import JSON, HttpRequest, error_body, json_bytes, response_head
-from tritonpy.frontends.http.protocol import HttpConnection
+from tritonpy.frontends.http.connection.message import (
+    JSON,
+    HttpRequest,
+    error_body,
+    json_bytes,
+    response_head,
+)
+from tritonpy.frontends.http.connection.protocol import HttpConnection
 from tritonpy.handles import JsonObject
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from tritonpy.errors import Internal, InvalidArg
-from tritonpy.frontends.http.json_scanner import WrongText, parse_laxly
+from tritonpy.frontends.http.codec.json_scanner import WrongText, parse_laxly
 
 Json = Any  # Any: JSON
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tritonpy.errors import Internal, InvalidArg, TritonError
-from tritonpy.frontends.http.json_body import Json, parse_json
-from tritonpy.frontends.http.json_data import tensor_from_data
-from tritonpy.frontends.http.large_json import Outcome, ReadData, check_item_count
+from tritonpy.frontends.http.codec.json_body import Json, parse_json
+from tritonpy.frontends.http.codec.json_data import tensor_from_data
+from tritonpy.frontends.http.codec.large_json import Outcome, ReadData, check_item_count
 from tritonpy.tensor import Tensor
 
 NESTED = "parameters"

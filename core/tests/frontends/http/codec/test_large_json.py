@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tritonpy.errors import Internal, InvalidArg, TritonError
-from tritonpy.frontends.http.infer import read_document
-from tritonpy.frontends.http.json_body import parse_json
-from tritonpy.frontends.http.json_data import data_json
-from tritonpy.frontends.http.large_json import (
+from tritonpy.frontends.http.codec.json_body import parse_json
+from tritonpy.frontends.http.codec.json_data import data_json
+from tritonpy.frontends.http.codec.large_json import (
     Parts,
     ReadData,
     json_byte_size,
@@ -22,6 +21,7 @@ from tritonpy.frontends.http.large_json import (
     take_apart,
     write_data,
 )
+from tritonpy.frontends.http.infer import read_document
 from tritonpy.frontends.outputs import References
 from tritonpy.tensor import Tensor
 

@@ -12,7 +12,7 @@ import orjson
 from tritonpy.buffers import byte_view
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import Internal, InvalidArg
-from tritonpy.frontends.http.json_body import Json, array
+from tritonpy.frontends.http.codec.json_body import Json, array
 from tritonpy.tensor import Array, Tensor, pack_bytes
 
 NESTING_LIMIT = 100

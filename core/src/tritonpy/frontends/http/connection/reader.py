@@ -14,7 +14,7 @@ import httptools
 
 from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.header_forwarding import HeaderForwarding
-from tritonpy.frontends.http.limits import (
+from tritonpy.frontends.http.connection.limits import (
     LARGE_BODY,
     MOST_CHUNKS,
     MOST_HEADER_BYTES,
@@ -24,7 +24,7 @@ from tritonpy.frontends.http.limits import (
     response_to,
     too_many_chunks,
 )
-from tritonpy.frontends.http.message import HttpRequest, Refused, refusal
+from tritonpy.frontends.http.connection.message import HttpRequest, Refused, refusal
 
 _SLASH = ord("/")
 

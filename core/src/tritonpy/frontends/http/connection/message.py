@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from tritonpy.errors import TritonError, Unavailable
-from tritonpy.frontends.http.errors import REASON, STATUS
+from tritonpy.frontends.http.connection.errors import REASON, STATUS
 from tritonpy.frontends.http.infer import Body
 
 Chunk = bytes | bytearray | memoryview

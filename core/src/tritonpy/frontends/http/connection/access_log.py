@@ -27,7 +27,7 @@ from queue import Empty, SimpleQueue
 import orjson
 
 from tritonpy.errors import InvalidArg
-from tritonpy.frontends.http.message import HttpRequest
+from tritonpy.frontends.http.connection.message import HttpRequest
 
 _log = logging.getLogger("tritonpy.http")
 

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from tritonpy.frontends.http.access_log import Note
-from tritonpy.frontends.http.half_closed import HalfClosed
-from tritonpy.frontends.http.message import (
+from tritonpy.frontends.http.connection.access_log import Note
+from tritonpy.frontends.http.connection.half_closed import HalfClosed
+from tritonpy.frontends.http.connection.message import (
     Chunk,
     HttpRequest,
     Refused,
@@ -23,9 +23,9 @@ from tritonpy.frontends.http.message import (
     refusal_of,
     stream_head,
 )
-from tritonpy.frontends.http.port import Port
-from tritonpy.frontends.http.reader import RequestReader
-from tritonpy.frontends.http.stream import ResponseStream
+from tritonpy.frontends.http.connection.port import Port
+from tritonpy.frontends.http.connection.reader import RequestReader
+from tritonpy.frontends.http.connection.stream import ResponseStream
 
 _JOIN_BELOW = 64 * 1024
 _DISCARD_S = 2.0

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from tritonpy.errors import Internal, Unavailable
-from tritonpy.frontends.http import large_json
-from tritonpy.frontends.http.codec_process import CodecGone, CodecProcess
-from tritonpy.frontends.http.flat_json import FlatParts, InputForms, put_together_flat, take_apart_flat
-from tritonpy.frontends.http.json_body import Json
+from tritonpy.frontends.http.codec import large_json
+from tritonpy.frontends.http.codec.flat_json import FlatParts, InputForms, put_together_flat, take_apart_flat
+from tritonpy.frontends.http.codec.json_body import Json
+from tritonpy.frontends.http.codec.process import CodecGone, CodecProcess
 from tritonpy.ipc.arena import SharedMemoryExhausted
 from tritonpy.tensor import Tensor
 

@@ -1,4 +1,4 @@
-"""The program that reads and writes large JSON: `python -m tritonpy.frontends.http.codec_worker`.
+"""The program that reads and writes large JSON: `python -m tritonpy.frontends.http.codec.worker`.
 
 Started by the server, which it serves over a channel like a model's worker; not meant to be started by hand.
 It knows neither models nor clients, does one thing at a time, and goes when the server does.
@@ -30,8 +30,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tritonpy.errors import Internal, TritonError
-from tritonpy.frontends.http.flat_json import take_apart_flat
-from tritonpy.frontends.http.large_json import Outcome, take_apart, write_data
+from tritonpy.frontends.http.codec.flat_json import take_apart_flat
+from tritonpy.frontends.http.codec.large_json import Outcome, take_apart, write_data
 from tritonpy.ipc import frame
 from tritonpy.ipc.channel import WorkerChannel
 from tritonpy.ipc.frame import Message

@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import InvalidArg, TritonError
-from tritonpy.frontends.http.json_body import Json, array, parse_json
-from tritonpy.frontends.http.json_data import data_json, tensor_from_data
+from tritonpy.frontends.http.codec.json_body import Json, array, parse_json
+from tritonpy.frontends.http.codec.json_data import data_json, tensor_from_data
 from tritonpy.tensor import Tensor
 
 LARGE = 1024 * 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tritonpy.frontends.http.message import Chunk
+from tritonpy.frontends.http.connection.message import Chunk
 
 
 class ResponseStream:

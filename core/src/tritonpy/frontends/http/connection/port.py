@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.header_forwarding import HeaderForwarding
-from tritonpy.frontends.http.access_log import AccessLog
-from tritonpy.frontends.http.message import HttpRequest
+from tritonpy.frontends.http.connection.access_log import AccessLog
+from tritonpy.frontends.http.connection.message import HttpRequest
 
 if TYPE_CHECKING:
-    from tritonpy.frontends.http.protocol import HttpConnection
+    from tritonpy.frontends.http.connection.protocol import HttpConnection
 
 
 class Handler(Protocol):

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import Internal, InvalidArg
-from tritonpy.frontends.http.json_body import parse_json
-from tritonpy.frontends.http.json_data import NESTING_LIMIT, data_json, tensor_from_data
+from tritonpy.frontends.http.codec.json_body import parse_json
+from tritonpy.frontends.http.codec.json_data import NESTING_LIMIT, data_json, tensor_from_data
 from tritonpy.tensor import Tensor
 
 INTEGERS = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")

@@ -14,7 +14,9 @@ from typing import Any, cast
 import numpy as np
 
 from tritonpy.errors import ErrorCode, TritonError
-from tritonpy.frontends.http.codec_worker import (
+from tritonpy.frontends.http.codec.flat_json import FlatParts, InputForms
+from tritonpy.frontends.http.codec.large_json import Outcome, Parts
+from tritonpy.frontends.http.codec.worker import (
     DONE,
     FAILED,
     KEPT_BYTE_SIZE,
@@ -22,8 +24,6 @@ from tritonpy.frontends.http.codec_worker import (
     TAKE_FLAT,
     WRITE_DATA,
 )
-from tritonpy.frontends.http.flat_json import FlatParts, InputForms
-from tritonpy.frontends.http.large_json import Outcome, Parts
 from tritonpy.ipc import frame
 from tritonpy.ipc.channel import (
     CHANNEL_VARIABLE,
@@ -36,7 +36,7 @@ from tritonpy.ipc.frame import FrameReader, Message
 from tritonpy.model.worker_process import how_it_ended, spawn
 from tritonpy.tensor import Tensor
 
-_COMMAND = [sys.executable, "-m", "tritonpy.frontends.http.codec_worker"]
+_COMMAND = [sys.executable, "-m", "tritonpy.frontends.http.codec.worker"]
 _START_TIMEOUT_S = 30.0
 _EXIT_TIMEOUT_S = 2.0
 _COPY_HERE = 64 * 1024
@@ -213,7 +213,7 @@ class CodecProcess(asyncio.Protocol):
             await asyncio.to_thread(np.copyto, np.frombuffer(view, np.uint8), source)
         return reference, byte_size
 
-    async def _ask(self, kind: int, payload: Any) -> Message:  # Any: see codec_worker
+    async def _ask(self, kind: int, payload: Any) -> Message:  # Any: see worker.py
         if not self.is_alive or self._transport is None:
             raise CodecGone("was gone")
         self._job_count += 1

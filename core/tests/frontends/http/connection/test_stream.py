@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tritonpy.frontends.admission import Admission
-from tritonpy.frontends.http.message import HttpRequest
-from tritonpy.frontends.http.port import Port
-from tritonpy.frontends.http.protocol import HttpConnection
-from tritonpy.frontends.http.stream import ResponseStream
+from tritonpy.frontends.http.connection.message import HttpRequest
+from tritonpy.frontends.http.connection.port import Port
+from tritonpy.frontends.http.connection.protocol import HttpConnection
+from tritonpy.frontends.http.connection.stream import ResponseStream
 
 REQUEST = b"POST /generate HTTP/1.%d\r\nHost: t\r\nContent-Length: 2\r\n\r\nhi"
 

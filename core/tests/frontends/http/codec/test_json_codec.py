@@ -17,8 +17,8 @@ import numpy as np
 import psutil
 import pytest
 from tritonpy.errors import ErrorCode, Internal, TritonError, Unavailable
-from tritonpy.frontends.http import codec_process, json_codec
-from tritonpy.frontends.http.json_codec import JsonCodec
+from tritonpy.frontends.http.codec import json_codec, process
+from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.tensor import Tensor
 
 COUNT = 300_000
@@ -203,7 +203,7 @@ async def test_where_there_can_be_no_process_a_thread_does_it_and_the_log_says_s
     async def no_process(*_: object) -> None:
         raise failure
 
-    monkeypatch.setattr(codec_process, "spawn", no_process)
+    monkeypatch.setattr(process, "spawn", no_process)
     codec = JsonCodec()
 
     document = await codec.read(request())
@@ -220,7 +220,7 @@ async def test_where_there_can_be_no_process_a_thread_does_it_and_the_log_says_s
 async def test_a_program_that_ends_at_once_is_as_good_as_none(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(codec_process, "_COMMAND", [sys.executable, "-c", "raise SystemExit(3)"])
+    monkeypatch.setattr(process, "_COMMAND", [sys.executable, "-c", "raise SystemExit(3)"])
     codec = JsonCodec()
 
     assert (await codec.read(request(10)))["id"] == "7"
@@ -258,7 +258,7 @@ async def test_closing_does_not_wait_for_a_process_that_hangs(codec: JsonCodec) 
 
 PARENT = """
 import asyncio, sys, time
-from tritonpy.frontends.http.json_codec import JsonCodec
+from tritonpy.frontends.http.codec.json_codec import JsonCodec
 
 async def main():
     codec = JsonCodec()

@@ -10,7 +10,7 @@ import httptools
 import numpy as np
 
 from tritonpy.errors import InvalidArg
-from tritonpy.frontends.http.message import Refused, refusal, refusal_of
+from tritonpy.frontends.http.connection.message import Refused, refusal, refusal_of
 
 MOST_HEADER_BYTES = 64 * 1024
 """Request line and headers together."""

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tritonpy.errors import Internal, InvalidArg, TritonError
-from tritonpy.frontends.http.json_body import parse_json
-from tritonpy.frontends.http.json_scanner import MOST_LEVELS, WrongText, parse_laxly
+from tritonpy.frontends.http.codec.json_body import parse_json
+from tritonpy.frontends.http.codec.json_scanner import MOST_LEVELS, WrongText, parse_laxly
 
 INVALID = "Invalid value."
 COMMA = "Missing a comma or ']' after an array element."

@@ -1,0 +1,1 @@
+"""JSON bodies: read and written here or, when they are large, in a process of their own."""
