@@ -106,6 +106,17 @@ def test_a_model_that_is_ready_says_nothing(mixed: Server) -> None:
     assert ask(mixed.http_port, "/v2/models/good/versions/1/ready") == (200, {})
 
 
+def test_reasons_are_for_those_who_may_see_the_repository(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    write_model(tmp_path, "broken", "raise RuntimeError('no weights')")
+    restricted = ((("model-repository",), "admin-key", "sesame"),)
+    port = serve(tmp_path, exit_on_error=False, http_restricted_apis=restricted).http_port
+
+    assert ask(port, "/v2/health/ready") == (400, {"error": "the server is not ready"})
+    assert ask(port, "/v2/models/broken/ready") == (400, {"error": "Model version not ready"})
+
+
 def test_the_verbose_log_has_the_reasons_for_grpc(mixed: Server, caplog: pytest.LogCaptureFixture) -> None:
     with (
         caplog.at_level(logging.DEBUG, "tritonpy.frontends"),

@@ -106,6 +106,14 @@ def test_a_server_whose_model_failed_is_not_ready_and_says_why(
     assert status(port)["ready_state"] == "SERVER_INITIALIZING"
 
 
+def test_reasons_are_for_those_who_may_see_the_repository(serve: Callable[..., Server], broken: Path) -> None:
+    restricted = ((("model-repository",), "admin-key", "sesame"),)
+    port = serve(broken, allow_trtis_v1=True, exit_on_error=False, http_restricted_apis=restricted).http_port
+
+    version = status(port)["model_status"]["broken"]["version_status"]["1"]
+    assert version == {"ready_state": "MODEL_UNAVAILABLE"}
+
+
 def test_what_is_restricted_is_not_told_here_either(serve: Callable[..., Server]) -> None:
     restricted = ((("model-config", "statistics"), "admin", "1"), (("metadata",), "who", "me"))
     port = serve(MODELS, allow_trtis_v1=True, http_restricted_apis=restricted).http_port

@@ -5,16 +5,25 @@ The statuses are Triton's; what is not ready says why in the body, where Triton 
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.http.connection.message import HttpRequest, json_response, response_head
 from tritonpy.frontends.http.connection.protocol import HttpConnection
+from tritonpy.handles import JsonObject
 
 
 class HealthChecks:
-    """Answers the paths that probes ask; see `routing.Answer`."""
+    """Answers the paths that probes ask; see `routing.Answer`.
 
-    def __init__(self, dataplane: Dataplane) -> None:
+    Args:
+        dataplane: what is asked.
+        restricted: categories that need a key: reasons are facts of the model repository's.
+    """
+
+    def __init__(self, dataplane: Dataplane, restricted: Container[str] = ()) -> None:
         self._dataplane = dataplane
+        self._gives_reasons = "model-repository" not in restricted
 
     def live(self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]) -> None:
         """Whether the server runs at all."""
@@ -27,7 +36,9 @@ class HealthChecks:
         if unready is None:
             connection.write(response_head(200, b"", 0, connection.keep_alive))
             return
-        document = {"error": unready.reason, "models": unready.models}
+        document: JsonObject = {"error": "the server is not ready"}
+        if self._gives_reasons:
+            document = {"error": unready.reason, "models": unready.models}
         connection.write(json_response(document, connection.keep_alive, 400))
 
     async def model_ready(
@@ -38,5 +49,7 @@ class HealthChecks:
         if not reason:
             connection.write(response_head(200, b"", 0, connection.keep_alive))
             return
-        document = {"error": "Model version not ready", "reason": reason}
+        document = {"error": "Model version not ready"}
+        if self._gives_reasons:
+            document["reason"] = reason
         connection.write(json_response(document, connection.keep_alive, 400))

@@ -37,7 +37,8 @@ def make_routes(
     generation = Generation(
         dataplane, services.model_metrics, codec, max_held_byte_size=settings.max_held_byte_size
     )
-    health = HealthChecks(dataplane)
+    restricted = guards(settings.restrictions)
+    health = HealthChecks(dataplane, restricted)
     repository = RepositoryCalls(dataplane)
     memory = SharedMemoryCalls(services.regions)
     routes = [
@@ -64,11 +65,10 @@ def make_routes(
         post(f"{CUDA_MEMORY}/register", "shared-memory", memory.register_cuda),
         post(f"{CUDA_MEMORY}/unregister", "shared-memory", memory.unregister_cuda),
     ]
-    return routes + _version_one_routes(dataplane, settings) if settings.allow_v1 else routes
+    return routes + _version_one_routes(VersionOne(dataplane, restricted)) if settings.allow_v1 else routes
 
 
-def _version_one_routes(dataplane: Dataplane, settings: HttpSettings) -> list[Route]:
-    version_one = VersionOne(dataplane, guards(settings.restrictions))
+def _version_one_routes(version_one: VersionOne) -> list[Route]:
     return [
         Route(b"GET", "/api/health/live", "health", version_one.live),
         Route(b"GET", "/api/health/ready", "health", version_one.ready),

@@ -42,6 +42,7 @@ class VersionOne:
         self._dataplane = dataplane
         self._shows_config = "model-config" not in restricted
         self._shows_statistics = "statistics" not in restricted
+        self._shows_reasons = "model-repository" not in restricted
         self._started_ns = time.monotonic_ns()
         self._request_count = 0
 
@@ -86,7 +87,7 @@ class VersionOne:
 
     def _version(self, row: JsonObject) -> JsonObject:
         status: JsonObject = {"ready_state": f"MODEL_{row['state']}"}
-        if row.get("reason"):
+        if row.get("reason") and self._shows_reasons:
             status["ready_state_reason"] = {"message": row["reason"]}
         if row["state"] == "READY" and self._shows_statistics:
             with contextlib.suppress(TritonError):
