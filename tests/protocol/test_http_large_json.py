@@ -65,11 +65,13 @@ def document(values: list[Any], datatype: str = "FP32", **more: Any) -> bytes:
 LARGE = document(list(range(COUNT)))
 
 
-def post(server: Server, model: str, body: bytes, **headers: str) -> tuple[int, dict[str, str], bytes]:
+def post(
+    server: Server, model: str, body: bytes, call: str = "infer", **headers: str
+) -> tuple[int, dict[str, str], bytes]:
     client = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
     try:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        client.request("POST", f"/v2/models/{model}/infer", body, named)
+        client.request("POST", f"/v2/models/{model}/{call}", body, named)
         response = client.getresponse()
         return (
             response.status,
@@ -121,6 +123,23 @@ def test_a_large_request_may_have_a_binary_answer(server: Server, model: str) ->
     assert status == 200
     tail = body[int(headers["inference-header-content-length"]) :]
     np.testing.assert_array_equal(np.frombuffer(tail, np.float32), np.arange(COUNT, dtype=np.float32))
+
+
+def test_generate_reads_and_writes_large_json_elsewhere_too(server: Server) -> None:
+    pid = started(server)
+    worked = psutil.Process(pid).cpu_times().user
+
+    body = json.dumps({"INPUT0": list(range(COUNT)), "id": "seven"}).encode()
+    status, _, answer = post(server, "fp32", body, call="generate")
+
+    assert status == 200
+    assert json.loads(answer) == {
+        "OUTPUT0": [float(value) for value in range(COUNT)],
+        "id": "seven",
+        "model_name": "fp32",
+        "model_version": "1",
+    }
+    assert psutil.Process(pid).cpu_times().user > worked
 
 
 def test_a_small_binary_request_may_have_a_large_answer_in_json(server: Server) -> None:

@@ -12,10 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.frontends.http.codec.flat_json import put_together_flat, take_apart_flat
+from tritonpy.frontends.http.codec.json_data import data_json
+from tritonpy.frontends.http.encoder import Unfinished
 from tritonpy.frontends.http.generate import (
     generated_json,
     parse_generate_request,
     read_generate_request,
+    unfinished_json,
 )
 from tritonpy.model.signature import TensorSpec
 from tritonpy.request import InferRequest
@@ -105,6 +108,20 @@ def test_an_output_that_cannot_be_json_is_refused_unless_it_is_hidden() -> None:
     with pytest.raises(InvalidArg, match="sending FP16 data via JSON is not supported"):
         _json(InferResponse().add("a", half))
     assert b'"a":1' in _json(InferResponse(parameters={"a": 1}).add("a", half))
+
+
+def test_large_arrays_are_left_to_others_to_write_in_their_places() -> None:
+    response = InferResponse(parameters={"b": "\0", "hidden": 1})
+    response.add("z", np.arange(60_000, dtype=np.float32)).add("a", np.arange(60_000, dtype=np.int64))
+    response.add("hidden", np.zeros(60_000, np.float32)).add("m", np.array([1, 2]))
+    request = InferRequest("m", {}, model_version="1")
+
+    unfinished = unfinished_json(request, response)
+
+    assert isinstance(unfinished, Unfinished)
+    assert [tensor.name for tensor in unfinished.tensors] == ["a", "z"]
+    written = b"".join(unfinished.filled([data_json(tensor) for tensor in unfinished.tensors]))
+    assert written == generated_json(request, response)
 
 
 MANY = st.one_of(

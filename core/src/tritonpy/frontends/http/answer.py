@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TypeVar
 
 from tritonpy.errors import Cancelled, Internal, TritonError
@@ -39,6 +39,20 @@ async def unless_lost(connection: HttpConnection, work: Awaitable[_Result]) -> _
     except asyncio.CancelledError:
         task.cancel()
         raise Cancelled("the client is gone") from None
+
+
+def refuse(connection: HttpConnection, label: str, exc: Exception) -> None:
+    """Say in place of an answer why there is none."""
+    error = unwritable(label, exc)
+    connection.write(error_response(error, connection.keep_alive))
+
+
+def unwritable(label: str, exc: Exception) -> TritonError:
+    """What the client is told of a response that cannot be written; what nobody meant for it is logged."""
+    if isinstance(exc, TritonError):
+        return exc
+    _log.error("%sthe response cannot be written", label, exc_info=exc)
+    return Internal(f"{label}the response cannot be written: {type(exc).__name__}: {exc}")
 
 
 class AnswerWriter:
@@ -80,7 +94,11 @@ class AnswerWriter:
         return None
 
     async def write_unfinished(
-        self, connection: HttpConnection, response: Unfinished, coding: bytes | None
+        self,
+        connection: HttpConnection,
+        response: Unfinished,
+        coding: bytes | None = None,
+        headers: Sequence[bytes] = (),
     ) -> None:
         """Have the JSON of large tensors made elsewhere, then write the response."""
         texts = await unless_lost(connection, self._codec.write(response.tensors))
@@ -90,13 +108,26 @@ class AnswerWriter:
         size = sum(map(len, wires)) if wires else None
         parts: list[Chunk] = [*json_parts, *wires]
         if coding is None:
-            self._write_body(connection, parts, json_size, size, None)
+            self._write_body(connection, parts, json_size, size, None, headers)
         else:
             await self._write_compressed(connection, parts, json_size, size, coding)
 
-    def later(self, work: Coroutine[None, None, None]) -> None:
-        """See a coroutine through that answers, or says why not, by itself."""
-        task = asyncio.get_running_loop().create_task(work)
+    def finish_later(self, connection: HttpConnection, label: str, rest: Coroutine[None, None, None]) -> None:
+        """See an answer through that takes its time; one that fails, or whose client goes, ends too.
+
+        Args:
+            connection: whose answer it is.
+            label: how messages name the request.
+            rest: writes it.
+        """
+
+        async def finish() -> None:
+            try:
+                await rest
+            except Exception as exc:
+                refuse(connection, label, exc)
+
+        task = asyncio.get_running_loop().create_task(finish())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -113,9 +144,12 @@ class AnswerWriter:
         json_size: int,
         size: int | None,
         coding: bytes | None,
+        headers: Sequence[bytes] = (),
     ) -> None:
         """Write the pieces of a body; `json_size` and `size` are those before compression."""
-        extra = [] if coding is None else [b"Content-Encoding: %b\r\n" % coding]
+        extra = list(headers)
+        if coding is not None:
+            extra.append(b"Content-Encoding: %b\r\n" % coding)
         if size is not None:
             extra.append(b"Inference-Header-Content-Length: %d\r\n" % json_size)
         byte_size = sum(map(len, parts))
@@ -178,19 +212,6 @@ class InferAnswer:
             else:
                 rest = writer.write(connection, encoded, self._coding)
             if rest is not None:
-                writer.later(self._finish(request.label, rest))
+                writer.finish_later(connection, request.label, rest)
         except Exception as exc:
-            self._refuse(request.label, exc)
-
-    async def _finish(self, label: str, rest: Coroutine[None, None, None]) -> None:
-        """See an answer through that takes its time; one that fails, or whose client goes, ends too."""
-        try:
-            await rest
-        except Exception as exc:
-            self._refuse(label, exc)
-
-    def _refuse(self, label: str, exc: Exception) -> None:
-        if not isinstance(exc, TritonError):
-            _log.error("%sthe response cannot be written", label, exc_info=exc)
-            exc = Internal(f"{label}the response cannot be written: {type(exc).__name__}: {exc}")
-        self._connection.write(error_response(exc, self._connection.keep_alive))
+            refuse(connection, request.label, exc)

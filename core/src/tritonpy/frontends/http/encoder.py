@@ -18,7 +18,8 @@ from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.tensor import Tensor
 
-_GAP = b"\0"  # stands in no JSON text
+GAP = b"\0"
+"""Where data is to come; it stands in no JSON text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Unfinished:
 
     def filled(self, texts: Sequence[Chunk]) -> list[Chunk]:
         """The pieces of the JSON, with the data that was missing; nothing is copied."""
-        pieces = self.frame.split(_GAP)
+        pieces = self.frame.split(GAP)
         parts: list[Chunk] = [pieces[0]]
         for text, piece in zip(texts, pieces[1:], strict=True):
             parts += (text, piece)
@@ -131,7 +132,7 @@ class ResponseEncoder:
                 entry["parameters"] = {"binary_data_size": len(wire)}
             elif json_byte_size(tensor) > LARGE:
                 missing.append(tensor)
-                entry["data"] = orjson.Fragment(_GAP)
+                entry["data"] = orjson.Fragment(GAP)
             else:
                 entry["data"] = orjson.Fragment(data_json(tensor))
             entries.append(entry)

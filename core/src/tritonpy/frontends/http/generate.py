@@ -15,12 +15,14 @@ from tritonpy.errors import Internal, InvalidArg, TritonError
 from tritonpy.frontends.http.codec.flat_json import NESTED, input_tensor
 from tritonpy.frontends.http.codec.json_body import MOST_LAX_HERE, Json, parse_json, string, text
 from tritonpy.frontends.http.codec.json_data import data_json
-from tritonpy.frontends.http.codec.large_json import ReadData
+from tritonpy.frontends.http.codec.large_json import LARGE, ReadData, json_byte_size
+from tritonpy.frontends.http.encoder import GAP, Unfinished
 from tritonpy.frontends.http.infer import Body
 from tritonpy.frontends.http.parameters import custom_parameter, response_parameters
 from tritonpy.model.signature import TensorSpec
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse, ParameterValue
+from tritonpy.tensor import Tensor
 
 
 def parse_generate_request(
@@ -111,12 +113,36 @@ def generated_json(request: InferRequest, response: InferResponse) -> bytes:
     Raises:
         InvalidArg: an output cannot travel as JSON.
     """
+    members, outputs = _members_and_outputs(request, response)
+    members.update((name, _fragment(tensor)) for name, tensor in outputs.items())
+    return orjson.dumps(members, option=orjson.OPT_SORT_KEYS)
+
+
+def unfinished_json(request: InferRequest, response: InferResponse) -> bytes | Unfinished:
+    """The same, but without the elements of large arrays if there are any."""
+    members, outputs = _members_and_outputs(request, response)
+    missing: dict[str, Tensor] = {}
+    for name, tensor in outputs.items():
+        if tensor.element_count != 1 and json_byte_size(tensor) > LARGE:
+            missing[name] = tensor
+            members[name] = orjson.Fragment(GAP)
+        else:
+            members[name] = _fragment(tensor)
+    document = orjson.dumps(members, option=orjson.OPT_SORT_KEYS)
+    return Unfinished(document, [missing[name] for name in sorted(missing)], []) if missing else document
+
+
+def _members_and_outputs(
+    request: InferRequest, response: InferResponse
+) -> tuple[dict[str, Json], dict[str, Tensor]]:
     said: dict[str, Json] = {"model_name": request.model_name, "model_version": request.model_version}
     if request.id:
         said["id"] = request.id
     members: dict[str, Json] = {**response_parameters(response.parameters), **said}
-    for tensor in response.outputs:
-        if tensor.name not in members:
-            elements = data_json(tensor)
-            members[tensor.name] = orjson.Fragment(elements[1:-1] if tensor.element_count == 1 else elements)
-    return orjson.dumps(members, option=orjson.OPT_SORT_KEYS)
+    outputs = {tensor.name: tensor for tensor in reversed(response.outputs) if tensor.name not in members}
+    return members, outputs
+
+
+def _fragment(tensor: Tensor) -> orjson.Fragment:
+    elements = data_json(tensor)
+    return orjson.Fragment(elements[1:-1] if tensor.element_count == 1 else elements)

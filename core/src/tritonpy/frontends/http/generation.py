@@ -11,10 +11,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 
-from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
+from tritonpy.errors import InvalidArg, Unavailable
 from tritonpy.frontends.dataplane import Dataplane
-from tritonpy.frontends.http.answer import unless_lost
+from tritonpy.frontends.http.answer import AnswerWriter, unless_lost, unwritable
 from tritonpy.frontends.http.codec.json_body import NotQuick
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.codec.large_json import LARGE
@@ -22,7 +23,13 @@ from tritonpy.frontends.http.connection.errors import STATUS
 from tritonpy.frontends.http.connection.message import JSON, HttpRequest, error_body, response_head
 from tritonpy.frontends.http.connection.protocol import HttpConnection
 from tritonpy.frontends.http.connection.stream import ResponseStream
-from tritonpy.frontends.http.generate import generated_json, parse_generate_request, read_generate_request
+from tritonpy.frontends.http.encoder import Unfinished
+from tritonpy.frontends.http.generate import (
+    generated_json,
+    parse_generate_request,
+    read_generate_request,
+    unfinished_json,
+)
 from tritonpy.frontends.http.inference import Canceller
 from tritonpy.frontends.http.orca import FAMILY, REQUEST_HEADER, Series, load_header
 from tritonpy.model.signature import TensorSpec
@@ -40,6 +47,8 @@ _NOT_ONE = (
     b'generates various number of responses"}'
 )
 
+_Json = TypeVar("_Json")
+Encode = Callable[[InferRequest, InferResponse], _Json]
 Headers = Callable[[], Sequence[bytes]]
 """Header lines of a response, made when it begins."""
 
@@ -50,7 +59,7 @@ class Generation:
     Args:
         dataplane: takes the requests.
         load: the series of a family of metrics, for clients that ask for the load.
-        codec: reads JSON that is large.
+        codec: reads and writes JSON that is large.
         max_held_byte_size: bytes of events that may wait for one client.
     """
 
@@ -65,13 +74,16 @@ class Generation:
         self._dataplane = dataplane
         self._load = load
         self._codec = codec
+        self._writer = AnswerWriter(codec)
         self._max_held_byte_size = max_held_byte_size
 
     def generate(
         self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]
     ) -> Awaitable[None] | None:
         """Answer with the one response of the model."""
-        return self._infer(request, connection, names, _OneAnswer(connection, self._headers(request)))
+        return self._infer(
+            request, connection, names, _OneAnswer(connection, self._writer, self._headers(request))
+        )
 
     def generate_stream(
         self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]
@@ -133,43 +145,47 @@ class Generation:
         return headers
 
 
-def _encoded(request: InferRequest, response: InferResponse) -> tuple[int, bytes]:
+def _encoded(
+    request: InferRequest, response: InferResponse, encode: Encode[_Json]
+) -> tuple[int, _Json | bytes]:
     """The status and the JSON of one response."""
     error = response.error
     if error is None:
         try:
-            return 200, generated_json(request, response)
-        except TritonError as exc:
-            error = exc
+            return 200, encode(request, response)
         except Exception as exc:
-            _log.exception("%sthe response cannot be written", request.label)
-            error = Internal(f"{request.label}the response cannot be written: {type(exc).__name__}: {exc}")
+            error = unwritable(request.label, exc)
     return STATUS[error.code], error_body(error.message)
 
 
 class _OneAnswer:
     """Waits for the one response; satisfies `ResponseSink`. Of several the first decides the status."""
 
-    __slots__ = ("_body", "_connection", "_count", "_headers", "_status")
+    __slots__ = ("_body", "_connection", "_count", "_headers", "_status", "_writer")
 
-    def __init__(self, connection: HttpConnection, headers: Headers) -> None:
+    def __init__(self, connection: HttpConnection, writer: AnswerWriter, headers: Headers) -> None:
         self._connection = connection
+        self._writer = writer
         self._headers = headers
         self._count = 0
         self._status = 200
-        self._body = _NOT_ONE
+        self._body: bytes | Unfinished = _NOT_ONE
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """See `ResponseSink`."""
         if response is not None:
             self._count += 1
             if self._count == 1:
-                self._status, self._body = _encoded(request, response)
+                self._status, self._body = _encoded(request, response, unfinished_json)
             else:
                 self._body = _NOT_ONE
         if final:
             connection = self._connection
             body = self._body
+            if isinstance(body, Unfinished):
+                rest = self._writer.write_unfinished(connection, body, headers=self._headers())
+                self._writer.finish_later(connection, request.label, rest)
+                return
             head = response_head(self._status, JSON, len(body), connection.keep_alive, self._headers())
             connection.write(head + body)
 
@@ -212,7 +228,7 @@ class _EventStream:
         stream = self._stream
         if stream is not None and not stream.is_open:  # the client is gone
             return
-        status, document = _encoded(request, response)
+        status, document = _encoded(request, response, generated_json)
         if stream is None:
             stream = self._begin(status)
         event = b"data: %b\n\n" % document
