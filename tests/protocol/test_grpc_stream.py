@@ -67,8 +67,20 @@ def infer(model: str, id: str, *values: float, **more: Any) -> Any:
 
 def ask(stub: Any, *requests: Any, **options: Any) -> list[tuple[str, Answer]]:
     """Send the requests in one stream and close it; returns what came with its request id."""
+    if not getattr(stub, "may_lose_answers", False):
+        return asked(stub, requests, 50, **options)
+    try:
+        return asked(stub, requests, 15, **options)
+    except grpc.RpcError as error:
+        if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise
+        return asked(stub, requests, 15, **options)
+
+
+def asked(stub: Any, requests: tuple[Any, ...], timeout_s: float, **options: Any) -> list[tuple[str, Answer]]:
+    """See `ask`; at most so many seconds."""
     answers = []
-    for message in stub.ModelStreamInfer(iter(requests), timeout=50, **options):
+    for message in stub.ModelStreamInfer(iter(requests), timeout=timeout_s, **options):
         response = message.infer_response
         flag = response.parameters[FINAL].bool_param if FINAL in response.parameters else None
         values = [
@@ -108,7 +120,9 @@ def our_stub(models: Path) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def real_stub(models: Path, real_triton: Callable[[Path], dict[str, int]]) -> Iterator[Any]:
     with grpc.insecure_channel(f"127.0.0.1:{real_triton(models)['grpc']}") as channel:
-        yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        stub.may_lose_answers = True  # once in a long while a stream of it never ends: it is asked again
+        yield stub
 
 
 @pytest.fixture(params=["ours", pytest.param("real", marks=pytest.mark.parity)])
