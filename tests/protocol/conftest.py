@@ -12,8 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tritonpy.options import ServerOptions
+from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
+GENERATE_MODELS = Path(__file__).with_name("generate_models")
 CONFIG = {
     "backend": "identity",
     "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
@@ -29,6 +32,22 @@ def echo_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     slow = {"execute_delay_ms": {"string_value": "300"}}
     repository.model("slow", {**CONFIG, "parameters": slow})
     return repository.path
+
+
+@pytest.fixture(scope="module")
+def generate_port() -> Iterator[int]:
+    """Our server with the models that generate is asked of."""
+    options = ServerOptions(
+        (str(GENERATE_MODELS),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
+    )
+    with Server(options) as server:
+        yield server.http_port
+
+
+@pytest.fixture(scope="module")
+def real_generate_port(real_triton: Callable[[Path], dict[str, int]]) -> int:
+    """A real server with the same models."""
+    return real_triton(GENERATE_MODELS)["http"]
 
 
 @dataclass

@@ -5,14 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonpy.options import ServerOptions
-from tritonpy.server import Server
 
 MODELS = Path(__file__).with_name("generate_models")
 MISSHAPEN = "The schema can not convert input '{}' to tensor with proper shape"
@@ -22,20 +19,6 @@ NOT_ONE = (
     "generate expects model to produce exactly 1 response, use generate stream for model that generates "
     "various number of responses"
 )
-
-
-@pytest.fixture(scope="module")
-def our_port() -> Iterator[int]:
-    options = ServerOptions(
-        (str(MODELS),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
-    )
-    with Server(options) as server:
-        yield server.http_port
-
-
-@pytest.fixture(scope="module")
-def real_port(real_triton: Callable[[Path], dict[str, int]]) -> int:
-    return real_triton(MODELS)["http"]
 
 
 def ask(
@@ -146,14 +129,14 @@ def assert_seen(port: int, case: Seen) -> None:
 
 
 @pytest.mark.parametrize("name", SEEN)
-def test_a_body_becomes_inputs_and_parameters(our_port: int, name: str) -> None:
-    assert_seen(our_port, SEEN[name])
+def test_a_body_becomes_inputs_and_parameters(generate_port: int, name: str) -> None:
+    assert_seen(generate_port, SEEN[name])
 
 
 @pytest.mark.parity
 @pytest.mark.parametrize("name", SEEN)
-def test_a_real_server_reads_the_same(real_port: int, name: str) -> None:
-    assert_seen(real_port, SEEN[name])
+def test_a_real_server_reads_the_same(real_generate_port: int, name: str) -> None:
+    assert_seen(real_generate_port, SEEN[name])
 
 
 @dataclass(frozen=True)
@@ -301,14 +284,14 @@ def assert_refused(port: int, case: Refused) -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_body_that_fits_nothing_is_refused(our_port: int, name: str) -> None:
-    assert_refused(our_port, REFUSED[name])
+def test_a_body_that_fits_nothing_is_refused(generate_port: int, name: str) -> None:
+    assert_refused(generate_port, REFUSED[name])
 
 
 @pytest.mark.parity
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_real_server_refuses_the_same(real_port: int, name: str) -> None:
-    assert_refused(real_port, REFUSED[name])
+def test_a_real_server_refuses_the_same(real_generate_port: int, name: str) -> None:
+    assert_refused(real_generate_port, REFUSED[name])
 
 
 SHELF = b'"model_name":"shelf","model_version":"1"'
@@ -342,18 +325,18 @@ def assert_answers(port: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ANSWERS)
-def test_outputs_become_keys_in_their_order(our_port: int, kind: str) -> None:
-    assert_answers(our_port, kind)
+def test_outputs_become_keys_in_their_order(generate_port: int, kind: str) -> None:
+    assert_answers(generate_port, kind)
 
 
 @pytest.mark.parity
 @pytest.mark.parametrize("kind", ANSWERS)
-def test_a_real_server_writes_the_same(real_port: int, kind: str) -> None:
-    assert_answers(real_port, kind)
+def test_a_real_server_writes_the_same(real_generate_port: int, kind: str) -> None:
+    assert_answers(real_generate_port, kind)
 
 
-def test_parameters_of_a_response_are_keys_too_and_hide_outputs_but_not_the_model(our_port: int) -> None:
-    status, _, body = ask(our_port, "shelf/generate", {"kind": "parameters"})
+def test_parameters_of_a_response_are_keys_too_and_hide_outputs_but_not_the_model(generate_port: int) -> None:
+    status, _, body = ask(generate_port, "shelf/generate", {"kind": "parameters"})
 
     assert status == 200
     assert body == (b'{"flag":true,' + SHELF + b',"number":7,"text":"hides the output","word":"x"}')
@@ -378,9 +361,9 @@ def test_parameters_of_a_response_are_keys_too_and_hide_outputs_but_not_the_mode
     ],
 )
 def test_an_error_of_the_model_has_the_status_of_its_code(
-    our_port: int, path: str, kind: str, status: int, error: str
+    generate_port: int, path: str, kind: str, status: int, error: str
 ) -> None:
-    got, _, body = ask(our_port, f"shelf/{path}", {"kind": kind})
+    got, _, body = ask(generate_port, f"shelf/{path}", {"kind": kind})
 
     assert got == status
     if path == "generate_stream":
@@ -392,8 +375,8 @@ def test_an_error_of_the_model_has_the_status_of_its_code(
 
 @pytest.mark.parity
 @pytest.mark.parametrize("path", ["generate", "generate_stream"])
-def test_a_real_server_answers_400_whatever_the_code(real_port: int, path: str) -> None:
-    status, _, body = ask(real_port, f"shelf/{path}", {"kind": "error:NOT_FOUND"})
+def test_a_real_server_answers_400_whatever_the_code(real_generate_port: int, path: str) -> None:
+    status, _, body = ask(real_generate_port, f"shelf/{path}", {"kind": "error:NOT_FOUND"})
 
     assert status == 400
     assert b"told to error:NOT_FOUND" in body
@@ -428,26 +411,26 @@ def assert_talks(port: int, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TALKS)
-def test_a_decoupled_model_must_answer_once(our_port: int, name: str) -> None:
-    assert_talks(our_port, name)
+def test_a_decoupled_model_must_answer_once(generate_port: int, name: str) -> None:
+    assert_talks(generate_port, name)
 
 
 @pytest.mark.parity
 @pytest.mark.parametrize("name", TALKS)
-def test_a_real_server_wants_one_answer_too(real_port: int, name: str) -> None:
-    assert_talks(real_port, name)
+def test_a_real_server_wants_one_answer_too(real_generate_port: int, name: str) -> None:
+    assert_talks(real_generate_port, name)
 
 
-def test_a_large_body_is_read_elsewhere_and_means_the_same(our_port: int) -> None:
+def test_a_large_body_is_read_elsewhere_and_means_the_same(generate_port: int) -> None:
     numbers = list(range(170_000))
     words = ["é" * 10] * 10_000
     body = {"many": numbers, "texts": words, "n": 1, "parameters": {"flag?": True}, "id": "7"}
 
-    _, _, answer = ask(our_port, "echo/generate", body)
+    _, _, answer = ask(generate_port, "echo/generate", body)
     seen = json.loads(json.loads(answer)["seen"])
-    status, _, refusal = ask(our_port, "echo/generate", {"pair": numbers, "parameters": {"x": 1}})
-    nested_status, _, nested = ask(our_port, "echo/generate", {"parameters": {"many": [*numbers, "x"]}})
-    too_many_status, _, too_many = ask(our_port, "echo/generate", {f"{n:020}": n for n in range(70_000)})
+    status, _, refusal = ask(generate_port, "echo/generate", {"pair": numbers, "parameters": {"x": 1}})
+    nested_status, _, nested = ask(generate_port, "echo/generate", {"parameters": {"many": [*numbers, "x"]}})
+    too_many_status, _, too_many = ask(generate_port, "echo/generate", {f"{n:020}": n for n in range(70_000)})
 
     assert seen["inputs"] == {"many": [[170_000], numbers], "texts": [[10_000], words]}
     assert seen["parameters"] == {"n": 1, "flag?": True, "id": "7"}

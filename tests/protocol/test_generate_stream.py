@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,20 +22,6 @@ from tritonpy.server import Server
 MODELS = Path(__file__).with_name("generate_models")
 TALKER = {"id": "7", "model_name": "talker", "model_version": "1"}
 CURL = shutil.which("curl")
-
-
-@pytest.fixture(scope="module")
-def our_port() -> Iterator[int]:
-    options = ServerOptions(
-        (str(MODELS),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
-    )
-    with Server(options) as server:
-        yield server.http_port
-
-
-@pytest.fixture(scope="module")
-def real_port(real_triton: Callable[[Path], dict[str, int]]) -> int:
-    return real_triton(MODELS)["http"]
 
 
 def request_bytes(path: str, document: dict[str, Any], version: str = "1.1", headers: str = "") -> bytes:
@@ -116,19 +102,19 @@ def assert_streams(port: int, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TALKS)
-def test_each_response_is_an_event(our_port: int, name: str) -> None:
-    assert_streams(our_port, name)
+def test_each_response_is_an_event(generate_port: int, name: str) -> None:
+    assert_streams(generate_port, name)
 
 
 @pytest.mark.parity
 @pytest.mark.parametrize("name", TALKS)
-def test_a_real_server_sends_the_same_events(real_port: int, name: str) -> None:
-    assert_streams(real_port, name)
+def test_a_real_server_sends_the_same_events(real_generate_port: int, name: str) -> None:
+    assert_streams(real_generate_port, name)
 
 
-def test_an_error_before_all_else_decides_the_status_and_what_follows_still_comes(our_port: int) -> None:
+def test_an_error_before_all_else_decides_the_status_and_what_follows_still_comes(generate_port: int) -> None:
     with send(
-        our_port, "talker/generate_stream", {"say": ["error:UNAVAILABLE", "a"]}, version="1.0"
+        generate_port, "talker/generate_stream", {"say": ["error:UNAVAILABLE", "a"]}, version="1.0"
     ) as client:
         answer = read_to_end(client)
 
@@ -140,10 +126,10 @@ def test_an_error_before_all_else_decides_the_status_and_what_follows_still_come
     )
 
 
-def test_events_leave_while_the_model_is_still_at_it(our_port: int, tmp_path: Path) -> None:
+def test_events_leave_while_the_model_is_still_at_it(generate_port: int, tmp_path: Path) -> None:
     flag = tmp_path / "go"
 
-    with send(our_port, "talker/generate_stream", {"say": ["a", f"until:{flag}", "b"]}) as client:
+    with send(generate_port, "talker/generate_stream", {"say": ["a", f"until:{flag}", "b"]}) as client:
         first = read_until(client, b'"text":"a"')
         flag.touch()
         rest = read_until(client, b"0\r\n\r\n")
@@ -152,18 +138,18 @@ def test_events_leave_while_the_model_is_still_at_it(our_port: int, tmp_path: Pa
     assert b'"text":"b"' in rest
 
 
-def test_http_1_0_gets_events_without_chunks_up_to_the_end_of_the_connection(our_port: int) -> None:
-    with send(our_port, "talker/generate_stream", {"say": ["a"]}, version="1.0") as client:
+def test_http_1_0_gets_events_without_chunks_up_to_the_end_of_the_connection(generate_port: int) -> None:
+    with send(generate_port, "talker/generate_stream", {"say": ["a"]}, version="1.0") as client:
         head, _, body = read_to_end(client).partition(b"\r\n\r\n")
 
     assert b"chunked" not in head
     assert body == b'data: {"model_name":"talker","model_version":"1","text":"a"}\n\n'
 
 
-def test_generate_waits_for_a_model_that_says_it_is_done_later(our_port: int, tmp_path: Path) -> None:
+def test_generate_waits_for_a_model_that_says_it_is_done_later(generate_port: int, tmp_path: Path) -> None:
     flag = tmp_path / "go"
 
-    with send(our_port, "talker/generate", {"say": ["a", f"until:{flag}"]}) as client:
+    with send(generate_port, "talker/generate", {"say": ["a", f"until:{flag}"]}) as client:
         client.settimeout(0.1)
         with pytest.raises(TimeoutError):
             client.recv(1)
@@ -175,52 +161,56 @@ def test_generate_waits_for_a_model_that_says_it_is_done_later(our_port: int, tm
 
 
 @pytest.mark.parametrize("path", ["generate", "generate_stream"])
-def test_a_client_that_hangs_up_cancels_its_running_request(our_port: int, tmp_path: Path, path: str) -> None:
+def test_a_client_that_hangs_up_cancels_its_running_request(
+    generate_port: int, tmp_path: Path, path: str
+) -> None:
     noticed = tmp_path / "noticed"
-    with send(our_port, f"talker/{path}", {"say": ["a", f"until cancelled:{noticed}"]}) as client:
+    with send(generate_port, f"talker/{path}", {"say": ["a", f"until cancelled:{noticed}"]}) as client:
         if path == "generate_stream":
             read_until(client, b'"text":"a"')
 
     wait_for(noticed.exists)
 
 
-def test_a_client_that_hangs_up_takes_its_request_out_of_the_queue(our_port: int, tmp_path: Path) -> None:
+def test_a_client_that_hangs_up_takes_its_request_out_of_the_queue(
+    generate_port: int, tmp_path: Path
+) -> None:
     flag, trace = tmp_path / "go", tmp_path / "never"
-    busy = send(our_port, "talker/generate_stream", {"say": ["a", f"until:{flag}"]})
+    busy = send(generate_port, "talker/generate_stream", {"say": ["a", f"until:{flag}"]})
     read_until(busy, b'"text":"a"')
-    waiting = send(our_port, "talker/generate_stream", {"say": [f"until cancelled:{trace}"]})
-    before = statistics(our_port, "talker")["inference_stats"]["fail"]["count"]
+    waiting = send(generate_port, "talker/generate_stream", {"say": [f"until cancelled:{trace}"]})
+    before = statistics(generate_port, "talker")["inference_stats"]["fail"]["count"]
 
     waiting.close()
-    wait_for(lambda: statistics(our_port, "talker")["inference_stats"]["fail"]["count"] > before)
+    wait_for(lambda: statistics(generate_port, "talker")["inference_stats"]["fail"]["count"] > before)
     flag.touch()
     read_until(busy, b"0\r\n\r\n")
     busy.close()
 
-    assert_streams(our_port, "several")  # the instance is free
+    assert_streams(generate_port, "several")  # the instance is free
     assert not trace.exists()
 
 
 def test_a_client_that_never_reads_loses_its_request_and_nobody_else_does(
-    our_port: int, caplog: pytest.LogCaptureFixture
+    generate_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = statistics(our_port, "flood")["execution_count"]
+    before = statistics(generate_port, "flood")["execution_count"]
     with caplog.at_level(logging.WARNING, "tritonpy.http"):
         slow = socket.socket()
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.settimeout(30)
-        slow.connect(("127.0.0.1", our_port))
+        slow.connect(("127.0.0.1", generate_port))
         slow.sendall(
             request_bytes("flood/generate_stream", {"id": "slow", "count": 90, "byte_size": 1 << 20})
         )
-        quick = send(our_port, "flood/generate_stream", {"count": 90, "byte_size": 1000})
+        quick = send(generate_port, "flood/generate_stream", {"count": 90, "byte_size": 1000})
         answer = read_until(quick, b"0\r\n\r\n")
         quick.close()
         wait_for(lambda: any("[request id: slow]" in record.message for record in caplog.records))
         late = read_until(slow, b"\r\n0\r\n\r\n")
         slow.close()
 
-    assert statistics(our_port, "flood")["execution_count"] == before + 1  # they were one batch
+    assert statistics(generate_port, "flood")["execution_count"] == before + 1  # they were one batch
     assert answer.count(b"data: ") == 90
     assert b'"error"' not in answer
     warning = next(record.message for record in caplog.records if "[request id: slow]" in record.message)
@@ -230,16 +220,18 @@ def test_a_client_that_never_reads_loses_its_request_and_nobody_else_does(
     assert "reads too slowly" in json.loads(event.removeprefix(b"data: "))["error"]
 
 
-def test_a_client_that_reads_slowly_gets_everything(our_port: int) -> None:
+def test_a_client_that_reads_slowly_gets_everything(generate_port: int) -> None:
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.settimeout(30)
-    client.connect(("127.0.0.1", our_port))
-    done = statistics(our_port, "flood")["inference_stats"]["success"]["count"]
+    client.connect(("127.0.0.1", generate_port))
+    done = statistics(generate_port, "flood")["inference_stats"]["success"]["count"]
     client.sendall(request_bytes("flood/generate_stream", {"count": 40, "byte_size": 100_000}, version="1.0"))
-    with send(our_port, "flood/generate_stream", {"count": 1, "byte_size": 1}) as other:  # fills the batch
+    with send(
+        generate_port, "flood/generate_stream", {"count": 1, "byte_size": 1}
+    ) as other:  # fills the batch
         read_until(other, b"0\r\n\r\n")
-    wait_for(lambda: statistics(our_port, "flood")["inference_stats"]["success"]["count"] == done + 2)
+    wait_for(lambda: statistics(generate_port, "flood")["inference_stats"]["success"]["count"] == done + 2)
 
     body = read_to_end(client).partition(b"\r\n\r\n")[2]
     client.close()
@@ -270,12 +262,12 @@ def test_a_stopping_server_lets_a_stream_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(CURL is None, reason="curl is not installed")
-def test_curl_shows_events_as_they_come(our_port: int, tmp_path: Path) -> None:
+def test_curl_shows_events_as_they_come(generate_port: int, tmp_path: Path) -> None:
     flag = tmp_path / "go"
     command = [
         str(CURL),
         "-sN",
-        f"http://127.0.0.1:{our_port}/v2/models/talker/generate_stream",
+        f"http://127.0.0.1:{generate_port}/v2/models/talker/generate_stream",
         "-d",
         json.dumps({"say": ["a", f"until:{flag}", "b"]}),
     ]
