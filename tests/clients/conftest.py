@@ -83,7 +83,7 @@ class AnyClient:
     Attributes:
         kind: one of `KINDS`.
         is_http: over HTTP.
-        library: the module with its `InferInput` and the rest.
+        package: the module with its `InferInput` and the rest.
         client: the client itself.
         as_json: arguments of those methods that return messages over gRPC.
     """
@@ -91,14 +91,14 @@ class AnyClient:
     def __init__(self, kind: str, server: ClientServer, **options: Any) -> None:
         self.kind = kind
         self.is_http = kind.startswith("http")
-        self.library: Any = tritonclient.http if self.is_http else tritonclient.grpc
+        self.package: Any = tritonclient.http if self.is_http else tritonclient.grpc
         self.as_json = {} if self.is_http else {"as_json": True}
         self._runner = asyncio.Runner()
         where = server.http if self.is_http else server.grpc
         self.client = self._runner.run(self._open(where, options))
 
     async def _open(self, where: str, options: dict[str, Any]) -> Any:
-        module = self.library.aio if self.kind.endswith(".aio") else self.library
+        module = self.package.aio if self.kind.endswith(".aio") else self.package
         return module.InferenceServerClient(where, **options)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -119,7 +119,7 @@ class AnyClient:
     def input(self, name: str, array: np.ndarray, datatype: str = "", **how: Any) -> Any:
         """An input with data; `binary_data=False` sends it as JSON over HTTP."""
         datatype = datatype or tritonclient.utils.np_to_triton_dtype(array.dtype)
-        made = self.library.InferInput(name, list(array.shape), datatype)
+        made = self.package.InferInput(name, list(array.shape), datatype)
         made.set_data_from_numpy(array, **(how if self.is_http else {}))
         return made
 
@@ -127,7 +127,7 @@ class AnyClient:
         """A requested output."""
         if not self.is_http:
             how.pop("binary_data", None)
-        return self.library.InferRequestedOutput(name, **how)
+        return self.package.InferRequestedOutput(name, **how)
 
     def close(self) -> None:
         """Close the connection."""

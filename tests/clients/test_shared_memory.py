@@ -48,13 +48,13 @@ def make_region(client: AnyClient) -> Iterator[Any]:
 def placed(
     client: AnyClient, region: Region, shape: list[int], datatype: str, byte_size: int, offset: int = 0
 ) -> Any:
-    tensor = client.library.InferInput("INPUT0", shape, datatype)
+    tensor = client.package.InferInput("INPUT0", shape, datatype)
     tensor.set_shared_memory(region.name, byte_size, offset)
     return tensor
 
 
 def wanted(client: AnyClient, region: Region, byte_size: int, offset: int = 0) -> Any:
-    output = client.library.InferRequestedOutput("OUTPUT0")
+    output = client.package.InferRequestedOutput("OUTPUT0")
     output.set_shared_memory(region.name, byte_size, offset)
     return output
 
@@ -134,7 +134,7 @@ def test_an_output_that_does_not_fit_is_refused(client, make_region):
 
 
 def test_a_region_that_is_not_registered_is_not_found(client):
-    tensor = client.library.InferInput("INPUT0", [2, 4], "FP32")
+    tensor = client.package.InferInput("INPUT0", [2, 4], "FP32")
     tensor.set_shared_memory("nowhere", 32)
     with pytest.raises(InferenceServerException) as failed:
         client.infer("scores", [tensor])
