@@ -28,15 +28,26 @@ class ServerOptions:
         exit_on_error: end with status 1 when a model cannot be loaded at start.
         strict_readiness: the server is ready only when every model is.
         auto_complete_config: fill what a model's configuration leaves out from the model itself.
-        model_control_mode: who decides which models are loaded: `none` loads all at the start, `explicit`
-            loads what it is asked to.
+        model_control_mode: who decides which models are loaded: `none` loads all at the start, `poll` follows
+            changes of the repositories, `explicit` loads what it is asked to.
+        repository_poll_s: how long mode `poll` waits between two looks; 0 looks at the start only.
         load_models: names of models to load at the start in mode `explicit`; `*` alone means all.
         reload: load models anew when their files change, for development.
         debugged_models: models that run on threads of the server, where a debugger reaches them.
+        model_config_name: read `configs/<name>.pbtxt` of a model that has it, not `config.pbtxt`; "" for none.
+        model_namespacing: models of equal names in several repositories are served side by side.
+        model_load_thread_count: how many models load at once.
+        model_load_retry_count: how often a version whose load failed is tried again.
         backend_directory: where shared-object backends lie.
+        repo_agent_directory: where shared-object repository agents lie.
         backend_config: `(backend, key, value)` each; the backend is "" for a setting of all backends.
         disabled_plugins: `(kind, name)` of plugins that must not be loaded.
         strategy_path_policy: `strict` keeps batching strategy files inside the model's directory.
+        host_policies: `(policy, setting, value)` each; the settings are `numa-node` and `cpu-cores`.
+        min_compute_capability: GPUs below it are not used.
+        model_load_gpu_limits: `(device, fraction)` each: above this part of a GPU's memory nothing is loaded.
+        pinned_memory_pool_byte_size: pinned host memory for transfers to and from GPUs.
+        cuda_memory_pool_byte_sizes, cuda_virtual_address_sizes: `(device, bytes)` each.
         allow_client_shm: let clients register regions of shared memory.
         http_port, grpc_port, metrics_port: 0 lets the system choose.
         http_reuse_port, grpc_reuse_port: let other servers listen on the same port.
@@ -70,13 +81,25 @@ class ServerOptions:
     strict_readiness: bool = True
     auto_complete_config: bool = True
     model_control_mode: ModelControlMode = "none"
+    repository_poll_s: float = 15
     load_models: tuple[str, ...] = ()
+    model_config_name: str = ""
+    model_namespacing: bool = False
+    model_load_thread_count: int = 4
+    model_load_retry_count: int = 0
     reload: bool = False
     debugged_models: tuple[str, ...] = ()
     backend_directory: str = "/opt/tritonserver/backends"
+    repo_agent_directory: str = "/opt/tritonserver/repoagents"
     backend_config: tuple[tuple[str, str, str], ...] = ()
     disabled_plugins: tuple[tuple[str, str], ...] = ()
     strategy_path_policy: StrategyPathPolicy = "any"
+    host_policies: tuple[tuple[str, str, str], ...] = ()
+    min_compute_capability: float = 6.0
+    model_load_gpu_limits: tuple[tuple[int, float], ...] = ()
+    pinned_memory_pool_byte_size: int = 268_435_456
+    cuda_memory_pool_byte_sizes: tuple[tuple[int, int], ...] = ()
+    cuda_virtual_address_sizes: tuple[tuple[int, int], ...] = ()
     allow_client_shm: bool = False
     allow_http: bool = True
     http_address: str = "0.0.0.0"

@@ -96,6 +96,38 @@ def test_files_of_a_tls_that_is_not_used_are_not_looked_for(capsys: pytest.Captu
     assert status == 0
 
 
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (
+            "--host-policy=gpu_0",
+            "--host-policy option format is '<policy name>,<setting>=<value>'. Got gpu_0",
+        ),
+        ("--host-policy=gpu_0,numa-node=", "--host-policy option format is"),
+        ("--host-policy=gpu_0,cores=1", "unknown setting 'cores' of host policy 'gpu_0'"),
+        ("--min-supported-compute-capability=high", "Invalid option value. Got high"),
+        ("--model-load-gpu-limit=0", "Invalid option value. Got ;"),
+        ("--model-load-gpu-limit=0:2", "expects a number from 0 to 1"),
+        ("--model-load-gpu-limit=x:0.5", "option format is '<device id>:<fraction>'. Got x:0.5"),
+        ("--model-load-thread-count=0", "out of bound. Got 0"),
+        ("--model-load-retry-count=-1", "out of bound. Got -1"),
+        ("--model-namespacing=maybe", "invalid value for bool option: maybe"),
+        ("--repository-poll-secs=often", "expected a number of seconds from 0"),
+        ("--repository-poll-secs=-1", "expected a number of seconds from 0"),
+        ("--cuda-memory-pool-byte-size=64", "option format is '<device id>:<byte size>'. Got 64"),
+        ("--cuda-virtual-address-size=0:much", "option format is '<device id>:<byte size>'. Got 0:much"),
+        ("--pinned-memory-pool-byte-size=-1", "out of bound. Got -1"),
+    ],
+)
+def test_a_setting_of_models_or_devices_that_makes_no_sense_is_refused(
+    capsys: pytest.CaptureFixture[str], given: str, text: str
+) -> None:
+    error = error_of(capsys, given)
+
+    assert error.startswith(f'Error: Bad option: "{given.partition("=")[0]}". ')
+    assert text in error
+
+
 WISHES = (
     "--allow-cpu-metrics=true",
     "--allow-gpu-metrics=1",
@@ -103,21 +135,12 @@ WISHES = (
     "--allow-vertex-ai=true",
     "--cache-config=local,size=1048576",
     "--cache-config=local,size=0",
-    "--host-policy=gpu_0,numa-node=0",
     "--metrics-config=counter_latencies=false",
     "--metrics-config=summary_latencies=true",
     "--metrics-config=summary_quantiles=0.5:0.05",
     "--metrics-interval-ms=soon",
-    "--min-supported-compute-capability=high",
-    "--model-config-name=h100",
-    "--model-load-gpu-limit=0:2",
-    "--model-load-gpu-limit=0",
-    "--model-load-retry-count=1",
-    "--model-load-thread-count=8",
-    "--model-namespacing=true",
     "--rate-limit=execution_count",
     "--rate-limit-resource=R1",
-    "--repository-poll-secs=often",
     "--response-cache-byte-size=1048576",
     "--sagemaker-port=x",
     "--sagemaker-safe-port-range=8000",
@@ -141,17 +164,9 @@ ASKING_FOR_NOTHING = (
     "--metrics-config=counter_latencies=true",
     "--metrics-config=summary_latencies=false",
     "--metrics-interval-ms=500.5",
-    "--min-supported-compute-capability=6.0",
-    "--model-load-gpu-limit=0:0.85",
-    "--model-load-gpu-limit=1:1",
-    "--model-load-retry-count=0",
-    "--model-load-thread-count=4",
-    "--model-namespacing=false",
     "--rate-limit=OFF",
     "--rate-limit-resource=R1:4:0",
     "--rate-limit-resource=R2:4",
-    "--repoagent-directory=/opt/tritonserver/repoagents",
-    "--repository-poll-secs=15",
     "--response-cache-byte-size=0",
     "--sagemaker-port=8080",
     "--sagemaker-safe-port-range=8080-9080",
@@ -170,11 +185,8 @@ ASKING_FOR_NOTHING = (
 )
 POOLS_OF_NOTHING = (
     "--buffer-manager-thread-count=0",
-    "--cuda-memory-pool-byte-size=0:0",
-    "--cuda-virtual-address-size=1:0",
     "--enable-peer-access=false",
     "--grpc-infer-allocation-pool-size=0",
-    "--pinned-memory-pool-byte-size=0",
 )
 
 
@@ -191,7 +203,7 @@ def test_an_option_of_tritonserver_that_is_refused_says_why(
 def test_every_flag_that_is_refused_is_tried_here() -> None:
     tried = {given.partition("=")[0] for given in WISHES}
 
-    assert set(REFUSED) - tried == {"--cache-directory", "--repoagent-directory", "--trace-file"}
+    assert set(REFUSED) - tried == {"--cache-directory", "--trace-file"}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from collections.abc import Callable
 import click
 
 _NO_THREADS = "one event loop serves all connections"
-_NO_POOL = "memory is taken as it is needed"
 
 _ANY = ".*"
 _NEVER = "(?!)"
@@ -28,9 +27,6 @@ _IGNORED = (
     ("--grpc-infer-allocation-pool-size", "NUMBER", "8", "0+", "no request objects are kept for later"),
     ("--grpc-max-response-pool-size", "NUMBER", "2147483647", "0+", "no response objects are kept for later"),
     ("--buffer-manager-thread-count", "NUMBER", "0", "0+", "no threads copy tensors"),
-    ("--pinned-memory-pool-byte-size", "NUMBER", "268435456", "0+", _NO_POOL),
-    ("--cuda-memory-pool-byte-size", "DEVICE:NUMBER", "0:67108864", "[0-9]+:0+", _NO_POOL),
-    ("--cuda-virtual-address-size", "DEVICE:NUMBER", "0:1073741824", "[0-9]+:0+", _NO_POOL),
     ("--enable-peer-access", "BOOLEAN", "true", _OFF, "frameworks decide how devices reach each other"),
 )
 
@@ -45,7 +41,6 @@ REASONS = {flag: why for flag, _, _, _, why in _IGNORED}
 _TRACING = "tracing is not there yet"
 _CACHE = "there is no response cache yet"
 _RATE = "there is no rate limiter yet: instances run as soon as they are free"
-_GPU = "instances on GPUs are not there yet"
 _SAGEMAKER = "the SageMaker frontend is not there yet"
 _VERTEX = "the Vertex AI frontend is not there yet"
 
@@ -59,11 +54,6 @@ _MISSING = (
     ("--cache-config", _NEVER, _CACHE),
     ("--cache-directory", _ANY, _CACHE),
     (
-        "--host-policy",
-        _NEVER,
-        "binding instances to cores and NUMA nodes is not there yet; taskset and numactl do it",
-    ),
-    (
         "--metrics-config",
         rf"counter_latencies=(true|1|on)|(summary|histogram)_latencies=({_OFF})",
         "latency summaries and histograms are not there yet",
@@ -73,24 +63,8 @@ _MISSING = (
         _FLOAT,
         "nothing is sampled yet: counters are read when the page is asked for",
     ),
-    ("--min-supported-compute-capability", _FLOAT, _GPU),
-    ("--model-config-name", _NEVER, "a model's configuration is always its config.pbtxt"),
-    ("--model-load-gpu-limit", r"[0-9]+:(0?\.[0-9]+|0|1(\.0*)?)", _GPU),
-    (
-        "--model-load-retry-count",
-        "0+",
-        "a load that failed is not tried again by itself; `corectl models load` does",
-    ),
-    ("--model-load-thread-count", "4", "four models load at once; another number cannot be set yet"),
-    ("--model-namespacing", _OFF, "models of equal names in several repositories are not there yet"),
     ("--rate-limit", "off", _RATE),
     ("--rate-limit-resource", "[^:]+:[0-9]+(:[0-9]+)?", _RATE),
-    ("--repoagent-directory", _ANY, "repository agents are not there yet"),
-    (
-        "--repository-poll-secs",
-        _NUMBER,
-        "the model control mode poll is not there yet; --reload follows changes",
-    ),
     ("--response-cache-byte-size", "0+", _CACHE),
     ("--sagemaker-port", _NUMBER, _SAGEMAKER),
     ("--sagemaker-safe-port-range", "[0-9]+-[0-9]+", _SAGEMAKER),
@@ -114,9 +88,7 @@ _MISSING = (
 _REPEATED = frozenset(
     (
         "--cache-config",
-        "--host-policy",
         "--metrics-config",
-        "--model-load-gpu-limit",
         "--rate-limit-resource",
         "--trace-config",
         "--trace-level",

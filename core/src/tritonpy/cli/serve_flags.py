@@ -11,7 +11,13 @@ from tritonpy.cli.values import (
     read_backend_setting,
     read_bool,
     read_choice,
+    read_fraction,
+    read_gpu_bytes,
+    read_gpu_limit,
+    read_host_policy,
+    read_integer,
     read_plugin_name,
+    read_seconds,
     read_verbosity,
 )
 
@@ -37,11 +43,42 @@ MODELS: tuple[click.Option, ...] = (
         "--model-control-mode",
         "model_control_mode",
         "MODE",
-        "Who decides what is loaded: none: everything, at start; explicit: what is asked for.",
+        "Who decides what is loaded: none: everything, at start; poll: everything, and again what changes; "
+        "explicit: what is asked for.",
         read_choice("--model-control-mode", "none", "poll", "explicit"),
+    ),
+    option(
+        "--repository-poll-secs",
+        "repository_poll_s",
+        "SECONDS",
+        "How long mode poll waits between two looks at the repositories; 0: never again after the start.",
+        read_seconds,
     ),
     several(
         "--load-model", "load_models", "NAME", "Load this model at start, in mode explicit; * alone for all."
+    ),
+    option(
+        "--model-config-name",
+        "model_config_name",
+        "NAME",
+        "Read configs/NAME.pbtxt of models that have it instead of their config.pbtxt.",
+    ),
+    switch(
+        "--model-namespacing",
+        "model_namespacing",
+        "Serve models of equal names in several repositories side by side.",
+    ),
+    option(
+        "--model-load-thread-count",
+        "model_load_thread_count",
+        "NUMBER",
+        "How many models load at once.",
+        read_integer(1, 2**31 - 1),
+    ),
+    number(
+        "--model-load-retry-count",
+        "model_load_retry_count",
+        "How often a version whose load failed is tried again.",
     ),
     click.Option(
         ["--reload", "reload"],
@@ -73,6 +110,9 @@ MODELS: tuple[click.Option, ...] = (
 
 PLUGINS: tuple[click.Option, ...] = (
     option("--backend-directory", "backend_directory", "PATH", "Where shared-object backends lie."),
+    option(
+        "--repoagent-directory", "repo_agent_directory", "PATH", "Where shared-object repository agents lie."
+    ),
     several(
         "--backend-config",
         "backend_config",
@@ -82,6 +122,50 @@ PLUGINS: tuple[click.Option, ...] = (
     ),
     several(
         "--disable-plugin", "disabled_plugins", "KIND:NAME", "Do not load this plugin.", read_plugin_name
+    ),
+)
+
+DEVICES: tuple[click.Option, ...] = (
+    several(
+        "--host-policy",
+        "host_policies",
+        "POLICY,SETTING=VALUE",
+        "Where instances of groups with this host policy run; settings are numa-node and cpu-cores.",
+        read_host_policy,
+    ),
+    option(
+        "--min-supported-compute-capability",
+        "min_compute_capability",
+        "NUMBER",
+        "GPUs below this CUDA compute capability are not used.",
+        read_fraction("--min-supported-compute-capability", 1000.0),
+    ),
+    several(
+        "--model-load-gpu-limit",
+        "model_load_gpu_limits",
+        "DEVICE:FRACTION",
+        "Load nothing on a GPU whose memory is used beyond this part.",
+        read_gpu_limit,
+    ),
+    number(
+        "--pinned-memory-pool-byte-size",
+        "pinned_memory_pool_byte_size",
+        "Bytes of pinned host memory for transfers to and from GPUs.",
+        most=2**63 - 1,
+    ),
+    several(
+        "--cuda-memory-pool-byte-size",
+        "cuda_memory_pool_byte_sizes",
+        "DEVICE:BYTES",
+        "Bytes of a GPU's memory for tensors on their way.",
+        read_gpu_bytes("--cuda-memory-pool-byte-size"),
+    ),
+    several(
+        "--cuda-virtual-address-size",
+        "cuda_virtual_address_sizes",
+        "DEVICE:BYTES",
+        "Address space kept for memory of a GPU that grows.",
+        read_gpu_bytes("--cuda-virtual-address-size"),
     ),
 )
 
@@ -130,6 +214,7 @@ GROUPS: dict[str, tuple[click.Option, ...]] = {
     "Server": SERVER,
     "Models": MODELS,
     "Backends and plugins": PLUGINS,
+    "Devices": DEVICES,
     "HTTP": port_flags.HTTP,
     "gRPC": port_flags.GRPC,
     "Metrics": port_flags.METRICS,

@@ -44,5 +44,5 @@ def _shown(field: str, value: object) -> str:
         calls: Sequence[RestrictedCalls] = value  # type: ignore[assignment]  # as read
         return " ".join(f"{','.join(names)}:{header}={_SECRET}" for names, header, _ in calls)
     if isinstance(value, tuple):
-        return " ".join(part if isinstance(part, str) else ":".join(part) for part in value)
+        return " ".join(part if isinstance(part, str) else ":".join(map(str, part)) for part in value)
     return str(value)

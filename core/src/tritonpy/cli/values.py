@@ -119,3 +119,68 @@ def read_plugin_name(value: str | tuple[str, str]) -> tuple[str, str]:
     if kind not in KINDS or not name:
         raise click.BadParameter(f"got '{value}', expected KIND:NAME with KIND one of {', '.join(KINDS)}")
     return kind, name
+
+
+def read_seconds(value: str | float) -> float:
+    """Read a number of seconds from 0; tritonserver takes whole ones only."""
+    text = str(value)
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
+        raise click.BadParameter(f"Invalid option value. Got {value}; expected a number of seconds from 0")
+    return float(text)
+
+
+def read_fraction(flag: str, most: float) -> Callable[[str | float], float]:
+    """A reader of numbers from 0 to `most`."""
+
+    def read(value: str | float) -> float:
+        text = str(value)
+        if not re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}", text) or float(text) > most:
+            raise click.BadParameter(
+                f"Invalid option value. Got {value}; {flag} expects a number from 0 to {most:g}"
+            )
+        return float(text)
+
+    return read
+
+
+def read_host_policy(value: str | tuple[str, str, str]) -> tuple[str, str, str]:
+    """Read `<policy>,<setting>=<value>`."""
+    if not isinstance(value, str):  # click reads its own results again
+        return value
+    policy, _, setting = value.partition(",")
+    key, _, text = setting.partition("=")
+    if not (policy and key and text):
+        raise click.BadParameter(
+            f"--host-policy option format is '<policy name>,<setting>=<value>'. Got {value}"
+        )
+    if key not in ("numa-node", "cpu-cores"):
+        raise click.BadParameter(
+            f"unknown setting '{key}' of host policy '{policy}'; expected numa-node or cpu-cores"
+        )
+    return policy, key, text
+
+
+def read_gpu_limit(value: str | tuple[int, float]) -> tuple[int, float]:
+    """Read `<device>:<fraction>`, the part of a GPU's memory from 0.0 to 1.0."""
+    if not isinstance(value, str):
+        return value
+    device, _, fraction = value.partition(":")
+    if not re.fullmatch("[0-9]{1,4}", device):
+        raise click.BadParameter(
+            f"--model-load-gpu-limit option format is '<device id>:<fraction>'. Got {value}"
+        )
+    return int(device), read_fraction("--model-load-gpu-limit", 1.0)(fraction)
+
+
+def read_gpu_bytes(flag: str) -> Callable[[str | tuple[int, int]], tuple[int, int]]:
+    """A reader of `<device>:<bytes>`."""
+
+    def read(value: str | tuple[int, int]) -> tuple[int, int]:
+        if not isinstance(value, str):
+            return value
+        device, _, size = value.partition(":")
+        if not (re.fullmatch("[0-9]{1,4}", device) and re.fullmatch("[0-9]{1,18}", size)):
+            raise click.BadParameter(f"{flag} option format is '<device id>:<byte size>'. Got {value}")
+        return int(device), int(size)
+
+    return read
