@@ -34,7 +34,7 @@ class ServerOptions:
         load_models: names of models to load at the start in mode `explicit`; `*` alone means all.
         reload: load models anew when their files change, for development.
         debugged_models: models that run on threads of the server, where a debugger reaches them.
-        model_config_name: read `configs/<name>.pbtxt` of a model that has it, not `config.pbtxt`; "" for none.
+        model_config_name: models that have a `configs/<name>.pbtxt` are configured by it; "" for none.
         model_namespacing: models of equal names in several repositories are served side by side.
         model_load_thread_count: how many models load at once.
         model_load_retry_count: how often a version whose load failed is tried again.

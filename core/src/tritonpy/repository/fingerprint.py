@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-Fingerprint = frozenset[tuple[str, int, int]]
-"""Path below the model's directory, time of the last change in nanoseconds and byte size of every file; of
-directories the path alone, with a size of -1."""
+Fingerprint = frozenset[tuple[str, int | str, int]]
+"""Path below the model's directory, mark and byte size of every file; of directories the path alone, with a
+size of -1. The mark is what differs when the content does: the time of the last change in nanoseconds or, in an
+object store, the tag of the object."""
 
 _IGNORED = {"__pycache__"}
 
@@ -18,13 +19,16 @@ def read_fingerprint(directory: Path) -> Fingerprint:
     Left out are what Python writes by itself (`__pycache__`) and names that begin with a dot, such as an
     editor's swap files. A file that vanishes meanwhile is left out, too: the next look sees the difference.
     """
-    found: set[tuple[str, int, int]] = set()
+    found: set[tuple[str, int | str, int]] = set()
     _collect(directory, "", found, ())
     return frozenset(found)
 
 
 def _collect(
-    directory: Path | str, prefix: str, found: set[tuple[str, int, int]], above: tuple[tuple[int, int], ...]
+    directory: Path | str,
+    prefix: str,
+    found: set[tuple[str, int | str, int]],
+    above: tuple[tuple[int, int], ...],
 ) -> None:
     try:
         status = os.stat(directory)

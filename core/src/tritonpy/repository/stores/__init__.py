@@ -1,0 +1,1 @@
+"""Where repositories lie: on disks, in object stores."""
