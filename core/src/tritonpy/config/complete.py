@@ -158,27 +158,3 @@ def _normalize_groups(
             group.gpus.extend(gpus)
         if group.count < 1:
             group.count = max(1, counts.get(group.kind, 1))
-
-
-def complete_batching(config: ModelConfig, *, supports_batching: bool, default_max_batch_size: int) -> None:
-    """Turn batching on for a model that can batch and does not say otherwise, in place.
-
-    Args:
-        config: `max_batch_size` 0 counts as not said.
-        supports_batching: what the model file shows.
-        default_max_batch_size: the value to fill in; 0 fills nothing in.
-
-    Raises:
-        InvalidArg: the configuration asks for batches and the model cannot.
-    """
-    if not supports_batching:
-        if config.max_batch_size > 0:
-            raise InvalidArg(
-                f"autofill failed for model '{config.name}': model does not support batching while non-zero "
-                f"max_batch_size is specified"
-            )
-        return
-    if config.max_batch_size == 0:
-        config.max_batch_size = default_max_batch_size
-    if config.max_batch_size > 1 and config.WhichOneof("scheduling_choice") is None:
-        config.dynamic_batching.SetInParent()

@@ -1,4 +1,4 @@
-"""From `config.pbtxt` or JSON text to a configuration; nothing is filled in and nothing judged here."""
+"""From `config.pbtxt`, JSON or YAML to a configuration; nothing is filled in and nothing judged here."""
 
 from __future__ import annotations
 
@@ -7,59 +7,92 @@ from pathlib import Path
 
 from google.protobuf import text_format
 
-from tritonpy.config.read import config_from_dict
+from tritonpy.config.json_text import find_place, read_json
+from tritonpy.config.problem import Problem
+from tritonpy.config.read import Misfit, config_from_dict, read_document
 from tritonpy.config.schema import ModelConfig
+from tritonpy.config.write import ConfigForm
 from tritonpy.errors import InvalidArg, NotFound
 from tritonpy.protos import POOL
 
+MAX_CONFIG_BYTE_SIZE = 1_048_576
+"""How large a configuration may be where nothing else is said: `--max-model-config-bytes`."""
 
-def load_config(path: Path) -> ModelConfig:
-    """Read a `config.pbtxt`.
+FORMS: dict[str, ConfigForm] = {".pbtxt": "pbtxt", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
+"""The form of a configuration by how its file's name ends."""
+
+
+def load_config(path: Path, *, max_byte_size: int = MAX_CONFIG_BYTE_SIZE) -> ModelConfig:
+    """Read a configuration file; how its name ends tells its form, and any other ending means text format.
+
+    Args:
+        path: the file.
+        max_byte_size: a larger one is refused before it is read: parsing takes seconds for a megabyte.
 
     Raises:
         NotFound: there is no such file, or it cannot be read.
-        InvalidArg: see `parse_config`.
+        InvalidArg: it is too large, or see `parse_config`.
     """
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(max_byte_size + 1)
     except OSError as exc:
         raise NotFound(f"failed to open text file for read {path}: {exc.strerror}") from exc
+    if len(content) > max_byte_size:
+        raise InvalidArg(
+            f"{_failed(path)}: it has more than {max_byte_size} bytes, the most that a configuration may "
+            f"have (--max-model-config-bytes)"
+        )
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as exc:
         line = content.count(b"\n", 0, exc.start) + 1
-        raise InvalidArg(f"failed to read text proto from {path}: line {line}: not UTF-8 text") from exc
-    return parse_config(text, str(path))
+        raise InvalidArg(f"{_failed(path)}: line {line}: not UTF-8 text") from exc
+    return parse_config(text, path, FORMS.get(path.suffix, "pbtxt"))
 
 
-def parse_config(text: str, source: str) -> ModelConfig:
-    """Read a configuration in protobuf text format.
+def parse_config(text: str, source: str | Path, form: ConfigForm = "pbtxt") -> ModelConfig:
+    """Read the text of a configuration.
 
     Args:
-        text: the content of a `config.pbtxt`.
+        text: the content of a file.
         source: its path, for errors.
+        form: how it is written.
 
     Raises:
-        InvalidArg: a syntax error, an unknown field or a value of the wrong type, with line and column.
+        InvalidArg: a syntax error, an unknown field or a value of the wrong type, with line and column where
+            the parser knows them.
     """
-    config = ModelConfig()
     try:
-        text_format.Parse(text, config, descriptor_pool=POOL)
-    except text_format.ParseError as exc:
-        raise InvalidArg(f"failed to read text proto from {source}: {_explain(exc)}") from exc
-    return config
+        match form:
+            case "pbtxt":
+                return _parse_text(text)
+            case "json":
+                return _parse_json(text)
+            case "yaml":
+                return _parse_yaml(text)
+    except Problem as exc:
+        raise InvalidArg(f"{_failed(source, form)}: {exc}") from exc
 
 
-def parse_config_json(text: str | bytes, model_name: str) -> ModelConfig:
+def parse_config_json(
+    text: str | bytes, model_name: str, *, max_byte_size: int = MAX_CONFIG_BYTE_SIZE
+) -> ModelConfig:
     """Read a configuration from JSON text, such as the `config` parameter of a load request.
 
     Args:
         text: a JSON object in the shape of `GET /v2/models/<name>/config`.
         model_name: whose configuration it is, for errors.
+        max_byte_size: a longer one is refused.
 
     Raises:
-        InvalidArg: the text is no JSON, or see `config_from_dict`.
+        InvalidArg: the text is too long or no JSON, or see `config_from_dict`.
     """
+    if len(text) > max_byte_size:
+        raise InvalidArg(
+            f"the configuration of model '{model_name}' has {len(text)} bytes, expected at most "
+            f"{max_byte_size} (--max-model-config-bytes)"
+        )
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as exc:
@@ -67,11 +100,41 @@ def parse_config_json(text: str | bytes, model_name: str) -> ModelConfig:
     return config_from_dict(document, model_name)
 
 
-def _explain(exc: text_format.ParseError) -> str:
-    """`line 3, column 5: …` where protobuf knows the place; its own text begins with `3:5 : `."""
-    line, column = exc.GetLine(), exc.GetColumn()
-    if line is None:
-        return str(exc)
-    said = str(exc).removeprefix(f"{line}:{column}").removeprefix(f"{line}").lstrip(" :")
-    place = f"line {line}" if column is None else f"line {line}, column {column}"
-    return f"{place}: {said}"
+def _failed(source: str | Path, form: ConfigForm | None = None) -> str:
+    """How errors about a file begin: for text format in Triton's words."""
+    form = form or FORMS.get(Path(source).suffix, "pbtxt")
+    return f"failed to read {'text proto' if form == 'pbtxt' else form.upper()} from {source}"
+
+
+def _parse_text(text: str) -> ModelConfig:
+    config = ModelConfig()
+    try:
+        text_format.Parse(text, config, descriptor_pool=POOL)
+    except text_format.ParseError as exc:
+        line, column = exc.GetLine(), exc.GetColumn()
+        # protobuf's own text begins with `3:5 : `
+        reason = str(exc)
+        if line is not None:
+            reason = reason.removeprefix(f"{line}:{column}").removeprefix(f"{line}").lstrip(" :")
+        raise Problem(reason, line, column) from exc
+    except RecursionError as exc:
+        raise Problem("it is nested too deeply") from exc
+    return config
+
+
+def _parse_json(text: str) -> ModelConfig:
+    document = read_json(text)
+    try:
+        return read_document(document)
+    except Misfit as exc:
+        raise Problem(str(exc), *find_place(text, exc.steps)) from exc
+
+
+def _parse_yaml(text: str) -> ModelConfig:
+    from tritonpy.config.yaml_text import read_yaml  # a library that only YAML needs
+
+    document, places = read_yaml(text)
+    try:
+        return read_document(document)
+    except Misfit as exc:
+        raise Problem(str(exc), *places.get(exc.steps, (None, None))) from exc

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,6 +14,38 @@ from google.protobuf.message import Message
 from tritonpy.config.fields import Field, Kind, Value, message_fields
 from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import InvalidArg
+
+Steps = tuple[str | int, ...]
+"""The way to a value: keys of objects and positions in lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """Where a value stands: as errors write it, and as steps."""
+
+    text: str = ""
+    steps: Steps = ()
+
+    def field(self, name: str) -> _Path:
+        return _Path(f"{self.text}.{name}" if self.text else name, (*self.steps, name))
+
+    def entry(self, key: object) -> _Path:
+        return _Path(f"{self.text}['{key}']", (*self.steps, str(key)))
+
+    def element(self, index: int) -> _Path:
+        return _Path(f"{self.text}[{index}]", (*self.steps, index))
+
+
+class Misfit(InvalidArg):
+    """A value that is not what its field expects.
+
+    Attributes:
+        steps: the way to it.
+    """
+
+    def __init__(self, message: str, steps: Steps) -> None:
+        super().__init__(message)
+        self.steps = steps
 
 
 def config_from_dict(document: Mapping[str, object], model_name: str) -> ModelConfig:
@@ -28,22 +62,31 @@ def config_from_dict(document: Mapping[str, object], model_name: str) -> ModelCo
     Raises:
         InvalidArg: names the field and says what was expected there; a field that does not exist is refused.
     """
-    config = ModelConfig()
     try:
-        _read_message(config, document, "")
-    except InvalidArg as exc:
+        return read_document(document)
+    except Misfit as exc:
         raise InvalidArg(f"the configuration of model '{model_name}' is not valid: {exc}") from exc
+
+
+def read_document(document: object) -> ModelConfig:
+    """`config_from_dict` for a file, whose reader knows where in it each value stands.
+
+    Raises:
+        Misfit: names the field and says what was expected there.
+    """
+    config = ModelConfig()
+    _read_message(config, document, _Path())
     return config
 
 
-def _read_message(message: Message, values: object, path: str) -> None:
+def _read_message(message: Message, values: object, path: _Path) -> None:
     if not isinstance(values, Mapping):
         raise _unexpected(path, values, "an object")
     fields = message_fields(message.DESCRIPTOR.full_name)
     names = {field.name: field for field in fields} | {field.camel_name: field for field in fields}
     seen: dict[str, str] = {}
     for name, value in values.items():
-        here = f"{path}.{name}" if path else str(name)
+        here = path.field(str(name))
         field = names.get(name)
         if field is None:
             raise _unknown_field(str(name), path, [field.name for field in fields])
@@ -51,18 +94,18 @@ def _read_message(message: Message, values: object, path: str) -> None:
             continue
         group = field.oneof or field.name
         if group in seen:
-            raise InvalidArg(f"field '{here}': '{seen[group]}' is already set")
+            raise Misfit(f"field '{here.text}': '{seen[group]}' is already set", here.steps)
         seen[group] = str(name)
         _read_field(message, field, value, here)
 
 
-def _read_field(message: Message, field: Field, value: object, path: str) -> None:
+def _read_field(message: Message, field: Field, value: object, path: _Path) -> None:
     target = getattr(message, field.name)
     if field.map_key is not None:
         _read_map(target, field.map_key, field.value, value, path)
     elif field.is_repeated:
         for index, element in enumerate(_elements(field, value, path)):
-            here = f"{path}[{index}]"
+            here = path.element(index)
             if field.value.kind == "message":
                 _read_message(target.add(), element, here)
             else:
@@ -75,7 +118,7 @@ def _read_field(message: Message, field: Field, value: object, path: str) -> Non
         _store(partial(setattr, message, field.name), plain, path)
 
 
-def _elements(field: Field, value: object, path: str) -> Sequence[object]:
+def _elements(field: Field, value: object, path: _Path) -> Sequence[object]:
     if isinstance(value, list | tuple):
         return value
     if isinstance(value, Mapping) and field.value.kind == "message":
@@ -84,12 +127,12 @@ def _elements(field: Field, value: object, path: str) -> Sequence[object]:
 
 
 def _read_map(
-    target: Any, key_kind: Kind, value_type: Value, values: object, path: str
+    target: Any, key_kind: Kind, value_type: Value, values: object, path: _Path
 ) -> None:  # Any: a map
     if not isinstance(values, Mapping):
         raise _unexpected(path, values, "an object")
     for key, value in values.items():
-        here = f"{path}['{key}']"
+        here = path.entry(key)
         typed_key = _whole(key, here) if key_kind == "int" else key
         if key_kind == "str" and not isinstance(key, str):
             raise _unexpected(here, key, "a string as key")
@@ -101,7 +144,7 @@ def _read_map(
             _store(partial(target.__setitem__, typed_key), plain, here)
 
 
-def _plain(value_type: Value, value: object, path: str) -> object:
+def _plain(value_type: Value, value: object, path: _Path) -> object:
     match value_type.kind:
         case "enum":
             return _enum(value_type, value, path)
@@ -121,7 +164,7 @@ def _plain(value_type: Value, value: object, path: str) -> object:
             return _number(value, path)
 
 
-def _enum(enum: Value, value: object, path: str) -> int:
+def _enum(enum: Value, value: object, path: _Path) -> int:
     if isinstance(value, str):
         for number, name in enum.enum_names.items():
             if name == value.upper():
@@ -131,20 +174,17 @@ def _enum(enum: Value, value: object, path: str) -> int:
     raise _unexpected(path, value, f"one of {', '.join(enum.enum_names.values())}")
 
 
-def _whole(value: object, path: str) -> int:
+def _whole(value: object, path: _Path) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    if isinstance(value, str):
-        try:
-            return int(value)
-        except ValueError:
-            pass
+    if isinstance(value, str) and re.fullmatch("[-+]?[0-9]{1,40}", value):
+        return int(value)
     raise _unexpected(path, value, "a whole number")
 
 
-def _number(value: object, path: str) -> float:
+def _number(value: object, path: _Path) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if isinstance(value, str):
@@ -155,24 +195,24 @@ def _number(value: object, path: str) -> float:
     raise _unexpected(path, value, "a number")
 
 
-def _store(store: Callable[[Any], object], value: object, path: str) -> None:  # Any: what protobuf takes
+def _store(store: Callable[[Any], object], value: object, path: _Path) -> None:  # Any: what protobuf takes
     """Hand a value of the right kind to protobuf, which checks its range and its UTF-8."""
     try:
         store(value)
     except (ValueError, TypeError, OverflowError) as exc:
-        raise InvalidArg(f"field '{path}': {exc}") from exc
+        raise Misfit(f"field '{path.text}': {exc}", path.steps) from exc
 
 
-def _unexpected(path: str, value: object, expected: str) -> InvalidArg:
-    where = f"field '{path}'" if path else "as a whole"
+def _unexpected(path: _Path, value: object, expected: str) -> Misfit:
+    where = f"field '{path.text}'" if path.text else "as a whole"
     shown = repr(value)
     if len(shown) > 80:
         shown = f"{shown[:77]}..."
-    return InvalidArg(f"{where}: got {shown}, expected {expected}")
+    return Misfit(f"{where}: got {shown}, expected {expected}", path.steps)
 
 
-def _unknown_field(name: str, path: str, known: list[str]) -> InvalidArg:
+def _unknown_field(name: str, path: _Path, known: list[str]) -> Misfit:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean '{close[0]}'?" if close else f"; fields here are {', '.join(known)}"
-    where = f" in '{path}'" if path else ""
-    return InvalidArg(f"no field is called '{name}'{where}{hint}")
+    where = f" in '{path.text}'" if path.text else ""
+    return Misfit(f"no field is called '{name}'{where}{hint}", path.field(name).steps)

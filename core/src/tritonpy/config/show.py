@@ -19,26 +19,31 @@ _LARGEST_FLOAT32 = (2 - 2.0**-23) * 2.0**127
 JsonObject = dict[str, Any]  # Any: JSON
 
 
-def config_to_dict(config: ModelConfig) -> JsonObject:
+def config_to_dict(config: ModelConfig, *, with_defaults: bool = True) -> JsonObject:
     """Show a configuration: every plain field even at its default, messages only where they are set.
+
+    Args:
+        config: what is shown.
+        with_defaults: False leaves plain fields, lists and maps out that nobody has set.
 
     Keys come in Triton's order, maps sorted by key. All integers are numbers; the protobuf JSON mapping would
     write 64-bit ones as strings, and Triton does so for three rare fields (`graph_spec` dimensions,
     `secondary_devices.device_id`, `initial_state.dims`).
     """
-    return _show_message(config)
+    return _show_message(with_defaults, config)
 
 
-def _show_message(message: Message) -> JsonObject:
+def _show_message(with_defaults: bool, message: Message) -> JsonObject:
+    given = {field.name for field, _ in message.ListFields()}
     return {
-        field.name: _show_field(field, getattr(message, field.name))
+        field.name: _show_field(with_defaults, field, getattr(message, field.name))
         for field in message_fields(message.DESCRIPTOR.full_name)
-        if not field.has_presence or message.HasField(field.name)
+        if field.name in given or (with_defaults and not field.has_presence)
     }
 
 
-def _show_field(field: Field, value: Any) -> object:  # Any: whatever protobuf holds there
-    show = _printer(field.value)
+def _show_field(with_defaults: bool, field: Field, value: Any) -> object:  # Any: what protobuf holds
+    show = _printer(with_defaults, field.value)
     if field.map_key is not None:
         return {str(key): show(value[key]) for key in sorted(value)}
     if field.is_repeated:
@@ -46,10 +51,10 @@ def _show_field(field: Field, value: Any) -> object:  # Any: whatever protobuf h
     return show(value)
 
 
-def _printer(value: Value) -> Callable[[Any], object]:  # Any: whatever protobuf holds there
+def _printer(with_defaults: bool, value: Value) -> Callable[[Any], object]:  # Any: what protobuf holds
     match value.kind:
         case "message":
-            return _show_message
+            return partial(_show_message, with_defaults)
         case "enum":
             return partial(_show_enum, value)
         case "float32":
