@@ -33,14 +33,18 @@ from tritonpy.model.calls import ServerAccess
 from tritonpy.model.services import Services
 from tritonpy.options import ServerOptions
 from tritonpy.plugin_manager import PluginManager
+from tritonpy.repository.fingerprint import Fingerprint
+from tritonpy.repository.key import ModelKey
 from tritonpy.repository.loader import LoaderSettings, ModelLoader
 from tritonpy.repository.manager import RepositoryManager
 from tritonpy.repository.metrics_feed import MetricsFeed
 from tritonpy.repository.model_control import ModelControl, WorkerModelControl
+from tritonpy.repository.preparation import ModelPreparation
 from tritonpy.repository.registry import ModelRegistry
+from tritonpy.repository.repositories import Repositories
 from tritonpy.repository.shutdown import drain_and_unload
 from tritonpy.repository.table import backends_table, models_table, options_table
-from tritonpy.repository.watcher import ModelWatcher, look_at_models
+from tritonpy.repository.watcher import ModelWatcher
 from tritonpy.scheduler.batcher import StrategyFinder
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 from tritonpy.version import __version__
@@ -105,10 +109,10 @@ class ServerRuntime:
             ServerAccess(self.registry, self._services),
         )
         self._repository = RepositoryManager(
-            options.model_repositories,
+            Repositories(options.model_repositories, namespacing=options.model_namespacing),
             self._loader,
             self.registry,
-            auto_complete_config=options.auto_complete_config,
+            ModelPreparation(auto_complete_config=options.auto_complete_config),
         )
         control = ModelControl(
             self._repository, self.registry, is_explicit=options.model_control_mode == "explicit"
@@ -206,15 +210,18 @@ class ServerRuntime:
 
     def _make_watcher(self) -> ModelWatcher:
         loop = asyncio.get_running_loop()
-        roots = self._options.model_repositories
+        repositories = self._repository.repositories
         reload = partial(
             self._repository.reload_soon, only_wanted=self._options.model_control_mode == "explicit"
         )
 
-        def on_change(name: str) -> None:  # on the watcher's thread
-            loop.call_soon_threadsafe(reload, name)
+        def look() -> dict[ModelKey, Fingerprint]:
+            return {key: found.fingerprint for key, found in repositories.look().found.items()}
 
-        return ModelWatcher(lambda: look_at_models(roots), on_change)
+        def on_change(key: ModelKey) -> None:  # on the watcher's thread
+            loop.call_soon_threadsafe(reload, key.name)
+
+        return ModelWatcher(look, on_change)
 
 
 def run(options: ServerOptions) -> int:

@@ -11,7 +11,9 @@ import pytest
 from tritonpy.errors import Internal, TritonError
 from tritonpy.repository.layout import ModelDirectory
 from tritonpy.repository.manager import RepositoryManager
+from tritonpy.repository.preparation import ModelPreparation
 from tritonpy.repository.registry import ModelRegistry
+from tritonpy.repository.repositories import Repositories
 
 
 class FakeModel:
@@ -85,10 +87,10 @@ class Harness:
         self.loader = FakeLoader()
         self.registry = ModelRegistry()
         self.manager = RepositoryManager(
-            (str(root),),
+            Repositories((str(root),)),
             self.loader,  # type: ignore[arg-type]
             self.registry,
-            auto_complete_config=True,
+            ModelPreparation(auto_complete_config=True),
         )
 
     def write(self, name: str, content: str = "first", *, version: int = 1, config: str = "") -> None:

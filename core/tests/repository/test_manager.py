@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError, Unavailable
+from tritonpy.repository.key import ModelKey
 
 Until = Callable[[Callable[[], bool]], Any]
 
@@ -547,7 +548,7 @@ async def test_all_models_are_loaded_and_refusals_told(harness: Any) -> None:
 
     assert harness.states("good") == {"1": ("READY", "")}
     assert harness.states("bad") == {"1": ("UNAVAILABLE", "Internal: boom")}
-    assert "nonsense" in harness.registry.refusals["worse"]
+    assert "nonsense" in harness.registry.refusals[ModelKey("worse")]
     assert list(harness.registry.unready())
 
 

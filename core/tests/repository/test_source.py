@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tritonpy.errors import InvalidArg
-from tritonpy.repository.source import open_source, relative_path
+from tritonpy.repository.source import lay_out_source, relative_path
 
 
 @pytest.mark.parametrize(
@@ -56,11 +56,11 @@ def test_files_that_cannot_be_laid_out_leave_nothing_behind(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     with pytest.raises(InvalidArg):
-        open_source((), "m", "{}", files)
+        lay_out_source("m", "{}", files)
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_need_a_configuration(tmp_path: Path) -> None:
+def test_files_need_a_configuration() -> None:
     with pytest.raises(InvalidArg, match="'config' must be specified for model file override"):
-        open_source((str(tmp_path),), "m", None, {"file:1/model.py": b"x"})
+        lay_out_source("m", None, {"file:1/model.py": b"x"})

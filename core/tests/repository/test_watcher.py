@@ -2,17 +2,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
-from tritonpy.repository.fingerprint import Fingerprint
-from tritonpy.repository.watcher import ChangeDetector, ModelWatcher, look_at_models
+from tritonpy.repository.key import ModelKey
+from tritonpy.repository.watcher import ChangeDetector, Fingerprints, ModelWatcher
 
 
-def seen(**models: int) -> dict[str, Fingerprint]:
+def seen(**models: int) -> Fingerprints:
     """A look in which each model has one file that was changed at this time."""
-    return {name: frozenset({("1/model.py", time, 5)}) for name, time in models.items()}
+    return {ModelKey(name): frozenset({("1/model.py", time, 5)}) for name, time in models.items()}
 
 
 def test_a_change_counts_when_it_has_come_to_rest() -> None:
@@ -21,7 +20,7 @@ def test_a_change_counts_when_it_has_come_to_rest() -> None:
     assert detector.changed(seen(a=1, b=1)) == []
     assert detector.changed(seen(a=2, b=1)) == []  # perhaps not yet all of it
     assert detector.changed(seen(a=3, b=1)) == []  # indeed
-    assert detector.changed(seen(a=3, b=1)) == ["a"]
+    assert detector.changed(seen(a=3, b=1)) == [ModelKey("a")]
     assert detector.changed(seen(a=3, b=1)) == []
 
 
@@ -37,18 +36,18 @@ def test_models_come_to_rest_each_for_itself() -> None:
     detector = ChangeDetector(seen(a=1, b=1))
 
     assert detector.changed(seen(a=2, b=1)) == []
-    assert detector.changed(seen(a=2, b=2)) == ["a"]
-    assert detector.changed(seen(a=2, b=2)) == ["b"]
+    assert detector.changed(seen(a=2, b=2)) == [ModelKey("a")]
+    assert detector.changed(seen(a=2, b=2)) == [ModelKey("b")]
 
 
 def test_a_new_model_is_a_change_also_one_that_comes_back() -> None:
     detector = ChangeDetector(seen(a=1))
 
     assert detector.changed(seen(a=1, b=1)) == []
-    assert detector.changed(seen(a=1, b=1)) == ["b"]
+    assert detector.changed(seen(a=1, b=1)) == [ModelKey("b")]
     assert detector.changed(seen(a=1)) == []
     assert detector.changed(seen(a=1, b=1)) == []
-    assert detector.changed(seen(a=1, b=1)) == ["b"]
+    assert detector.changed(seen(a=1, b=1)) == [ModelKey("b")]
 
 
 class Clock:
@@ -80,18 +79,18 @@ class Looks:
     """What the watcher sees; set by the test."""
 
     def __init__(self) -> None:
-        self.now: Mapping[str, Fingerprint] = seen(a=1)
+        self.now: Fingerprints = seen(a=1)
         self.error: Exception | None = None
 
-    def __call__(self) -> Mapping[str, Fingerprint]:
+    def __call__(self) -> Fingerprints:
         if self.error is not None:
             raise self.error
         return self.now
 
 
 @pytest.fixture
-def watched() -> Iterator[tuple[Looks, Clock, list[str]]]:
-    looks, clock, changed = Looks(), Clock(), list[str]()
+def watched() -> Iterator[tuple[Looks, Clock, list[ModelKey]]]:
+    looks, clock, changed = Looks(), Clock(), list[ModelKey]()
     watcher = ModelWatcher(looks, changed.append, interval_s=2.5, wait=clock.wait)
     watcher.start()
     yield looks, clock, changed
@@ -100,7 +99,7 @@ def watched() -> Iterator[tuple[Looks, Clock, list[str]]]:
 
 
 def test_the_watcher_looks_after_each_interval_and_tells_of_changes(
-    watched: tuple[Looks, Clock, list[str]],
+    watched: tuple[Looks, Clock, list[ModelKey]],
 ) -> None:
     looks, clock, changed = watched
 
@@ -109,12 +108,12 @@ def test_the_watcher_looks_after_each_interval_and_tells_of_changes(
     assert changed == []
     clock.tick()
 
-    assert changed == ["a"]
+    assert changed == [ModelKey("a")]
     assert set(clock.waits) == {2.5}
 
 
 def test_a_look_that_fails_is_logged_and_not_the_last(
-    watched: tuple[Looks, Clock, list[str]], caplog: pytest.LogCaptureFixture
+    watched: tuple[Looks, Clock, list[ModelKey]], caplog: pytest.LogCaptureFixture
 ) -> None:
     looks, clock, changed = watched
     looks.error = OSError("disk on fire")
@@ -126,7 +125,7 @@ def test_a_look_that_fails_is_logged_and_not_the_last(
     clock.tick()
 
     assert "disk on fire" in caplog.text
-    assert changed == ["a"]
+    assert changed == [ModelKey("a")]
 
 
 def test_stopping_does_not_wait_for_the_interval() -> None:
@@ -138,14 +137,3 @@ def test_stopping_does_not_wait_for_the_interval() -> None:
 
 def test_a_watcher_that_was_never_started_can_be_stopped() -> None:
     ModelWatcher(lambda: {}, lambda _: None).stop()
-
-
-def test_a_look_sees_every_model_of_all_repositories(tmp_path: Path) -> None:
-    for name in ("a/one", "b/two"):
-        (tmp_path / name / "1").mkdir(parents=True)
-        (tmp_path / name / "1/model.py").write_text("x")
-
-    found = look_at_models((str(tmp_path / "a"), str(tmp_path / "b"), str(tmp_path / "gone")))
-
-    assert sorted(found) == ["one", "two"]
-    assert {path for path, _, _ in found["one"]} == {"1", "1/model.py"}

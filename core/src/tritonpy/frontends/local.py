@@ -110,7 +110,7 @@ class LocalDataplane:
             models = [self._found_for_statistics(name, version)]
         else:
             self._found_for_statistics(name, version)
-            models = self._registry.versions_of(name)
+            models = self._registry.loaded_as(name)
         return {
             "model_stats": [statistics_json(model.name, model.version_text, model.stats) for model in models]
         }
@@ -157,7 +157,7 @@ class LocalDataplane:
         except InvalidArg:  # no version number at all
             raise
         except TritonError:
-            if self._registry.versions_of(name):
+            if self._registry.loaded_as(name):
                 raise InvalidArg(f"requested model version is not available for model '{name}'") from None
             raise InvalidArg(f"requested model '{name}' is not available") from None
 

@@ -1,13 +1,12 @@
-"""What lies in a model repository on disk."""
+"""What lies in a model's directory."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError
+from tritonpy.errors import InvalidArg
 
 _log = logging.getLogger("tritonpy.repository")
 
@@ -17,7 +16,7 @@ _NOT_VERSIONS = {"warmup", "initial_state", "configs", "__pycache__"}
 
 @dataclass(frozen=True, slots=True)
 class ModelDirectory:
-    """One model as found in a repository.
+    """One model on a local disk.
 
     Attributes:
         name: the directory's name.
@@ -35,43 +34,6 @@ class ModelDirectory:
         return self.path / CONFIG_FILENAME
 
 
-def read_repositories(roots: tuple[str, ...]) -> tuple[list[ModelDirectory], dict[str, str]]:
-    """List the models of all repositories, by name.
-
-    Returns:
-        The models, and for each name that lies in several repositories why it is left out.
-
-    Raises:
-        Internal: a root does not exist.
-        InvalidArg: a root is no directory.
-    """
-    found: dict[str, Path] = {}
-    refused: dict[str, str] = {}
-    for root in map(Path, roots):
-        for path in _model_paths(root):
-            rival = found.setdefault(path.name, path)
-            if rival.resolve() != path.resolve():
-                refused[path.name] = _not_unique(rival, path)
-    return [read_model(path) for name, path in found.items() if name not in refused], refused
-
-
-def find_model(roots: tuple[str, ...], name: str) -> ModelDirectory:
-    """The model called `name`, in whichever repository it lies.
-
-    Raises:
-        InvalidArg: this cannot be a model's name, or several repositories have it.
-        NotFound: no repository has it.
-    """
-    check_model_name(name)
-    paths = [path for path in (Path(root) / name for root in roots) if path.is_dir()]
-    if not paths:
-        raise NotFound(f"model '{name}' not found in any model repository")
-    for path in paths[1:]:
-        if path.resolve() != paths[0].resolve():
-            raise InvalidArg(_not_unique(paths[0], path))
-    return read_model(paths[0])
-
-
 def check_model_name(name: str) -> None:
     """Refuse a name that is not the name of one directory inside a repository; for names from clients.
 
@@ -85,37 +47,9 @@ def check_model_name(name: str) -> None:
         )
 
 
-def list_models(roots: tuple[str, ...]) -> dict[str, Path]:
-    """The directory of every model in the repositories that can be read, by name; of rivals the first."""
-    found: dict[str, Path] = {}
-    for root in map(Path, roots):
-        try:
-            for path in _model_paths(root):
-                found.setdefault(path.name, path)
-        except (TritonError, OSError) as exc:
-            _log.error("failed to list model repository '%s': %s", root, exc)
-    return found
-
-
 def read_model(path: Path) -> ModelDirectory:
-    """What lies in one model's directory."""
+    """What lies in one model's directory; blocking."""
     return ModelDirectory(path.name, path, read_versions(path))
-
-
-def _model_paths(root: Path) -> Iterator[Path]:
-    if not root.is_dir():
-        if not root.exists():
-            raise Internal(
-                f"failed to stat file {root}: there is no such model repository (--model-repository)"
-            )
-        raise InvalidArg(f"repository path is not a valid directory: {root} (--model-repository)")
-    for path in sorted(root.iterdir()):
-        if path.is_dir() and not path.name.startswith("."):
-            yield path
-
-
-def _not_unique(one: Path, other: Path) -> str:
-    return f"model '{one.name}' is not unique across all model repositories: {one} and {other}"
 
 
 def read_versions(path: Path) -> tuple[int, ...]:

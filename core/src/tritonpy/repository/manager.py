@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
 from tritonpy.model.model import LoadedModel
-from tritonpy.repository.fingerprint import read_fingerprint
-from tritonpy.repository.layout import ModelDirectory, read_repositories
+from tritonpy.repository.key import ModelKey
 from tritonpy.repository.loader import ModelLoader
+from tritonpy.repository.preparation import ModelPreparation, PreparedModel
 from tritonpy.repository.registry import ModelRegistry
+from tritonpy.repository.repositories import FoundModel, Repositories
 from tritonpy.repository.served import ServedModels, logged_reason
-from tritonpy.repository.settle import read_config
-from tritonpy.repository.source import ModelSource, open_source
+from tritonpy.repository.source import ModelSource, fetch_source, lay_out_source
 
 _log = logging.getLogger("tritonpy.repository")
 
@@ -44,24 +44,23 @@ class RepositoryManager:
     """Loads and unloads models; owned by the loop.
 
     Args:
-        roots: the repositories.
+        repositories: where models lie.
         loader: loads model versions.
         registry: where loaded versions, and reasons for the others, are kept.
-        auto_complete_config: a model may do without a configuration file.
+        preparation: gets models' files and reads their configurations.
     """
 
     def __init__(
         self,
-        roots: tuple[str, ...],
+        repositories: Repositories,
         loader: ModelLoader,
         registry: ModelRegistry,
-        *,
-        auto_complete_config: bool,
+        preparation: ModelPreparation,
     ) -> None:
-        self.roots = roots
+        self.repositories = repositories
         self._registry = registry
         self._served = ServedModels(loader, registry)
-        self._auto_complete_config = auto_complete_config
+        self._preparation = preparation
         self._wanted: set[str] = set()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()  # Any: what each gives is for whoever waits for it
@@ -73,28 +72,32 @@ class RepositoryManager:
         """Load every model of every repository; whether all of them could be loaded.
 
         Raises:
-            Internal, InvalidArg: a repository does not exist, or is no directory.
+            Internal, InvalidArg, Unavailable: a repository does not exist, is no directory, or cannot be
+                reached.
         """
-        directories, refused = await asyncio.to_thread(read_repositories, self.roots)
-        for name, reason in refused.items():
+        look = await asyncio.to_thread(self.repositories.look)
+        for error in look.unread.values():
+            raise error
+        for name, reason in look.refused.items():
             _log.error("failed to load '%s': %s", name, reason)
-            self._registry.refuse(name, reason)
-        loaded = await asyncio.gather(*map(self._load_at_start, directories))
-        return all(loaded) and not refused
+            self._registry.refuse(ModelKey(name), reason)
+        loaded = await asyncio.gather(*map(self._load_at_start, look.found.values()))
+        return all(loaded) and not look.refused
 
     async def load_named(self, names: Sequence[str]) -> bool:
         """Load these models, or with `*` alone every one; whether all of them could be loaded.
 
         Raises:
             InvalidArg: `*` stands beside other names.
-            Internal, InvalidArg: a repository does not exist, or is no directory.
+            Internal, InvalidArg, Unavailable: a repository does not exist, is no directory, or cannot be
+                reached.
         """
         if ALL_MODELS in names and len(names) > 1:
             raise InvalidArg("Wildcard model name '*' must be the ONLY startup model if specified at all.")
         if ALL_MODELS in names:
             return await self.load_all()
         # The repositories are read even without a name: one that does not exist is an error at any start.
-        await asyncio.to_thread(read_repositories, self.roots)
+        await asyncio.to_thread(self.repositories.check)
         return all(await asyncio.gather(*map(self._load_named, dict.fromkeys(names))))
 
     async def _load_named(self, name: str) -> bool:
@@ -106,18 +109,17 @@ class RepositoryManager:
                 return False
             return True
 
-    async def _load_at_start(self, directory: ModelDirectory) -> bool:
-        name = directory.name
+    async def _load_at_start(self, found: FoundModel) -> bool:
+        name = found.key.name
         self._wanted.add(name)
         async with self._start_gate, self._lock(name):
             try:
-                source = ModelSource(directory, await asyncio.to_thread(read_fingerprint, directory.path))
-                config = await self._read_config(source)
+                prepared = await self._preparation.prepare(partial(fetch_source, found, None))
             except (TritonError, OSError) as error:
-                self._registry.refuse(name, logged_reason(f"'{name}'", error))
+                self._registry.refuse(found.key, logged_reason(f"'{name}'", error))
                 return False
             try:
-                await self._served.load(source, config)
+                await self._serve(prepared)
             except TritonError:  # logged where it happened
                 return False
             return True
@@ -237,7 +239,7 @@ class RepositoryManager:
                 if await self._load_now(name, None, None, force=False):
                     _log.info("reloaded '%s', whose files have changed", name)
             except TritonError:  # logged where it happened
-                if self._registry.versions_of(name):
+                if self._registry.loaded_as(name):
                     _log.warning(
                         "the files of '%s' have changed; what was loaded before goes on serving", name
                     )
@@ -252,59 +254,42 @@ class RepositoryManager:
     async def _load_now(
         self, name: str, config_override: str | None, files: Mapping[str, bytes] | None, force: bool
     ) -> bool:
-        try:
-            source = await _opened(self.roots, name, config_override, files)
-        except (TritonError, OSError) as error:
-            raise _not_polled(name, error) from None
-        try:
-            return await self._load_opened(source, force)
-        except BaseException:
-            await asyncio.to_thread(source.remove)
-            raise
-
-    async def _load_opened(self, source: ModelSource, force: bool) -> bool:
-        name = source.directory.name
-        if not source.is_temporary:
-            self._wanted.add(name)
-        if not force and self._served.serves(source):
-            return False
-        try:
-            config = await self._read_config(source)
-        except (TritonError, OSError) as error:
-            raise _not_polled(name, error) from None
-        await self._served.load(source, config)
-        if source.is_temporary:
+        if files:
+            await self._prepare_and_serve(name, partial(lay_out_source, name, config_override, files))
             self._wanted.discard(name)  # changes in the repository are none of its own
-        return True
+            return True
+        try:
+            models = await asyncio.to_thread(self.repositories.find, name)
+        except (TritonError, OSError) as error:
+            raise _not_polled(name, error) from None
+        self._wanted.add(name)
+        changed = [found for found in models if force or not self._served.serves(found, config_override)]
+        for found in changed:
+            await self._prepare_and_serve(name, partial(fetch_source, found, config_override))
+        return bool(changed)
+
+    async def _prepare_and_serve(self, name: str, fetch: Callable[[], ModelSource]) -> None:
+        try:
+            prepared = await self._preparation.prepare(fetch)
+        except (TritonError, OSError) as error:
+            raise _not_polled(name, error) from None
+        await self._serve(prepared)
+
+    async def _serve(self, prepared: PreparedModel) -> None:
+        try:
+            await self._served.load(prepared.source, prepared.config)
+        except BaseException:
+            await prepared.discard()
+            raise
 
     async def _unload(self, name: str) -> None:
         async with self._lock(name):
             self._retire(name)
 
-    async def _read_config(self, source: ModelSource) -> ModelConfig:
-        return await asyncio.to_thread(
-            read_config,
-            source.directory,
-            must_exist=not self._auto_complete_config,
-            override=source.config_override,
-        )
-
     def _retire(self, name: str) -> None:
         self._wanted.discard(name)
-        self._served.retire(name)
-
-
-async def _opened(
-    roots: tuple[str, ...], name: str, config_override: str | None, files: Mapping[str, bytes] | None
-) -> ModelSource:
-    """`open_source` on a thread; cancelled, it leaves no directory behind."""
-    opening = asyncio.ensure_future(asyncio.to_thread(open_source, roots, name, config_override, files))
-    try:
-        return await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        source = await opening
-        await asyncio.to_thread(source.remove)
-        raise
+        for key in self._registry.keys_of(name):
+            self._served.retire(key)
 
 
 def _not_polled(name: str, error: TritonError | OSError) -> Internal:

@@ -9,7 +9,6 @@ from typing import Any
 from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
 from tritonpy.handles import JsonObject
 from tritonpy.model.services import Caller
-from tritonpy.repository.layout import list_models
 from tritonpy.repository.manager import NOT_READY, RepositoryManager
 from tritonpy.repository.registry import ModelRegistry
 
@@ -114,9 +113,9 @@ class ModelControl:
         """
         if ready:
             return self._registry.index(ready)
-        lying = await asyncio.to_thread(list_models, self._manager.roots)
+        lying = await asyncio.to_thread(self._manager.repositories.names)
         known = self._registry.index()
-        others = lying.keys() - {entry["name"] for entry in known}
+        others = lying - {entry["name"] for entry in known}
         return sorted([*known, *({"name": name} for name in others)], key=lambda entry: str(entry["name"]))
 
     def _check(self) -> None:

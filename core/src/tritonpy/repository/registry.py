@@ -9,6 +9,7 @@ from enum import StrEnum
 from tritonpy.errors import InvalidArg, NotFound, TritonError, Unavailable
 from tritonpy.handles import JsonObject
 from tritonpy.model.model import LoadedModel
+from tritonpy.repository.key import ModelKey
 
 UNLOADED = "unloaded"
 """The reason of a version that was taken out of service on request."""
@@ -52,38 +53,39 @@ class ModelRegistry:
     """
 
     def __init__(self) -> None:
-        self._entries: dict[str, dict[int, VersionEntry]] = {}
+        self._entries: dict[ModelKey, dict[int, VersionEntry]] = {}
+        self._keys: dict[str, list[ModelKey]] = {}
         self._by_text: dict[tuple[str, str], LoadedModel] = {}
-        self.refusals: dict[str, str] = {}
+        self.refusals: dict[ModelKey, str] = {}
 
-    def note_loading(self, name: str, version: int) -> None:
+    def note_loading(self, key: ModelKey, version: int) -> None:
         """A version is being loaded; one that serves goes on to serve meanwhile, and stays READY."""
-        self._note(name, version, VersionEntry(ModelState.LOADING))
+        self._note(key, version, VersionEntry(ModelState.LOADING))
 
-    def note_failed(self, name: str, version: int, reason: str) -> None:
+    def note_failed(self, key: ModelKey, version: int, reason: str) -> None:
         """A version could not be loaded; one that serves goes on to serve, and stays READY."""
-        self._note(name, version, VersionEntry(ModelState.UNAVAILABLE, reason))
+        self._note(key, version, VersionEntry(ModelState.UNAVAILABLE, reason))
 
-    def note_leaving(self, model: LoadedModel) -> None:
+    def note_leaving(self, key: ModelKey, model: LoadedModel) -> None:
         """A version that was loaded but never served is taken down again."""
-        self._note(model.name, model.version, VersionEntry(ModelState.UNLOADING, leaving=model))
+        self._note(key, model.version, VersionEntry(ModelState.UNLOADING, leaving=model))
 
-    def refuse(self, name: str, reason: str) -> None:
+    def refuse(self, key: ModelKey, reason: str) -> None:
         """Note a model that was refused before any of its versions was tried."""
-        self._entries.setdefault(name, {})
-        self.refusals[name] = reason
+        self._entries_of(key)
+        self.refusals[key] = reason
 
-    def switch(self, name: str, models: Sequence[LoadedModel]) -> list[LoadedModel]:
+    def switch(self, key: ModelKey, models: Sequence[LoadedModel]) -> list[LoadedModel]:
         """Serve these versions of a model from now on and no others, in one step.
 
         Returns:
             The versions that served until now. What they have accepted is theirs to answer; `left` is to be
             called for each when it is closed.
         """
-        before = self.versions_of(name)
+        before = self.versions_of(key)
         if not before and not models:
             return []
-        entries = self._entries.setdefault(name, {})
+        entries = self._entries_of(key)
         for version, entry in list(entries.items()):
             if entry.model is not None:
                 entries[version] = VersionEntry(ModelState.UNLOADING, leaving=entry.model)
@@ -92,18 +94,26 @@ class ModelRegistry:
         for model in models:
             entries[model.version] = VersionEntry(ModelState.READY, model=model)
         if models:
-            self.refusals.pop(name, None)
-        self._reindex(name)
+            self.refusals.pop(key, None)
+        self._reindex(key.name)
         return before
 
-    def left(self, model: LoadedModel) -> None:
+    def left(self, key: ModelKey, model: LoadedModel) -> None:
         """A version that `switch` took out of service, or that never served, is closed."""
-        entry = self._entries[model.name].get(model.version)
+        entries = self._entries[key]
+        entry = entries.get(model.version)
         if entry is not None and entry.leaving is model:  # else a newer load has its place
-            self._entries[model.name][model.version] = VersionEntry(ModelState.UNAVAILABLE, UNLOADED)
+            entries[model.version] = VersionEntry(ModelState.UNAVAILABLE, UNLOADED)
 
-    def _note(self, name: str, version: int, entry: VersionEntry) -> None:
-        entries = self._entries.setdefault(name, {})
+    def _entries_of(self, key: ModelKey) -> dict[int, VersionEntry]:
+        entries = self._entries.get(key)
+        if entries is None:
+            entries = self._entries[key] = {}
+            self._keys.setdefault(key.name, []).append(key)
+        return entries
+
+    def _note(self, key: ModelKey, version: int, entry: VersionEntry) -> None:
+        entries = self._entries_of(key)
         present = entries.get(version)
         if present is None or present.model is None:
             entries[version] = entry
@@ -125,59 +135,72 @@ class ModelRegistry:
         return model
 
     def _why_not(self, name: str, number: int | None) -> TritonError:
-        versions = self._entries.get(name)
-        if versions is None:
+        keys = self.keys_of(name)
+        if not keys:
             return NotFound(f"Request for unknown model: '{name}' is not found")
+        serving = [key for key in keys if self.versions_of(key)]
+        if len(serving) > 1:
+            return InvalidArg(
+                f"There are {len(serving)} identifiers of model '{name}' in global map, model namespace is "
+                f"required to resolve the ambiguity."
+            )
         if number is None:
             return NotFound(f"Request for unknown model: '{name}' has no available versions")
-        entry = versions.get(number)
-        if entry is None:
+        if not any(number in self._entries[key] for key in keys):
             return NotFound(f"Request for unknown model: '{name}' version {number} is not found")
         return Unavailable(f"Request for unknown model: '{name}' version {number} is not at ready state")
 
     def _reindex(self, name: str) -> None:
-        for key in [key for key in self._by_text if key[0] == name]:
-            del self._by_text[key]
-        models = self.versions_of(name)
-        for model in models:
-            self._by_text[name, model.version_text] = model
-        if models:
-            self._by_text[name, ""] = models[-1]
+        for text in [text for text in self._by_text if text[0] == name]:
+            del self._by_text[text]
+        served = [models for key in self.keys_of(name) if (models := self.versions_of(key))]
+        if len(served) == 1:  # else a name alone does not say which model is meant
+            for model in served[0]:
+                self._by_text[name, model.version_text] = model
+            self._by_text[name, ""] = served[0][-1]
 
-    def versions_of(self, name: str) -> list[LoadedModel]:
+    def keys_of(self, name: str) -> list[ModelKey]:
+        """The models known under a name: at most one without namespacing."""
+        return list(self._keys.get(name, ()))
+
+    def versions_of(self, key: ModelKey) -> list[LoadedModel]:
         """The loaded versions of a model, ascending."""
-        return [entry.model for _, entry in sorted(self._entries.get(name, {}).items()) if entry.model]
+        return [entry.model for _, entry in sorted(self._entries.get(key, {}).items()) if entry.model]
+
+    def loaded_as(self, name: str) -> list[LoadedModel]:
+        """Every loaded version of a name, ascending within each model of that name."""
+        return [model for key in sorted(self.keys_of(name)) for model in self.versions_of(key)]
 
     def ready_versions(self, name: str) -> list[int]:
         """The version numbers that take requests, ascending."""
-        return [model.version for model in self.versions_of(name)]
+        return [model.version for model in self.loaded_as(name)]
 
     def all_models(self) -> list[LoadedModel]:
         """Every loaded model version, by name and version."""
-        return [model for name in sorted(self._entries) for model in self.versions_of(name)]
+        return [model for key in sorted(self._entries) for model in self.versions_of(key)]
 
     def unready(self) -> Iterator[JsonObject]:
         """Rows as in the index, of every known version that neither serves nor was unloaded on purpose."""
-        for name, versions in self._entries.items():
+        for key, versions in self._entries.items():
             if not versions:
-                yield {"name": name, "reason": self.refusals.get(name, "")}
+                yield {"name": key.name, "reason": self.refusals.get(key, "")}
             for version, entry in versions.items():
                 model = entry.model
                 if not (model.is_ready if model is not None else entry.reason == UNLOADED):
-                    row: JsonObject = {"name": name, "version": str(version), "state": str(entry.state)}
+                    row: JsonObject = {"name": key.name, "version": str(version), "state": str(entry.state)}
                     reason = entry.reason if model is None else model.down_reason
                     yield {**row, "reason": reason} if reason else row
 
     def index(self, ready: bool = False) -> list[JsonObject]:
         """Name, version, state and reason of everything known."""
         rows: list[JsonObject] = []
-        for name, versions in sorted(self._entries.items()):
+        for key, versions in sorted(self._entries.items()):
             if not versions and not ready:
-                rows.append({"name": name})
+                rows.append({"name": key.name})
             for version, entry in sorted(versions.items()):
                 if ready and entry.state is not ModelState.READY:
                     continue
-                row: JsonObject = {"name": name, "version": str(version), "state": str(entry.state)}
+                row: JsonObject = {"name": key.name, "version": str(version), "state": str(entry.state)}
                 if entry.reason:
                     row["reason"] = entry.reason
                 rows.append(row)

@@ -11,9 +11,11 @@ from tritonpy.config.schema import ModelConfig
 from tritonpy.config.versions import missing_versions, select_versions
 from tritonpy.errors import InvalidArg, TritonError, Unavailable
 from tritonpy.model.model import LoadedModel
+from tritonpy.repository.key import ModelKey
 from tritonpy.repository.layout import require_versions
 from tritonpy.repository.loader import ModelLoader
 from tritonpy.repository.registry import ModelRegistry
+from tritonpy.repository.repositories import FoundModel
 from tritonpy.repository.retirement import Retirement, close_all
 from tritonpy.repository.source import ModelSource
 
@@ -36,7 +38,7 @@ class ServedModels:
         self._loader = loader
         self._registry = registry
         self._retirement = Retirement()
-        self._sources: dict[str, ModelSource] = {}
+        self._sources: dict[ModelKey, ModelSource] = {}
         self._closed_count = 0
 
     @property
@@ -49,14 +51,13 @@ class ServedModels:
         """Every version that may still have requests to answer."""
         return self._registry.all_models() + self._retirement.models
 
-    def serves(self, source: ModelSource) -> bool:
-        """Whether what is served is what a load of `source` would give, and takes requests."""
-        name = source.directory.name
-        served = self._sources.get(name)
-        models = self._registry.versions_of(name)
+    def serves(self, found: FoundModel, config_override: str | None) -> bool:
+        """Whether what is served is what a load of `found` would give, and takes requests."""
+        served = self._sources.get(found.key)
+        models = self._registry.versions_of(found.key)
         return (
             served is not None
-            and served.serves(source)
+            and served.serves(found, config_override)
             and bool(models)
             and all(model.is_ready for model in models)
         )
@@ -68,7 +69,7 @@ class ServedModels:
             InvalidArg: in Triton's words; nothing has changed.
         """
         directory = source.directory
-        name = directory.name
+        name, key = directory.name, source.key
         for version in missing_versions(config, directory.versions):
             _log.error(
                 "version %d is specified for model '%s', but the version directory is not present",
@@ -80,19 +81,19 @@ class ServedModels:
             require_versions(directory, versions)
         except InvalidArg as error:
             _log.error("failed to load '%s': %s", name, error)
-            if not self._registry.versions_of(name):
-                self._registry.refuse(name, error.described())
+            if not self._registry.versions_of(key):
+                self._registry.refuse(key, error.described())
             raise InvalidArg(f"load failed for model '{name}': {error}\n") from None
         models = await self._load_versions(source, versions, config)
-        replaced, self._sources[name] = self._sources.get(name), source
-        self._retire(self._registry.switch(name, models), replaced)
+        replaced, self._sources[key] = self._sources.get(key), source
+        self._retire(key, self._registry.switch(key, models), replaced)
         for model in models:
             _log.info("successfully loaded '%s' version %d", name, model.version)
 
-    def retire(self, name: str) -> None:
+    def retire(self, key: ModelKey) -> None:
         """Serve a model no more; what it has accepted is answered before it is finalised."""
-        source = self._sources.pop(name, None)
-        self._retire(self._registry.switch(name, ()), source)
+        source = self._sources.pop(key, None)
+        self._retire(key, self._registry.switch(key, ()), source)
 
     async def close(self) -> None:
         """Take everything down; what still waits is answered UNAVAILABLE."""
@@ -114,10 +115,10 @@ class ServedModels:
         self, source: ModelSource, versions: Sequence[int], config: ModelConfig
     ) -> list[LoadedModel]:
         """All versions or none: a model that is half there would answer with the wrong version."""
-        name = source.directory.name
+        name, key = source.directory.name, source.key
         for version in versions:
             _log.info("loading: %s:%d", name, version)
-            self._registry.note_loading(name, version)
+            self._registry.note_loading(key, version)
         loads = [
             asyncio.ensure_future(
                 self._loader.load(source.directory, version, config, is_override=source.is_overridden)
@@ -140,21 +141,21 @@ class ServedModels:
             error = load.exception()
             if error is not None:
                 reason = logged_reason(f"'{name}' version {version}", error)
-                self._registry.note_failed(name, version, reason)
+                self._registry.note_failed(key, version, reason)
                 failures += f"version {version} is at UNAVAILABLE state: {reason};"
         for model in models:
-            self._registry.note_leaving(model)
+            self._registry.note_leaving(key, model)
         await close_all(models, Unavailable("another version of the model failed to load"))
         for model in models:
-            self._registry.left(model)
+            self._registry.left(key, model)
         raise InvalidArg(f"load failed for model '{name}': {failures}\n")
 
-    def _retire(self, models: Sequence[LoadedModel], source: ModelSource | None) -> None:
+    def _retire(self, key: ModelKey, models: Sequence[LoadedModel], source: ModelSource | None) -> None:
         """Have versions closed when they have answered; the last one takes its temporary directory along."""
         remaining = set(models)
 
         def on_closed(model: LoadedModel) -> None:
-            self._registry.left(model)
+            self._registry.left(key, model)
             remaining.discard(model)
             if not remaining and source is not None:
                 asyncio.get_running_loop().run_in_executor(None, source.remove)

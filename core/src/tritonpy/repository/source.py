@@ -11,7 +11,9 @@ from pathlib import Path
 
 from tritonpy.errors import InvalidArg
 from tritonpy.repository.fingerprint import Fingerprint, read_fingerprint
-from tritonpy.repository.layout import ModelDirectory, check_model_name, find_model, read_versions
+from tritonpy.repository.key import ModelKey
+from tritonpy.repository.layout import ModelDirectory, check_model_name, read_model
+from tritonpy.repository.repositories import FoundModel
 
 FILE_PREFIX = "file:"
 """How a load request writes the path of a file it brings: `file:1/model.py`."""
@@ -19,36 +21,44 @@ FILE_PREFIX = "file:"
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Where a model comes from, as it was when its load began.
+    """What a model was loaded from, as it was when its load began.
 
     Attributes:
-        directory: the model's directory and versions.
+        key: the model.
+        directory: its directory and versions.
         fingerprint: its files, looked at before any of them was read.
-        config_override: the configuration as JSON that stands in for `config.pbtxt`; None for the file.
+        root: the repository it comes from; "" for a model whose files came with a load request.
+        config_override: the configuration as JSON that stands in for the file; None for the file.
         is_temporary: the directory was made for this load and goes with it.
     """
 
+    key: ModelKey
     directory: ModelDirectory
     fingerprint: Fingerprint
+    root: str
     config_override: str | None = None
     is_temporary: bool = False
+
+    @property
+    def is_brought(self) -> bool:
+        """Whether its files came with a load request."""
+        return not self.root
 
     @property
     def is_overridden(self) -> bool:
         """Whether a part of it came with a load request."""
         return self.config_override is not None
 
-    def serves(self, wanted: ModelSource) -> bool:
-        """Whether a model loaded from this source is what a load of `wanted` would give.
+    def serves(self, found: FoundModel, config_override: str | None) -> bool:
+        """Whether a model loaded from this source is what a load of `found` would give.
 
         A load that brings no configuration keeps the one that an earlier load brought, as in Triton, until
         the files change.
         """
         return (
-            not wanted.is_temporary
-            and self.directory.path == wanted.directory.path
-            and self.fingerprint == wanted.fingerprint
-            and wanted.config_override in (None, self.config_override)
+            self.root == found.store.root
+            and self.fingerprint == found.fingerprint
+            and config_override in (None, self.config_override)
         )
 
     def remove(self) -> None:
@@ -57,23 +67,38 @@ class ModelSource:
             shutil.rmtree(self.directory.path.parent, ignore_errors=True)
 
 
-def open_source(
-    roots: tuple[str, ...], name: str, config_override: str | None, files: Mapping[str, bytes] | None
-) -> ModelSource:
-    """Find the model, or lay out the files that came with the request; blocking.
+def fetch_source(found: FoundModel, config_override: str | None) -> ModelSource:
+    """Bring a model's files to a local disk; blocking.
 
     Args:
-        roots: the repositories.
-        name: the model.
+        found: the model.
         config_override: its configuration as JSON; None for what lies in its directory.
-        files: contents by path, such as `file:1/model.py`. With any, these are all the files there are.
 
     Raises:
-        TritonError: there is no such model, or the files cannot be laid out; nothing is left behind.
+        TritonError: the files cannot be had; nothing is left behind.
     """
-    if not files:
-        directory = find_model(roots, name)
-        return ModelSource(directory, read_fingerprint(directory.path), config_override)
+    files = found.store.fetch(found.key.name)
+    return ModelSource(
+        found.key,
+        read_model(files.directory),
+        files.fingerprint,
+        found.store.root,
+        config_override,
+        files.is_temporary,
+    )
+
+
+def lay_out_source(name: str, config_override: str | None, files: Mapping[str, bytes]) -> ModelSource:
+    """Make a directory of the files that came with a request; blocking.
+
+    Args:
+        name: the model.
+        config_override: its configuration as JSON, which must be there.
+        files: contents by path, such as `file:1/model.py`; these are all the files there are.
+
+    Raises:
+        InvalidArg: the files cannot be laid out; nothing is left behind.
+    """
     check_model_name(name)
     if config_override is None:
         raise InvalidArg("Load parameter 'config' must be specified for model file override")
@@ -83,8 +108,9 @@ def open_source(
         path.mkdir()
         for key, content in files.items():
             _write(path, key, content)
-        directory = ModelDirectory(name, path, read_versions(path))
-        return ModelSource(directory, read_fingerprint(path), config_override, is_temporary=True)
+        return ModelSource(
+            ModelKey(name), read_model(path), read_fingerprint(path), "", config_override, is_temporary=True
+        )
     except BaseException:
         shutil.rmtree(own, ignore_errors=True)
         raise

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tritonpy.handles import JsonObject
 from tritonpy.options import ServerOptions
+from tritonpy.repository.key import ModelKey
 from tritonpy.version import __version__
 
 
@@ -22,17 +23,18 @@ def backends_table(backends: Iterable[tuple[str, str, Mapping[str, str]]]) -> st
     return format_table(rows)
 
 
-def models_table(index: Sequence[JsonObject], refusals: Mapping[str, str]) -> str:
+def models_table(index: Sequence[JsonObject], refusals: Mapping[ModelKey, str]) -> str:
     """Model, version and status of every entry of the repository index, one line each.
 
     Args:
         index: as the repository index shows it.
         refusals: by model, why it was refused before any of its versions was tried.
     """
+    by_name = {key.name: reason for key, reason in refusals.items()}
     rows = [("Model", "Version", "Status")]
     for entry in index:
         state = entry.get("state", "UNAVAILABLE")
-        reason = entry.get("reason", refusals.get(entry["name"], ""))
+        reason = entry.get("reason", by_name.get(entry["name"], ""))
         rows.append((entry["name"], entry.get("version", "-"), f"{state}: {reason}" if reason else state))
     return format_table(rows)
 

@@ -11,15 +11,15 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 
-from tritonpy.repository.fingerprint import Fingerprint, read_fingerprint
-from tritonpy.repository.layout import list_models
+from tritonpy.repository.fingerprint import Fingerprint
+from tritonpy.repository.key import ModelKey
 
 _log = logging.getLogger("tritonpy.repository")
 
 _INTERVAL_S = 1.0
 
-Look = Callable[[], Mapping[str, Fingerprint]]
-"""Looks at the files of every model, by the model's name."""
+Fingerprints = Mapping[ModelKey, Fingerprint]
+"""The files of every model, as one look sees them."""
 
 
 class ChangeDetector:
@@ -29,20 +29,20 @@ class ChangeDetector:
         before: the look that changes are told from.
     """
 
-    def __init__(self, before: Mapping[str, Fingerprint]) -> None:
+    def __init__(self, before: Fingerprints) -> None:
         self._settled = dict(before)
         self._latest = dict(before)
 
-    def changed(self, seen: Mapping[str, Fingerprint]) -> list[str]:
+    def changed(self, seen: Fingerprints) -> list[ModelKey]:
         """The models that differ from when they were last told of, and not from the look before."""
         found = [
-            name
-            for name, fingerprint in seen.items()
-            if fingerprint != self._settled.get(name) and fingerprint == self._latest.get(name)
+            key
+            for key, fingerprint in seen.items()
+            if fingerprint != self._settled.get(key) and fingerprint == self._latest.get(key)
         ]
         # A model that has gone is forgotten, and new when it comes back.
-        self._settled = {name: old for name, old in self._settled.items() if name in seen}
-        self._settled.update((name, seen[name]) for name in found)
+        self._settled = {key: old for key, old in self._settled.items() if key in seen}
+        self._settled.update((key, seen[key]) for key in found)
         self._latest = dict(seen)
         return found
 
@@ -52,15 +52,15 @@ class ModelWatcher:
 
     Args:
         look: sees the files of all models.
-        on_change: takes a model's name; on the watcher's thread.
+        on_change: takes the model; on the watcher's thread.
         interval_s: how long to wait between two looks.
         wait: waits for that long, or until the watcher is to stop, and says whether it is; for tests.
     """
 
     def __init__(
         self,
-        look: Look,
-        on_change: Callable[[str], None],
+        look: Callable[[], Fingerprints],
+        on_change: Callable[[ModelKey], None],
         *,
         interval_s: float = _INTERVAL_S,
         wait: Callable[[float], bool] | None = None,
@@ -92,10 +92,5 @@ class ModelWatcher:
             except Exception:  # a look that fails must not be the last one
                 _log.exception("looking for changed models failed")
                 continue
-            for name in changed:
-                self._on_change(name)
-
-
-def look_at_models(roots: tuple[str, ...]) -> dict[str, Fingerprint]:
-    """The files of every model in the repositories as they are now; blocking."""
-    return {name: read_fingerprint(path) for name, path in list_models(roots).items()}
+            for key in changed:
+                self._on_change(key)

@@ -16,8 +16,9 @@ from tritonpy.handles import JsonObject, Model, ModelInstance
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.placement import place_instances
 from tritonpy.plugin_manager import PluginManager
-from tritonpy.repository.layout import ModelDirectory, read_repositories
+from tritonpy.repository.layout import ModelDirectory, read_model
 from tritonpy.repository.settle import first_config, read_config, settled_config
+from tritonpy.repository.stores.local import LocalStore
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 
@@ -67,9 +68,8 @@ class BackendDriver:
             name = getattr(backend, "__name__", type(backend).__name__)
             self._manager.register(name, backend)
         self.bound = BoundBackend(name, self._manager, settings or {})
-        found, refused = read_repositories((str(repository),))
-        assert not refused
-        self._directories = {directory.name: directory for directory in found}
+        names = LocalStore(str(repository)).model_names()
+        self._directories = {name: read_model(Path(repository, name)) for name in names}
 
     @property
     def model_names(self) -> list[str]:

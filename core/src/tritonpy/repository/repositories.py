@@ -1,0 +1,142 @@
+"""All repositories of a server as one: which models lie where, and which names are taken twice."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tritonpy.errors import InvalidArg, NotFound, TritonError
+from tritonpy.repository.fingerprint import Fingerprint
+from tritonpy.repository.key import ModelKey
+from tritonpy.repository.layout import check_model_name
+from tritonpy.repository.stores.local import LocalStore
+from tritonpy.repository.stores.store import Store
+
+_log = logging.getLogger("tritonpy.repository")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """A model as it was seen in a repository; none of its files has been read yet.
+
+    Attributes:
+        key: its name, and with namespacing its repository.
+        store: where it lies.
+        fingerprint: its files at that moment.
+    """
+
+    key: ModelKey
+    store: Store
+    fingerprint: Fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """All repositories as they were seen at one moment.
+
+    Attributes:
+        found: the models.
+        refused: by name, why a model that lies there is none that can be served.
+        unread: by root, why a repository could not be looked at; nothing is known of its models.
+    """
+
+    found: Mapping[ModelKey, FoundModel]
+    refused: Mapping[str, str]
+    unread: Mapping[str, TritonError]
+
+
+class Repositories:
+    """The repositories of a server. All calls block: they are made on threads.
+
+    Args:
+        roots: the repositories, as named on the command line.
+        namespacing: models of equal names in several repositories are different models.
+        open_store: makes the store of a root.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[str],
+        *,
+        namespacing: bool = False,
+        open_store: Callable[[str], Store] = LocalStore,
+    ) -> None:
+        self._stores = [open_store(root) for root in roots]
+        self._namespacing = namespacing
+
+    def names(self) -> set[str]:
+        """The names of the models in all repositories that can be read; the others are named in the log."""
+        names: set[str] = set()
+        for store in self._stores:
+            try:
+                names.update(store.model_names())
+            except TritonError as error:
+                _log.error("failed to list model repository '%s': %s", store.root, error)
+        return names
+
+    def find(self, name: str) -> list[FoundModel]:
+        """The model of this name; with namespacing, one for each repository that has it.
+
+        Raises:
+            InvalidArg: this cannot be a model's name, or several repositories have it without namespacing.
+            NotFound: no repository has it.
+            Internal, Unavailable: a repository cannot be read.
+        """
+        check_model_name(name)
+        places: dict[str, FoundModel] = {}
+        for store in self._stores:
+            fingerprint = store.look(name)
+            if fingerprint is not None:
+                places.setdefault(store.place_of(name), self._found(name, store, fingerprint))
+        if not places:
+            raise NotFound(f"model '{name}' not found in any model repository")
+        if len(places) > 1 and not self._namespacing:
+            raise InvalidArg(_not_unique(name, list(places)))
+        return list(places.values())
+
+    def look(self) -> Look:
+        """See all models of all repositories."""
+        lying: dict[str, dict[str, Store]] = {}  # stores by place by name
+        unread: dict[str, TritonError] = {}
+        for store in self._stores:
+            try:
+                names = store.model_names()
+            except TritonError as error:
+                unread[store.root] = error
+                continue
+            for name in names:
+                lying.setdefault(name, {}).setdefault(store.place_of(name), store)
+        found: dict[ModelKey, FoundModel] = {}
+        refused: dict[str, str] = {}
+        for name, stores in lying.items():
+            if len(stores) > 1 and not self._namespacing:
+                refused[name] = _not_unique(name, list(stores))
+                continue
+            for store in stores.values():
+                try:
+                    fingerprint = store.look(name)
+                except TritonError as error:
+                    unread[store.root] = error
+                    continue
+                if fingerprint is not None:  # else it has gone meanwhile
+                    model = self._found(name, store, fingerprint)
+                    found[model.key] = model
+        return Look(found, refused, unread)
+
+    def check(self) -> None:
+        """Find out whether all repositories are there.
+
+        Raises:
+            Internal, InvalidArg, Unavailable: the first that does not exist, is no directory, or cannot be
+                reached.
+        """
+        for store in self._stores:
+            store.model_names()
+
+    def _found(self, name: str, store: Store, fingerprint: Fingerprint) -> FoundModel:
+        return FoundModel(ModelKey(name, store.root if self._namespacing else ""), store, fingerprint)
+
+
+def _not_unique(name: str, places: Sequence[str]) -> str:
+    return f"model '{name}' is not unique across all model repositories: {' and '.join(places)}"

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from tritonpy.errors import Internal, InvalidArg, NotFound
+from tritonpy.repository.key import ModelKey
+from tritonpy.repository.repositories import Repositories
+
+
+def make(root: Path, *names: str) -> str:
+    for name in names:
+        (root / name / "1").mkdir(parents=True)
+    return str(root)
+
+
+def test_a_model_is_found_in_whichever_repository_it_lies(tmp_path: Path) -> None:
+    repositories = Repositories((make(tmp_path / "a", "one"), make(tmp_path / "b", "two")))
+
+    (found,) = repositories.find("two")
+
+    assert (found.key, found.store.root) == (ModelKey("two"), str(tmp_path / "b"))
+    assert found.fingerprint == {("1", 0, -1)}
+
+
+def test_a_model_of_two_repositories_is_refused_unless_they_are_one(tmp_path: Path) -> None:
+    one, other = make(tmp_path / "a", "m"), make(tmp_path / "b", "m", "n")
+    (tmp_path / "c").symlink_to(tmp_path / "a")
+
+    with pytest.raises(InvalidArg, match="'m' is not unique across all model repositories"):
+        Repositories((one, other)).find("m")
+    assert len(Repositories((one, str(tmp_path / "c"))).find("m")) == 1
+    look = Repositories((one, other)).look()
+    assert list(look.found) == [ModelKey("n")]
+    assert list(look.refused) == ["m"]
+
+
+def test_with_namespaces_two_models_of_one_name_are_two_models(tmp_path: Path) -> None:
+    one, other = make(tmp_path / "a", "m"), make(tmp_path / "b", "m")
+    repositories = Repositories((one, other), namespacing=True)
+
+    keys = {ModelKey("m", one), ModelKey("m", other)}
+    assert {found.key for found in repositories.find("m")} == keys
+    look = repositories.look()
+    assert (set(look.found), look.refused) == (keys, {})
+
+
+def test_a_file_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "m").write_text("")
+
+    with pytest.raises(NotFound, match="model 'm' not found in any model repository"):
+        Repositories((str(tmp_path),)).find("m")
+    assert Repositories((str(tmp_path),)).names() == set()
+
+
+def test_a_repository_that_cannot_be_read_hides_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root, gone, file = (
+        make(tmp_path / "a", "one", "two", ".hidden"),
+        str(tmp_path / "gone"),
+        tmp_path / "file",
+    )
+    file.write_text("")
+    repositories = Repositories((gone, root, str(file)))
+
+    with caplog.at_level(logging.ERROR):
+        assert repositories.names() == {"one", "two"}
+
+    assert "gone" in caplog.text
+    look = repositories.look()
+    assert set(look.found) == {ModelKey("one"), ModelKey("two")}
+    assert {root: type(error) for root, error in look.unread.items()} == {
+        gone: Internal,
+        str(file): InvalidArg,
+    }
+    with pytest.raises(Internal, match="there is no such model repository"):
+        repositories.check()
