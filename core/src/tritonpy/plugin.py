@@ -4,6 +4,13 @@ Importing this pulls neither a web framework nor gRPC nor protobuf.
 """
 
 from tritonpy.buffers import BlockPool, Buffer, BufferLocation, HostBuffer, MemoryType
+from tritonpy.completion import (
+    FileTensor,
+    can_batch,
+    check_dims,
+    complete_config,
+    default_max_batch_size,
+)
 from tritonpy.datatypes import CONFIG_DATATYPES, DATATYPES, DataType, datatype_of
 from tritonpy.errors import (
     AlreadyExists,
@@ -54,6 +61,7 @@ __all__ = [
     "Cancelled",
     "DataType",
     "ErrorCode",
+    "FileTensor",
     "HostBuffer",
     "InferRequest",
     "InferResponse",
@@ -74,7 +82,11 @@ __all__ = [
     "UnknownError",
     "Unsupported",
     "WorkerCommand",
+    "can_batch",
+    "check_dims",
+    "complete_config",
     "datatype_of",
+    "default_max_batch_size",
     "hookimpl",
     "pack_bytes",
     "unpack_bytes",

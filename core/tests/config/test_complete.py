@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonpy.config.complete import complete_backend, complete_batching, normalize
+from tritonpy.config.complete import complete_backend, normalize
 from tritonpy.config.load import parse_config
 from tritonpy.config.schema import ModelConfig
 from tritonpy.config.show import config_to_dict
@@ -247,46 +247,3 @@ def test_normalizing_twice_changes_nothing() -> None:
 
 
 # Batching that the model file allows.
-
-
-@pytest.mark.parametrize(
-    ("text", "default", "size", "scheduler"),
-    [
-        ("", 4, 4, "dynamic_batching"),
-        ("", 1, 1, None),
-        ("", 0, 0, None),
-        ("max_batch_size: 8", 4, 8, "dynamic_batching"),
-        ("max_batch_size: 1", 4, 1, None),
-        ("sequence_batching {}", 4, 4, "sequence_batching"),
-        ("dynamic_batching { preserve_ordering: true }", 4, 4, "dynamic_batching"),
-    ],
-)
-def test_a_model_that_can_batch_does_unless_it_is_told_otherwise(
-    text: str, default: int, size: int, scheduler: str | None
-) -> None:
-    config = parse_config(text, "config.pbtxt")
-
-    complete_batching(config, supports_batching=True, default_max_batch_size=default)
-
-    assert config.max_batch_size == size
-    assert config.WhichOneof("scheduling_choice") == scheduler
-
-
-def test_a_model_that_cannot_batch_is_left_alone() -> None:
-    config = ModelConfig(name="m")
-
-    complete_batching(config, supports_batching=False, default_max_batch_size=4)
-
-    assert config == ModelConfig(name="m")
-
-
-def test_a_model_that_cannot_batch_and_should_is_refused() -> None:
-    with pytest.raises(InvalidArg) as raised:
-        complete_batching(
-            ModelConfig(name="m", max_batch_size=2), supports_batching=False, default_max_batch_size=4
-        )
-
-    assert str(raised.value) == (
-        "autofill failed for model 'm': model does not support batching while non-zero max_batch_size is "
-        "specified"
-    )

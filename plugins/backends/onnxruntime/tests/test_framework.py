@@ -5,9 +5,13 @@ import sys
 from importlib.metadata import PackageNotFoundError
 
 import pytest
-from tritonpy.plugin import TritonError
+from tritonpy.plugin import Backend, TritonError
 from tritonpy_backend_onnxruntime import framework
 from tritonpy_backend_onnxruntime.framework import framework_error, start_framework
+
+
+def backend(settings=None):
+    return Backend("onnxruntime", settings or {})
 
 
 @pytest.fixture
@@ -32,7 +36,7 @@ def test_missing_onnxruntime_says_which_extra_to_install(monkeypatch, installed)
     with pytest.raises(
         TritonError, match=r"pip install 'tritonpy-backend-onnxruntime\[cpu\]', or \[gpu\]"
     ) as refused:
-        start_framework({})
+        start_framework(backend())
 
     assert refused.value.code.text == "Unavailable"
 
@@ -42,13 +46,13 @@ def test_broken_onnxruntime_is_told_apart_from_a_missing_one(monkeypatch, instal
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
 
     with pytest.raises(TritonError, match="onnxruntime-gpu is installed but fails: "):
-        start_framework({})
+        start_framework(backend())
 
 
 def test_both_wheels_at_once_are_warned_about(installed, caplog):
     installed("onnxruntime", "onnxruntime-gpu")
 
-    start_framework({})
+    start_framework(backend())
 
     assert (
         "onnxruntime and onnxruntime-gpu are both installed and overwrite each other's files" in caplog.text
@@ -58,19 +62,19 @@ def test_both_wheels_at_once_are_warned_about(installed, caplog):
 def test_one_wheel_is_not_warned_about(installed, caplog):
     installed("onnxruntime")
 
-    start_framework({})
+    start_framework(backend())
 
     assert not caplog.records
 
 
 def test_backend_config_is_read():
     started = start_framework(
-        {"default-max-batch-size": "0", "intra_op_thread_count": "3", "inter_op_thread_count": "2"}
+        backend({"default-max-batch-size": "0", "intra_op_thread_count": "3", "inter_op_thread_count": "2"})
     )
 
     assert started.default_max_batch_size == 0
     assert (started.intra_op_thread_count, started.inter_op_thread_count) == (3, 2)
-    assert start_framework({}).default_max_batch_size == 4
+    assert start_framework(backend()).default_max_batch_size == 4
 
 
 @pytest.mark.parametrize(
@@ -78,7 +82,7 @@ def test_backend_config_is_read():
 )
 def test_bad_backend_config_is_refused_with_its_flag(key, value):
     with pytest.raises(TritonError, match=f"--backend-config=onnxruntime,{key}: got '{value}', expected"):
-        start_framework({key: value})
+        start_framework(backend({key: value}))
 
 
 def test_errors_of_onnxruntime_carry_its_code_and_not_its_prefix():
@@ -115,9 +119,10 @@ def test_global_thread_pool_serves_models_and_survives_a_second_start():
         "from tritonpy_backend_onnxruntime.framework import start_framework\n"
         "from tritonpy_backend_onnxruntime.options import read_settings, session_options\n"
         "settings = {'enable-global-threadpool': '1', 'intra_op_thread_count': '2'}\n"
-        "start_framework(settings)\n"
-        "framework = start_framework(settings)\n"
-        "model = Model('net', 1, {'name': 'net'}, Path(), Backend('onnxruntime'))\n"
+        "backend = Backend('onnxruntime', settings)\n"
+        "start_framework(backend)\n"
+        "framework = start_framework(backend)\n"
+        "model = Model('net', 1, {'name': 'net'}, Path(), backend)\n"
         "options = session_options(framework, read_settings(model, framework))\n"
         "onnxruntime.InferenceSession(Path(__import__('sys').argv[1]), options)\n"
         "print(options.use_per_session_threads)\n"

@@ -11,7 +11,7 @@ from tritonpy_backend_onnxruntime.options import (
     usable_core_count,
 )
 
-FRAMEWORK = Framework(onnxruntime)
+FRAMEWORK = Framework(onnxruntime, 4)
 
 
 def model(tmp_path, parameters=None, **config):
@@ -60,7 +60,7 @@ def test_configuration_without_groups_counts_the_two_that_it_will_get(tmp_path):
 
 
 def test_parameter_wins_over_backend_config_which_wins_over_the_default(tmp_path):
-    framework = Framework(onnxruntime, intra_op_thread_count=3, inter_op_thread_count=2)
+    framework = Framework(onnxruntime, 4, intra_op_thread_count=3, inter_op_thread_count=2)
     parameters = {"intra_op_thread_count": "5", "inter_op_thread_count": "6"}
 
     from_backend = read_settings(model(tmp_path), framework, 8)

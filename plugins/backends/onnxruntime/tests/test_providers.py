@@ -16,7 +16,7 @@ EVERYTHING = [
 
 
 def framework(offered=EVERYTHING):
-    return Framework(SimpleNamespace(get_available_providers=lambda: offered, __version__="1.31.1"))
+    return Framework(SimpleNamespace(get_available_providers=lambda: offered, __version__="1.31.1"), 4)
 
 
 def config(parameters=None, **accelerators):

@@ -59,19 +59,6 @@ def test_every_datatype_is_read_from_a_model(datatype, onnx):
     assert signature.outputs == (TensorInfo("Y", f"tensor({kind})", datatype, (-1, 2, -1)),)
 
 
-def test_model_can_batch_when_every_first_dimension_is_of_any_size():
-    assert IMAGE.can_batch
-    assert not FIXED.can_batch
-    assert not ModelSignature(IMAGE.inputs, (), (info("Y", []),)).can_batch
-    assert not ModelSignature((*IMAGE.inputs, info("Z", [4, -1])), (), IMAGE.outputs).can_batch
-
-
-def test_output_without_datatype_does_not_keep_a_model_from_batching():
-    probabilities = TensorInfo("P", "seq(map(int64,tensor(float)))", "", ())
-
-    assert ModelSignature(IMAGE.inputs, (), (*IMAGE.outputs, probabilities)).can_batch
-
-
 @pytest.mark.parametrize(
     ("signature", "given"),
     [

@@ -35,7 +35,7 @@ def backend_attributes() -> BackendAttributes:
 @hookimpl
 def backend_initialize(backend: Backend) -> None:
     """Import ONNX Runtime."""
-    backend.state = start_framework(backend.settings)
+    backend.state = start_framework(backend)
 
 
 @hookimpl

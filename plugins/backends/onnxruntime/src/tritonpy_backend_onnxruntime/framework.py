@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
-from tritonpy.plugin import BlockPool, Internal, TritonError, Unavailable
+from tritonpy.plugin import Backend, BlockPool, Internal, TritonError, Unavailable, default_max_batch_size
 
 from tritonpy_backend_onnxruntime.values import parse_flag, parse_whole
 
 _log = logging.getLogger("tritonpy.backend.onnxruntime")
 
 WHEELS = ("onnxruntime", "onnxruntime-gpu")
-DEFAULT_MAX_BATCH_SIZE = 4
 
 _ORT_ERROR = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : ", re.ASCII)
 
@@ -36,14 +35,14 @@ class Framework:
     """
 
     ort: ModuleType
-    default_max_batch_size: int = DEFAULT_MAX_BATCH_SIZE
+    default_max_batch_size: int
     intra_op_thread_count: int | None = None
     inter_op_thread_count: int | None = None
     uses_global_threads: bool = False
     pool: BlockPool = field(default_factory=BlockPool)
 
 
-def start_framework(settings: Mapping[str, str]) -> Framework:
+def start_framework(backend: Backend) -> Framework:
     """Import ONNX Runtime and read the settings given with `--backend-config`.
 
     Raises:
@@ -51,16 +50,16 @@ def start_framework(settings: Mapping[str, str]) -> Framework:
         InvalidArg: a setting is not a number or not a truth value.
     """
     ort = _import_onnxruntime()
+    settings = backend.settings
     intra = _whole_setting(settings, "intra_op_thread_count")
     inter = _whole_setting(settings, "inter_op_thread_count")
-    largest = _whole_setting(settings, "default-max-batch-size")
     key = "enable-global-threadpool"
     is_global = parse_flag(settings.get(key, "0"), f"--backend-config=onnxruntime,{key}")
     if is_global:
         _start_global_threads(ort, intra or 0, inter or 0)
     return Framework(
         ort,
-        default_max_batch_size=DEFAULT_MAX_BATCH_SIZE if largest is None else largest,
+        default_max_batch_size=default_max_batch_size(backend),
         intra_op_thread_count=intra,
         inter_op_thread_count=inter,
         uses_global_threads=is_global,

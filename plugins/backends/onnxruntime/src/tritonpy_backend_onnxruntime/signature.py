@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tritonpy.plugin import CONFIG_DATATYPES, DATATYPES, InvalidArg, JsonObject, Unsupported
+from tritonpy.plugin import CONFIG_DATATYPES, DATATYPES, InvalidArg, JsonObject, Unsupported, check_dims
 
 Shape = tuple[int, ...]
 
@@ -61,12 +61,6 @@ class ModelSignature:
     inputs: tuple[TensorInfo, ...]
     overridable: tuple[TensorInfo, ...]
     outputs: tuple[TensorInfo, ...]
-
-    @property
-    def can_batch(self) -> bool:
-        """Whether every input and output has a first dimension of any size."""
-        tensors = [tensor for tensor in self.inputs + self.outputs if tensor.datatype]
-        return all(tensor.shape and tensor.shape[0] == -1 for tensor in tensors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +138,8 @@ def _bind(
     config: JsonObject, kind: str, tensors: Sequence[JsonObject], offered: Sequence[TensorInfo]
 ) -> tuple[Binding, ...]:
     model_name = config["name"]
-    batches = config.get("max_batch_size", 0) > 0
+    max_batch_size = int(config.get("max_batch_size", 0))
+    batches = max_batch_size > 0
     infos = {info.name: info for info in offered}
     bindings = []
     for tensor in tensors:
@@ -165,7 +160,7 @@ def _bind(
         wanted = dims if reshape is None else _dims(reshape.get("shape", ()))
         if not info.shape and not batches and wanted == (1,):
             wanted = ()  # ONNX has scalars, configurations do not
-        _check_dims(model_name, info, wanted, batches)
+        check_dims(model_name, info, wanted, max_batch_size)
         bindings.append(Binding(name, info.datatype, dims, None if wanted == dims else wanted, batches))
     return tuple(bindings)
 
@@ -183,28 +178,6 @@ def _check_datatype(model_name: str, kind: str, configured: str, info: TensorInf
         )
 
 
-def _check_dims(model_name: str, info: TensorInfo, dims: Shape, batches: bool) -> None:
-    where = f"model '{model_name}', tensor '{info.name}': "
-    shape = info.shape
-    if batches and (not shape or shape[0] != -1):
-        raise InvalidArg(
-            f"{where}for the model to support batching the shape should have at least 1 dimension and the "
-            f"first dimension must be -1; but shape expected by the model is {_text(shape)}"
-        )
-    full = (-1, *dims) if batches else dims
-    if len(full) != len(shape) or any(want not in (-1, got) for want, got in zip(shape, full, strict=True)):
-        what = f"shape {_text(full)}"
-        if batches:
-            what = (
-                f"an initial batch dimension because max_batch_size > 0 and then the configured dims, "
-                f"complete shape {_text(full)}"
-            )
-        raise InvalidArg(
-            f"{where}the model expects {len(shape)} dimensions (shape {_text(shape)}) but the model "
-            f"configuration specifies {len(full)} dimensions ({what})"
-        )
-
-
 def _tensor_info(arg: Any) -> TensorInfo:  # Any: onnxruntime's NodeArg is untyped
     # A symbolic dimension comes as text or None; a dimension of 0 in a file means "unknown" as well.
     shape = tuple(dim if isinstance(dim, int) and dim > 0 else -1 for dim in arg.shape or ())
@@ -213,7 +186,3 @@ def _tensor_info(arg: Any) -> TensorInfo:  # Any: onnxruntime's NodeArg is untyp
 
 def _dims(dims: Iterable[int | str]) -> Shape:
     return tuple(int(dim) for dim in dims)
-
-
-def _text(shape: Shape) -> str:
-    return "[" + ",".join(map(str, shape)) + "]"

@@ -1,0 +1,194 @@
+"""What a backend needs to complete a configuration from a model's file, the same for every framework.
+
+A backend that can read inputs and outputs from its files calls `complete_config` in its hook
+`model_auto_complete_config`, and `check_dims` for each tensor when it loads the model. Both follow one rule:
+a model can form batches when the first dimension of every input and output may have any size.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from tritonpy.datatypes import DATATYPES
+from tritonpy.errors import InvalidArg
+from tritonpy.handles import Backend, JsonObject
+
+_log = logging.getLogger("tritonpy.backend")
+
+DEFAULT_MAX_BATCH_SIZE_KEY = "default-max-batch-size"
+DEFAULT_MAX_BATCH_SIZE = 4
+"""What Triton fills in where `--backend-config` says nothing."""
+
+_SCHEDULERS = ("dynamic_batching", "sequence_batching", "ensemble_scheduling")
+_MOST = 2**31 - 1
+
+
+class FileTensor(Protocol):
+    """One input or output as a model's file describes it; any object with these three attributes."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def datatype(self) -> str:
+        """The protocol's word for its type, such as `FP32`."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """With the dimension of the batch, if there is one; -1 for any size; empty for a scalar."""
+
+
+def default_max_batch_size(backend: Backend) -> int:
+    """The `max_batch_size` of models that can form batches and do not say how large; 0 leaves them without.
+
+    It is `--backend-config=BACKEND,default-max-batch-size=N`, or that of all backends, or 4.
+
+    Raises:
+        InvalidArg: the setting is not a number.
+    """
+    text = backend.settings.get(DEFAULT_MAX_BATCH_SIZE_KEY)
+    if text is None:
+        return DEFAULT_MAX_BATCH_SIZE
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_MOST)) and int(text) <= _MOST):
+        raise InvalidArg(
+            f"--backend-config={backend.name},{DEFAULT_MAX_BATCH_SIZE_KEY}: got '{text[:40]}', expected a "
+            f"whole number from 0 to {_MOST}"
+        )
+    return int(text)
+
+
+def can_batch(tensors: Iterable[FileTensor]) -> bool:
+    """Whether the first dimension of every one of these inputs and outputs may have any size."""
+    return all(tensor.shape and tensor.shape[0] == -1 for tensor in tensors)
+
+
+def complete_config(
+    config: JsonObject,
+    inputs: Sequence[FileTensor],
+    outputs: Sequence[FileTensor],
+    *,
+    batch_size: int,
+    largest: int | None = None,
+) -> JsonObject:
+    """Return a copy of a configuration with batching, inputs and outputs filled in.
+
+    A model that can form batches gets `batch_size` as its `max_batch_size` where that is 0, unless dims that
+    are configured spell the dimension of the batch out; and one that ends up with more than 1 gets dynamic
+    batching where no scheduler is chosen. Inputs are filled in where none is configured, outputs likewise.
+
+    Args:
+        config: as the hook `model_auto_complete_config` finds it in `model.config`.
+        inputs: of the model's file, in its order; only those that a request may bring.
+        outputs: likewise.
+        batch_size: what to fill in, such as `default_max_batch_size(model.backend)`; 0 for nothing.
+        largest: the largest batch that the model's file allows; None for any.
+
+    Raises:
+        InvalidArg: the configuration asks for batches that the model cannot form, in Triton's words.
+    """
+    completed = dict(config)
+    size = int(config.get("max_batch_size", 0))
+    if can_batch((*inputs, *outputs)):
+        if size == 0 and not _spells_out_batch(config, inputs, outputs):
+            size = batch_size
+            if size:
+                _log.info(
+                    "model '%s' can form batches and its configuration does not say how large: "
+                    "max_batch_size is set to %d",
+                    config["name"],
+                    size,
+                )
+        if largest is not None and size > largest:
+            raise InvalidArg(
+                f"autofill failed for model '{config['name']}': configuration specified max-batch {size} but "
+                f"the model only supports max-batch {largest}"
+            )
+        completed["max_batch_size"] = size
+        if size > 1 and not any(key in config for key in _SCHEDULERS):
+            completed["dynamic_batching"] = {}
+    elif size > 0:
+        raise InvalidArg(
+            f"autofill failed for model '{config['name']}': model does not support batching while non-zero "
+            f"max_batch_size is specified"
+        )
+    for key, tensors in (("input", inputs), ("output", outputs)):
+        if not config.get(key):
+            completed[key] = [_tensor_config(tensor, size > 0) for tensor in tensors]
+    return completed
+
+
+def check_dims(model_name: str, tensor: FileTensor, dims: Sequence[int], max_batch_size: int) -> None:
+    """Compare configured dims with the shape in a model's file.
+
+    A dimension of any size in the file takes every configured one; a dimension with a size takes only that.
+
+    Args:
+        model_name: for the error.
+        tensor: what the file says.
+        dims: what is configured: `reshape`, or else `dims`.
+        max_batch_size: from 1 a dimension of any size stands before `dims`.
+
+    Raises:
+        InvalidArg: they do not fit, in Triton's words.
+    """
+    where = f"model '{model_name}', tensor '{tensor.name}': "
+    shape = tensor.shape
+    batches = max_batch_size > 0
+    if batches and not can_batch((tensor,)):
+        raise InvalidArg(
+            f"{where}for the model to support batching the shape should have at least 1 dimension and the "
+            f"first dimension must be -1; but shape expected by the model is {_text(shape)}"
+        )
+    full = (-1, *dims) if batches else tuple(dims)
+    if len(full) == len(shape) and all(want in (-1, got) for want, got in zip(shape, full, strict=True)):
+        return
+    what = f"shape {_text(full)}"
+    if batches:
+        what = (
+            f"an initial batch dimension because max_batch_size > 0 and then the configured dims, "
+            f"complete shape {_text(full)}"
+        )
+    raise InvalidArg(
+        f"{where}the model expects {len(shape)} dimensions (shape {_text(shape)}) but the model "
+        f"configuration specifies {len(full)} dimensions ({what})"
+    )
+
+
+def _spells_out_batch(
+    config: JsonObject, inputs: Sequence[FileTensor], outputs: Sequence[FileTensor]
+) -> bool:
+    """Whether configured dims are as many as the file's, so that none is left for the batch."""
+    return any(
+        len(configured["dims"]) == len(tensor.shape)
+        for configured, tensor in _pairs(config, inputs, outputs)
+        if "reshape" not in configured
+    )
+
+
+def _pairs(
+    config: JsonObject, inputs: Sequence[FileTensor], outputs: Sequence[FileTensor]
+) -> Iterator[tuple[JsonObject, FileTensor]]:
+    for key, tensors in (("input", inputs), ("output", outputs)):
+        by_name = {tensor.name: tensor for tensor in tensors}
+        for configured in config.get(key, ()):
+            if configured["name"] in by_name:
+                yield configured, by_name[configured["name"]]
+
+
+def _tensor_config(tensor: FileTensor, batches: bool) -> JsonObject:
+    dims = tensor.shape[1:] if batches else tensor.shape
+    config: JsonObject = {
+        "name": tensor.name,
+        "data_type": DATATYPES[tensor.datatype].config_name,
+        "dims": list(dims) or [1],  # a configuration has no scalars
+    }
+    if batches and not dims:
+        config["reshape"] = {"shape": []}
+    return config
+
+
+def _text(shape: Sequence[int]) -> str:
+    return "[" + ",".join(map(str, shape)) + "]"
