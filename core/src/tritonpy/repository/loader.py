@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Protocol
 
 from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import TritonError, Unsupported
-from tritonpy.handles import Model
+from tritonpy.handles import JsonObject, Model
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.calls import ServerAccess
@@ -28,6 +27,7 @@ from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.backend_files import BackendFiles, find_backend_files
 from tritonpy.repository.labels import read_labels
 from tritonpy.repository.layout import ModelDirectory
+from tritonpy.repository.progress import INTERVAL_S, LoadProgress
 from tritonpy.repository.settle import first_config, settled_config
 from tritonpy.scheduler.batcher import BoundStrategy, StrategyFinder
 from tritonpy.scheduler.choice import make_scheduler
@@ -62,6 +62,7 @@ class LoaderSettings:
         worker_start_timeout_s: how long a worker's program may take to start.
         worker_finalize_timeout_s: how long it may take to finalize before it is killed.
         debugged_models: names of models that run on threads of the server, where a debugger reaches them.
+        progress_interval_s: how often a load that takes long is mentioned in the log; 0 for never.
     """
 
     auto_complete_config: bool = True
@@ -70,6 +71,7 @@ class LoaderSettings:
     worker_start_timeout_s: float = 30.0
     worker_finalize_timeout_s: float = 10.0
     debugged_models: frozenset[str] = frozenset()
+    progress_interval_s: float = INTERVAL_S
 
     def for_backend(self, *names: str) -> dict[str, str]:
         """The settings of one backend; its own win over those of all backends.
@@ -159,15 +161,40 @@ class ModelLoader:
         Raises:
             TritonError: why it cannot be served; everything begun has been taken down again.
         """
-        backend = self.bind_backend(config)
-        document = first_config(config, backend.attributes)
-        handle = Model(directory.name, version, document, directory.path, backend.handle)
-        loading = _Loading(self, backend, handle, is_override)
+        loading = self._begin(directory, version, config, is_override)
         try:
             return await loading.run()
         except BaseException:
             await loading.take_down()
             raise
+
+    async def settle(self, directory: ModelDirectory, version: int, config: ModelConfig) -> JsonObject:
+        """The configuration that `load` would serve this version with; nothing is left of the model.
+
+        The backend completes it as in a load: it may read the model's files, and a Python model's
+        `auto_complete_config` runs in a worker. No instance is made and nothing is executed.
+
+        Args:
+            directory: the model.
+            version: which of its versions.
+            config: its configuration.
+
+        Raises:
+            TritonError: why it cannot be served.
+        """
+        loading = self._begin(directory, version, config, is_override=False)
+        try:
+            return await loading.settle()
+        finally:
+            await loading.take_down()
+
+    def _begin(
+        self, directory: ModelDirectory, version: int, config: ModelConfig, is_override: bool
+    ) -> _Loading:
+        backend = self.bind_backend(config)
+        document = first_config(config, backend.attributes)
+        handle = Model(directory.name, version, document, directory.path, backend.handle)
+        return _Loading(self, backend, handle, is_override)
 
     # For one loading.
 
@@ -209,18 +236,35 @@ class _Loading:
         self._strategy: BoundStrategy | None = None
         self._instances: list[Instance] = []
         self._model: LoadedModel | None = None
+        self._progress = LoadProgress(
+            f"{handle.name}:{handle.version}", interval_s=loader.settings.progress_interval_s
+        )
 
     async def run(self) -> LoadedModel:
-        start = time.monotonic()
+        with self._progress:
+            return await self._run()
+
+    async def settle(self) -> JsonObject:
+        """The steps as far as the settled configuration, which hooks see from then on."""
         handle, backend = self._handle, self._backend
+        self._progress.begin("start of the backend")
         self._runner = runner = self._make_runner()
         await runner.open()
+        self._progress.begin("auto-complete")
         completed = await runner.complete_config() if self._loader.settings.auto_complete_config else None
         document = handle.config if completed is None else completed
-        config = settled_config(document, backend.attributes, handle.directory)
-        handle.config = config
+        handle.config = settled_config(document, backend.attributes, handle.directory)
+        return handle.config
+
+    async def _run(self) -> LoadedModel:
+        handle, backend = self._handle, self._backend
+        config = await self.settle()
         labels = await asyncio.to_thread(read_labels, config, handle.directory)
+        self._progress.begin("initialize", "model")
+        runner = self._runner
+        assert runner is not None  # `settle` made it
         await runner.initialize_model(config)
+        self._progress.begin("batching strategy")
         strategy = await asyncio.to_thread(
             self._loader.strategies.find, handle, backend, is_strict=self._is_override
         )
@@ -234,7 +278,8 @@ class _Loading:
         if handle.name in self._loader.settings.debugged_models:
             slots = slots[:1]  # whoever steps through a model does not want to meet it twice
             _log.info("model '%s' runs on a thread of process %d, to be debugged", handle.name, os.getpid())
-        for slot in slots:
+        for number, slot in enumerate(slots, 1):
+            self._progress.begin("initialize", f"instance {number} of {len(slots)}")
             device = "GPU" if slot.kind == "KIND_GPU" else "CPU"
             _log.info(
                 "TRITONBACKEND_ModelInstanceInitialize: %s (%s device %d)", slot.name, device, slot.device_id
@@ -248,7 +293,7 @@ class _Loading:
             self._instances,
             self.take_down,
             strategy_name=strategy.name if strategy is not None else "",
-            load_duration_s=time.monotonic() - start,
+            load_duration_s=self._progress.duration_s,
             labels=labels,
         )
         scheduler.use(self._instances)
