@@ -34,7 +34,9 @@ class ServerOptions:
         load_models: names of models to load at the start in mode `explicit`; `*` alone means all.
         reload: load models anew when their files change, for development.
         debugged_models: models that run on threads of the server, where a debugger reaches them.
-        model_config_name: models that have a `configs/<name>.pbtxt` are configured by it; "" for none.
+        model_config_name: models that have a `configs/<name>.pbtxt`, or `.json` or `.yaml`, are configured by
+            it; "" for none.
+        max_model_config_byte_size: how large the configuration of a model may be.
         model_namespacing: models of equal names in several repositories are served side by side.
         model_load_thread_count: how many models load at once.
         model_load_retry_count: how often a version whose load failed is tried again.
@@ -84,6 +86,7 @@ class ServerOptions:
     repository_poll_s: float = 15
     load_models: tuple[str, ...] = ()
     model_config_name: str = ""
+    max_model_config_byte_size: int = 1_048_576
     model_namespacing: bool = False
     model_load_thread_count: int = 4
     model_load_retry_count: int = 0

@@ -112,7 +112,11 @@ class ServerRuntime:
             Repositories(options.model_repositories, namespacing=options.model_namespacing),
             self._loader,
             self.registry,
-            ModelPreparation(auto_complete_config=options.auto_complete_config),
+            ModelPreparation(
+                auto_complete_config=options.auto_complete_config,
+                config_name=options.model_config_name,
+                max_config_byte_size=options.max_model_config_byte_size,
+            ),
         )
         control = ModelControl(
             self._repository, self.registry, is_explicit=options.model_control_mode == "explicit"

@@ -11,6 +11,7 @@ from tritonpy.cli.values import (
     read_backend_setting,
     read_bool,
     read_choice,
+    read_config_name,
     read_fraction,
     read_gpu_bytes,
     read_gpu_limit,
@@ -61,7 +62,8 @@ MODELS: tuple[click.Option, ...] = (
         "--model-config-name",
         "model_config_name",
         "NAME",
-        "Read configs/NAME.pbtxt of models that have it instead of their config.pbtxt.",
+        "Read configs/NAME.pbtxt (or .json, .yaml) of models that have it instead of their config.pbtxt.",
+        read_config_name,
     ),
     switch(
         "--model-namespacing",
@@ -175,6 +177,11 @@ LIMITS: tuple[click.Option, ...] = (
         "max_inflight_byte_size",
         "Bytes of requests held at once; above it HTTP clients wait and gRPC calls are refused. 0: no limit.",
         most=2**63 - 1,
+    ),
+    number(
+        "--max-model-config-bytes",
+        "max_model_config_byte_size",
+        "Largest configuration of a model, as a file or in a load request.",
     ),
     switch("--allow-client-shm", "allow_client_shm", "Let clients register regions of shared memory."),
     option(

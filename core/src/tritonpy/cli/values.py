@@ -56,6 +56,19 @@ def read_choice(flag: str, *choices: str) -> Callable[[str], str]:
     return read
 
 
+def read_config_name(value: str) -> str:
+    """Read the name of a configuration in the models' `configs`; "" is none."""
+    from tritonpy.config.files import check_config_name
+    from tritonpy.errors import InvalidArg
+
+    if value:
+        try:
+            check_config_name(value)
+        except InvalidArg as exc:
+            raise click.BadParameter(str(exc)) from None
+    return value
+
+
 def read_pattern(value: str) -> str:
     """Read a regular expression."""
     try:

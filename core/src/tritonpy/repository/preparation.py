@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tritonpy.config.files import check_config_name
+from tritonpy.config.load import MAX_CONFIG_BYTE_SIZE
 from tritonpy.config.schema import ModelConfig
 from tritonpy.repository.settle import read_config
 from tritonpy.repository.source import ModelSource
@@ -33,10 +35,25 @@ class ModelPreparation:
 
     Args:
         auto_complete_config: a model may do without a configuration file.
+        config_name: models that have a configuration of this name are configured by it; "" for none.
+        max_config_byte_size: how large a configuration may be.
+
+    Raises:
+        InvalidArg: `config_name` could lead out of the models' directories.
     """
 
-    def __init__(self, *, auto_complete_config: bool) -> None:
+    def __init__(
+        self,
+        *,
+        auto_complete_config: bool,
+        config_name: str = "",
+        max_config_byte_size: int = MAX_CONFIG_BYTE_SIZE,
+    ) -> None:
+        if config_name:
+            check_config_name(config_name)
         self._auto_complete_config = auto_complete_config
+        self._config_name = config_name
+        self._max_config_byte_size = max_config_byte_size
 
     async def prepare(self, fetch: Callable[[], ModelSource]) -> PreparedModel:
         """Get a model's files and read its configuration.
@@ -60,6 +77,8 @@ class ModelPreparation:
             source.directory,
             must_exist=not self._auto_complete_config,
             override=source.config_override,
+            config_name=self._config_name,
+            max_byte_size=self._max_config_byte_size,
         )
 
 

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tritonpy.config.complete import complete_backend, normalize
-from tritonpy.config.load import load_config, parse_config_json
+from tritonpy.config.files import find_config
+from tritonpy.config.load import MAX_CONFIG_BYTE_SIZE, load_config, parse_config_json
 from tritonpy.config.read import config_from_dict
 from tritonpy.config.schema import ModelConfig
 from tritonpy.config.show import config_to_dict
 from tritonpy.config.validate import validate_complete, validate_files, validate_structure
+from tritonpy.devices.gpus import NO_GPUS, Gpus
 from tritonpy.errors import InvalidArg, Unsupported
 from tritonpy.handles import BackendAttributes, JsonObject
-from tritonpy.repository.layout import ModelDirectory
+from tritonpy.repository.layout import CONFIG_FILENAME, ModelDirectory
 
 _log = logging.getLogger("tritonpy.repository")
 
@@ -24,24 +26,35 @@ _SERVED_BY_NOTHING_YET = {
 }
 
 
-def read_config(directory: ModelDirectory, *, must_exist: bool, override: str | None = None) -> ModelConfig:
+def read_config(
+    directory: ModelDirectory,
+    *,
+    must_exist: bool,
+    override: str | None = None,
+    config_name: str = "",
+    max_byte_size: int = MAX_CONFIG_BYTE_SIZE,
+) -> ModelConfig:
     """Read a model's configuration, derive its backend, and check what no backend may change.
 
     Args:
         directory: the model.
         must_exist: a model without a configuration file is refused, because nothing may complete one.
         override: a configuration as JSON that stands in for the file.
+        config_name: which of several configurations; see `find_config`.
+        max_byte_size: how large the configuration may be.
 
     Raises:
         TritonError: why the model cannot even be tried.
     """
-    path = directory.config_path
     if override is not None:
-        config = parse_config_json(override, directory.name)
-    elif path.is_file():
-        config = load_config(path)
+        config = parse_config_json(override, directory.name, max_byte_size=max_byte_size)
+    elif (path := find_config(directory.path, config_name)) is not None:
+        config = load_config(path, max_byte_size=max_byte_size)
     elif must_exist:
-        raise InvalidArg(f"model '{directory.name}' has no {path.name}, and auto-complete is disabled")
+        raise InvalidArg(
+            f"model '{directory.name}' has no {CONFIG_FILENAME}, and must have one with "
+            f"--disable-auto-complete-config"
+        )
     else:
         config = ModelConfig()
     complete_backend(config, directory.path, directory.versions[0] if directory.versions else None)
@@ -79,15 +92,17 @@ def _without_effect(config: ModelConfig) -> Iterator[str]:
         yield "instance_group.rate_limiter"
 
 
-def first_config(config: ModelConfig, attributes: BackendAttributes) -> JsonObject:
+def first_config(config: ModelConfig, attributes: BackendAttributes, gpus: Gpus = NO_GPUS) -> JsonObject:
     """What the backend is asked to complete: what stands in the file, the derived names and the defaults."""
     if not config.default_model_filename:
         config.default_model_filename = attributes.default_filename
-    normalize(config, attributes.preferred_groups)
+    normalize(config, attributes.preferred_groups, gpus.ids, uses_gpus=attributes.uses_gpus)
     return config_to_dict(config)
 
 
-def settled_config(document: JsonObject, attributes: BackendAttributes, directory: Path) -> JsonObject:
+def settled_config(
+    document: JsonObject, attributes: BackendAttributes, directory: Path, gpus: Gpus = NO_GPUS
+) -> JsonObject:
     """Normalise and check what the backend made of the configuration.
 
     Raises:
@@ -96,7 +111,7 @@ def settled_config(document: JsonObject, attributes: BackendAttributes, director
     """
     config = config_from_dict(document, directory.name)
     validate_structure(config, directory.name)
-    normalize(config, attributes.preferred_groups)
-    validate_complete(config)
+    normalize(config, attributes.preferred_groups, gpus.ids, uses_gpus=attributes.uses_gpus)
+    validate_complete(config, gpus.ids, gpus.min_compute_capability)
     validate_files(config, directory)
     return config_to_dict(config)
