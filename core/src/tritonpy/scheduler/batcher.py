@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import logging
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError
 from tritonpy.handles import Batch, Batcher, Model
 from tritonpy.model.backend import BATCHING_HOOKS, BoundBackend, hook_failure
+from tritonpy.plugin_files import import_file, open_shared_object
 from tritonpy.plugin_manager import Hook, PluginManager, bind_object
 from tritonpy.request import InferRequest
 
@@ -197,33 +196,16 @@ class StrategyFinder:
 
     def _from_file(self, path: Path, model: Model) -> BoundStrategy:
         if path.suffix == ".py":
-            plugin: object = _import_file(path)
+            plugin: object = import_file(path, "batching strategy")
         else:
             plugin = self._open_shared_object(path)
         return BoundStrategy(str(path), bind_object("batching", plugin, str(path)), model)
 
     def _open_shared_object(self, path: Path) -> object:
-        for loader in self._loaders.load_all():
-            load = self._loaders.bind(loader, "load_shared_object")
-            plugin = load("batching", str(path)) if load is not None else None
-            if plugin is not None:
-                return plugin
-        raise NotFound(f"no installed plugin of kind 'loaders' opens the batching library {path}")
-
-
-def _import_file(path: Path) -> object:
-    spec = importlib.util.spec_from_file_location(f"tritonpy_strategy_{path.stem}_{id(path):x}", path)
-    assert spec is not None  # the file exists and ends in .py
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses and pickles look their module up by name while the body still runs.
-    sys.modules[spec.name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as exc:
-        del sys.modules[spec.name]
-        raise Internal(f"batching strategy {path} failed to import: {type(exc).__name__}: {exc}") from exc
-    return module
+        plugin = open_shared_object(self._loaders, "batching", path)
+        if plugin is None:
+            raise NotFound(f"no installed plugin of kind 'loaders' opens the batching library {path}")
+        return plugin
 
 
 def _import_object(name: str) -> object:
