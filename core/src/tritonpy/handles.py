@@ -6,11 +6,16 @@ is for reading. The loop-side counterparts (`tritonpy.model`) are never given to
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from tritonpy.errors import InvalidArg, Unavailable
 
 JsonObject = dict[str, Any]  # Any: JSON
 
@@ -194,23 +199,85 @@ class RepoAgent:
     state: Any = None  # Any: the plugin's own
 
 
-@dataclass(slots=True)
 class RepoAgentModel:
     """A model as a repository agent sees it.
 
     Attributes:
         name: the model's name.
-        directory: where its files are; during LOAD an agent may put a changed copy elsewhere and set this.
         parameters: what the model's configuration gives to this agent.
-        config: the model's configuration as a plain dict.
+        config: the configuration in `directory` as this agent was called first, as a plain dict; nothing is
+            filled in or checked yet.
+        action: the action under way, or the last one.
         state: the plugin's own.
     """
 
-    name: str
-    directory: Path
-    parameters: Mapping[str, str]
-    config: JsonObject
-    state: Any = None  # Any: the plugin's own
+    __slots__ = ("_acquired", "_directory", "action", "config", "name", "parameters", "state")
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        parameters: Mapping[str, str],
+        config: JsonObject,
+        state: Any = None,  # Any: the plugin's own
+    ) -> None:
+        self.name = name
+        self.parameters = parameters
+        self.config = config
+        self.state = state
+        self.action = "LOAD"
+        self._directory = directory
+        self._acquired: Path | None = None
+
+    @property
+    def directory(self) -> Path:
+        """Where the model's files are; the agent before this one may have put them there.
+
+        During LOAD an agent may set this to a changed copy: the model is then loaded from there, whatever the
+        directory is called. Setting it later raises `InvalidArg`.
+        """
+        return self._directory
+
+    @directory.setter
+    def directory(self, directory: str | os.PathLike[str]) -> None:
+        if self.action != "LOAD":
+            raise InvalidArg(
+                f"location can only be updated during TRITONREPOAGENT_ACTION_LOAD, current action type is "
+                f"TRITONREPOAGENT_ACTION_{self.action} (model '{self.name}')"
+            )
+        self._directory = Path(directory)
+
+    def acquire_directory(self) -> Path:
+        """An empty directory for a changed copy of the model, that only the server's user can read.
+
+        It belongs to the model: the server removes it when the model is gone or could not be loaded. Asked
+        again, it is the same one. The model is loaded from it only if `directory` is set to it, or to a
+        directory inside.
+        """
+        if self._acquired is None:
+            self._acquired = Path(tempfile.mkdtemp(prefix="tritonpy-agent-"))
+        return self._acquired
+
+    def release_directory(self) -> None:
+        """Remove the directory that `acquire_directory` gave, before the server does.
+
+        Raises:
+            Unavailable: none was acquired, or it was released before.
+        """
+        if self._acquired is None:
+            raise Unavailable(f"No mutable location to be deleted (model '{self.name}')")
+        acquired, self._acquired = self._acquired, None
+        _remove(acquired)
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory, also if what was copied into it came from a place that may only be read."""
+    directory.chmod(0o700)
+    for parent, names, _ in os.walk(directory):
+        for name in names:
+            if not os.path.islink(os.path.join(parent, name)):
+                os.chmod(os.path.join(parent, name), 0o700)
+    shutil.rmtree(directory)
 
 
 @dataclass(slots=True)

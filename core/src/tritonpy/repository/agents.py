@@ -1,0 +1,179 @@
+"""Repository agents: found by the names in configurations, alive while any model uses them.
+
+An agent is an installed plugin of kind `repo_agents` or, where none is called so, what lies in the directory
+of its name in `--repoagent-directory`: a shared object compiled for Triton, or a Python file. What they do
+for one model is in `agent_chain.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from tritonpy.errors import Internal, NotFound, TritonError, Unsupported
+from tritonpy.handles import RepoAgent
+from tritonpy.plugin_files import import_file, open_shared_object
+from tritonpy.plugin_manager import Hook, PluginManager, bind_object
+
+_log = logging.getLogger("tritonpy.repository")
+
+AGENT_FILENAME = "agent.py"
+"""How a Python file in an agent's directory is called."""
+
+_LONGEST_NAME = 200  # bytes; most file systems take 255, and the library's name is longer than the agent's
+
+Binder = Callable[[str], Hook | None]
+
+
+class AgentHooks:
+    """The hooks of one agent and the handle they receive, from its initialisation to its end.
+
+    Args:
+        name: as models write it.
+        bind: gives the implementation of a hook, or None.
+
+    Raises:
+        Internal: `repo_agent_model_action` is missing.
+    """
+
+    def __init__(self, name: str, bind: Binder) -> None:
+        action = bind("repo_agent_model_action")
+        if action is None:
+            raise Internal(f"repository agent '{name}' does not implement repo_agent_model_action")
+        self.handle = RepoAgent(name)
+        self.initialize = bind("repo_agent_initialize")
+        self.finalize = bind("repo_agent_finalize")
+        self.model_initialize = bind("repo_agent_model_initialize")
+        self.model_finalize = bind("repo_agent_model_finalize")
+        self.model_action: Hook = action
+
+
+class SharedAgent:
+    """One agent for all models that name it; the first one initialises it and the last one finalises it.
+
+    Its methods block, and may be called on several threads.
+
+    Args:
+        name: as models write it.
+        find: gives its hooks' implementations; asked each time when a first model comes.
+    """
+
+    def __init__(self, name: str, find: Callable[[str], Binder]) -> None:
+        self.name = name
+        self._find = find
+        self._lock = threading.Lock()  # guards all below, also while the agent's own hooks run
+        self._users = 0
+        self._hooks: AgentHooks | None = None
+
+    def acquire(self) -> AgentHooks:
+        """Count one more model.
+
+        Raises:
+            TritonError: there is no such agent, it is broken, or it failed to initialise.
+        """
+        with self._lock:
+            if self._hooks is None:
+                hooks = AgentHooks(self.name, self._find(self.name))
+                if hooks.initialize is not None:
+                    try:
+                        hooks.initialize(hooks.handle)
+                    except BaseException as exc:  # on a thread; a plugin must not end more than itself
+                        where = f"repository agent '{self.name}' failed to initialize"
+                        raise agent_failure(where, exc) from exc
+                self._hooks = hooks
+            self._users += 1
+            return self._hooks
+
+    def release(self) -> None:
+        """Count one model less."""
+        with self._lock:
+            self._users -= 1
+            if self._users > 0 or self._hooks is None:
+                return
+            hooks, self._hooks = self._hooks, None
+            if hooks.finalize is not None:
+                try:
+                    hooks.finalize(hooks.handle)
+                except BaseException:
+                    _log.exception("repository agent '%s' failed to finalize", self.name)
+
+
+class RepositoryAgents:
+    """Finds agents by name; one for all models that name it.
+
+    Args:
+        agents: the installed ones.
+        loaders: what opens shared objects.
+        directory: `--repoagent-directory`.
+    """
+
+    def __init__(self, agents: PluginManager, loaders: PluginManager, directory: str) -> None:
+        self._agents = agents
+        self._loaders = loaders
+        self._directory = directory
+        self._lock = threading.Lock()  # guards the next: chains of several models come from several threads
+        self._shared: WeakValueDictionary[str, SharedAgent] = WeakValueDictionary()
+
+    def shared(self, name: str) -> SharedAgent:
+        """The agent of this name, which may not exist: `acquire` tells."""
+        with self._lock:
+            agent = self._shared.get(name)
+            if agent is None:
+                agent = self._shared[name] = SharedAgent(name, self._find)
+            return agent
+
+    def _find(self, name: str) -> Binder:
+        """Where an agent's hooks come from; blocking.
+
+        Raises:
+            NotFound: in Triton's words; says what would install it.
+            Unsupported: it is a shared object, and nothing installed opens it.
+            Internal: it is disabled, or its import failed.
+        """
+        if name in self._agents.names():
+            plugin = self._agents.load(name)
+            return lambda hook: self._agents.bind(plugin, hook)
+        if _is_filename(name):  # from a configuration: it must not lead out of the directory of agents
+            directory = Path(self._directory).absolute() / name
+            library, module = directory / _library(name), directory / AGENT_FILENAME
+            if library.is_file():
+                return bind_object("repo_agents", self._open(name, library), str(library))
+            if module.is_file():
+                return bind_object("repo_agents", import_file(module, "repository agent"), str(module))
+        raise NotFound(
+            f"unable to find '{_library(name)}' for repo agent '{name}', searched: {self._directory}"
+            + (f"; to install it: pip install tritonpy-repo-agent-{name}" if _may_be_installed(name) else "")
+        )
+
+    def _open(self, name: str, library: Path) -> object:
+        plugin = open_shared_object(self._loaders, "repo_agents", library)
+        if plugin is None:
+            raise Unsupported(
+                f"repository agent '{name}' is a shared object, {library}, and nothing is installed that "
+                f"opens it: pip install tritonpy-abi"
+            )
+        return plugin
+
+
+def agent_failure(where: str, exc: BaseException) -> TritonError:
+    """The error for an agent's exception: its own code and text, or INTERNAL with type and text."""
+    if isinstance(exc, TritonError):
+        return exc
+    return Internal(f"{where}: {type(exc).__name__}: {exc}")
+
+
+def _library(name: str) -> str:
+    return f"libtritonrepoagent_{name}.so"
+
+
+def _is_filename(name: str) -> bool:
+    return name not in ("", ".", "..") and Path(name).name == name and len(name.encode()) <= _LONGEST_NAME
+
+
+def _may_be_installed(name: str) -> bool:
+    """Whether a distribution can be called after the agent."""
+    return re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name) is not None

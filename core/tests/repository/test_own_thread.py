@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from tritonpy.repository.own_thread import on_own_thread
+
+
+async def test_the_work_is_done_elsewhere_while_the_loop_turns() -> None:
+    gate = threading.Event()
+    work = asyncio.create_task(on_own_thread(lambda: gate.wait(10) and threading.current_thread(), "own"))
+
+    await asyncio.sleep(0)
+    gate.set()
+
+    thread = await work
+    assert isinstance(thread, threading.Thread)
+    assert (thread.name, thread.daemon) == ("own", True)
+    assert thread is not threading.main_thread()
+
+
+async def test_what_the_work_raises_reaches_whoever_waits() -> None:
+    def fail() -> None:
+        raise LookupError("no such licence")
+
+    with pytest.raises(LookupError, match="no such licence"):
+        await on_own_thread(fail, "own")
+
+
+async def test_many_that_block_do_not_wait_for_each_other() -> None:
+    barrier = threading.Barrier(50)
+
+    turns = await asyncio.gather(*(on_own_thread(lambda: barrier.wait(10), "own") for _ in range(50)))
+
+    assert sorted(turns) == list(range(50))
+
+
+async def test_a_caller_who_is_cancelled_leaves_the_work_to_its_end() -> None:
+    gate, ended = threading.Event(), threading.Event()
+    work = asyncio.create_task(on_own_thread(lambda: gate.wait(10) and ended.set(), "own"))
+    await asyncio.sleep(0)
+
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    gate.set()
+
+    assert await asyncio.to_thread(ended.wait, 10)
+
+
+def test_work_that_ends_after_the_loop_disturbs_nobody() -> None:
+    begun, gate = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def block() -> None:
+        threads.append(threading.current_thread())
+        begun.set()
+        gate.wait(10)
+
+    async def begin() -> None:
+        work = asyncio.create_task(on_own_thread(block, "own"))
+        await asyncio.to_thread(begun.wait, 10)
+        work.cancel()
+
+    asyncio.run(begin())
+    gate.set()
+    threads[0].join(10)
+
+    assert not threads[0].is_alive()
