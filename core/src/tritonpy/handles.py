@@ -22,7 +22,12 @@ JsonObject = dict[str, Any]  # Any: JSON
 
 @dataclass(frozen=True, slots=True)
 class PreferredGroup:
-    """An instance group the backend proposes for models that configure none."""
+    """An instance group the backend proposes for models that configure none.
+
+    Attributes:
+        kind: as in a configuration.
+        count: instances, on each GPU where the kind is `KIND_GPU`; 0 leaves it to the server.
+    """
 
     kind: Literal["KIND_CPU", "KIND_GPU", "KIND_MODEL", "KIND_AUTO"] = "KIND_CPU"
     count: int = 1
@@ -35,15 +40,19 @@ class BackendAttributes:
     Attributes:
         execution: `thread` promises that `model_instance_execute` releases the GIL in its hot call (or is
             over in microseconds); `process` puts every instance into a worker of its own.
-        preferred_groups: instance groups for models that configure none; none means one instance.
+        preferred_groups: instance groups for models that configure none, the most wanted first: the first one
+            that this machine has the devices for is taken. None means `KIND_AUTO`.
         parallel_instance_loading: instances of a model may be initialised at the same time.
         default_filename: the model file looked for in a version directory, such as `model.onnx`.
+        uses_gpus: models can run on GPUs, so that `KIND_AUTO` means one where there is one. A backend whose
+            framework is installed without says False, and its models stay on the CPU.
     """
 
     execution: Literal["thread", "process"] = "thread"
     preferred_groups: Sequence[PreferredGroup] = ()
     parallel_instance_loading: bool = False
     default_filename: str = ""
+    uses_gpus: bool = True
 
 
 @dataclass(slots=True)
@@ -129,6 +138,8 @@ class ModelInstance:
         device_id: the GPU's number; 0 on a CPU.
         model: the model it runs.
         state: the plugin's own.
+        compute_capability: of its GPU, such as `8.6`; "" on a CPU.
+        secondary_devices: kind and number of each, such as `("KIND_NVDLA", 0)`.
     """
 
     name: str
@@ -137,8 +148,17 @@ class ModelInstance:
     device_id: int
     model: Model
     state: Any = None  # Any: the plugin's own
+    compute_capability: str = ""
+    secondary_devices: Sequence[tuple[str, int]] = ()
     compute_start_ns: int = 0
     compute_end_ns: int = 0
+
+    @property
+    def model_filename(self) -> str:
+        """The model file in the version directory: its GPU's in `cc_model_filenames`, or the default."""
+        files: Mapping[str, str] = self.model.config.get("cc_model_filenames", {})
+        default: str = self.model.config.get("default_model_filename", "")
+        return files.get(self.compute_capability, default) if self.kind == "KIND_GPU" else default
 
     def report_compute(self, start_ns: int, end_ns: int) -> None:
         """Say when the framework's own call began and ended in the running execution.

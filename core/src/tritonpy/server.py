@@ -13,6 +13,9 @@ from typing import Self
 
 from prometheus_client import CollectorRegistry
 
+from tritonpy.devices.device import DeviceFinder
+from tritonpy.devices.gpus import Gpus
+from tritonpy.devices.host_policy import HostPolicies
 from tritonpy.errors import InvalidArg, TritonError, Unsupported
 from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.dataplane import EXTENSIONS
@@ -64,13 +67,19 @@ class ServerRuntime:
         options: what the server was told.
         plugins: plugin objects to register beside the installed ones.
         discover: look for installed plugins.
+        gpu_finder: finds GPUs; None asks NVIDIA's driver.
 
     Attributes:
         begun: what the log says first when `start` fails, in Triton's words.
     """
 
     def __init__(
-        self, options: ServerOptions, *, plugins: Plugins | None = None, discover: bool = True
+        self,
+        options: ServerOptions,
+        *,
+        plugins: Plugins | None = None,
+        discover: bool = True,
+        gpu_finder: DeviceFinder | None = None,
     ) -> None:
         self._options = options
         self.begun = _CREATING
@@ -85,6 +94,12 @@ class ServerRuntime:
         for kind, named in (plugins or {}).items():
             for name, plugin in named.items():
                 managers[kind].register(name, plugin)
+        self._gpus = Gpus(
+            gpu_finder,
+            min_compute_capability=options.min_compute_capability,
+            load_limits=options.model_load_gpu_limits,
+        )
+        self._host_policies = HostPolicies(options.host_policies)
         self.registry = ModelRegistry()
         metrics_registry = CollectorRegistry()
         self._server_metrics = ServerMetrics(metrics_registry)
@@ -103,6 +118,8 @@ class ServerRuntime:
                 options.backend_config,
                 options.backend_directory,
                 debugged_models=frozenset(options.debugged_models),
+                gpus=self._gpus,
+                host_policies=self._host_policies,
             ),
             LoopBridge(asyncio.get_running_loop()),
             feed,
@@ -160,6 +177,8 @@ class ServerRuntime:
         self._watch.start()
         if self._watcher is not None:
             await asyncio.to_thread(self._watcher.start)  # before anything is loaded: no change is missed
+        await asyncio.to_thread(self._gpus.discover)
+        self._host_policies.log_missing_cores()
         all_loaded = await self._load_models()
         _log.info("backends:", extra={"table": backends_table(self._loader.backends_in_use())})
         _log.info("models:", extra={"table": models_table(self.registry.index(), self.registry.refusals)})
@@ -291,6 +310,7 @@ class Server:
         options: ports of 0 let the system choose.
         plugins: plugin objects by kind and name, beside the installed ones.
         discover: look for installed plugins; tests of one plugin pass False.
+        gpu_finder: finds GPUs; None asks NVIDIA's driver.
 
     Attributes:
         options: as given.
@@ -300,11 +320,17 @@ class Server:
     """
 
     def __init__(
-        self, options: ServerOptions, *, plugins: Plugins | None = None, discover: bool = True
+        self,
+        options: ServerOptions,
+        *,
+        plugins: Plugins | None = None,
+        discover: bool = True,
+        gpu_finder: DeviceFinder | None = None,
     ) -> None:
         self.options = options
         self._thread = LoopThread(
-            "tritonpy-server", lambda: ServerRuntime(options, plugins=plugins, discover=discover)
+            "tritonpy-server",
+            lambda: ServerRuntime(options, plugins=plugins, discover=discover, gpu_finder=gpu_finder),
         )
 
     def start(self) -> None:

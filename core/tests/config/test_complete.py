@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tritonpy.config.complete import complete_backend, normalize
 from tritonpy.config.load import parse_config
-from tritonpy.config.schema import ModelConfig
+from tritonpy.config.schema import KIND_CPU, KIND_GPU, ModelConfig
 from tritonpy.config.show import config_to_dict
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import PreferredGroup
@@ -190,10 +190,26 @@ def test_without_groups_the_wish_of_the_backend_counts() -> None:
     assert groups("", two) == [("m", "CPU", 2, [])]
     assert groups("", PreferredGroup("KIND_MODEL")) == [("m", "MODEL", 1, [])]
     assert groups("", PreferredGroup("KIND_AUTO", 3), gpus=[0]) == [("m", "GPU", 3, [0])]
-    assert groups("", two, PreferredGroup("KIND_GPU"), gpus=[0, 1]) == [
-        ("m_0", "CPU", 2, []),
-        ("m_1", "GPU", 1, [0, 1]),
-    ]
+
+
+def test_of_several_wishes_the_first_one_counts_that_the_machine_has_devices_for() -> None:
+    wishes = PreferredGroup("KIND_GPU", 0), PreferredGroup("KIND_CPU", 2)
+
+    assert groups("", *wishes, gpus=[0, 1]) == [("m", "GPU", 1, [0, 1])]
+    assert groups("", *wishes) == [("m", "CPU", 2, [])]
+    assert groups("", *reversed(wishes), gpus=[0, 1]) == [("m", "CPU", 2, [])]
+    assert groups("", wishes[0]) == [("m", "CPU", 1, [])]
+
+
+@pytest.mark.parametrize("text", ["", "instance_group {}", "instance_group { gpus: [0] }"])
+def test_a_backend_that_cannot_use_gpus_is_left_on_the_cpu_unless_told_otherwise(text: str) -> None:
+    config = parse_config(f'name: "m" {text}', "config.pbtxt")
+    normalize(config, [PreferredGroup("KIND_AUTO")], [0], uses_gpus=False)
+    assert [group.kind for group in config.instance_group] == [KIND_CPU]
+
+    told = parse_config('name: "m" instance_group { kind: KIND_GPU }', "config.pbtxt")
+    normalize(told, [], [0], uses_gpus=False)
+    assert [(group.kind, list(group.gpus)) for group in told.instance_group] == [(KIND_GPU, [0])]
 
 
 def test_a_group_without_a_count_takes_the_one_its_backend_prefers_for_that_kind() -> None:

@@ -99,15 +99,20 @@ def _file_names(directory: Path, version: int | None) -> frozenset[str]:
 
 
 def normalize(
-    config: ModelConfig, preferred_groups: Sequence[PreferredGroup] = (), gpus: Sequence[int] = ()
+    config: ModelConfig,
+    preferred_groups: Sequence[PreferredGroup] = (),
+    gpus: Sequence[int] = (),
+    *,
+    uses_gpus: bool = True,
 ) -> None:
     """Make every default explicit, in place; called again after a backend has completed the configuration.
 
     Args:
         config: with name and, unless it is an ensemble, backend.
-        preferred_groups: what the backend proposes for models that configure no instance group. Their count
-            is also the default of a configured group of the same kind.
+        preferred_groups: what the backend proposes for models that configure no instance group, the first one
+            that can be. Their count is also the default of a configured group of the same kind.
         gpus: ids of the devices that may be used.
+        uses_gpus: the backend can use them.
     """
     if not config.HasField("version_policy"):
         config.version_policy.latest.num_versions = 1
@@ -119,7 +124,7 @@ def normalize(
         config.optimization.input_pinned_memory.enable = True
     if not config.optimization.HasField("output_pinned_memory"):
         config.optimization.output_pinned_memory.enable = True
-    _normalize_groups(config, preferred_groups, gpus)
+    _normalize_groups(config, preferred_groups, gpus, uses_gpus)
 
 
 def _normalize_batching(config: ModelConfig) -> None:
@@ -140,20 +145,23 @@ def _normalize_batching(config: ModelConfig) -> None:
 
 
 def _normalize_groups(
-    config: ModelConfig, preferred_groups: Sequence[PreferredGroup], gpus: Sequence[int]
+    config: ModelConfig, preferred_groups: Sequence[PreferredGroup], gpus: Sequence[int], uses_gpus: bool
 ) -> None:
+    usable = gpus if uses_gpus else ()
     groups = config.instance_group
     if not groups:
-        for preferred in preferred_groups or (PreferredGroup("KIND_AUTO", 0),):
-            groups.add(kind=ModelInstanceGroup.Kind.Value(preferred.kind), count=preferred.count)
-        if len(groups) == 1:
-            groups[0].name = config.name
+        preferred = next(
+            (group for group in preferred_groups if usable or group.kind != "KIND_GPU"),
+            PreferredGroup("KIND_AUTO", 0),
+        )
+        kind = ModelInstanceGroup.Kind.Value(preferred.kind)
+        groups.add(name=config.name, kind=kind, count=preferred.count)
     counts = {ModelInstanceGroup.Kind.Value(group.kind): group.count for group in preferred_groups}
     for index, group in enumerate(groups):
         if not group.name:
             group.name = f"{config.name}_{index}"
         if group.kind == KIND_AUTO:
-            group.kind = KIND_GPU if gpus and set(group.gpus) <= set(gpus) else KIND_CPU
+            group.kind = KIND_GPU if usable and set(group.gpus) <= set(usable) else KIND_CPU
         if group.kind == KIND_GPU and not group.gpus:
             group.gpus.extend(gpus)
         if group.count < 1:

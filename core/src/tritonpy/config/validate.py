@@ -15,10 +15,8 @@ from tritonpy.config.schema import KIND_CPU, KIND_GPU, KIND_MODEL, ModelConfig, 
 from tritonpy.config.validate_ensemble import check_ensemble_graph, check_ensemble_has_no_instances
 from tritonpy.config.validate_scheduling import check_dynamic_batching, check_sequence_batching, check_states
 from tritonpy.config.validate_tensors import check_batch_io, check_inputs, check_outputs, check_warmup
+from tritonpy.devices.gpus import MIN_COMPUTE_CAPABILITY
 from tritonpy.errors import Internal, InvalidArg
-
-# The oldest CUDA devices Triton takes; part of its message.
-_MIN_COMPUTE_CAPABILITY = 6.0
 
 
 def validate_structure(config: ModelConfig, directory_name: str) -> None:
@@ -42,12 +40,15 @@ def validate_structure(config: ModelConfig, directory_name: str) -> None:
     check_metrics(config)
 
 
-def validate_complete(config: ModelConfig, gpus: Sequence[int] = ()) -> None:
+def validate_complete(
+    config: ModelConfig, gpus: Sequence[int] = (), min_compute_capability: float = MIN_COMPUTE_CAPABILITY
+) -> None:
     """Check a configuration that its backend has completed and that is normalised.
 
     Args:
         config: what will be served.
         gpus: ids of the devices that may be used.
+        min_compute_capability: what a device needs to be among them; part of a message.
 
     Raises:
         InvalidArg: the first rule that is broken.
@@ -56,7 +57,7 @@ def validate_complete(config: ModelConfig, gpus: Sequence[int] = ()) -> None:
     check_outputs(config)
     check_batch_io(config)
     check_states(config)
-    check_instance_groups(config, gpus)
+    check_instance_groups(config, gpus, min_compute_capability)
     check_warmup(config)
 
 
@@ -142,12 +143,14 @@ def check_metrics(config: ModelConfig) -> None:
             raise InvalidArg("histogram options must specify non-empty 'buckets'")
 
 
-def check_instance_groups(config: ModelConfig, gpus: Sequence[int]) -> None:
+def check_instance_groups(
+    config: ModelConfig, gpus: Sequence[int], min_compute_capability: float = MIN_COMPUTE_CAPABILITY
+) -> None:
     """Instance groups name devices that exist, and only where their kind has devices."""
     for group in config.instance_group:
         where = f"instance group {group.name} of model {config.name}"
         if group.kind == KIND_GPU:
-            _check_gpus(group, where, gpus)
+            _check_gpus(group, where, gpus, min_compute_capability)
         elif group.gpus and group.kind in (KIND_CPU, KIND_MODEL):
             kind = ModelInstanceGroup.Kind.Name(group.kind)
             raise InvalidArg(f"{where} has kind {kind} but specifies one or more GPUs")
@@ -159,13 +162,15 @@ def check_instance_groups(config: ModelConfig, gpus: Sequence[int]) -> None:
             )
 
 
-def _check_gpus(group: ModelInstanceGroup, where: str, gpus: Sequence[int]) -> None:
+def _check_gpus(
+    group: ModelInstanceGroup, where: str, gpus: Sequence[int], min_compute_capability: float
+) -> None:
     if not group.gpus:
         raise InvalidArg(f"{where} has kind KIND_GPU but no GPUs are available")
     for gpu in group.gpus:
         if gpu not in gpus:
             raise InvalidArg(
                 f"{where} specifies invalid or unsupported gpu id {gpu}. GPUs with at least the minimum "
-                f"required CUDA compute compatibility of {_MIN_COMPUTE_CAPABILITY:f} are: "
+                f"required CUDA compute compatibility of {min_compute_capability:f} are: "
                 f"{', '.join(map(str, gpus))}"
             )

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from tritonpy.devices.host_policy import HostPolicies, HostPolicy, run_under
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import JsonObject, Model, WorkerCommand
 from tritonpy.ipc import frame
+from tritonpy.ipc.channel import WorkerChannel
 from tritonpy.model.backend import BoundBackend, hook_failure
 from tritonpy.model.calls import ServerAccess, WorkerCalls
 from tritonpy.model.placement import Slot
@@ -26,6 +28,7 @@ from tritonpy.model.worker_settings import (
     UNANSWERED_WARNING,
     SharedMemorySettings,
 )
+from tritonpy.model.worker_thread import Serve
 from tritonpy.plugin_manager import Hook
 from tritonpy.request import InferRequest
 
@@ -64,6 +67,8 @@ class ProcessRunner:
         unanswered_after_s: when a request that `execute` left unanswered is reported; 0 for never.
         memory: the shared memory of each direction between the server and a worker.
         in_process: run the workers' program on threads of this process, as for a debugger.
+        policies: say which processors instances keep to.
+        first_policy: that of the first instance, whose worker is started before there are instances.
     """
 
     def __init__(
@@ -79,6 +84,8 @@ class ProcessRunner:
         unanswered_after_s: float = 0,
         memory: SharedMemorySettings | None = None,
         in_process: bool = False,
+        policies: HostPolicies | None = None,
+        first_policy: HostPolicy | None = None,
     ) -> None:
         self._backend = backend
         self._model = model
@@ -90,6 +97,8 @@ class ProcessRunner:
         self.finalize_timeout_s = finalize_timeout_s
         self._memory = memory or SharedMemorySettings()
         self._in_process = in_process
+        self._policies = policies or HostPolicies()
+        self._first_policy = first_policy
         self._concurrency = 1
         self._command = WorkerCommand([sys.executable, "-m", "tritonpy.model.worker"])
         self._spare: WorkerProcess | None = None
@@ -99,7 +108,7 @@ class ProcessRunner:
         if self._backend.worker_command is not None and not self._in_process:
             # Once per load: it may unpack an environment, and a restart has to be quick.
             self._command = await asyncio.to_thread(self._ask_command, self._backend.worker_command)
-        self._spare = await self._start_worker(self._model.name)
+        self._spare = await self._start_worker(self._model.name, self._first_policy)
 
     async def complete_config(self) -> JsonObject | None:
         """Have the worker complete the configuration."""
@@ -153,15 +162,19 @@ class ProcessRunner:
             return self._command
         return command if isinstance(command, WorkerCommand) else WorkerCommand(command)
 
-    async def _start_worker(self, name: str) -> WorkerProcess:
+    async def _start_worker(self, name: str, policy: HostPolicy | None) -> WorkerProcess:
         worker = WorkerProcess(name)
         caller = Caller(self._model.name, self._model.version, name)
         worker.calls = WorkerCalls(worker, caller, self._access)
         if self._in_process:
             assert self._backend.worker_serve is not None  # checked by the loader
-            await worker.start_thread(partial(self._backend.worker_serve, self._model), self._memory)
+            serve = partial(self._backend.worker_serve, self._model)
+            if policy is not None:
+                await run_under(policy, lambda: None)  # what the system has against it is told to who loads
+                serve = partial(_serve_under, policy, serve)
+            await worker.start_thread(serve, self._memory)
         else:
-            await worker.start(self._command, self._memory)
+            await worker.start(self._command, self._memory, policy)
         model, memory = self._model, self._memory
         directory = self._backend.handle.directory
         setup = json.dumps(
@@ -195,7 +208,7 @@ class ProcessRunner:
     ) -> WorkerProcess:
         """See `WorkerSource`."""
         if worker is None:
-            worker = await self._start_worker(slot.name)
+            worker = await self._start_worker(slot.name, self._policies.find(slot.host_policy))
         worker.adopt(slot.name, instance.take, instance.died)
         worker.calls.instance = instance
         worker.calls.caller.instance = slot.name
@@ -205,6 +218,8 @@ class ProcessRunner:
                 "index": slot.index,
                 "kind": slot.kind,
                 "device_id": slot.device_id,
+                "compute_capability": slot.compute_capability,
+                "secondary_devices": slot.secondary_devices,
                 "config": self._model.config,
                 "concurrent_batches": self._concurrency,
             }
@@ -255,3 +270,8 @@ class ProcessRunner:
                 f"number of batches that 'async def execute' works on side by side, 1 or more"
             )
         return int(text)
+
+
+def _serve_under(policy: HostPolicy, serve: Serve, channel: WorkerChannel) -> None:
+    policy.bind()
+    serve(channel)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tritonpy.handles import JsonObject
+from tritonpy.devices.host_policy import default_policy
+from tritonpy.handles import JsonObject, Model, ModelInstance
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,31 +14,70 @@ class Slot:
     """Where one instance will live.
 
     Attributes:
-        name: the group's name, then the index inside the group.
+        name: the group's name, then the index inside the group; the same on each of the group's GPUs.
         index: position among all instances of the model.
         kind: `KIND_CPU`, `KIND_GPU` or `KIND_MODEL`.
         device_id: the GPU's number; 0 otherwise.
+        compute_capability: of the GPU, such as `8.6`; "" otherwise.
+        secondary_devices: kind and number of each.
+        host_policy: the name of the policy that says which processors it keeps to.
     """
 
     name: str
     index: int
     kind: str
     device_id: int
+    compute_capability: str = ""
+    secondary_devices: tuple[tuple[str, int], ...] = ()
+    host_policy: str = ""
+
+    def handle(self, model: Model) -> ModelInstance:
+        """What the hooks of the instance receive."""
+        return ModelInstance(
+            self.name,
+            self.index,
+            self.kind,
+            self.device_id,
+            model,
+            compute_capability=self.compute_capability,
+            secondary_devices=self.secondary_devices,
+        )
+
+    @property
+    def device(self) -> str:
+        """Where it runs, as the log says it: `GPU device 1`."""
+        return f"{self.kind.removeprefix('KIND_')} device {self.device_id}"
 
 
-def place_instances(config: JsonObject) -> list[Slot]:
+def place_instances(config: JsonObject, capabilities: Mapping[int, str] | None = None) -> list[Slot]:
     """List the slots of a normalised configuration, in Triton's order and with its names.
 
-    `count` instances per group, on each of its GPUs where it names some. Passive groups get no slot here:
-    their instances take no requests.
+    `count` times one instance on each GPU of a group, or `count` instances where it names none. Passive
+    groups get no slot here: their instances take no requests.
+
+    Args:
+        config: the model's.
+        capabilities: the compute capability of each GPU.
     """
     slots: list[Slot] = []
     for group in config.get("instance_group", ()):
         if group.get("passive", False):
             continue
-        index = 0
-        for _ in range(int(group.get("count", 1))):
-            for device_id in group.get("gpus", ()) or (0,):
-                slots.append(Slot(f"{group['name']}_{index}", len(slots), group["kind"], int(device_id)))
-                index += 1
+        kind = group["kind"]
+        secondary = tuple(
+            (device["kind"], int(device["device_id"])) for device in group.get("secondary_devices", ())
+        )
+        for index in range(int(group.get("count", 1))):
+            for device_id in map(int, group.get("gpus", ()) or (0,)):
+                slots.append(
+                    Slot(
+                        f"{group['name']}_{index}",
+                        len(slots),
+                        kind,
+                        device_id,
+                        (capabilities or {}).get(device_id, "") if kind == "KIND_GPU" else "",
+                        secondary,
+                        group.get("host_policy") or default_policy(kind, device_id),
+                    )
+                )
     return slots

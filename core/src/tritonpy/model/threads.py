@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
+from tritonpy.devices.host_policy import HostPolicies, HostPolicy, run_under
 from tritonpy.errors import TritonError
 from tritonpy.handles import JsonObject, Model, ModelInstance
 from tritonpy.model.backend import BoundBackend, hook_failure
@@ -33,12 +34,25 @@ class ThreadRunner:
         backend: the bound backend; acquired here, released by `close`.
         model: the handle its hooks receive.
         bridge: the way back to the loop.
+        policies: say which processors instances keep to.
+        first_policy: that of the first instance; hooks of the model keep to it too, because what they open
+            often has threads of its own that stay.
     """
 
-    def __init__(self, backend: BoundBackend, model: Model, bridge: LoopBridge) -> None:
+    def __init__(
+        self,
+        backend: BoundBackend,
+        model: Model,
+        bridge: LoopBridge,
+        *,
+        policies: HostPolicies | None = None,
+        first_policy: HostPolicy | None = None,
+    ) -> None:
         self._backend = backend
         self._model = model
         self._bridge = bridge
+        self._policies = policies or HostPolicies()
+        self._first_policy = first_policy
         self._is_acquired = False
         self._is_initialized = False
         self._instances: list[ThreadInstance] = []
@@ -54,7 +68,7 @@ class ThreadRunner:
         if hook is None:
             return None
         try:
-            completed: JsonObject | None = await asyncio.to_thread(hook, self._model)
+            completed: JsonObject | None = await run_under(self._first_policy, hook, self._model)
         except Exception as exc:
             raise hook_failure(f"autofill failed for model '{self._model.name}'", exc) from exc
         return completed
@@ -65,7 +79,7 @@ class ThreadRunner:
         hook = self._backend.model_initialize
         if hook is not None:
             try:
-                await asyncio.to_thread(hook, self._model)
+                await run_under(self._first_policy, hook, self._model)
             except Exception as exc:
                 raise hook_failure(f"failed to initialize model '{self._model.name}'", exc) from exc
         self._is_initialized = True
@@ -74,8 +88,8 @@ class ThreadRunner:
         self, slot: Slot, on_idle: OnIdle, on_reschedule: Callable[[InferRequest], None]
     ) -> ThreadInstance:
         """Start a thread and wait until its `model_instance_initialize` has run."""
-        handle = ModelInstance(slot.name, slot.index, slot.kind, slot.device_id, self._model)
-        instance = ThreadInstance(self._backend, handle, self._bridge, on_idle)
+        policy = self._policies.find(slot.host_policy)
+        instance = ThreadInstance(self._backend, slot.handle(self._model), self._bridge, on_idle, policy)
         await instance.open()
         self._instances.append(instance)
         return instance
@@ -100,10 +114,15 @@ class ThreadRunner:
 
 
 class ThreadInstance:
-    """One execution slot on a thread of its own."""
+    """One execution slot on a thread of its own, which keeps to `policy`."""
 
     def __init__(
-        self, backend: BoundBackend, handle: ModelInstance, bridge: LoopBridge, on_idle: OnIdle
+        self,
+        backend: BoundBackend,
+        handle: ModelInstance,
+        bridge: LoopBridge,
+        on_idle: OnIdle,
+        policy: HostPolicy | None = None,
     ) -> None:
         assert backend.execute is not None  # checked when it was bound
         self.name = handle.name
@@ -117,6 +136,7 @@ class ThreadInstance:
         self._is_decoupled = handle.model.is_decoupled
         self._bridge = bridge
         self._on_idle = on_idle
+        self._policy = policy
         self._running: Execution | None = None
         self._queue: SimpleQueue[Execution | None] = SimpleQueue()
         self._runner: asyncio.Runner | None = None
@@ -192,11 +212,13 @@ class ThreadInstance:
     def _run(self) -> None:
         initialize = self._backend.instance_initialize
         error: TritonError | None = None
-        if initialize is not None:
-            try:
+        try:
+            if self._policy is not None:
+                self._policy.bind()
+            if initialize is not None:
                 initialize(self._handle)
-            except Exception as exc:
-                error = hook_failure(f"failed to initialize instance '{self.name}'", exc)
+        except Exception as exc:
+            error = hook_failure(f"failed to initialize instance '{self.name}'", exc)
         self._bridge.call(self._opened.set_result, error)
         if error is None:
             # No local variable may outlive an execution: a request that nobody answers has to become garbage.

@@ -121,7 +121,15 @@ class HookWorker:
         self._is_decoupled = model.is_decoupled
         if backend.model_initialize is not None:
             backend.model_initialize(model)
-        self._instance = ModelInstance(spec["name"], spec["index"], spec["kind"], spec["device_id"], model)
+        self._instance = ModelInstance(
+            spec["name"],
+            spec["index"],
+            spec["kind"],
+            spec["device_id"],
+            model,
+            compute_capability=spec["compute_capability"],
+            secondary_devices=[(kind, number) for kind, number in spec["secondary_devices"]],
+        )
         if backend.instance_initialize is not None:
             backend.instance_initialize(self._instance)
         return frame.INITIALIZED, backend.instance_ready is not None

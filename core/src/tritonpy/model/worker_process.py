@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from tritonpy import ipc
+from tritonpy.devices.host_policy import HostPolicy, run_under
 from tritonpy.errors import ErrorCode, Internal, TritonError
 from tritonpy.handles import WorkerCommand
 from tritonpy.ipc import frame
@@ -85,11 +86,18 @@ class WorkerProcess(asyncio.Protocol):
         self._gone = asyncio.get_running_loop().create_future()
         self._pipes: list[PipeReader] = []
 
-    async def start(self, command: WorkerCommand, memory: SharedMemorySettings) -> None:
+    async def start(
+        self, command: WorkerCommand, memory: SharedMemorySettings, policy: HostPolicy | None = None
+    ) -> None:
         """Exec the worker's program with the channel's descriptors.
 
+        Args:
+            command: the program.
+            memory: of each direction between the server and the worker.
+            policy: which processors it keeps to, from its first instruction on.
+
         Raises:
-            Internal: the program cannot be started.
+            Internal: the program cannot be started, or the policy not be put in force.
         """
         with ExitStack() as ours, ExitStack() as theirs:
             try:
@@ -114,6 +122,7 @@ class WorkerProcess(asyncio.Protocol):
                     {name: value for name, value in variables.items() if value is not None},
                     (their_channel.fileno(), their_segments.fileno()),
                     [write for _, write in pipes],
+                    policy,
                 )
             except OSError as exc:
                 raise Internal(f"cannot start the worker of instance '{self.name}': {exc}") from exc
@@ -379,10 +388,12 @@ async def spawn(
     environment: Mapping[str, str],
     descriptors: Sequence[int],
     outputs: Sequence[int],
+    policy: HostPolicy | None = None,
 ) -> subprocess.Popen[bytes]:
     """Exec a program without stopping the loop; cancelled, it leaves no process behind."""
     spawning = asyncio.ensure_future(
-        asyncio.to_thread(
+        run_under(
+            policy,
             subprocess.Popen,
             list(command),
             env=environment,

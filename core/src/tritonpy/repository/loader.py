@@ -6,11 +6,13 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from tritonpy.config.schema import ModelConfig
+from tritonpy.devices.gpus import NO_GPUS, Gpus
+from tritonpy.devices.host_policy import HostPolicies
 from tritonpy.errors import TritonError, Unsupported
 from tritonpy.handles import JsonObject, Model
 from tritonpy.model.backend import BoundBackend
@@ -63,6 +65,8 @@ class LoaderSettings:
         worker_finalize_timeout_s: how long it may take to finalize before it is killed.
         debugged_models: names of models that run on threads of the server, where a debugger reaches them.
         progress_interval_s: how often a load that takes long is mentioned in the log; 0 for never.
+        gpus: where models can be placed beside the CPU.
+        host_policies: which processors instances keep to.
     """
 
     auto_complete_config: bool = True
@@ -72,6 +76,8 @@ class LoaderSettings:
     worker_finalize_timeout_s: float = 10.0
     debugged_models: frozenset[str] = frozenset()
     progress_interval_s: float = INTERVAL_S
+    gpus: Gpus = NO_GPUS
+    host_policies: HostPolicies = field(default_factory=HostPolicies)
 
     def for_backend(self, *names: str) -> dict[str, str]:
         """The settings of one backend; its own win over those of all backends.
@@ -192,7 +198,7 @@ class ModelLoader:
         self, directory: ModelDirectory, version: int, config: ModelConfig, is_override: bool
     ) -> _Loading:
         backend = self.bind_backend(config)
-        document = first_config(config, backend.attributes)
+        document = first_config(config, backend.attributes, self._settings.gpus)
         handle = Model(directory.name, version, document, directory.path, backend.handle)
         return _Loading(self, backend, handle, is_override)
 
@@ -253,7 +259,8 @@ class _Loading:
         self._progress.begin("auto-complete")
         completed = await runner.complete_config() if self._loader.settings.auto_complete_config else None
         document = handle.config if completed is None else completed
-        handle.config = settled_config(document, backend.attributes, handle.directory)
+        gpus = self._loader.settings.gpus
+        handle.config = settled_config(document, backend.attributes, handle.directory, gpus)
         return handle.config
 
     async def _run(self) -> LoadedModel:
@@ -274,16 +281,16 @@ class _Loading:
             self._strategy = strategy
         stats = ModelStats()
         scheduler = make_scheduler(config, stats, strategy)
-        slots = place_instances(config)
+        gpus = self._loader.settings.gpus
+        slots = place_instances(config, gpus.capabilities())
         if handle.name in self._loader.settings.debugged_models:
             slots = slots[:1]  # whoever steps through a model does not want to meet it twice
             _log.info("model '%s' runs on a thread of process %d, to be debugged", handle.name, os.getpid())
         for number, slot in enumerate(slots, 1):
             self._progress.begin("initialize", f"instance {number} of {len(slots)}")
-            device = "GPU" if slot.kind == "KIND_GPU" else "CPU"
-            _log.info(
-                "TRITONBACKEND_ModelInstanceInitialize: %s (%s device %d)", slot.name, device, slot.device_id
-            )
+            if slot.kind == "KIND_GPU":
+                await asyncio.to_thread(gpus.check_load, slot.name, slot.device_id)
+            _log.info("TRITONBACKEND_ModelInstanceInitialize: %s (%s)", slot.name, slot.device)
             self._instances.append(await runner.start_instance(slot, scheduler.pump, scheduler.enqueue_again))
         self._model = LoadedModel(
             handle,
@@ -315,7 +322,10 @@ class _Loading:
 
     def _make_runner(self) -> ThreadRunner | ProcessRunner:
         name = self._handle.name
-        is_debugged = name in self._loader.settings.debugged_models
+        settings = self._loader.settings
+        first = next(iter(place_instances(self._handle.config)), None)
+        first_policy = settings.host_policies.find(first.host_policy) if first is not None else None
+        is_debugged = name in settings.debugged_models
         execution = self._handle.parameter(ISOLATION_PARAMETER) or self._backend.attributes.execution
         if is_debugged:
             execution = "thread"
@@ -330,8 +340,13 @@ class _Loading:
                     f"model '{name}': backend '{self._backend.name}' runs in processes of its own only, but "
                     f"'thread' was asked for by parameter {ISOLATION_PARAMETER} or --debug-model"
                 )
-            return ThreadRunner(self._backend, self._handle, self._loader.bridge)
-        settings = self._loader.settings
+            return ThreadRunner(
+                self._backend,
+                self._handle,
+                self._loader.bridge,
+                policies=settings.host_policies,
+                first_policy=first_policy,
+            )
         workers = read_worker_settings(
             self._backend.name,
             self._backend.handle.settings,
@@ -348,6 +363,8 @@ class _Loading:
             memory=workers.memory,
             finalize_timeout_s=settings.worker_finalize_timeout_s,
             in_process=execution == "thread",
+            policies=settings.host_policies,
+            first_policy=first_policy,
         )
 
     def _instance_down(self, error: TritonError) -> None:

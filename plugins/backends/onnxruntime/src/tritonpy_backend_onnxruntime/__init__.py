@@ -17,18 +17,23 @@ from tritonpy.plugin import (
 )
 
 from tritonpy_backend_onnxruntime.complete import complete_config
-from tritonpy_backend_onnxruntime.framework import start_framework
+from tritonpy_backend_onnxruntime.framework import has_cuda, start_framework
 from tritonpy_backend_onnxruntime.model import MODEL_FILENAME, OnnxModel, open_model
 from tritonpy_backend_onnxruntime.session import InstanceSession
 
 
 @hookimpl
 def backend_attributes() -> BackendAttributes:
-    """Threads, because ONNX Runtime releases the GIL; two CPU instances where a model configures none."""
+    """Threads, because ONNX Runtime releases the GIL.
+
+    A model that configures no instances gets one on each GPU if ONNX Runtime can use them, else two on the
+    CPU.
+    """
     return BackendAttributes(
         execution="thread",
-        preferred_groups=(PreferredGroup("KIND_CPU", 2),),
+        preferred_groups=(PreferredGroup("KIND_GPU", 0), PreferredGroup("KIND_CPU", 2)),
         default_filename=MODEL_FILENAME,
+        uses_gpus=has_cuda(),
     )
 
 
@@ -64,7 +69,7 @@ def model_finalize(model: Model) -> None:
 def model_instance_initialize(instance: ModelInstance) -> None:
     """Give the instance its session."""
     loaded: OnnxModel = instance.model.state
-    instance.state = InstanceSession(loaded, loaded.session_for(instance.kind, instance.device_id))
+    instance.state = InstanceSession(loaded, loaded.session_for(instance))
 
 
 @hookimpl

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 
 from tritonpy.plugin import Backend, BlockPool, Internal, TritonError, Unavailable, default_max_batch_size
@@ -17,6 +19,8 @@ from tritonpy_backend_onnxruntime.values import parse_flag, parse_whole
 _log = logging.getLogger("tritonpy.backend.onnxruntime")
 
 WHEELS = ("onnxruntime", "onnxruntime-gpu")
+
+_CUDA_LIBRARIES = ("libonnxruntime_providers_cuda.so", "onnxruntime_providers_cuda.dll")
 
 _ORT_ERROR = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : ", re.ASCII)
 
@@ -63,6 +67,15 @@ def start_framework(backend: Backend) -> Framework:
         intra_op_thread_count=intra,
         inter_op_thread_count=inter,
         uses_global_threads=is_global,
+    )
+
+
+def has_cuda() -> bool:
+    """Whether the installed ONNX Runtime brings what runs models on NVIDIA's GPUs; imports nothing."""
+    spec = find_spec("onnxruntime")
+    folders = spec.submodule_search_locations if spec is not None else None
+    return any(
+        Path(folder, "capi", library).is_file() for folder in folders or () for library in _CUDA_LIBRARIES
     )
 
 

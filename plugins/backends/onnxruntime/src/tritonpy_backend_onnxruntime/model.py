@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tritonpy.plugin import JsonObject, Model, NotFound, Unsupported
+from tritonpy.plugin import JsonObject, Model, ModelInstance, NotFound, Unsupported
 
 from tritonpy_backend_onnxruntime.framework import Framework, framework_error
 from tritonpy_backend_onnxruntime.options import SessionSettings, read_settings, session_options
@@ -38,12 +39,15 @@ class OnnxModel:
         self.inputs: tuple[Binding, ...] = ()
         self.outputs: tuple[Binding, ...] = ()
         self._name = model.name
-        self._path = find_model_file(model)
         self._config = model.config
         self._lock = threading.Lock()  # guards _sessions
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[tuple[Path, str], Session] = {}
         self._first_providers = _first_providers(framework, model.config)
-        self.signature: ModelSignature = read_signature(self._shared(self._first_providers))
+        if model.config.get("cc_model_filenames"):  # this one need not be a file that any instance runs
+            session = self._open(_any_model_file(model), self._first_providers)
+        else:
+            session = self._shared(find_model_file(model), self._first_providers)
+        self.signature: ModelSignature = read_signature(session)
 
     def fits(self, settings: SessionSettings, config: JsonObject) -> bool:
         """Whether this is what a fresh one with these settings would be."""
@@ -64,28 +68,27 @@ class OnnxModel:
                 f"gives both bfloat16 and strings"
             )
 
-    def session_for(self, kind: str, device_id: int) -> Session:
-        """The session for an instance of this kind on this device."""
-        providers = providers_for(self.framework, self._config, kind, device_id)
+    def session_for(self, instance: ModelInstance) -> Session:
+        """The session for an instance: on its device, of the file for that kind of device."""
+        providers = providers_for(self.framework, self._config, instance.kind, instance.device_id)
+        path = find_model_file(instance.model, instance.model_filename)
         if self.settings.shares_session:
-            return self._shared(providers)
+            return self._shared(path, providers)
         with self._lock:  # the one that `signature` was read from goes to the first instance
-            session = self._sessions.pop(str(providers), None)
-        return session if session is not None else self._open(providers)
+            session = self._sessions.pop((path, str(providers)), None)
+        return session if session is not None else self._open(path, providers)
 
-    def _shared(self, providers: list[Provider]) -> Session:
-        key = str(providers)
+    def _shared(self, path: Path, providers: list[Provider]) -> Session:
+        key = path, str(providers)
         with self._lock:
             if key not in self._sessions:
-                self._sessions[key] = self._open(providers)
+                self._sessions[key] = self._open(path, providers)
             return self._sessions[key]
 
-    def _open(self, providers: list[Provider]) -> Session:
+    def _open(self, path: Path, providers: list[Provider]) -> Session:
         try:
             options = session_options(self.framework, self.settings)
-            return self.framework.ort.InferenceSession(
-                self._path, options, providers=providers, enable_fallback=0
-            )
+            return self.framework.ort.InferenceSession(path, options, providers=providers, enable_fallback=0)
         except Exception as exc:  # onnxruntime's exceptions have no common base
             raise framework_error(exc, f"failed to load model '{self._name}': ") from exc
 
@@ -112,13 +115,18 @@ def open_model(model: Model) -> OnnxModel:
     return OnnxModel(model, framework, settings)
 
 
-def find_model_file(model: Model) -> Path:
-    """The model file: `default_model_filename`, which may be a directory that holds `model.onnx`.
+def find_model_file(model: Model, filename: str = "") -> Path:
+    """A model file, which may also be a directory that holds `model.onnx`.
+
+    Args:
+        model: whose.
+        filename: the file's name; "" for `default_model_filename`.
 
     Raises:
         NotFound: there is none.
     """
-    path = model.version_directory / (model.config.get("default_model_filename") or MODEL_FILENAME)
+    filename = filename or model.config.get("default_model_filename") or MODEL_FILENAME
+    path = model.version_directory / filename
     candidate = path / MODEL_FILENAME if path.is_dir() else path
     if not candidate.is_file():
         raise NotFound(
@@ -126,3 +134,18 @@ def find_model_file(model: Model) -> Path:
             f"version {model.version}"
         )
     return candidate
+
+
+def _any_model_file(model: Model) -> Path:
+    """The default file or, where there is none, one of those for single kinds of GPUs.
+
+    Raises:
+        NotFound: there is not one of them.
+    """
+    try:
+        return find_model_file(model)
+    except NotFound:
+        for filename in model.config["cc_model_filenames"].values():
+            with suppress(NotFound):
+                return find_model_file(model, filename)
+        raise

@@ -1,0 +1,60 @@
+"""A GPU as the server knows it, and what is asked of whoever finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One GPU.
+
+    Attributes:
+        id: its number in configurations: the position among the devices that this process may see.
+        name: what the vendor calls it.
+        uuid: its identity, which no reordering changes.
+        compute_capability: of CUDA, such as (8, 6).
+        memory_byte_size: all of its memory.
+        free_memory_byte_size: what was free when it was found.
+        pci_bus: where it is plugged in, such as `0000:3b:00.0`.
+        numa_node: the node of the machine's memory that is nearest; None where the system does not say.
+    """
+
+    id: int
+    name: str
+    uuid: str
+    compute_capability: tuple[int, int]
+    memory_byte_size: int
+    free_memory_byte_size: int
+    pci_bus: str
+    numa_node: int | None = None
+
+    @property
+    def capability_text(self) -> str:
+        """The compute capability as the keys of `cc_model_filenames` are written: `8.6`."""
+        major, minor = self.compute_capability
+        return f"{major}.{minor}"
+
+
+class NoDevices(Exception):
+    """There is nothing to be found, and the text says why."""
+
+
+class DeviceFinder(Protocol):
+    """Finds GPUs and looks at their memory; may block, and is asked on threads that may."""
+
+    def find(self) -> Sequence[Device]:
+        """The GPUs that this process may use, in the order of their ids.
+
+        Raises:
+            NoDevices: why there are none.
+        """
+
+    def used_memory_byte_size(self, device: Device) -> int:
+        """How much of a device's memory is taken now, by whichever process.
+
+        Raises:
+            NoDevices: it cannot be asked any more.
+        """

@@ -1,0 +1,247 @@
+"""Host policies: which processors and which node of memory instances keep to.
+
+A policy is put in force on a thread, before anything of the instance exists. Linux hands both settings on to
+the threads and processes that the thread starts, so a worker inherits them at its birth, before its first
+import, and a framework's own threads do too, unless it places them itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import logging
+import os
+import platform
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import NoReturn, ParamSpec, TypeVar
+
+from tritonpy.errors import Internal, InvalidArg, Unsupported
+
+_log = logging.getLogger("tritonpy.devices")
+
+Args = ParamSpec("Args")
+Result = TypeVar("Result")
+
+CPU_CORES = "cpu-cores"
+NUMA_NODE = "numa-node"
+
+_MOST_CORES = 1 << 16
+_MPOL_DEFAULT, _MPOL_BIND = 0, 2
+_MASK_BITS = 1024
+_SET_MEMPOLICY = {
+    "x86_64": 238,
+    "aarch64": 237,
+}  # the system call: libnuma would be one more thing to install
+
+
+@dataclass(frozen=True, slots=True)
+class HostPolicy:
+    """What one policy says.
+
+    Attributes:
+        name: as instance groups write it in `host_policy`.
+        cores: the processors to run on; None leaves them all.
+        numa_node: the only node to take memory from; None leaves it to the system.
+    """
+
+    name: str
+    cores: frozenset[int] | None = None
+    numa_node: int | None = None
+
+    def bind(self) -> None:
+        """Put the policy in force on this thread and on what it starts from now on.
+
+        Raises:
+            Internal: the system refuses, in Triton's words.
+            Unsupported: this system has no such thing.
+        """
+        if self.cores is not None:
+            self._bind_cores(self.cores)
+        if self.numa_node is not None:
+            self._bind_memory(self.numa_node)
+
+    def _bind_cores(self, cores: frozenset[int]) -> None:
+        if not _has_affinity():
+            raise Unsupported(f"host policy '{self.name}': threads cannot be bound to cores on this system")
+        usable = cores & _allowed_cores()
+        if not usable:
+            raise Internal(
+                f"Unable to set NUMA thread affinity: none of the cores {_spans(cores)} of host policy "
+                f"'{self.name}' is there for this server, only {_spans(_allowed_cores())}"
+            )
+        try:
+            os.sched_setaffinity(0, usable)
+        except OSError as exc:
+            raise Internal(f"Unable to set NUMA thread affinity: {exc.strerror}") from exc
+
+    def _bind_memory(self, node: int) -> None:
+        number = _bind_memory_of_thread(node)
+        if number:
+            raise Internal(
+                f"Unable to set NUMA memory policy: {os.strerror(number)} (host policy '{self.name}', "
+                f"{NUMA_NODE} {node})"
+            )
+
+
+class HostPolicies:
+    """All policies of a server.
+
+    Args:
+        settings: `(policy, setting, value)` each; of a setting given twice the last one counts.
+
+    Raises:
+        InvalidArg, Unsupported: a setting cannot be read, in Triton's words.
+    """
+
+    def __init__(self, settings: Iterable[tuple[str, str, str]] = ()) -> None:
+        self._policies: dict[str, HostPolicy] = {}
+        for name, setting, value in settings:
+            policy = self._policies.get(name, HostPolicy(name))
+            cores, node = policy.cores, policy.numa_node
+            if setting == CPU_CORES:
+                cores = parse_cores(value)
+            elif setting == NUMA_NODE:
+                node = parse_node(value)
+            else:
+                _refuse_setting(setting)
+            self._policies[name] = HostPolicy(name, cores, node)
+
+    def log_missing_cores(self) -> None:
+        """Name the policies that ask for processors which are not there, as long as others of them are."""
+        for policy in self._policies.values():
+            missing = policy.cores - _allowed_cores() if policy.cores and _has_affinity() else frozenset()
+            if missing and missing != policy.cores:
+                _log.warning(
+                    "host policy '%s' asks for cores %s, which this server does not have",
+                    policy.name,
+                    _spans(missing),
+                )
+
+    def find(self, name: str) -> HostPolicy | None:
+        """The policy of that name; None where nothing was said about it, which is nothing wrong."""
+        return self._policies.get(name)
+
+
+async def run_under(
+    policy: HostPolicy | None, function: Callable[Args, Result], *args: Args.args, **named: Args.kwargs
+) -> Result:
+    """Call a function that blocks on a thread that keeps to a policy; like `asyncio.to_thread` without one.
+
+    Raises:
+        Internal, Unsupported: the policy cannot be put in force; or what the function raises.
+    """
+    if policy is None:
+        return await asyncio.to_thread(function, *args, **named)
+    # A thread of its own: one of a pool would go on with the policy, and what it had before is not known.
+    executor = ThreadPoolExecutor(1, thread_name_prefix=f"host-policy-{policy.name}")
+    context = copy_context()
+
+    def call() -> Result:
+        policy.bind()
+        return context.run(function, *args, **named)
+
+    try:
+        return await asyncio.get_running_loop().run_in_executor(executor, call)
+    finally:
+        executor.shutdown(wait=False)
+
+
+def default_policy(kind: str, device_id: int) -> str:
+    """The policy of an instance whose group names none: `cpu`, `model` or `gpu_<id>`."""
+    return {"KIND_GPU": f"gpu_{device_id}", "KIND_MODEL": "model"}.get(kind, "cpu")
+
+
+def parse_cores(text: str) -> frozenset[int]:
+    """Read `<lower>-<upper>`; ours are also single cores and several of both: `0-3,8`.
+
+    Raises:
+        InvalidArg: it is not written so, in Triton's words.
+    """
+    cores: set[int] = set()
+    for part in text.split(","):
+        lower, dash, upper = part.partition("-")
+        if not dash and not part.strip().isdecimal():
+            raise InvalidArg(
+                f"host policy setting '{CPU_CORES}' format is '<lower_cpu_core_id>-<upper_cpu_core_id>'. "
+                f"Got {text}"
+            )
+        first = _parse_number(CPU_CORES, lower)
+        last = _parse_number(CPU_CORES, upper) if dash else first
+        if last < first:
+            raise InvalidArg(
+                f"host policy setting '{CPU_CORES}' goes from the lower to the upper core. Got {text}"
+            )
+        cores.update(range(first, last + 1))
+    return frozenset(cores)
+
+
+def parse_node(text: str) -> int:
+    """Read the number of a node of memory.
+
+    Raises:
+        InvalidArg: it is no number, in Triton's words.
+    """
+    return _parse_number(NUMA_NODE, text)
+
+
+def check_setting(setting: str, value: str) -> None:
+    """Refuse a setting of a policy that nothing can be made of.
+
+    Raises:
+        InvalidArg, Unsupported: what is wrong with it, in Triton's words.
+    """
+    HostPolicies([("", setting, value)])
+
+
+def _refuse_setting(setting: str) -> NoReturn:
+    raise Unsupported(
+        f"Unsupported host policy setting '{setting}' is specified, supported settings are "
+        f"'{NUMA_NODE}', '{CPU_CORES}'"
+    )
+
+
+def _parse_number(setting: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise InvalidArg(f"Parsing '{setting}' value: Can't parse '{text}' to integer")
+    if len(text) > 5 or int(text) >= _MOST_CORES:  # also keeps the range from filling the memory
+        raise InvalidArg(f"Parsing '{setting}' value: '{text[:20]}' is out of range")
+    return int(text)
+
+
+def _allowed_cores() -> set[int]:
+    """The processors that this process may use; those of its first thread, which no policy is ever put on."""
+    return os.sched_getaffinity(os.getpid())
+
+
+def _has_affinity() -> bool:
+    return hasattr(os, "sched_setaffinity")
+
+
+def _bind_memory_of_thread(node: int) -> int:
+    """Have this thread take memory from one node only; returns the system's error number, 0 for none."""
+    call = _SET_MEMPOLICY.get(platform.machine()) if platform.system() == "Linux" else None
+    if call is None:
+        raise Unsupported(f"memory cannot be bound to NUMA nodes on {platform.system()} {platform.machine()}")
+    if node >= _MASK_BITS:
+        return errno.EINVAL  # as the system says about others that are not there
+    bits = 8 * ctypes.sizeof(ctypes.c_ulong)
+    mask = (ctypes.c_ulong * (_MASK_BITS // bits))()
+    mask[node // bits] = 1 << node % bits
+    libc = ctypes.CDLL(None, use_errno=True)
+    arguments = ctypes.c_long(call), ctypes.c_int(_MPOL_BIND), mask, ctypes.c_ulong(_MASK_BITS)
+    return ctypes.get_errno() if libc.syscall(*arguments) else 0
+
+
+def _spans(cores: Iterable[int]) -> str:
+    """Cores as people write them: `0-3,8`."""
+    spans: list[list[int]] = []
+    for core in sorted(cores):
+        if spans and core == spans[-1][1] + 1:
+            spans[-1][1] = core
+        else:
+            spans.append([core, core])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
