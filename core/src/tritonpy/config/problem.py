@@ -9,6 +9,9 @@ class Problem(Exception):
     Args:
         reason: what is wrong.
         line, column: where, from 1.
+
+    Attributes:
+        reason, line, column: as given.
     """
 
     def __init__(self, reason: str, line: int | None = None, column: int | None = None) -> None:
@@ -16,3 +19,6 @@ class Problem(Exception):
         if column is not None:
             place = f"line {line}, column {column}: "
         super().__init__(place + reason)
+        self.reason = reason
+        self.line = line
+        self.column = column

@@ -26,6 +26,7 @@ _PLAIN_TAGS = {
         r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
     ),
 }
+_LINE_BREAKS = re.compile("[\r\n\x85\u2028\u2029]")
 _MOST_DIGITS = 400
 """Longer numbers are refused: reading one takes time with the square of its length."""
 
@@ -95,6 +96,11 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
+def _represent_text(dumper: _Dumper, text: str) -> yaml.Node:
+    # Other styles fold the breaks of lines that YAML 1.1 knows, and blanks come back in their place.
+    return dumper.represent_scalar(_STRING, text, style='"' if _LINE_BREAKS.search(text) else None)
+
+
 def _represent_list(dumper: _Dumper, values: list[object]) -> yaml.Node:
     is_plain = not any(isinstance(value, dict | list) for value in values)
     return dumper.represent_sequence("tag:yaml.org,2002:seq", values, flow_style=is_plain)
@@ -106,6 +112,7 @@ for _tag, _pattern in _PLAIN_TAGS.items():
     _Loader.add_implicit_resolver(_tag, _whole, None)
     _Dumper.add_implicit_resolver(_tag, _whole, None)
 _Dumper.add_representer(list, _represent_list)
+_Dumper.add_representer(str, _represent_text)
 
 
 def _read_node(node: yaml.Node, steps: Steps, places: dict[Steps, tuple[int, int]]) -> object:
