@@ -13,6 +13,11 @@ object store, the object's tag."""
 _IGNORED = {"__pycache__"}
 
 
+def is_watched(name: str) -> bool:
+    """Whether a file or directory of this name counts when changes are looked for."""
+    return name not in _IGNORED and not name.startswith(".")
+
+
 def read_fingerprint(directory: Path) -> Fingerprint:
     """Look at every file below `directory` once; blocking.
 
@@ -39,7 +44,7 @@ def _collect(
     except OSError:
         return
     for entry in entries:
-        if entry.name in _IGNORED or entry.name.startswith("."):
+        if not is_watched(entry.name):
             continue
         path = f"{prefix}{entry.name}"
         try:

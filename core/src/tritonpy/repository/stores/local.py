@@ -52,3 +52,9 @@ class LocalStore:
         if fingerprint is None:
             raise NotFound(f"model '{name}' not found in model repository {self.root}")
         return LocalFiles(self._path / name, fingerprint)
+
+    def stop(self) -> None:
+        """See `Store`; nothing is under way for long."""
+
+    def close(self) -> None:
+        """See `Store`; there are no copies."""

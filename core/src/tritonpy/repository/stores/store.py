@@ -59,3 +59,9 @@ class Store(Protocol):
             NotFound: there is no such model.
             Internal, Unavailable: the files cannot be read, or change all the time.
         """
+
+    def stop(self) -> None:
+        """Give up fetches that are under way and begin no more; from any thread, and does not wait."""
+
+    def close(self) -> None:
+        """Leave nothing on the disk; there are no fetches and no models any more."""

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tritonpy.errors import InvalidArg, Unsupported
+from tritonpy.repository.stores.local import LocalStore
+from tritonpy.repository.stores.opener import check_root, open_store
+from tritonpy.repository.stores.remote import RemoteStore
+
+
+@pytest.mark.parametrize(
+    "root", ["s3://bucket/a", "s3://host:9000/bucket", "gs://bucket", "as://account/container"]
+)
+def test_roots_with_a_prefix_are_remote(root: str, tmp_path: Path) -> None:
+    store = open_store(root, {"HOME": str(tmp_path)})
+
+    assert isinstance(store, RemoteStore)
+    assert store.root == root
+
+
+def test_all_others_are_directories(tmp_path: Path) -> None:
+    assert isinstance(open_store(str(tmp_path)), LocalStore)
+
+
+def test_without_the_library_the_command_that_installs_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+
+    with pytest.raises(Unsupported, match=r"pip install 'tritonpy\[cloud\]'"):
+        open_store("s3://bucket", {"HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("root", "variable"),
+    [
+        ("s3://host:1/bucket", "TRITON_AWS_MOUNT_DIRECTORY"),
+        ("gs://bucket", "TRITON_GCS_MOUNT_DIRECTORY"),
+        ("as://account/container", "TRITON_AZURE_MOUNT_DIRECTORY"),
+    ],
+)
+def test_a_directory_for_copies_must_exist(root: str, variable: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArg, match=rf"cannot be copied to '/nowhere'.*\({variable}\)"):
+        open_store(root, {"HOME": str(tmp_path), variable: "/nowhere"})
+
+
+def test_bad_credentials_are_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArg, match="AWS_ACCESS_KEY_ID is given without AWS_SECRET_ACCESS_KEY"):
+        open_store("s3://bucket", {"HOME": str(tmp_path), "AWS_ACCESS_KEY_ID": "x"})
+
+
+def test_a_root_can_be_checked_without_opening_it() -> None:
+    check_root("s3://bucket/a")
+    check_root("/models")
+    with pytest.raises(InvalidArg, match=r"\*\*\*@bucket"):
+        check_root("s3://user:password@bucket/a")
+
+
+def test_the_library_is_imported_only_for_remote_repositories(tmp_path: Path) -> None:
+    script = (
+        "import sys\n"
+        "from tritonpy.repository.stores.opener import open_store\n"
+        f"open_store({str(tmp_path)!r})\n"
+        "assert 'obstore' not in sys.modules\n"
+    )
+
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
