@@ -7,7 +7,6 @@ import gc
 import logging
 import signal
 from collections.abc import Mapping
-from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -16,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from tritonpy.devices.device import DeviceFinder
 from tritonpy.devices.gpus import Gpus
 from tritonpy.devices.host_policy import HostPolicies
-from tritonpy.errors import InvalidArg, TritonError, Unsupported
+from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.dataplane import EXTENSIONS
 from tritonpy.frontends.grpc.server import GrpcServer
@@ -36,18 +35,18 @@ from tritonpy.model.calls import ServerAccess
 from tritonpy.model.services import Services
 from tritonpy.options import ServerOptions
 from tritonpy.plugin_manager import PluginManager
-from tritonpy.repository.fingerprint import Fingerprint
-from tritonpy.repository.key import ModelKey
+from tritonpy.repository.agents import RepositoryAgents
 from tritonpy.repository.loader import LoaderSettings, ModelLoader
 from tritonpy.repository.manager import RepositoryManager
 from tritonpy.repository.metrics_feed import MetricsFeed
 from tritonpy.repository.model_control import ModelControl, WorkerModelControl
+from tritonpy.repository.polling import RepositoryPolling
 from tritonpy.repository.preparation import ModelPreparation
 from tritonpy.repository.registry import ModelRegistry
-from tritonpy.repository.repositories import Repositories
+from tritonpy.repository.repositories import Look, Repositories
 from tritonpy.repository.shutdown import drain_and_unload
 from tritonpy.repository.table import backends_table, models_table, options_table
-from tritonpy.repository.watcher import ModelWatcher
+from tritonpy.repository.watcher import RepositoryWatcher
 from tritonpy.scheduler.batcher import StrategyFinder
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 from tritonpy.version import __version__
@@ -55,6 +54,7 @@ from tritonpy.version import __version__
 _log = logging.getLogger("tritonpy.server")
 
 _CREATING = "error: creating server"
+_RELOAD_INTERVAL_S = 1.0
 
 Plugins = Mapping[str, Mapping[str, object]]
 """Plugin objects by kind and name, beside those that are installed."""
@@ -89,7 +89,7 @@ class ServerRuntime:
                 discover=discover,
                 disabled=[name for disabled_kind, name in options.disabled_plugins if disabled_kind == kind],
             )
-            for kind in ("backends", "batching", "loaders")
+            for kind in ("backends", "batching", "loaders", "repo_agents")
         }
         for kind, named in (plugins or {}).items():
             for name, plugin in named.items():
@@ -118,6 +118,8 @@ class ServerRuntime:
                 options.backend_config,
                 options.backend_directory,
                 debugged_models=frozenset(options.debugged_models),
+                load_thread_count=options.model_load_thread_count,
+                load_retry_count=options.model_load_retry_count,
                 gpus=self._gpus,
                 host_policies=self._host_policies,
             ),
@@ -130,6 +132,7 @@ class ServerRuntime:
             self._loader,
             self.registry,
             ModelPreparation(
+                RepositoryAgents(managers["repo_agents"], managers["loaders"], options.repo_agent_directory),
                 auto_complete_config=options.auto_complete_config,
                 config_name=options.model_config_name,
                 max_config_byte_size=options.max_model_config_byte_size,
@@ -139,7 +142,7 @@ class ServerRuntime:
             self._repository, self.registry, is_explicit=options.model_control_mode == "explicit"
         )
         self._services.add("models", WorkerModelControl(control))
-        self._watcher = self._make_watcher() if options.reload else None
+        self._watcher: RepositoryWatcher | None = None
         self.dataplane = LocalDataplane(
             self.registry,
             control,
@@ -175,15 +178,14 @@ class ServerRuntime:
             OSError: an address cannot be had.
         """
         self._watch.start()
-        if self._watcher is not None:
-            await asyncio.to_thread(self._watcher.start)  # before anything is loaded: no change is missed
+        look = await self._start_polling()  # before anything is loaded: no change is missed
         await asyncio.to_thread(self._gpus.discover)
         self._host_policies.log_missing_cores()
-        all_loaded = await self._load_models()
+        all_loaded = await self._load_models(look)
         _log.info("backends:", extra={"table": backends_table(self._loader.backends_in_use())})
-        _log.info("models:", extra={"table": models_table(self.registry.index(), self.registry.refusals)})
+        _log.info("models:", extra={"table": models_table(self.registry.index())})
         options = self._options
-        _log.info("options:", extra={"table": options_table(options, EXTENSIONS)})
+        _log.info("options:", extra={"table": options_table(options, EXTENSIONS, self._gpus.ids)})
         if not all_loaded and options.exit_on_error:
             raise TritonError("failed to load all models")
         if self.grpc is not None:
@@ -200,17 +202,15 @@ class ServerRuntime:
             _log.info("Started Metrics Service at %s:%d", options.metrics_address, self.metrics_port)
         self.dataplane.set_serving()
 
-    async def _load_models(self) -> bool:
+    async def _load_models(self, look: Look | None) -> bool:
         mode, names = self._options.model_control_mode, self._options.load_models
         if names and mode != "explicit":
             raise InvalidArg("models to load at the start can be named in model control mode 'explicit' only")
         match mode:
-            case "none":
-                return await self._repository.load_all()
+            case "none" | "poll":
+                return await self._repository.load_all(look)
             case "explicit":
                 return await self._repository.load_named(names)
-            case _:
-                raise Unsupported(f"model control mode '{mode}' is not available; use 'none' or 'explicit'")
 
     async def stop(self) -> None:
         """Stop accepting, drain, answer the rest UNAVAILABLE, finalise instances, models and backends."""
@@ -231,20 +231,28 @@ class ServerRuntime:
         self._watch.stop()
         _log.info("Server stopped")
 
-    def _make_watcher(self) -> ModelWatcher:
+    async def _start_polling(self) -> Look | None:
+        """Look at the repositories again and again, if the options say so; what the first look has seen."""
+        options, repositories = self._options, self._repository.repositories
+        is_polling = options.model_control_mode == "poll"
+        interval_s = _RELOAD_INTERVAL_S if options.reload else options.repository_poll_s if is_polling else 0
+        if not interval_s:
+            return None
         loop = asyncio.get_running_loop()
-        repositories = self._repository.repositories
-        reload = partial(
-            self._repository.reload_soon, only_wanted=self._options.model_control_mode == "explicit"
+        first = await asyncio.to_thread(repositories.look)
+        polling = RepositoryPolling(
+            self._repository,
+            first,
+            only_wanted=options.model_control_mode == "explicit",
+            unloads=is_polling,
         )
 
-        def look() -> dict[ModelKey, Fingerprint]:
-            return {key: found.fingerprint for key, found in repositories.look().found.items()}
+        def on_look(look: Look) -> None:  # on the watcher's thread
+            loop.call_soon_threadsafe(polling.follow, look)
 
-        def on_change(key: ModelKey) -> None:  # on the watcher's thread
-            loop.call_soon_threadsafe(reload, key.name)
-
-        return ModelWatcher(look, on_change)
+        self._watcher = RepositoryWatcher(repositories.look, on_look, interval_s)
+        self._watcher.start()
+        return first
 
 
 def run(options: ServerOptions) -> int:

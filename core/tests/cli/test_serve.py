@@ -264,7 +264,6 @@ def test_the_log_is_written_while_the_server_runs(
         (["--model-repository=m", "--backend-config=,a=b"], "No backend specified. --backend-config option"),
         (["--model-repository=m", "--disable-plugin=square"], "expected KIND:NAME with KIND one of backends"),
         (["--model-repository=m", "--disable-plugin=wheels:a"], "expected KIND:NAME"),
-        (["--model-repository=m", "--model-control-mode=poll"], "--model-control-mode=poll is not available"),
         (["--model-repository=m", "--model-control-mode=x"], "invalid argument for --model-control-mode"),
         (
             ["--model-repository=m", "--load-model=a"],

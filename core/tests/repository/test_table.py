@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from tritonpy.builtin import identity
 from tritonpy.plugin_manager import source_file
-from tritonpy.repository.key import ModelKey
 from tritonpy.repository.table import backends_table, models_table
 
 
@@ -29,9 +28,12 @@ def test_a_table_without_rows_is_its_heading() -> None:
 
 
 def test_a_reason_of_several_lines_stays_in_its_cell() -> None:
-    index = [{"name": "m", "version": "1", "state": "UNAVAILABLE", "reason": "first\nsecond"}, {"name": "n"}]
+    index = [
+        {"name": "m", "version": "1", "state": "UNAVAILABLE", "reason": "first\nsecond"},
+        {"name": "n", "state": "UNAVAILABLE", "reason": "refused"},
+    ]
 
-    assert models_table(index, {ModelKey("n"): "refused"}).splitlines()[3:6] == [
+    assert models_table(index).splitlines()[3:6] == [
         "| m     | 1       | UNAVAILABLE: first   |",
         "|       |         | second               |",
         "| n     | -       | UNAVAILABLE: refused |",

@@ -5,49 +5,10 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from tritonpy.repository.key import ModelKey
-from tritonpy.repository.watcher import ChangeDetector, Fingerprints, ModelWatcher
+from tritonpy.repository.repositories import Look
+from tritonpy.repository.watcher import RepositoryWatcher
 
-
-def seen(**models: int) -> Fingerprints:
-    """A look in which each model has one file that was changed at this time."""
-    return {ModelKey(name): frozenset({("1/model.py", time, 5)}) for name, time in models.items()}
-
-
-def test_a_change_counts_when_it_has_come_to_rest() -> None:
-    detector = ChangeDetector(seen(a=1, b=1))
-
-    assert detector.changed(seen(a=1, b=1)) == []
-    assert detector.changed(seen(a=2, b=1)) == []  # perhaps not yet all of it
-    assert detector.changed(seen(a=3, b=1)) == []  # indeed
-    assert detector.changed(seen(a=3, b=1)) == [ModelKey("a")]
-    assert detector.changed(seen(a=3, b=1)) == []
-
-
-def test_a_change_that_is_taken_back_before_it_rests_is_none() -> None:
-    detector = ChangeDetector(seen(a=1))
-
-    assert detector.changed(seen(a=2)) == []
-    assert detector.changed(seen(a=1)) == []
-    assert detector.changed(seen(a=1)) == []
-
-
-def test_models_come_to_rest_each_for_itself() -> None:
-    detector = ChangeDetector(seen(a=1, b=1))
-
-    assert detector.changed(seen(a=2, b=1)) == []
-    assert detector.changed(seen(a=2, b=2)) == [ModelKey("a")]
-    assert detector.changed(seen(a=2, b=2)) == [ModelKey("b")]
-
-
-def test_a_new_model_is_a_change_also_one_that_comes_back() -> None:
-    detector = ChangeDetector(seen(a=1))
-
-    assert detector.changed(seen(a=1, b=1)) == []
-    assert detector.changed(seen(a=1, b=1)) == [ModelKey("b")]
-    assert detector.changed(seen(a=1)) == []
-    assert detector.changed(seen(a=1, b=1)) == []
-    assert detector.changed(seen(a=1, b=1)) == [ModelKey("b")]
+NOTHING = Look({}, {}, {})
 
 
 class Clock:
@@ -79,61 +40,85 @@ class Looks:
     """What the watcher sees; set by the test."""
 
     def __init__(self) -> None:
-        self.now: Fingerprints = seen(a=1)
+        self.now = NOTHING
         self.error: Exception | None = None
 
-    def __call__(self) -> Fingerprints:
+    def __call__(self) -> Look:
         if self.error is not None:
             raise self.error
         return self.now
 
 
+Watched = tuple[Looks, Clock, list[Look]]
+
+
 @pytest.fixture
-def watched() -> Iterator[tuple[Looks, Clock, list[ModelKey]]]:
-    looks, clock, changed = Looks(), Clock(), list[ModelKey]()
-    watcher = ModelWatcher(looks, changed.append, interval_s=2.5, wait=clock.wait)
+def watched() -> Iterator[Watched]:
+    looks, clock, told = Looks(), Clock(), list[Look]()
+    watcher = RepositoryWatcher(looks, told.append, 2.5, wait=clock.wait)
     watcher.start()
-    yield looks, clock, changed
+    yield looks, clock, told
     clock.tick(stop=True)
     watcher.stop()
 
 
-def test_the_watcher_looks_after_each_interval_and_tells_of_changes(
-    watched: tuple[Looks, Clock, list[ModelKey]],
-) -> None:
-    looks, clock, changed = watched
+def test_the_watcher_waits_between_two_looks_and_tells_of_each(watched: Watched) -> None:
+    looks, clock, told = watched
+    assert told == []
 
-    looks.now = seen(a=2)
     clock.tick()
-    assert changed == []
+    looks.now = other = Look({}, {"m": "twice"}, {})
     clock.tick()
 
-    assert changed == [ModelKey("a")]
-    assert set(clock.waits) == {2.5}
+    assert told == [NOTHING, other]
+    assert clock.waits == [2.5, 2.5, 2.5]
 
 
 def test_a_look_that_fails_is_logged_and_not_the_last(
-    watched: tuple[Looks, Clock, list[ModelKey]], caplog: pytest.LogCaptureFixture
+    watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
-    looks, clock, changed = watched
+    looks, clock, told = watched
     looks.error = OSError("disk on fire")
     with caplog.at_level(logging.ERROR):
         clock.tick()
     looks.error = None
-    looks.now = seen(a=2)
-    clock.tick()
     clock.tick()
 
     assert "disk on fire" in caplog.text
-    assert changed == [ModelKey("a")]
+    assert told == [NOTHING]
 
 
 def test_stopping_does_not_wait_for_the_interval() -> None:
-    watcher = ModelWatcher(lambda: {}, lambda _: None, interval_s=3600)
+    watcher = RepositoryWatcher(lambda: NOTHING, lambda _: None, 3600)
     watcher.start()
 
     watcher.stop()
 
 
 def test_a_watcher_that_was_never_started_can_be_stopped() -> None:
-    ModelWatcher(lambda: {}, lambda _: None).stop()
+    RepositoryWatcher(lambda: NOTHING, lambda _: None, 1).stop()
+
+
+def test_a_look_that_ends_after_the_watcher_was_stopped_is_told_to_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tritonpy.repository.watcher._STOP_S", 0.01)
+    begun, gate, over = threading.Event(), threading.Event(), threading.Event()
+    told: list[Look] = []
+
+    def look() -> Look:
+        begun.set()
+        gate.wait(10)
+        over.set()
+        return NOTHING
+
+    watcher = RepositoryWatcher(look, told.append, 0)
+    watcher.start()
+    assert begun.wait(10)
+
+    watcher.stop()  # returns though the look goes on
+    gate.set()
+
+    assert over.wait(10)
+    watcher._thread.join(10)
+    assert told == []

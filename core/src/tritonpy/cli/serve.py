@@ -62,12 +62,6 @@ def read_options(ctx: click.Context, given: dict[str, Any]) -> ServerOptions:  #
     if not given["model_repositories"]:
         _refuse(ctx, "--model-repository must be specified")
     mode = given["model_control_mode"]
-    if mode == "poll":
-        _refuse(
-            ctx,
-            "--model-control-mode=poll is not available in this version; use --model-control-mode=none or "
-            "--model-control-mode=explicit",
-        )
     if given["load_models"] and mode != "explicit":
         _refuse(ctx, "Use of '--load-model' requires setting '--model-control-mode=explicit' as well.")
     disabled = given.pop("disable_auto_complete_config")

@@ -17,13 +17,13 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
+from tritonpy.errors import ErrorCode, Internal, InvalidArg, NotFound, TritonError, Unavailable
 from tritonpy.model.model import LoadedModel
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.loader import ModelLoader
 from tritonpy.repository.preparation import ModelPreparation, PreparedModel
 from tritonpy.repository.registry import ModelRegistry
-from tritonpy.repository.repositories import FoundModel, Repositories
+from tritonpy.repository.repositories import FoundModel, Look, Repositories
 from tritonpy.repository.served import ServedModels, logged_reason
 from tritonpy.repository.source import ModelSource, fetch_source, lay_out_source
 
@@ -62,20 +62,25 @@ class RepositoryManager:
         self._served = ServedModels(loader, registry)
         self._preparation = preparation
         self._wanted: set[str] = set()
+        self._due: dict[ModelKey, asyncio.Task[bool]] = {}  # reloads that wait for their turn
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()  # Any: what each gives is for whoever waits for it
         self._start_gate = asyncio.Semaphore(_MOST_LOADS_AT_ONCE)
 
     # At the start.
 
-    async def load_all(self) -> bool:
+    async def load_all(self, look: Look | None = None) -> bool:
         """Load every model of every repository; whether all of them could be loaded.
+
+        Args:
+            look: what lies there, if somebody has looked already.
 
         Raises:
             Internal, InvalidArg, Unavailable: a repository does not exist, is no directory, or cannot be
                 reached.
         """
-        look = await asyncio.to_thread(self.repositories.look)
+        if look is None:
+            look = await asyncio.to_thread(self.repositories.look)
         for error in look.unread.values():
             raise error
         for name, reason in look.refused.items():
@@ -171,15 +176,35 @@ class RepositoryManager:
         else:
             self._start(self._unload(name))
 
-    def reload_soon(self, name: str, *, only_wanted: bool) -> None:
+    def reload_soon(self, key: ModelKey, *, only_wanted: bool) -> asyncio.Task[bool]:
         """Load a model whose files have changed, in the background; what comes of it is logged.
 
         Args:
-            name: the model.
+            key: the model.
             only_wanted: leave a model alone that nobody asked for, or that was unloaded, or whose files came
                 with a load request. One that could not be loaded is wanted: it may have been mended.
+
+        Returns:
+            Whether the model was tried; not if its files could not be had for now.
         """
-        self._start(self._reload(name, only_wanted))
+        due = self._due.get(key)
+        if due is None:  # else one that still waits for its turn will see what has changed
+            due = self._due[key] = self._start(self._reload(key, only_wanted))
+        return due
+
+    def remove_soon(self, key: ModelKey, reason: str = "") -> None:
+        """Take a model out of service that lies in no repository any more; after a load that is under way.
+
+        Args:
+            key: the model.
+            reason: why it is not served any more, if it still lies there.
+        """
+        self._due.pop(key, None)  # a reload from now on comes after this
+        lock = self._locks.get(key.name)
+        if lock is None or not lock.locked():
+            self._remove(key, reason)
+        else:
+            self._start(self._remove_later(key, reason))
 
     # At the end.
 
@@ -231,18 +256,48 @@ class RepositoryManager:
                 raise Unavailable(NOT_READY) from None
             raise
 
-    async def _reload(self, name: str, only_wanted: bool) -> None:
-        async with self._lock(name):
-            if only_wanted and name not in self._wanted:
-                return
+    async def _reload(self, key: ModelKey, only_wanted: bool) -> bool:
+        async with self._lock(key.name):
+            if self._due.get(key) is asyncio.current_task():
+                del self._due[key]
+            if only_wanted and key.name not in self._wanted:
+                return True
             try:
-                if await self._load_now(name, None, None, force=False):
-                    _log.info("reloaded '%s', whose files have changed", name)
-            except TritonError:  # logged where it happened
-                if self._registry.loaded_as(name):
+                if await self._load_key(key):
+                    _log.info("reloaded '%s', whose files have changed", key)
+            except TritonError as error:  # logged where it happened
+                if self._registry.versions_of(key):
+                    reason = f"the files have changed; what was loaded before goes on serving: {error}"
+                    self._registry.note_stale(key, reason.strip())
                     _log.warning(
-                        "the files of '%s' have changed; what was loaded before goes on serving", name
+                        "the files of '%s' have changed; what was loaded before goes on serving", key
                     )
+                return error.code is not ErrorCode.UNAVAILABLE
+            return True
+
+    async def _load_key(self, key: ModelKey) -> bool:
+        """Load what lies in a repository now; whether that took the place of something else."""
+        self._wanted.add(key.name)
+        try:
+            models = await asyncio.to_thread(self.repositories.find, key.name)
+            found = next((found for found in models if found.key == key), None)
+            if found is None:
+                return False
+            if self._served.serves(found, None):
+                self._registry.note_stale(key, "")  # what was wrong with the files has been taken back
+                return False
+            prepared = await self._preparation.prepare(partial(fetch_source, found, None))
+        except NotFound:  # gone again; the next look tells
+            return False
+        except (TritonError, OSError) as error:
+            reason = logged_reason(f"'{key}'", error)
+            if not self._registry.versions_of(key):
+                self._registry.refuse(key, reason)
+            code = error.code if isinstance(error, TritonError) else ErrorCode.UNAVAILABLE
+            raise TritonError(reason, code) from None
+        is_new = not self._registry.versions_of(key)
+        await self._serve(prepared)
+        return not is_new
 
     async def _load(
         self, name: str, config_override: str | None, files: Mapping[str, bytes] | None, force: bool
@@ -277,7 +332,7 @@ class RepositoryManager:
 
     async def _serve(self, prepared: PreparedModel) -> None:
         try:
-            await self._served.load(prepared.source, prepared.config)
+            await self._served.load(prepared)
         except BaseException:
             await prepared.discard()
             raise
@@ -290,6 +345,17 @@ class RepositoryManager:
         self._wanted.discard(name)
         for key in self._registry.keys_of(name):
             self._served.retire(key)
+            self._registry.excuse(key)
+
+    async def _remove_later(self, key: ModelKey, reason: str) -> None:
+        async with self._lock(key.name):
+            self._remove(key, reason)
+
+    def _remove(self, key: ModelKey, reason: str) -> None:
+        self._served.retire(key)
+        self._registry.forget(key)
+        if reason:
+            self._registry.refuse(key, reason)
 
 
 def _not_polled(name: str, error: TritonError | OSError) -> Internal:

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tritonpy.handles import JsonObject
 from tritonpy.options import ServerOptions
-from tritonpy.repository.key import ModelKey
 from tritonpy.version import __version__
+
+CUDA_MEMORY_POOL_BYTE_SIZE = 67_108_864
+"""What Triton takes of each GPU unless it is told otherwise."""
 
 
 def backends_table(backends: Iterable[tuple[str, str, Mapping[str, str]]]) -> str:
@@ -23,29 +25,28 @@ def backends_table(backends: Iterable[tuple[str, str, Mapping[str, str]]]) -> st
     return format_table(rows)
 
 
-def models_table(index: Sequence[JsonObject], refusals: Mapping[ModelKey, str]) -> str:
+def models_table(index: Sequence[JsonObject]) -> str:
     """Model, version and status of every entry of the repository index, one line each.
 
     Args:
         index: as the repository index shows it.
-        refusals: by model, why it was refused before any of its versions was tried.
     """
-    by_name = {key.name: reason for key, reason in refusals.items()}
     rows = [("Model", "Version", "Status")]
     for entry in index:
-        state = entry.get("state", "UNAVAILABLE")
-        reason = entry.get("reason", by_name.get(entry["name"], ""))
+        state, reason = entry["state"], entry.get("reason", "")
         rows.append((entry["name"], entry.get("version", "-"), f"{state}: {reason}" if reason else state))
     return format_table(rows)
 
 
-def options_table(options: ServerOptions, extensions: Sequence[str]) -> str:
-    """What the server was told, under the names that Triton's table has.
+def options_table(options: ServerOptions, extensions: Sequence[str], gpus: Sequence[int] = ()) -> str:
+    """What the server was told, under the names that Triton's table has and in its order.
 
     Args:
         options: of the server.
         extensions: of the protocol.
+        gpus: the devices that are used; where nothing is said of their pools, Triton's default is shown.
     """
+    pools = dict.fromkeys(gpus, CUDA_MEMORY_POOL_BYTE_SIZE) | dict(options.cuda_memory_pool_byte_sizes)
     rows = [
         ("Option", "Value"),
         ("server_id", options.server_id),
@@ -55,8 +56,14 @@ def options_table(options: ServerOptions, extensions: Sequence[str]) -> str:
         ("model_control_mode", f"MODE_{options.model_control_mode.upper()}"),
         *((f"startup_models_{n}", name) for n, name in enumerate(options.load_models)),
         ("strict_model_config", str(int(not options.auto_complete_config))),
+        ("model_config_name", options.model_config_name),
+        ("rate_limit", "OFF"),
+        ("pinned_memory_pool_byte_size", str(options.pinned_memory_pool_byte_size)),
+        *((f"cuda_memory_pool_byte_size{{{id}}}", str(size)) for id, size in sorted(pools.items())),
+        ("min_supported_compute_capability", f"{options.min_compute_capability:.1f}"),
         ("strict_readiness", str(int(options.strict_readiness))),
         ("exit_timeout", f"{options.exit_timeout_s:g}"),
+        ("cache_enabled", "0"),
     ]
     return format_table(rows)
 
