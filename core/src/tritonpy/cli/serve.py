@@ -10,6 +10,7 @@ from typing import Any, Never
 import click
 
 from tritonpy import logs
+from tritonpy.cli.malloc import MallocUnavailable, use_allocator
 from tritonpy.cli.other_flags import MISSING, REASONS, WITHOUT_EFFECT, asks_for_nothing
 from tritonpy.cli.serve_command import ServeCommand
 from tritonpy.cli.serve_flags import GROUPS
@@ -29,7 +30,9 @@ _log = logging.getLogger("tritonpy.cli.serve")
     cls=ServeCommand, params=[*(option for options in GROUPS.values() for option in options), *MISSING]
 )
 @click.pass_context
-def serve(ctx: click.Context, /, show_config: bool, **given: Any) -> int:  # Any: one per option of GROUPS
+def serve(  # Any: one per option of GROUPS
+    ctx: click.Context, /, show_config: bool, malloc: str | None, **given: Any
+) -> int:
     """Serve the models of a repository over HTTP and gRPC."""
     ignored: list[str] = []
     for option in WITHOUT_EFFECT:
@@ -40,6 +43,11 @@ def serve(ctx: click.Context, /, show_config: bool, **given: Any) -> int:  # Any
     if show_config:
         click.echo(describe(ctx, options))
         return 0
+    if malloc is not None:
+        try:
+            use_allocator(malloc)
+        except MallocUnavailable as exc:
+            _refuse(ctx, str(exc))
     try:
         log = logs.configure(options)
     except OSError as exc:

@@ -30,6 +30,14 @@ SERVER: tuple[click.Option, ...] = (
     switch("--exit-on-error", "exit_on_error", "End with status 1 when a model cannot be loaded at start."),
     switch("--strict-readiness", "strict_readiness", "Be ready only when every model is ready."),
     click.Option(
+        ["--malloc", "malloc"],
+        type=read_choice("--malloc", "tcmalloc", "jemalloc"),
+        metavar="NAME",
+        default=None,
+        help="Allocate memory with tcmalloc or jemalloc, which must be installed, instead of the system's "
+        "allocator; Linux only.",
+    ),
+    click.Option(
         ["--show-config", "show_config"],
         is_flag=True,
         help="Print each value and where it came from, and end.",
@@ -132,7 +140,8 @@ DEVICES: tuple[click.Option, ...] = (
         "--host-policy",
         "host_policies",
         "POLICY,SETTING=VALUE",
-        "Where instances of groups with this host policy run; settings are numa-node and cpu-cores.",
+        "Where instances of groups with this host policy run: numa-node=NODE whose memory they take, "
+        "cpu-cores=FIRST-LAST[,…] they keep to. Groups that name none have gpu_<id>, cpu or model.",
         read_host_policy,
     ),
     option(
@@ -146,28 +155,29 @@ DEVICES: tuple[click.Option, ...] = (
         "--model-load-gpu-limit",
         "model_load_gpu_limits",
         "DEVICE:FRACTION",
-        "Load nothing on a GPU whose memory is used beyond this part.",
+        "Start no instance on a GPU whose memory is used beyond this part when it would be started.",
         read_gpu_limit,
     ),
     number(
         "--pinned-memory-pool-byte-size",
         "pinned_memory_pool_byte_size",
-        "Bytes of pinned host memory for transfers to and from GPUs.",
+        "Shown in the table of options, nothing else: the server holds tensors in ordinary memory, and "
+        "frameworks pin what they copy to GPUs.",
         most=2**63 - 1,
     ),
     several(
         "--cuda-memory-pool-byte-size",
         "cuda_memory_pool_byte_sizes",
         "DEVICE:BYTES",
-        "Bytes of a GPU's memory for tensors on their way.",
-        read_gpu_bytes("--cuda-memory-pool-byte-size"),
+        "Shown in the table of options, nothing else: the server takes no memory of GPUs, frameworks do.",
+        read_gpu_bytes,
     ),
     several(
         "--cuda-virtual-address-size",
         "cuda_virtual_address_sizes",
         "DEVICE:BYTES",
-        "Address space kept for memory of a GPU that grows.",
-        read_gpu_bytes("--cuda-virtual-address-size"),
+        "Nothing yet: sequences keep no state on GPUs.",
+        read_gpu_bytes,
     ),
 )
 

@@ -302,3 +302,21 @@ def test_a_changed_activation_is_seen(environment):
 
 def test_the_shell_of_the_tests_is_there():
     assert shutil.which("bash")  # without it, activation is not what is tested above
+
+
+def test_allocator_of_the_server_stays_with_the_server_and_other_preloaded_libraries_come_along(
+    environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (ours, other) = ("/nowhere/libjemalloc.so.2", "/nowhere/ops.so")
+    monkeypatch.setenv("TRITONPY_MALLOC_LIBRARY", ours)
+    monkeypatch.setenv("LD_PRELOAD", f"{ours}:{other}")
+
+    found = variables(check_interpreter(find_interpreter(environment)))
+
+    assert found["LD_PRELOAD"] == other
+    assert "TRITONPY_MALLOC_LIBRARY" not in found
+
+    monkeypatch.setenv("LD_PRELOAD", ours)
+    other_environment = environment.rename(environment.with_name("other"))
+
+    assert "LD_PRELOAD" not in variables(check_interpreter(find_interpreter(other_environment)))

@@ -124,7 +124,9 @@ def _stat(path: Path) -> object:
 
 
 def _probe(path: Path, prefix: Path | None, scripts: Sequence[Path]) -> dict[str, str | None]:
-    variables = {name: value for name, value in os.environ.items() if name not in _OF_THE_SERVER}
+    variables = _without_allocator(
+        {name: value for name, value in os.environ.items() if name not in _OF_THE_SERVER}
+    )
     if prefix is not None:
         variables |= _own_variables(prefix, variables)
     command = [str(path), "-c", _PROBE]
@@ -149,6 +151,16 @@ def _probe(path: Path, prefix: Path | None, scripts: Sequence[Path]) -> dict[str
     changes: dict[str, str | None] = {name: None for name in os.environ if name not in result}
     changes |= {name: value for name, value in result.items() if os.environ.get(name) != value}
     return {name: value for name, value in changes.items() if name not in _OF_THE_SHELL}
+
+
+def _without_allocator(variables: dict[str, str]) -> dict[str, str]:
+    """Leave the server's `--malloc` out: its library needs the system's C++ library, this one has its own."""
+    library = variables.pop("TRITONPY_MALLOC_LIBRARY", "")
+    if library:
+        entries = [entry for entry in variables.pop("LD_PRELOAD", "").split(":") if entry != library]
+        if entries:
+            variables["LD_PRELOAD"] = ":".join(entries)
+    return variables
 
 
 def _own_variables(prefix: Path, variables: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,144 @@
+"""`corectl serve --malloc`: another allocator than the system's, for the whole process.
+
+An allocator takes over only when the dynamic linker loads it before everything else, so the program replaces
+itself once, with the allocator's library first in LD_PRELOAD. What stands there already, such as custom
+operators of TensorFlow, stays. Workers that run on the server's interpreter inherit it, as they would inherit
+an LD_PRELOAD that was set by hand; those with an environment of their own do not, because the library would
+bring the system's C++ library into programs that come with another one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Never
+
+PRELOAD = "LD_PRELOAD"
+LIBRARY_VARIABLE = "TRITONPY_MALLOC_LIBRARY"
+"""Tells workers' backends which entry of LD_PRELOAD is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocator:
+    """One allocator that may be asked for.
+
+    Attributes:
+        files: names of its library, the best first.
+        package: what Debian and its relatives call it.
+    """
+
+    files: tuple[str, ...]
+    package: str
+
+
+ALLOCATORS = {
+    "tcmalloc": Allocator(("libtcmalloc_minimal.so.4", "libtcmalloc.so.4"), "libtcmalloc-minimal4"),
+    "jemalloc": Allocator(("libjemalloc.so.2",), "libjemalloc2"),
+}
+
+_DIRECTORIES = ("/usr/local/lib", "/usr/lib64", "/usr/lib", "/lib64", "/lib")
+_CACHED = re.compile(r"^\s*(\S+) \(.*\) => (/.+)$", re.MULTILINE)
+
+
+class MallocUnavailable(Exception):
+    """The allocator that was asked for cannot be had; the text says why, and what to do."""
+
+
+def use_allocator(
+    name: str,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    execute: Callable[[str, list[str], Mapping[str, str]], Never] = os.execve,
+) -> None:
+    """Return if the process runs with this allocator; otherwise start the program anew, with it.
+
+    Args:
+        name: a key of `ALLOCATORS`.
+        environ: the process's variables.
+        execute: replaces the process.
+
+    Raises:
+        MallocUnavailable: the allocator is not installed, or the linker has refused it.
+    """
+    if sys.platform != "linux":
+        raise MallocUnavailable(
+            f"--malloc={name} works on Linux only: elsewhere a library cannot be loaded before a program by "
+            f"LD_PRELOAD"
+        )
+    library = find_library(name, environ)
+    if _is_loaded(library):
+        return
+    preloaded = [entry for entry in re.split("[: ]", environ.get(PRELOAD, "")) if entry]
+    if environ.get(LIBRARY_VARIABLE) == str(library):  # we have been here: do not turn in circles
+        raise MallocUnavailable(
+            f"--malloc={name}: {library} was put into {PRELOAD}, but the dynamic linker did not load it; it "
+            f"ignores {PRELOAD} for a program with more rights than its user; other reasons it tells above"
+        )
+    entries = [str(library), *(entry for entry in preloaded if entry != str(library))]
+    variables = {**environ, PRELOAD: ":".join(entries), LIBRARY_VARIABLE: str(library)}
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    execute(sys.executable, [sys.executable, *sys.orig_argv[1:]], variables)
+
+
+def find_library(name: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """The library of an allocator, where the dynamic linker would find it.
+
+    Raises:
+        MallocUnavailable: it is not installed.
+    """
+    allocator = ALLOCATORS[name]
+    for file in allocator.files:
+        for path in _places(file, environ):
+            if _fits(path):
+                return path
+    raise MallocUnavailable(
+        f"--malloc={name}: found no {' and no '.join(allocator.files)} for this machine; install it (Debian "
+        f"and Ubuntu: apt-get install {allocator.package}), or name its directory in LD_LIBRARY_PATH"
+    )
+
+
+def _places(file: str, environ: Mapping[str, str]) -> Iterable[Path]:
+    for directory in filter(None, environ.get("LD_LIBRARY_PATH", "").split(":")):
+        yield Path(directory, file).absolute()
+    for cached, path in _CACHED.findall(_linker_cache()):
+        if cached == file:
+            yield Path(path)
+    for directory in _DIRECTORIES:
+        yield Path(directory, file)
+
+
+def _linker_cache() -> str:
+    for program in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
+        try:
+            return subprocess.run(
+                [program, "-p"], capture_output=True, text=True, check=False, timeout=10
+            ).stdout
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+    return ""  # there is none on musl, for one
+
+
+def _fits(path: Path) -> bool:
+    """Whether a file is a library for the machine that this interpreter runs on."""
+    try:
+        return _machine(path) == _machine(Path(sys.executable))
+    except OSError:
+        return False
+
+
+def _machine(path: Path) -> bytes:
+    with path.open("rb") as file:
+        header = file.read(20)
+    return header[:7] + header[18:20]  # of an ELF file: word size, byte order and machine
+
+
+def _is_loaded(library: Path) -> bool:
+    wanted = str(library.resolve())
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        return any(line.rstrip("\n").endswith(wanted) for line in maps)

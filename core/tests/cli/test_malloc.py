@@ -1,0 +1,176 @@
+"""Another allocator than the system's: found, put in place once, and inherited by those who can use it.
+
+A copy of some other library stands for the allocator, so that none needs to be installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Never
+
+import pytest
+from tritonpy.cli import malloc
+from tritonpy.cli.malloc import LIBRARY_VARIABLE, MallocUnavailable, find_library, use_allocator
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is Linux's")
+
+
+class Executed(Exception):
+    """The process would have been replaced."""
+
+
+def execute(program: str, arguments: list[str], variables: Mapping[str, str]) -> Never:
+    raise Executed(program, arguments, variables)
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """What passes for jemalloc: the C++ library of this machine, or whichever comes first, under its name."""
+    maps = Path("/proc/self/maps").read_text()
+    (source, *_) = re.findall(r"(/\S*/lib(?:m|pthread|dl|c)[.-]\S*)$", maps, re.MULTILINE)
+    path = tmp_path / "lib" / "libjemalloc.so.2"
+    path.parent.mkdir()
+    path.write_bytes(Path(source).read_bytes())
+    return path
+
+
+def replaced(library: Path, **variables: str) -> tuple[str, list[str], Mapping[str, str]]:
+    """What the process would be replaced with."""
+    with pytest.raises(Executed) as executed:
+        use_allocator(
+            "jemalloc", environ={"LD_LIBRARY_PATH": str(library.parent), **variables}, execute=execute
+        )
+    program, arguments, environ = executed.value.args
+    return program, arguments, environ
+
+
+def test_the_same_program_is_started_again_with_the_library_first(library: Path) -> None:
+    program, arguments, environ = replaced(library, OTHER="kept")
+
+    assert program == sys.executable
+    assert arguments[1:] == sys.orig_argv[1:]
+    assert environ["LD_PRELOAD"] == environ[LIBRARY_VARIABLE] == str(library)
+    assert environ["OTHER"] == "kept"
+
+
+@pytest.mark.parametrize("separator", [":", " "])
+def test_what_was_preloaded_already_stays(library: Path, separator: str) -> None:
+    before = separator.join(["/ops/one.so", "/ops/two.so"])
+
+    _, _, environ = replaced(library, LD_PRELOAD=before)
+
+    assert environ["LD_PRELOAD"] == f"{library}:/ops/one.so:/ops/two.so"
+
+
+def test_a_process_that_has_it_goes_on(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(malloc, "_is_loaded", lambda path: path == library)
+
+    use_allocator("jemalloc", environ={"LD_LIBRARY_PATH": str(library.parent)}, execute=execute)
+
+
+def test_a_library_that_the_linker_ignores_is_refused_instead_of_tried_for_ever(library: Path) -> None:
+    with pytest.raises(MallocUnavailable, match="was put into LD_PRELOAD, but the dynamic linker did not"):
+        use_allocator(
+            "jemalloc",
+            environ={"LD_LIBRARY_PATH": str(library.parent), LIBRARY_VARIABLE: str(library)},
+            execute=execute,
+        )
+
+
+def test_a_library_of_another_machine_is_passed_over(library: Path) -> None:
+    other = bytearray(library.read_bytes())
+    other[18] ^= 1
+    library.write_bytes(other)
+
+    with pytest.raises(MallocUnavailable, match="for this machine"):
+        _found_in(library.parent)
+
+
+def _found_in(directory: Path) -> Path:
+    return find_library("jemalloc", {"LD_LIBRARY_PATH": str(directory)})
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(malloc, "_linker_cache", lambda: "")
+    monkeypatch.setattr(malloc, "_DIRECTORIES", ())
+
+
+@pytest.mark.parametrize(
+    ("name", "package"), [("tcmalloc", "libtcmalloc-minimal4"), ("jemalloc", "libjemalloc2")]
+)
+def test_an_allocator_that_is_missing_is_named_with_its_package(name: str, package: str) -> None:
+    with pytest.raises(MallocUnavailable, match=rf"--malloc={name}: found no .+apt-get install {package}\)"):
+        find_library(name, {})
+
+
+def test_the_cache_of_the_linker_is_searched(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = (
+        f"2 libs found\n\tlibjemalloc.so.2 (libc6) => /nowhere/x\n\tlibjemalloc.so.2 (libc6,x) => {library}\n"
+    )
+    monkeypatch.setattr(malloc, "_linker_cache", lambda: cache)
+
+    assert find_library("jemalloc", {}) == library
+
+
+def test_elsewhere_than_on_linux_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+
+    with pytest.raises(MallocUnavailable, match="--malloc=jemalloc works on Linux only"):
+        use_allocator("jemalloc", environ={}, execute=execute)
+
+
+def test_a_server_started_with_it_runs_with_it_and_is_the_same_process(library: Path, tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    command = [str(Path(sys.executable).with_name("corectl")), "serve", "--malloc=jemalloc"]
+    command += [f"--model-repository={tmp_path}/models", "--model-control-mode=explicit"]
+    for service in ("http", "grpc", "metrics"):
+        command += [f"--{service}-address=127.0.0.1", f"--{service}-port=0"]
+    with subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "LD_LIBRARY_PATH": str(library.parent)},
+    ) as server:
+        assert server.stderr is not None
+        try:
+            for line in server.stderr:
+                if "Started Metrics Service" in line:
+                    break
+            maps = Path(f"/proc/{server.pid}/maps").read_text()
+            environ = Path(f"/proc/{server.pid}/environ").read_text().split("\0")
+        finally:
+            server.terminate()
+            server.stderr.read()
+
+    assert str(library) in maps
+    assert f"LD_PRELOAD={library}" in environ
+    assert server.returncode == 0
+
+
+def test_a_server_whose_allocator_is_missing_ends_with_status_one_before_anything_starts(
+    tmp_path: Path,
+) -> None:
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from tritonpy.cli import malloc, main\n"
+            "malloc._linker_cache = lambda: ''\n"
+            "malloc._DIRECTORIES = ()\n"
+            f"raise SystemExit(main.main(['serve', '--malloc=tcmalloc', '--model-repository={tmp_path}']))",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert result.returncode == 1
+    assert "apt-get install libtcmalloc-minimal4" in result.stderr
+    assert "Started" not in result.stderr
