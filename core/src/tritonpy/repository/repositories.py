@@ -124,6 +124,16 @@ class Repositories:
                     found[model.key] = model
         return Look(found, refused, unread)
 
+    def stop(self) -> None:
+        """Give up what is being looked at and fetched, and begin nothing more; does not wait."""
+        for store in self._stores:
+            store.stop()
+
+    def close(self) -> None:
+        """Leave no copies of models on the disk; none of them is loaded any more."""
+        for store in self._stores:
+            store.close()
+
     def check(self) -> None:
         """Find out whether all repositories are there.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tritonpy.errors import ErrorCode, Internal, TritonError, Unavailable
+from tritonpy.repository.stores.calls import StoppableCalls
 from tritonpy.repository.stores.download import ChangedMeanwhileError, Downloader, tag_of
 from tritonpy.repository.stores.refusal import Refusal
 from tritonpy.repository.stores.tree import StoredObject
@@ -24,8 +25,13 @@ def refuse(error: Exception) -> Refusal:
 
 
 @pytest.fixture
-def downloader(client: FakeClient) -> Downloader:
-    return Downloader(client, refuse, part_byte_size=PART)  # type: ignore[arg-type]  # has what is used
+def calls() -> StoppableCalls:
+    return StoppableCalls()
+
+
+@pytest.fixture
+def downloader(client: FakeClient, calls: StoppableCalls) -> Downloader:
+    return Downloader(client, refuse, calls, part_byte_size=PART)  # type: ignore[arg-type]  # has what is used
 
 
 def stored(client: FakeClient, key: str, content: bytes) -> StoredObject:
@@ -160,9 +166,11 @@ def test_an_object_that_has_gone_is_noticed(
         downloader.download({tmp_path / "f": found})
 
 
-def test_a_stopped_download_ends_soon(downloader: Downloader, client: FakeClient, tmp_path: Path) -> None:
+def test_a_stopped_download_ends_soon(
+    downloader: Downloader, client: FakeClient, calls: StoppableCalls, tmp_path: Path
+) -> None:
     found = stored(client, "k", b"x" * 500 * PART)
-    client.before_get = lambda key: downloader.stop() if len(client.read) == 5 else None
+    client.before_get = lambda key: calls.stop() if len(client.read) == 5 else None
 
     with pytest.raises(Unavailable, match="the server stops"):
         downloader.download({tmp_path / "f": found})
@@ -199,7 +207,7 @@ class Digests:
 def digests(client: FakeClient, contents: list[bytes]) -> tuple[Digests, Downloader, StoredObject]:
     tag = hashlib.md5(b"good").hexdigest()
     store = Digests(client, f'"{tag}"', contents)
-    return store, Downloader(store, refuse), StoredObject("k", tag, 4)  # type: ignore[arg-type]  # as above
+    return store, Downloader(store, refuse, StoppableCalls()), StoredObject("k", tag, 4)  # type: ignore[arg-type]  # as above
 
 
 def test_a_tag_that_is_a_digest_is_checked(client: FakeClient, tmp_path: Path) -> None:

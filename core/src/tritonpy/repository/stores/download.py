@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tritonpy.errors import Internal, TritonError, Unavailable
+from tritonpy.repository.stores.calls import STOPPING, StoppableCalls, make_all
 from tritonpy.repository.stores.refusal import Refusal
 from tritonpy.repository.stores.tree import StoredObject
 
@@ -28,9 +27,6 @@ _CHUNK_BYTE_SIZE = 1024 * 1024
 _MOST_AT_ONCE = 8
 _MOST_ATTEMPTS = 3
 _MD5 = re.compile("[0-9a-f]{32}")
-
-
-STOPPING = "the server stops"
 
 
 class ChangedMeanwhileError(Exception):
@@ -57,6 +53,7 @@ class Downloader:
     Args:
         client: the store.
         refuse: tells the client's errors in our words.
+        calls: tells when the server stops: then what is under way ends at its next piece.
         part_byte_size: how much one request asks for.
     """
 
@@ -64,18 +61,15 @@ class Downloader:
         self,
         client: ObjectStore,
         refuse: Callable[[Exception], Refusal],
+        calls: StoppableCalls,
         *,
         part_byte_size: int = PART_BYTE_SIZE,
     ) -> None:
         self._client = client
         self._refuse = refuse
+        self._calls = calls
         self._part_byte_size = part_byte_size
-        self._stopped = threading.Event()
         self._tags_are_digests = True
-
-    def stop(self) -> None:
-        """Give up what is under way, at the next piece of it, and begin nothing more."""
-        self._stopped.set()
 
     def download(self, wanted: Mapping[Path, StoredObject]) -> None:
         """Copy each object to a new file at its path; the directories are there.
@@ -90,23 +84,13 @@ class Downloader:
             with open(path, "wb") as file:
                 file.truncate(found.byte_size)
         parts = [part for path, found in wanted.items() for part in self._parts(path, found)]
-        self._run([partial(self._copy, part) for part in parts])
-        self._run([partial(self._verify, *item) for item in wanted.items() if _MD5.fullmatch(item[1].tag)])
+        make_all([partial(self._copy, part) for part in parts], _MOST_AT_ONCE)
+        verified = [item for item in wanted.items() if _MD5.fullmatch(item[1].tag)]
+        make_all([partial(self._verify, *item) for item in verified], _MOST_AT_ONCE)
 
     def _parts(self, path: Path, found: StoredObject) -> list[_Part]:
         size, step = found.byte_size, self._part_byte_size
         return [_Part(found, path, start, min(start + step, size)) for start in range(0, size, step)]
-
-    def _run(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Make the calls, some at once; after the first that fails no other is begun."""
-        if not calls:
-            return
-        pool = ThreadPoolExecutor(min(_MOST_AT_ONCE, len(calls)), "model-download")
-        try:
-            for future in wait([pool.submit(call) for call in calls], return_when=FIRST_EXCEPTION).done:
-                future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
 
     def _copy(self, part: _Part) -> None:
         position = part.start
@@ -131,14 +115,14 @@ class Downloader:
 
     def _read(self, part: _Part, position: int) -> Iterator[bytes]:
         try:
-            if self._stopped.is_set():
+            if self._calls.is_stopped:
                 raise Unavailable(STOPPING)
             answer = self._client.get(part.object.key, options={"range": (position, part.end)})
             meta = answer.meta
             if tag_of(meta) != part.object.tag or meta["size"] != part.object.byte_size:
                 raise ChangedMeanwhileError
             for chunk in answer.stream(_CHUNK_BYTE_SIZE):
-                if self._stopped.is_set():
+                if self._calls.is_stopped:
                     raise Unavailable(STOPPING)
                 yield chunk
         except (ChangedMeanwhileError, TritonError):

@@ -7,13 +7,15 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tritonpy.errors import ErrorCode, Internal, InvalidArg, NotFound, TritonError, Unavailable
 from tritonpy.repository.fingerprint import Fingerprint
 from tritonpy.repository.stores.cache import ModelCache, ModelFetch
-from tritonpy.repository.stores.download import STOPPING, ChangedMeanwhileError, Downloader, tag_of
+from tritonpy.repository.stores.calls import StoppableCalls
+from tritonpy.repository.stores.download import ChangedMeanwhileError, Downloader, tag_of
 from tritonpy.repository.stores.location import Location
 from tritonpy.repository.stores.refusal import Refusal
 from tritonpy.repository.stores.store import LocalFiles
@@ -53,7 +55,7 @@ class RemoteStore:
         cache: ModelCache,
         *,
         mount_variable: str,
-        wait: Callable[[float], object] | None = None,
+        wait: Callable[[float], object] = time.sleep,
     ) -> None:
         self.root = location.root
         self._location = location
@@ -61,8 +63,8 @@ class RemoteStore:
         self._refuse = refuse
         self._cache = cache
         self._mount_variable = mount_variable
-        self._stopped = threading.Event()
-        self._wait = wait or self._stopped.wait
+        self._wait = wait
+        self._calls = StoppableCalls()
         self._was_there = False
         self._lock = threading.Lock()  # guards the two below
         self._client: ObjectStore | None = None
@@ -111,10 +113,7 @@ class RemoteStore:
 
     def stop(self) -> None:
         """See `Store`."""
-        self._stopped.set()
-        with self._lock:
-            if self._downloader is not None:
-                self._downloader.stop()
+        self._calls.stop()
 
     def close(self) -> None:
         """See `Store`."""
@@ -133,7 +132,7 @@ class RemoteStore:
             missing = fetch.missing(tree)
             self._check_room(name, sum(found.byte_size for found in missing.values()))
             try:
-                self._downloading().download(missing)
+                self._copy(missing)
             except ChangedMeanwhileError:
                 continue
             fetch.keep(missing)
@@ -163,30 +162,32 @@ class RemoteStore:
         return build_tree(self._ask(lambda client: list(_objects(client, prefix))), prefix, below)
 
     def _ask(self, call: Callable[[ObjectStore], Result]) -> Result:
-        client = self._connected()
-        if self._stopped.is_set():
-            raise Unavailable(STOPPING)
-        try:
-            return call(client)
-        except TritonError:
-            raise
-        except Exception as exc:  # whatever the client raises
-            raise self._refuse(exc) from None
+        def ask() -> Result:
+            try:
+                return call(self._connected())
+            except TritonError:
+                raise
+            except Exception as exc:  # whatever the client raises
+                raise self._refuse(exc) from None
+
+        return self._calls.make(ask)
+
+    def _copy(self, missing: Mapping[Path, StoredObject]) -> None:
+        def copy() -> None:
+            client = self._connected()
+            with self._lock:
+                if self._downloader is None:
+                    self._downloader = Downloader(client, self._refuse, self._calls)
+            self._downloader.download(missing)
+
+        if missing:
+            self._calls.make(copy)
 
     def _connected(self) -> ObjectStore:
         with self._lock:
             if self._client is None:
                 self._client = self._connect()
             return self._client
-
-    def _downloading(self) -> Downloader:
-        client = self._connected()
-        with self._lock:
-            if self._downloader is None:
-                self._downloader = Downloader(client, self._refuse)
-                if self._stopped.is_set():
-                    self._downloader.stop()
-            return self._downloader
 
     def _check_room(self, name: str, needed: int) -> None:
         free = shutil.disk_usage(self._cache.parent).free
