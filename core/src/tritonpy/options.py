@@ -48,8 +48,9 @@ class ServerOptions:
         host_policies: `(policy, setting, value)` each; the settings are `numa-node` and `cpu-cores`.
         min_compute_capability: GPUs below it are not used.
         model_load_gpu_limits: `(device, fraction)` each: above this part of a GPU's memory nothing is loaded.
-        pinned_memory_pool_byte_size: pinned host memory for transfers to and from GPUs.
-        cuda_memory_pool_byte_sizes, cuda_virtual_address_sizes: `(device, bytes)` each.
+        pinned_memory_pool_byte_size, cuda_memory_pool_byte_sizes, cuda_virtual_address_sizes: pools of memory
+            for transfers to GPUs, `(device, bytes)` each where one belongs to a device. Only shown: the
+            server makes none.
         allow_client_shm: let clients register regions of shared memory.
         http_port, grpc_port, metrics_port: 0 lets the system choose.
         http_reuse_port, grpc_reuse_port: let other servers listen on the same port.

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tritonpy.devices.host_policy import check_setting
+from tritonpy.errors import TritonError
 from tritonpy.frontends.header_forwarding import compile_pattern
 
 if TYPE_CHECKING:
@@ -166,10 +168,10 @@ def read_host_policy(value: str | tuple[str, str, str]) -> tuple[str, str, str]:
         raise click.BadParameter(
             f"--host-policy option format is '<policy name>,<setting>=<value>'. Got {value}"
         )
-    if key not in ("numa-node", "cpu-cores"):
-        raise click.BadParameter(
-            f"unknown setting '{key}' of host policy '{policy}'; expected numa-node or cpu-cores"
-        )
+    try:
+        check_setting(key, text)
+    except TritonError as exc:
+        raise click.BadParameter(f"{exc.message} (host policy '{policy}')") from None
     return policy, key, text
 
 
@@ -177,23 +179,35 @@ def read_gpu_limit(value: str | tuple[int, float]) -> tuple[int, float]:
     """Read `<device>:<fraction>`, the part of a GPU's memory from 0.0 to 1.0."""
     if not isinstance(value, str):
         return value
-    device, _, fraction = value.partition(":")
-    if not re.fullmatch("[0-9]{1,4}", device):
+    device, fraction = _pair(value)
+    if not re.fullmatch(r"[+-]?[0-9]{0,9}\.?[0-9]{1,9}", fraction):
+        raise click.BadParameter(f"Invalid option value. Got {fraction}; expected a fraction from 0.0 to 1.0")
+    if not 0.0 <= float(fraction) <= 1.0:
+        raise click.BadParameter(f"expects limit fraction to be in range [0.0, 1.0], got {float(fraction):f}")
+    return _device_id(device), float(fraction)
+
+
+def read_gpu_bytes(value: str | tuple[int, int]) -> tuple[int, int]:
+    """Read `<device>:<bytes>`."""
+    if not isinstance(value, str):
+        return value
+    device, size = _pair(value)
+    return _device_id(device), read_integer(0, 2**63 - 1)(size)
+
+
+def _pair(value: str) -> tuple[str, str]:
+    device, colon, amount = value.partition(":")
+    if not colon or ":" in amount:
         raise click.BadParameter(
-            f"--model-load-gpu-limit option format is '<device id>:<fraction>'. Got {value}"
+            "Cannot parse pair option due to incorrect number of inputs.--<pair option> argument requires "
+            f"format <first>:<second>. Found: {value}"
         )
-    return int(device), read_fraction("--model-load-gpu-limit", 1.0)(fraction)
+    return device, amount
 
 
-def read_gpu_bytes(flag: str) -> Callable[[str | tuple[int, int]], tuple[int, int]]:
-    """A reader of `<device>:<bytes>`."""
-
-    def read(value: str | tuple[int, int]) -> tuple[int, int]:
-        if not isinstance(value, str):
-            return value
-        device, _, size = value.partition(":")
-        if not (re.fullmatch("[0-9]{1,4}", device) and re.fullmatch("[0-9]{1,18}", size)):
-            raise click.BadParameter(f"{flag} option format is '<device id>:<byte size>'. Got {value}")
-        return int(device), int(size)
-
-    return read
+def _device_id(text: str) -> int:
+    if not re.fullmatch("[+-]?[0-9]{1,4}", text):
+        raise click.BadParameter(f"Invalid option value. Got {text}; expected the number of a GPU")
+    if int(text) < 0:
+        raise click.BadParameter(f"expects device ID >= 0, got {int(text)}")
+    return int(text)

@@ -171,7 +171,7 @@ class DrivenModel:
         if (finalize := backend.model_finalize) is not None:
             self._undo.append(lambda: finalize(self.handle))
         for slot in place_instances(self.handle.config):
-            self._start(ModelInstance(slot.name, slot.index, slot.kind, slot.device_id, self.handle))
+            self._start(slot.handle(self.handle))
 
     def _start(self, instance: ModelInstance) -> None:
         thread = ThreadPoolExecutor(1, thread_name_prefix=instance.name)
