@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from tritonpy.errors import Internal, TritonError
+from tritonpy.plugin_manager import PluginManager
+from tritonpy.repository.agents import RepositoryAgents
 from tritonpy.repository.layout import ModelDirectory
 from tritonpy.repository.manager import RepositoryManager
 from tritonpy.repository.preparation import ModelPreparation
@@ -80,17 +82,22 @@ class Harness:
 
     Attributes:
         root: the repository.
+        agents: repository agents, which tests register.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.loader = FakeLoader()
+        self.agents = PluginManager("repo_agents", discover=False)
         self.registry = ModelRegistry()
         self.manager = RepositoryManager(
             Repositories((str(root),)),
             self.loader,  # type: ignore[arg-type]
             self.registry,
-            ModelPreparation(auto_complete_config=True),
+            ModelPreparation(
+                RepositoryAgents(self.agents, PluginManager("loaders", discover=False), ""),
+                auto_complete_config=True,
+            ),
         )
 
     def write(self, name: str, content: str = "first", *, version: int = 1, config: str = "") -> None:

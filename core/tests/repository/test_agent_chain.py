@@ -552,23 +552,6 @@ def test_a_load_that_is_given_up_calls_no_more_agents(harness: Harness) -> None:
     assert harness.log[-3:] == ["a LOAD_FAIL", "a model_finalize", "a finalize"]
 
 
-def test_a_step_waits_for_the_one_before_it(harness: Harness) -> None:
-    begun, gate = threading.Event(), threading.Event()
-    harness.agents["a"].on["LOAD_COMPLETE"] = lambda model: begun.set() or gate.wait(10)
-    chain = harness.chain("a")
-    chain.load()
-    threads = [threading.Thread(target=chain.loaded), threading.Thread(target=chain.unload)]
-    threads[0].start()
-    begun.wait(10)
-    threads[1].start()
-
-    assert harness.take_log()[-1] == "a LOAD_COMPLETE"
-    gate.set()
-    for thread in threads:
-        thread.join(10)
-    assert harness.log == ["a UNLOAD"]
-
-
 def test_models_that_come_and_go_on_many_threads_never_meet_an_agent_that_is_not_there(
     harness: Harness,
 ) -> None:

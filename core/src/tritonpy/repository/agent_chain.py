@@ -10,7 +10,6 @@ own beside that of what serves.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -49,7 +48,9 @@ def check_transition(current: Action | None, action: Action) -> None:
 
 
 class AgentChain:
-    """What a model's agents do for one load of it; all methods block, and one runs at a time.
+    """What a model's agents do for one load of it.
+
+    All methods block, and none may be called while another one runs, but `give_up`.
 
     Args:
         agents: finds them.
@@ -80,7 +81,6 @@ class AgentChain:
         self._settings = config.model_repository_agents
         self._read_config = read_config
         self._links: list[_Link] = []
-        self._lock = threading.Lock()
         self._is_given_up = False
 
     def load(self) -> None:
@@ -89,39 +89,34 @@ class AgentChain:
         Raises:
             TritonError: an agent does not exist or refuses the model; those called have got LOAD_FAIL.
         """
-        with self._lock:
-            try:
-                for setting in self._settings.agents:
-                    if self._is_given_up:
-                        raise Unavailable(f"the load of model '{self.name}' was given up")
-                    self._add(setting.name, dict(setting.parameters))
-            except BaseException:
-                self._end("LOAD_FAIL")
-                raise
+        try:
+            for setting in self._settings.agents:
+                if self._is_given_up:
+                    raise Unavailable(f"the load of model '{self.name}' was given up")
+                self._add(setting.name, dict(setting.parameters))
+        except BaseException:
+            self._end("LOAD_FAIL")
+            raise
 
     def give_up(self) -> None:
-        """Call no more agents in a `load` that is under way; does not block."""
+        """Call no more agents in a `load` that is under way."""
         self._is_given_up = True
 
     def loaded(self) -> None:
         """LOAD_COMPLETE: the model serves."""
-        with self._lock:
-            self._tell("LOAD_COMPLETE")
+        self._tell("LOAD_COMPLETE")
 
     def failed(self) -> None:
         """LOAD_FAIL: the model could not be loaded; after this nothing is left, and a second call is none."""
-        with self._lock:
-            self._end("LOAD_FAIL")
+        self._end("LOAD_FAIL")
 
     def unload(self) -> None:
         """UNLOAD: the model takes no new requests."""
-        with self._lock:
-            self._tell("UNLOAD")
+        self._tell("UNLOAD")
 
     def unloaded(self) -> None:
         """UNLOAD_COMPLETE: the model is gone; after this nothing is left."""
-        with self._lock:
-            self._end("UNLOAD_COMPLETE")
+        self._end("UNLOAD_COMPLETE")
 
     def _add(self, agent_name: str, parameters: dict[str, str]) -> None:
         agent = self._agents.shared(agent_name)

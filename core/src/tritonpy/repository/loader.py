@@ -260,7 +260,9 @@ class _Loading:
         completed = await runner.complete_config() if self._loader.settings.auto_complete_config else None
         document = handle.config if completed is None else completed
         gpus = self._loader.settings.gpus
-        handle.config = settled_config(document, backend.attributes, handle.directory, gpus)
+        handle.config = settled_config(
+            document, backend.attributes, handle.directory, gpus, name=handle.name
+        )
         return handle.config
 
     async def _run(self) -> LoadedModel:

@@ -4,29 +4,57 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
-from tritonpy.config.files import check_config_name
+from tritonpy.config.files import check_config_name, find_config
 from tritonpy.config.load import MAX_CONFIG_BYTE_SIZE
 from tritonpy.config.schema import ModelConfig
-from tritonpy.repository.settle import read_config
+from tritonpy.repository.agent_chain import AgentChain
+from tritonpy.repository.agent_steps import AgentSteps
+from tritonpy.repository.agents import RepositoryAgents
+from tritonpy.repository.layout import ModelDirectory, read_model
+from tritonpy.repository.settle import check_config, read_given_config
 from tritonpy.repository.source import ModelSource
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedModel:
-    """A model that is ready to be loaded.
+    """A model that is ready to be loaded, and what has to be done around its life.
+
+    Either `discard` is called, or `loaded`, `leave` and `end` one after the other.
 
     Attributes:
-        source: its files.
+        source: its files, as they came.
+        directory: what is to be loaded: those files, or what a repository agent has handed over.
         config: its configuration, checked as far as it can be before its backend has seen it.
+        agents: its repository agents, if it has any.
     """
 
     source: ModelSource
+    directory: ModelDirectory
     config: ModelConfig
+    agents: AgentSteps | None = None
 
     async def discard(self) -> None:
-        """Give up what was made for this load."""
+        """It could not be loaded: give up what was made for this load."""
+        await _discard(self.source, self.agents)
+
+    async def loaded(self) -> None:
+        """It serves."""
+        if self.agents is not None:
+            await self.agents.loaded()
+
+    async def leave(self) -> None:
+        """It takes no new requests."""
+        if self.agents is not None:
+            await self.agents.unload()
+
+    async def end(self) -> None:
+        """All its versions are gone: remove what was made for this load."""
+        if self.agents is not None:
+            await self.agents.unloaded()
         await asyncio.to_thread(self.source.remove)
 
 
@@ -34,6 +62,7 @@ class ModelPreparation:
     """Prepares models; on the loop, with everything that blocks on threads.
 
     Args:
+        agents: finds repository agents.
         auto_complete_config: a model may do without a configuration file.
         config_name: models that have a configuration of this name are configured by it; "" for none.
         max_config_byte_size: how large a configuration may be.
@@ -44,6 +73,7 @@ class ModelPreparation:
 
     def __init__(
         self,
+        agents: RepositoryAgents,
         *,
         auto_complete_config: bool,
         config_name: str = "",
@@ -51,12 +81,13 @@ class ModelPreparation:
     ) -> None:
         if config_name:
             check_config_name(config_name)
+        self._agents = agents
         self._auto_complete_config = auto_complete_config
         self._config_name = config_name
         self._max_config_byte_size = max_config_byte_size
 
     async def prepare(self, fetch: Callable[[], ModelSource]) -> PreparedModel:
-        """Get a model's files and read its configuration.
+        """Get a model's files, let its repository agents see them, and read its configuration.
 
         Args:
             fetch: gets the files; blocking.
@@ -65,21 +96,55 @@ class ModelPreparation:
             TritonError, OSError: why the model cannot even be tried; nothing is left behind.
         """
         source = await _fetched(fetch)
+        steps = None
         try:
-            return PreparedModel(source, await self._read_config(source))
+            directory = source.directory
+            config = await asyncio.to_thread(self._read, directory, source.config_override)
+            if config.model_repository_agents.agents:
+                steps = AgentSteps(self._chain(source, config))
+                await steps.load()
+                config = steps.chain.config
+                directory = await asyncio.to_thread(_moved, directory, steps.chain.directory)
+            await asyncio.to_thread(check_config, config, directory)
+            return PreparedModel(source, directory, config, steps)
         except BaseException:
-            await asyncio.to_thread(source.remove)
+            await _discard(source, steps)
             raise
 
-    async def _read_config(self, source: ModelSource) -> ModelConfig:
-        return await asyncio.to_thread(
-            read_config,
-            source.directory,
+    def _read(self, directory: ModelDirectory, override: str | None) -> ModelConfig:
+        return read_given_config(
+            directory,
             must_exist=not self._auto_complete_config,
-            override=source.config_override,
+            override=override,
             config_name=self._config_name,
             max_byte_size=self._max_config_byte_size,
         )
+
+    def _chain(self, source: ModelSource, config: ModelConfig) -> AgentChain:
+        return AgentChain(
+            self._agents,
+            source.directory.name,
+            source.directory.path,
+            config,
+            partial(self._read_handed_over, source),
+        )
+
+    def _read_handed_over(self, source: ModelSource, path: Path) -> ModelConfig | None:
+        """What stands where an agent has put the files; what came with a load request counts for more."""
+        if source.config_override is not None or find_config(path, self._config_name) is None:
+            return None
+        return self._read(replace(source.directory, path=path), None)
+
+
+def _moved(directory: ModelDirectory, path: Path) -> ModelDirectory:
+    """A model whose files are elsewhere now, in a directory that may be called otherwise; blocking."""
+    return directory if path == directory.path else replace(read_model(path), name=directory.name)
+
+
+async def _discard(source: ModelSource, steps: AgentSteps | None) -> None:
+    if steps is not None:
+        await steps.failed()
+    await asyncio.to_thread(source.remove)
 
 
 async def _fetched(fetch: Callable[[], ModelSource]) -> ModelSource:

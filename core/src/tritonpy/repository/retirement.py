@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 
 from tritonpy.errors import TritonError, Unavailable
 from tritonpy.model.model import LoadedModel
@@ -20,6 +20,7 @@ class Retirement:
 
     def __init__(self) -> None:
         self._tasks: dict[LoadedModel, asyncio.Task[None]] = {}
+        self._followers: set[asyncio.Task[None]] = set()
 
     @property
     def models(self) -> list[LoadedModel]:
@@ -32,6 +33,12 @@ class Retirement:
         self._tasks[model] = task
         task.add_done_callback(lambda _: self._closed(model))
 
+    def follow(self, work: Coroutine[object, object, None]) -> None:
+        """Do in the background what belongs to the end of a model and is bounded in time."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._followers.add(task)
+        task.add_done_callback(self._followed)
+
     async def finish(self, error: TritonError) -> None:
         """Close now what is still about; what it has not answered is answered with `error`."""
         tasks = dict(self._tasks)
@@ -41,6 +48,13 @@ class Retirement:
         for task in late:
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
+        while self._followers:
+            await asyncio.wait(self._followers)
+
+    def _followed(self, task: asyncio.Task[None]) -> None:
+        self._followers.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("the end of a model failed", exc_info=error)
 
     def _closed(self, model: LoadedModel) -> None:
         del self._tasks[model]

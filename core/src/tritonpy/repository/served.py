@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
-from tritonpy.config.schema import ModelConfig
 from tritonpy.config.versions import missing_versions, select_versions
 from tritonpy.errors import InvalidArg, TritonError, Unavailable
 from tritonpy.model.model import LoadedModel
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.layout import require_versions
 from tritonpy.repository.loader import ModelLoader
+from tritonpy.repository.preparation import PreparedModel
 from tritonpy.repository.registry import ModelRegistry
 from tritonpy.repository.repositories import FoundModel
 from tritonpy.repository.retirement import Retirement, close_all
-from tritonpy.repository.source import ModelSource
 
 _log = logging.getLogger("tritonpy.repository")
 
@@ -38,7 +38,7 @@ class ServedModels:
         self._loader = loader
         self._registry = registry
         self._retirement = Retirement()
-        self._sources: dict[ModelKey, ModelSource] = {}
+        self._prepared: dict[ModelKey, PreparedModel] = {}
         self._closed_count = 0
 
     @property
@@ -53,23 +53,23 @@ class ServedModels:
 
     def serves(self, found: FoundModel, config_override: str | None) -> bool:
         """Whether what is served is what a load of `found` would give, and takes requests."""
-        served = self._sources.get(found.key)
+        served = self._prepared.get(found.key)
         models = self._registry.versions_of(found.key)
         return (
             served is not None
-            and served.serves(found, config_override)
+            and served.source.serves(found, config_override)
             and bool(models)
             and all(model.is_ready for model in models)
         )
 
-    async def load(self, source: ModelSource, config: ModelConfig) -> None:
+    async def load(self, prepared: PreparedModel) -> None:
         """Load what the configuration selects, and serve it instead of what serves now.
 
         Raises:
             InvalidArg: in Triton's words; nothing has changed.
         """
-        directory = source.directory
-        name, key = directory.name, source.key
+        config, directory = prepared.config, prepared.directory
+        name, key = directory.name, prepared.source.key
         for version in missing_versions(config, directory.versions):
             _log.error(
                 "version %d is specified for model '%s', but the version directory is not present",
@@ -82,46 +82,48 @@ class ServedModels:
         except InvalidArg as error:
             _log.error("failed to load '%s': %s", name, error)
             if not self._registry.versions_of(key):
-                self._registry.refuse(key, error.described())
+                self._registry.refuse(key, error.described(), has_versions=False)
             raise InvalidArg(f"load failed for model '{name}': {error}\n") from None
-        models = await self._load_versions(source, versions, config)
-        replaced, self._sources[key] = self._sources.get(key), source
+        models = await self._load_versions(prepared, versions)
+        replaced, self._prepared[key] = self._prepared.get(key), prepared
         self._retire(key, self._registry.switch(key, models), replaced)
         for model in models:
             _log.info("successfully loaded '%s' version %d", name, model.version)
+        with suppress(asyncio.CancelledError):  # it serves: there is no load to give up any more
+            await prepared.loaded()
 
     def retire(self, key: ModelKey) -> None:
         """Serve a model no more; what it has accepted is answered before it is finalised."""
-        source = self._sources.pop(key, None)
-        self._retire(key, self._registry.switch(key, ()), source)
+        prepared = self._prepared.pop(key, None)
+        self._retire(key, self._registry.switch(key, ()), prepared)
 
     async def close(self) -> None:
         """Take everything down; what still waits is answered UNAVAILABLE."""
         error = Unavailable(_STOPPING)
         models = self._registry.all_models()
+        left, self._prepared = list(self._prepared.values()), {}
         await asyncio.gather(
-            *(self._close_for_good(model, error) for model in models), self._retirement.finish(error)
+            *(prepared.leave() for prepared in left),
+            *(self._close_for_good(model, error) for model in models),
+            self._retirement.finish(error),
         )
-        sources, self._sources = list(self._sources.values()), {}
-        for source in sources:
-            await asyncio.to_thread(source.remove)
+        await asyncio.gather(*(prepared.end() for prepared in left))
 
     async def _close_for_good(self, model: LoadedModel, error: TritonError) -> None:
         await close_all((model,), error)
         self._closed_count += 1  # the registry keeps it, for whoever still reads its statistics
         _log.info("successfully unloaded '%s' version %d", model.name, model.version)
 
-    async def _load_versions(
-        self, source: ModelSource, versions: Sequence[int], config: ModelConfig
-    ) -> list[LoadedModel]:
+    async def _load_versions(self, prepared: PreparedModel, versions: Sequence[int]) -> list[LoadedModel]:
         """All versions or none: a model that is half there would answer with the wrong version."""
-        name, key = source.directory.name, source.key
+        source, directory, config = prepared.source, prepared.directory, prepared.config
+        name, key = directory.name, source.key
         for version in versions:
             _log.info("loading: %s:%d", name, version)
             self._registry.note_loading(key, version)
         loads = [
             asyncio.ensure_future(
-                self._loader.load(source.directory, version, config, is_override=source.is_overridden)
+                self._loader.load(directory, version, config, is_override=source.is_overridden)
             )
             for version in versions
         ]
@@ -150,15 +152,17 @@ class ServedModels:
             self._registry.left(key, model)
         raise InvalidArg(f"load failed for model '{name}': {failures}\n")
 
-    def _retire(self, key: ModelKey, models: Sequence[LoadedModel], source: ModelSource | None) -> None:
-        """Have versions closed when they have answered; the last one takes its temporary directory along."""
+    def _retire(self, key: ModelKey, models: Sequence[LoadedModel], prepared: PreparedModel | None) -> None:
+        """Have versions closed when they have answered; with the last one ends what was made for its load."""
         remaining = set(models)
+        if prepared is not None:
+            self._retirement.follow(prepared.leave())
 
         def on_closed(model: LoadedModel) -> None:
             self._registry.left(key, model)
             remaining.discard(model)
-            if not remaining and source is not None:
-                asyncio.get_running_loop().run_in_executor(None, source.remove)
+            if not remaining and prepared is not None:
+                self._retirement.follow(prepared.end())
 
         for model in models:
             self._retirement.add(model, partial(on_closed, model))

@@ -26,7 +26,17 @@ _SERVED_BY_NOTHING_YET = {
 }
 
 
-def read_config(
+def read_config(directory: ModelDirectory, *, must_exist: bool, config_name: str = "") -> ModelConfig:
+    """Read a model's configuration as `read_given_config` does, and see to it with `check_config`.
+
+    For whoever only looks at a model: its repository agents are not asked.
+    """
+    config = read_given_config(directory, must_exist=must_exist, config_name=config_name)
+    check_config(config, directory)
+    return config
+
+
+def read_given_config(
     directory: ModelDirectory,
     *,
     must_exist: bool,
@@ -34,7 +44,7 @@ def read_config(
     config_name: str = "",
     max_byte_size: int = MAX_CONFIG_BYTE_SIZE,
 ) -> ModelConfig:
-    """Read a model's configuration, derive its backend, and check what no backend may change.
+    """Read a model's configuration; nothing is filled in or judged.
 
     Args:
         directory: the model.
@@ -57,16 +67,27 @@ def read_config(
         )
     else:
         config = ModelConfig()
+    return config
+
+
+def check_config(config: ModelConfig, directory: ModelDirectory) -> None:
+    """Derive a model's backend, and check what no backend may change.
+
+    Args:
+        config: as it was read; the backend is filled in.
+        directory: where the model's files are.
+
+    Raises:
+        TritonError: why the model cannot even be tried.
+    """
+    config.name = config.name or directory.name
     complete_backend(config, directory.path, directory.versions[0] if directory.versions else None)
     validate_structure(config, directory.name)
     unserved = _SERVED_BY_NOTHING_YET.get(config.WhichOneof("scheduling_choice") or "")
     if unserved is not None and not _is_iterative(config):
         raise Unsupported(f"model '{directory.name}': this server does not do {unserved} yet")
-    if config.model_repository_agents.agents:  # loading without them could skip a checksum
-        raise Unsupported(f"model '{directory.name}': this server does not do repository agents yet")
     for setting in _without_effect(config):
         _log.warning("model '%s': '%s' has no effect in this version", directory.name, setting)
-    return config
 
 
 def _is_iterative(config: ModelConfig) -> bool:
@@ -101,16 +122,29 @@ def first_config(config: ModelConfig, attributes: BackendAttributes, gpus: Gpus 
 
 
 def settled_config(
-    document: JsonObject, attributes: BackendAttributes, directory: Path, gpus: Gpus = NO_GPUS
+    document: JsonObject,
+    attributes: BackendAttributes,
+    directory: Path,
+    gpus: Gpus = NO_GPUS,
+    *,
+    name: str = "",
 ) -> JsonObject:
     """Normalise and check what the backend made of the configuration.
+
+    Args:
+        document: the configuration.
+        attributes: of the backend.
+        directory: the model's.
+        gpus: where it can be placed beside the CPU.
+        name: the model, if its directory is not called like it.
 
     Raises:
         InvalidArg: a field is unknown, or a rule is broken.
         Internal: a label file is not there.
     """
-    config = config_from_dict(document, directory.name)
-    validate_structure(config, directory.name)
+    name = name or directory.name
+    config = config_from_dict(document, name)
+    validate_structure(config, name)
     normalize(config, attributes.preferred_groups, gpus.ids, uses_gpus=attributes.uses_gpus)
     validate_complete(config, gpus.ids, gpus.min_compute_capability)
     validate_files(config, directory)
