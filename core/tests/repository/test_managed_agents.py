@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonpy.errors import Internal, InvalidArg
+from tritonpy.errors import Internal, InvalidArg, NotFound
 from tritonpy.plugin import RepoAgent, RepoAgentModel, hookimpl
+from tritonpy.repository.key import ModelKey
 
 Until = Callable[[Callable[[], bool]], Any]
 
@@ -155,6 +156,18 @@ async def test_a_refusal_fails_the_load_with_its_reason_and_no_other_model(world
         *("two finalize", "one finalize"),
     ]
     assert world.harness.states("plain") == {"1": ("READY", "")}
+
+
+async def test_a_change_that_an_agent_does_not_find_is_no_model_that_has_gone(world: World) -> None:
+    def miss(model: RepoAgentModel) -> None:
+        raise NotFound("no key for this model")
+
+    world.one.on["LOAD"] = miss
+    world.harness.write("m", config=AGENTS)
+
+    await world.harness.manager.reload_soon(ModelKey("m"), only_wanted=False)
+
+    assert "Not found: no key for this model" in str(world.harness.registry.index())
 
 
 async def test_a_model_that_fails_after_its_agents_is_told_to_them(world: World) -> None:

@@ -287,9 +287,9 @@ class RepositoryManager:
                 self._registry.note_stale(key, "")  # what was wrong with the files has been taken back
                 return False
             prepared = await self._preparation.prepare(partial(fetch_source, found, None))
-        except NotFound:  # gone again; the next look tells
-            return False
         except (TritonError, OSError) as error:
+            if isinstance(error, NotFound) and not await asyncio.to_thread(self.repositories.has, key):
+                return False  # gone again; the next look tells
             reason = logged_reason(f"'{key}'", error)
             if not self._registry.versions_of(key):
                 self._registry.refuse(key, reason)
