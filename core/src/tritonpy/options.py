@@ -31,6 +31,7 @@ class ServerOptions:
         model_control_mode: who decides which models are loaded: `none` loads all at the start, `poll` follows
             changes of the repositories, `explicit` loads what it is asked to.
         repository_poll_s: how long mode `poll` waits between two looks; 0 looks at the start only.
+        repository_timeout_s: how long one call to an object store may take, with its retries.
         load_models: names of models to load at the start in mode `explicit`; `*` alone means all.
         reload: load models anew when their files change, for development.
         debugged_models: models that run on threads of the server, where a debugger reaches them.
@@ -85,6 +86,7 @@ class ServerOptions:
     auto_complete_config: bool = True
     model_control_mode: ModelControlMode = "none"
     repository_poll_s: float = 15
+    repository_timeout_s: float = 60
     load_models: tuple[str, ...] = ()
     model_config_name: str = ""
     max_model_config_byte_size: int = 1_048_576

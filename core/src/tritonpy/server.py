@@ -7,6 +7,7 @@ import gc
 import logging
 import signal
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -45,6 +46,7 @@ from tritonpy.repository.preparation import ModelPreparation
 from tritonpy.repository.registry import ModelRegistry
 from tritonpy.repository.repositories import Look, Repositories
 from tritonpy.repository.shutdown import drain_and_unload
+from tritonpy.repository.stores.opener import open_store
 from tritonpy.repository.table import backends_table, models_table, options_table
 from tritonpy.repository.watcher import RepositoryWatcher
 from tritonpy.scheduler.batcher import StrategyFinder
@@ -128,7 +130,11 @@ class ServerRuntime:
             ServerAccess(self.registry, self._services),
         )
         self._repository = RepositoryManager(
-            Repositories(options.model_repositories, namespacing=options.model_namespacing),
+            Repositories(
+                options.model_repositories,
+                namespacing=options.model_namespacing,
+                open_store=partial(open_store, timeout_s=options.repository_timeout_s),
+            ),
             self._loader,
             self.registry,
             ModelPreparation(
@@ -215,6 +221,7 @@ class ServerRuntime:
     async def stop(self) -> None:
         """Stop accepting, drain, answer the rest UNAVAILABLE, finalise instances, models and backends."""
         self.dataplane.set_stopping()
+        self._repository.repositories.stop()
         if self._watcher is not None:
             await asyncio.to_thread(self._watcher.stop)
         if self.http is not None:
@@ -222,6 +229,7 @@ class ServerRuntime:
         grpc_stop = asyncio.create_task(self.grpc.stop(self._options.exit_timeout_s)) if self.grpc else None
         await self._repository.stop_loading()
         await drain_and_unload(self._repository, self._options.exit_timeout_s)
+        await asyncio.to_thread(self._repository.repositories.close)
         if grpc_stop is not None:
             await grpc_stop
         if self.http is not None:

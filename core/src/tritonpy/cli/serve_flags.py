@@ -18,7 +18,9 @@ from tritonpy.cli.values import (
     read_host_policy,
     read_integer,
     read_plugin_name,
+    read_repository,
     read_seconds,
+    read_timeout,
     read_verbosity,
 )
 
@@ -46,7 +48,11 @@ SERVER: tuple[click.Option, ...] = (
 
 MODELS: tuple[click.Option, ...] = (
     several(
-        "--model-repository --model-store", "model_repositories", "PATH", "Directory with models; required."
+        "--model-repository --model-store",
+        "model_repositories",
+        "PATH",
+        "Directory with models, or s3://, gs:// or as:// with a place in an object store; required.",
+        read_repository,
     ),
     option(
         "--model-control-mode",
@@ -62,6 +68,13 @@ MODELS: tuple[click.Option, ...] = (
         "SECONDS",
         "How long mode poll waits between two looks at the repositories; 0: never again after the start.",
         read_seconds,
+    ),
+    option(
+        "--repository-timeout-secs",
+        "repository_timeout_s",
+        "SECONDS",
+        "How long one call to an object store may take, with its retries, from 1.",
+        read_timeout,
     ),
     several(
         "--load-model", "load_models", "NAME", "Load this model at start, in mode explicit; * alone for all."

@@ -144,6 +144,26 @@ def read_seconds(value: str | float) -> float:
     return float(text)
 
 
+def read_timeout(value: str | float) -> float:
+    """Read a number of seconds that something can be done in: from 1 to an hour."""
+    seconds = read_seconds(value)
+    if not 1 <= seconds <= 3600:
+        raise click.BadParameter(f"Provided option value is out of bound. Got {value}; expected 1 to 3600")
+    return seconds
+
+
+def read_repository(value: str) -> str:
+    """Read a directory or a place in an object store; what holds a secret is refused and not shown."""
+    from tritonpy.errors import InvalidArg
+    from tritonpy.repository.stores.location import check_root
+
+    try:
+        check_root(value)
+    except InvalidArg as error:
+        raise click.BadParameter(error.message) from None
+    return value
+
+
 def read_fraction(flag: str, most: float) -> Callable[[str | float], float]:
     """A reader of numbers from 0 to `most`."""
 

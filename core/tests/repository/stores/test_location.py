@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 from tritonpy.errors import InvalidArg
-from tritonpy.repository.stores.location import is_remote, masked, read_location
-from tritonpy.repository.stores.opener import check_root
+from tritonpy.repository.stores.location import check_root, is_remote, masked, read_location
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tritonpy.errors import InvalidArg, Unsupported
 from tritonpy.repository.stores.local import LocalStore
-from tritonpy.repository.stores.opener import check_root, open_store
+from tritonpy.repository.stores.location import check_root
+from tritonpy.repository.stores.opener import open_store
 from tritonpy.repository.stores.remote import RemoteStore
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from pathlib import Path
 
 from tritonpy.errors import Internal, InvalidArg, NotFound
 from tritonpy.repository.fingerprint import Fingerprint, read_fingerprint
 from tritonpy.repository.stores.store import LocalFiles
+
+_log = logging.getLogger("tritonpy.repository")
 
 
 class LocalStore:
@@ -19,13 +23,14 @@ class LocalStore:
     def __init__(self, root: str) -> None:
         self.root = root
         self._path = Path(root)
+        self._unspeakable: set[str] = set()
 
     def model_names(self) -> list[str]:
         """See `Store`."""
         try:
-            return sorted(
-                path.name for path in self._path.iterdir() if not path.name.startswith(".") and path.is_dir()
-            )
+            if not self.root:  # as a path it would be the working directory
+                raise FileNotFoundError
+            names = [entry.name for entry in os.scandir(self._path) if _may_be_model(entry)]
         except FileNotFoundError:
             raise Internal(
                 f"failed to stat file {self.root}: there is no such model repository (--model-repository)"
@@ -36,6 +41,7 @@ class LocalStore:
             ) from None
         except OSError as exc:
             raise Internal(f"failed to read model repository {self.root}: {exc.strerror}") from exc
+        return sorted(filter(self._is_speakable, names))
 
     def place_of(self, name: str) -> str:
         """See `Store`."""
@@ -44,6 +50,8 @@ class LocalStore:
     def look(self, name: str) -> Fingerprint | None:
         """See `Store`."""
         directory = self._path / name
+        if not self.root:
+            return None
         return read_fingerprint(directory) if directory.is_dir() else None
 
     def fetch(self, name: str) -> LocalFiles:
@@ -58,3 +66,23 @@ class LocalStore:
 
     def close(self) -> None:
         """See `Store`; there are no copies."""
+
+    def _is_speakable(self, name: str) -> bool:
+        """Whether clients can say a name; one they cannot is told of once."""
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            if name not in self._unspeakable:
+                self._unspeakable.add(name)
+                _log.warning("ignore model directory %a of %s, whose name is not UTF-8", name, self.root)
+            return False
+        return True
+
+
+def _may_be_model(entry: os.DirEntry[str]) -> bool:
+    if entry.name.startswith("."):
+        return False
+    try:
+        return entry.is_dir()
+    except OSError:  # a symbolic link in a circle
+        return False

@@ -101,6 +101,16 @@ def read_location(root: str) -> Location:
             )
 
 
+def check_root(root: str) -> None:
+    """Refuse a root that can be told from its text to be wrong.
+
+    Raises:
+        InvalidArg: it is no URL of an object store, or holds a secret; does not show it.
+    """
+    if is_remote(root):
+        read_location(root)
+
+
 def masked(root: str) -> str:
     """A root as it may be shown, whatever secrets somebody wrote into it."""
     scheme, separator, rest = root.partition("://")

@@ -64,16 +64,6 @@ def open_store(root: str, environ: Mapping[str, str] | None = None, *, timeout_s
     )
 
 
-def check_root(root: str) -> None:
-    """Refuse a root that can be told from its text to be wrong.
-
-    Raises:
-        InvalidArg: it is no URL of an object store, or holds a secret; does not show it.
-    """
-    if is_remote(root):
-        read_location(root)
-
-
 def _renewed(
     location: Location, credentials: Credentials, environ: Mapping[str, str]
 ) -> Callable[[], Credentials]:
