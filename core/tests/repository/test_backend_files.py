@@ -39,9 +39,19 @@ def test_an_installed_plugin_wins_over_a_file_unless_the_configuration_asks_for_
     assert find(backends, "identity", "model.py") == BackendFiles("model.py", "python", backends / "identity")
 
 
-@pytest.mark.parametrize("runtime", ["libtriton_mine.so", "other.py"])
-def test_another_runtime_is_not_a_file_of_ours(backends, runtime):
-    assert find(backends, "mine", runtime) is None
+def test_the_runtime_of_a_compiled_backend_is_not_a_file_of_ours(backends):
+    assert find(backends, "mine", "libtriton_mine.so") is None
+
+
+@pytest.mark.parametrize("name", ["mine", "identity"])
+def test_a_runtime_that_nothing_here_can_run_is_refused_in_triton_s_words(backends, name):
+    with pytest.raises(InvalidArg) as refused:
+        find(backends, name, "libtriton_other.so")
+
+    assert refused.value.message == (
+        f"unable to find backend library 'libtriton_other.so' for model 'net', searched: "
+        f"'{backends}/{name}/libtriton_other.so'"
+    )
 
 
 @pytest.mark.parametrize("name", ["empty", "nosuch", "python", ".."])

@@ -116,10 +116,16 @@ def _parse_text(text: str) -> ModelConfig:
         reason = str(exc)
         if line is not None:
             reason = reason.removeprefix(f"{line}:{column}").removeprefix(f"{line}").lstrip(" :")
+            # The whole line may follow, however long it is.
+            reason = reason.removeprefix(f"'{_line(text, line)}': ")
         raise Problem(reason, line, column) from exc
     except RecursionError as exc:
         raise Problem("it is nested too deeply") from exc
     return config
+
+
+def _line(text: str, number: int) -> str:
+    return text.split("\n", number)[number - 1]
 
 
 def _parse_json(text: str) -> ModelConfig:

@@ -41,11 +41,16 @@ def find_backend_files(
         installed: names of installed backends.
 
     Raises:
-        InvalidArg: the configuration asks for a file that is not there.
+        InvalidArg: the configuration asks for a file that is not there, or that this server cannot run.
         NotFound: the file is there, and nothing that could run it.
     """
     name = config.backend
     directory = backend_directory / name
+    if config.runtime not in ("", f"libtriton_{name}.so", *_RUNNERS):  # the second is how Triton calls ours
+        raise InvalidArg(
+            f"unable to find backend library '{config.runtime}' for model '{config.name}', searched: "
+            f"'{directory / config.runtime}'"
+        )
     for runtime, runner in _RUNNERS.items():
         is_wanted = config.runtime == runtime
         if not is_wanted and (config.runtime or name in installed):
