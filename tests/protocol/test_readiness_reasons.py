@@ -87,7 +87,7 @@ def test_what_is_in_the_way_is_named_with_its_reason(mixed: Server) -> None:
             "broken/versions/1",
             "Request for unknown model: 'broken' version 1 is not at ready state; Internal: .*no weights.*",
         ),
-        ("odd", "Request for unknown model: 'odd' has no available versions; .*nonsense.*"),
+        ("odd", "Request for unknown model: 'odd' is not found; .*nonsense.*"),
         ("moody", "model 'moody' version 1 was asked, and says that it is not ready"),
         ("nope", "Request for unknown model: 'nope' is not found"),
         ("good/versions/7", "Request for unknown model: 'good' version 7 is not found"),

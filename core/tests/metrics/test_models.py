@@ -98,3 +98,13 @@ def test_a_family_cannot_be_registered_twice() -> None:
 
     with pytest.raises(ValueError, match="nv_inference_request_success"):
         ModelMetrics(registry, tuple)
+
+
+def test_models_of_one_name_are_told_apart_by_their_namespace() -> None:
+    text = scrape(
+        ModelSnapshot("m", "1", counted(), namespace="/a"), ModelSnapshot("m", "1", counted(), namespace="/b")
+    )
+
+    lines = [line.rsplit(" ", 1)[0] for line in text.splitlines() if line and not line.startswith("#")]
+    assert len(lines) == len(set(lines))
+    assert 'nv_inference_request_success{model="m",namespace="/a",version="1"}' in text

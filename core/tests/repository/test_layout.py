@@ -19,12 +19,54 @@ def test_a_name_that_is_not_one_directory_is_none(name: str) -> None:
         check_model_name(name)
 
 
-def test_version_directories_are_numbers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    for name in ("0", "3", "10", "07", "abc", "-1", "warmup", "configs", "initial_state", ".git"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "5").write_text("a file")
+_NO_NUMBER = "fails to convert to integral number"
+_LEADING_ZERO = "contains leading zeros in its directory name"
+
+
+@pytest.mark.parametrize(
+    ("name", "objection"),
+    [
+        *((name, "") for name in ("0", "3", "10", "4294967297", "9223372036854775807")),
+        *((name, _LEADING_ZERO) for name in ("00", "07", "0000000000000000000000001")),
+        *(
+            (name, _NO_NUMBER)
+            for name in ("abc", "-1", "-0", "+3", "1x", "x1", " 1", "1 ", "1.0", "0x10", "1_0")
+        ),
+        *(
+            (name, _NO_NUMBER) for name in ("\u0661", "\uff11", "\u00b2", "1e3", "v1")
+        ),  # digits of other scripts
+        *((name, _NO_NUMBER) for name in ("9223372036854775808", "9" * 100, "9" * 255)),
+    ],
+)
+def test_a_version_directory_is_a_number_of_64_bits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, objection: str
+) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / "2").mkdir(exist_ok=True)
 
     with caplog.at_level(logging.WARNING):
-        assert read_versions(tmp_path) == (0, 3, 10)
+        versions = read_versions(tmp_path)
 
-    assert sorted(record.getMessage().split("'")[1] for record in caplog.records) == ["-1", "07", "abc"]
+    assert versions == ((2,) if objection else tuple(sorted({2, int(name)})))
+    warnings = [record.getMessage() for record in caplog.records]
+    assert len(warnings) == bool(objection)
+    if objection:
+        assert warnings[0].startswith(
+            f"ignore version directory '{name}' of model '{tmp_path.name}' which {objection}"
+        )
+
+
+def test_what_is_no_version_by_its_kind_is_passed_over_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("1", "warmup", "configs", "initial_state", "__pycache__", ".git", ".ipynb_checkpoints"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "5").write_text("a file")
+    (tmp_path / "6").symlink_to("nowhere")
+    (tmp_path / "7").symlink_to("7")
+    (tmp_path / "8").symlink_to("1")
+
+    with caplog.at_level(logging.WARNING):
+        assert read_versions(tmp_path) == (1, 8)
+
+    assert caplog.records == []

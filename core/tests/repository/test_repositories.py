@@ -33,7 +33,9 @@ def test_a_model_of_two_repositories_is_refused_unless_they_are_one(tmp_path: Pa
     assert len(Repositories((one, str(tmp_path / "c"))).find("m")) == 1
     look = Repositories((one, other)).look()
     assert list(look.found) == [ModelKey("n")]
-    assert list(look.refused) == ["m"]
+    reason = f"model appears in two or more repositories: {one}/m and {other}/m"
+    assert look.refused == {"m": reason}
+    assert Repositories((one, other)).names() == {"m": reason, "n": ""}
 
 
 def test_with_namespaces_two_models_of_one_name_are_two_models(tmp_path: Path) -> None:
@@ -44,6 +46,39 @@ def test_with_namespaces_two_models_of_one_name_are_two_models(tmp_path: Path) -
     assert {found.key for found in repositories.find("m")} == keys
     look = repositories.look()
     assert (set(look.found), look.refused) == (keys, {})
+    assert repositories.names() == {"m": ""}
+
+
+@pytest.mark.parametrize("spelling", ["{a}", "{a}/", "{a}//", "{b}/../a", "{link}", "{link}/./"])
+@pytest.mark.parametrize("namespacing", [False, True])
+def test_a_directory_that_is_named_twice_is_one_repository(
+    tmp_path: Path, spelling: str, namespacing: bool
+) -> None:
+    one = make(tmp_path / "a", "m")
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "b").mkdir()
+    other = spelling.format(a=one, b=tmp_path / "b", link=tmp_path / "link")
+    repositories = Repositories((one, other), namespacing=namespacing)
+
+    assert [found.store.root for found in repositories.find("m")] == [one]
+    look = repositories.look()
+    assert [key.name for key in look.found] == ["m"]
+    assert look.refused == {}
+
+
+def test_a_repository_inside_another_one_is_seen_as_a_model_of_it(tmp_path: Path) -> None:
+    outer, inner = make(tmp_path, "x"), make(tmp_path / "inner", "y")
+
+    assert Repositories((outer, inner)).names() == {"inner": "", "x": "", "y": ""}
+
+
+def test_a_relative_repository_is_below_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path / "a", "m")
+    monkeypatch.chdir(tmp_path)
+
+    assert len(Repositories(("a", str(tmp_path / "a"))).find("m")) == 1
 
 
 def test_a_file_is_no_model(tmp_path: Path) -> None:
@@ -51,7 +86,7 @@ def test_a_file_is_no_model(tmp_path: Path) -> None:
 
     with pytest.raises(NotFound, match="model 'm' not found in any model repository"):
         Repositories((str(tmp_path),)).find("m")
-    assert Repositories((str(tmp_path),)).names() == set()
+    assert Repositories((str(tmp_path),)).names() == {}
 
 
 def test_a_repository_that_cannot_be_read_hides_no_other(
@@ -66,7 +101,7 @@ def test_a_repository_that_cannot_be_read_hides_no_other(
     repositories = Repositories((gone, root, str(file)))
 
     with caplog.at_level(logging.ERROR):
-        assert repositories.names() == {"one", "two"}
+        assert repositories.names() == {"one": "", "two": ""}
 
     assert "gone" in caplog.text
     look = repositories.look()

@@ -22,6 +22,7 @@ class ModelSnapshot:
         tags: `metric_tags` of the model's configuration; they become labels `_<key>`.
         has_queue: False for a model whose requests never wait here themselves, such as an ensemble.
         load_duration_s: how long loading took; None when unknown.
+        namespace: the repository that tells it from others of its name; "" where names are unique.
     """
 
     name: str
@@ -30,6 +31,7 @@ class ModelSnapshot:
     tags: Mapping[str, str] = field(default_factory=dict)
     has_queue: bool = True
     load_duration_s: float | None = None
+    namespace: str = ""
 
 
 SnapshotSource = Callable[[], Iterable[ModelSnapshot]]
@@ -129,6 +131,8 @@ class ModelMetrics:
 
 def _labels(model: ModelSnapshot) -> dict[str, str]:
     labels = {"model": model.name, "version": model.version}
+    if model.namespace:
+        labels["namespace"] = model.namespace
     for key, value in model.tags.items():
         labels[f"_{re.sub('[^a-zA-Z0-9_]', '_', key)}"] = value
     return labels

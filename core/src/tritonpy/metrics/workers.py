@@ -21,12 +21,14 @@ class WorkerSnapshot:
         version: the model's version.
         instance: the name of its instance.
         pid: its process id.
+        namespace: the repository that tells its model from others of its name; "" where names are unique.
     """
 
     model: str
     version: str
     instance: str
     pid: int
+    namespace: str = ""
 
 
 class WorkerMemory:
@@ -67,6 +69,8 @@ class WorkerMemory:
             byte_size = self._resident_byte_size(worker.pid)
             if byte_size is not None:
                 labels = {"model": worker.model, "version": worker.version, "instance": worker.instance}
+                if worker.namespace:
+                    labels["namespace"] = worker.namespace
                 family.add_sample(family.name, labels, byte_size)
         yield family
 

@@ -12,6 +12,8 @@ _log = logging.getLogger("tritonpy.repository")
 
 CONFIG_FILENAME = "config.pbtxt"
 _NOT_VERSIONS = {"warmup", "initial_state", "configs", "__pycache__"}
+_HIGHEST_VERSION = 2**63 - 1  # versions are 64-bit integers in configurations, so in Triton everywhere
+_MOST_DIGITS = len(str(_HIGHEST_VERSION))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +61,23 @@ def read_versions(path: Path) -> tuple[int, ...]:
         name = child.name
         if not child.is_dir() or name in _NOT_VERSIONS or name.startswith("."):
             continue
-        if not name.isascii() or not name.isdigit() or (len(name) > 1 and name[0] == "0"):
-            _log.warning(
-                "ignore version directory '%s' of model '%s' which fails to convert to integral number",
-                name,
-                path.name,
-            )
+        objection = _objection(name)
+        if objection:
+            _log.warning("ignore version directory '%s' of model '%s' which %s", name, path.name, objection)
             continue
         versions.append(int(name))
     return tuple(sorted(versions))
+
+
+def _objection(name: str) -> str:
+    """Why a directory of this name is no version's, in Triton's words; "" if it is one."""
+    if not name.isascii() or not name.isdigit():
+        return "fails to convert to integral number"
+    if len(name) > 1 and name[0] == "0":
+        return "contains leading zeros in its directory name"
+    if len(name) > _MOST_DIGITS or int(name) > _HIGHEST_VERSION:
+        return f"fails to convert to integral number: the highest version is {_HIGHEST_VERSION}"
+    return ""
 
 
 def require_versions(model: ModelDirectory, selected: list[int]) -> None:

@@ -44,15 +44,16 @@ class MetricsFeed:
                 model.stats.snapshot(),
                 model.config.get("metric_tags", {}),
                 load_duration_s=model.load_duration_s,
+                namespace=key.namespace,
             )
-            for model in self._registry.all_models()
+            for key, model in self._registry.all_keyed()
         ]
 
     def workers(self) -> list[WorkerSnapshot]:
         """The processes behind the instances of models that take requests: their names are unique."""
         return [
-            WorkerSnapshot(model.name, model.version_text, instance.name, instance.pid)
-            for model in self._registry.all_models()
+            WorkerSnapshot(model.name, model.version_text, instance.name, instance.pid, key.namespace)
+            for key, model in self._registry.all_keyed()
             for instance in model.instances
             if isinstance(instance, ProcessInstance) and instance.pid not in (0, os.getpid())
         ]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
 from tritonpy.handles import JsonObject
 from tritonpy.model.services import Caller
 from tritonpy.repository.manager import NOT_READY, RepositoryManager
-from tritonpy.repository.registry import ModelRegistry
+from tritonpy.repository.registry import UNLOADED, ModelRegistry, ModelState
+
+MOST_REQUESTS = 1000
+"""How many requests to load and unload models may be under way at once."""
 
 
 class ModelControl:
@@ -27,6 +31,7 @@ class ModelControl:
         self._registry = registry
         self._is_explicit = is_explicit
         self._is_serving = False
+        self._request_count = 0
 
     def set_serving(self, is_serving: bool) -> None:
         """Take requests from now on, or no more."""
@@ -54,8 +59,8 @@ class ModelControl:
         Raises:
             Unavailable: not now, or not in this control mode.
         """
-        self._check()
-        await self._manager.load(name, config_override, files, force=force)
+        with self._request(name):
+            await self._manager.load(name, config_override, files, force=force)
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """See `RepositoryManager.unload`.
@@ -63,8 +68,8 @@ class ModelControl:
         Raises:
             Unavailable: not now, or not in this control mode.
         """
-        self._check()
-        await self._manager.unload(name, unload_dependents)
+        with self._request(name):
+            await self._manager.unload(name, unload_dependents)
 
     def unload_soon(self, name: str) -> None:
         """See `RepositoryManager.unload_soon`.
@@ -72,7 +77,7 @@ class ModelControl:
         Raises:
             Unavailable: not now, or not in this control mode.
         """
-        self._check()
+        self.check_allowed()
         self._manager.unload_soon(name)
 
     async def is_ready(self, name: str, version: str) -> bool:
@@ -89,6 +94,9 @@ class ModelControl:
         Raises:
             InvalidArg: `version` is no number.
         """
+        ambiguity = self._registry.ambiguity_of(name)
+        if ambiguity:
+            return ambiguity
         try:
             model = self._registry.find(name, version)
         except TritonError as error:
@@ -115,13 +123,42 @@ class ModelControl:
             return self._registry.index(ready)
         lying = await asyncio.to_thread(self._manager.repositories.names)
         known = self._registry.index()
-        others = lying - {entry["name"] for entry in known}
-        return sorted([*known, *({"name": name} for name in others)], key=lambda entry: str(entry["name"]))
+        rows = [row for row in known if not lying.get(row["name"]) or row.get("reason") != UNLOADED]
+        told = {row["name"] for row in rows if row.get("version") is None}
+        told.update(row["name"] for row in rows if not lying.get(row["name"]))
+        rows.extend(_lying_row(name, reason) for name, reason in lying.items() if name not in told)
+        return sorted(rows, key=lambda row: str(row["name"]))
 
-    def _check(self) -> None:
+    def check_allowed(self) -> None:
+        """Refuse what comes too early or too late, or in a mode in which nothing is loaded on request.
+
+        Raises:
+            Unavailable: in Triton's words.
+        """
         self.check_serving()
         if not self._is_explicit:
             raise Unavailable("explicit model load / unload is not allowed if polling is enabled")
+
+    @contextmanager
+    def _request(self, name: str) -> Iterator[None]:
+        """One of the requests that are under way; each holds what it brought until it is done."""
+        self.check_allowed()
+        if self._request_count >= MOST_REQUESTS:
+            raise Unavailable(
+                f"{self._request_count} requests to load or unload models are under way, and no more than "
+                f"{MOST_REQUESTS} are taken at once; ask again for '{name}' when some are done"
+            )
+        self._request_count += 1
+        try:
+            yield
+        finally:
+            self._request_count -= 1
+
+
+def _lying_row(name: str, reason: str) -> JsonObject:
+    """The entry of a model that was not loaded, or whose name another one has, too."""
+    row: JsonObject = {"name": name}
+    return {**row, "state": str(ModelState.UNAVAILABLE), "reason": reason} if reason else row
 
 
 class WorkerModelControl:

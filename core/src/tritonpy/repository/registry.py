@@ -70,10 +70,10 @@ class ModelRegistry:
 
     def note_loading(self, key: ModelKey, version: int) -> None:
         """A version is being loaded; one that serves goes on to serve meanwhile, and stays READY."""
+        self._note(key, version, VersionEntry(ModelState.LOADING))
         if key not in self._claims:
             self._claims.add(key)
             self._reindex(key.name)
-        self._note(key, version, VersionEntry(ModelState.LOADING))
 
     def note_failed(self, key: ModelKey, version: int, reason: str) -> None:
         """A version could not be loaded; one that serves goes on to serve, and stays READY."""
@@ -89,7 +89,7 @@ class ModelRegistry:
         Args:
             key: the model.
             reason: why.
-            has_versions: False if that is the reason; clients are told so instead of that there is no such model.
+            has_versions: False if that is the reason; clients are told so, not that there is no such model.
         """
         self._drop_closed(key)
         self.refusals[key] = reason
@@ -210,8 +210,8 @@ class ModelRegistry:
         if count < 2:
             return ""
         return (
-            f"There are {count} identifiers of model '{name}' in global map, model namespace must be provided to "
-            f"resolve ambiguity."
+            f"There are {count} identifiers of model '{name}' in global map, model namespace must be "
+            f"provided to resolve ambiguity."
         )
 
     def _claimed(self, name: str) -> list[ModelKey]:

@@ -65,15 +65,15 @@ class Repositories:
         self._stores = [open_store(root) for root in roots]
         self._namespacing = namespacing
 
-    def names(self) -> set[str]:
-        """The names of the models in all repositories that can be read; the others are named in the log."""
-        names: set[str] = set()
-        for store in self._stores:
-            try:
-                names.update(store.model_names())
-            except TritonError as error:
-                _log.error("failed to list model repository '%s': %s", store.root, error)
-        return names
+    def names(self) -> dict[str, str]:
+        """The names of all models with the reason why one cannot be served, as far as names tell, or "".
+
+        A repository that cannot be read is named in the log.
+        """
+        lying, unread = self._list()
+        for root, error in unread.items():
+            _log.error("failed to list model repository '%s': %s", root, error)
+        return {name: self._objection(places) for name, places in lying.items()}
 
     def find(self, name: str) -> list[FoundModel]:
         """The model of this name; with namespacing, one for each repository that has it.
@@ -92,7 +92,10 @@ class Repositories:
         if not places:
             raise NotFound(f"model '{name}' not found in any model repository")
         if len(places) > 1 and not self._namespacing:
-            raise InvalidArg(_not_unique(name, list(places)))
+            raise InvalidArg(
+                f"model '{name}' is not unique across all model repositories: {' and '.join(places)} "
+                f"(--model-namespacing=true serves both)"
+            )
         return list(places.values())
 
     def has(self, key: ModelKey) -> bool:
@@ -109,23 +112,14 @@ class Repositories:
 
     def look(self) -> Look:
         """See all models of all repositories."""
-        lying: dict[str, dict[str, Store]] = {}  # stores by place by name
-        unread: dict[str, TritonError] = {}
-        for store in self._stores:
-            try:
-                names = store.model_names()
-            except TritonError as error:
-                unread[store.root] = error
-                continue
-            for name in names:
-                lying.setdefault(name, {}).setdefault(store.place_of(name), store)
+        lying, unread = self._list()
         found: dict[ModelKey, FoundModel] = {}
         refused: dict[str, str] = {}
-        for name, stores in lying.items():
-            if len(stores) > 1 and not self._namespacing:
-                refused[name] = _not_unique(name, list(stores))
+        for name, places in lying.items():
+            if objection := self._objection(places):
+                refused[name] = objection
                 continue
-            for store in stores.values():
+            for store in places.values():
                 try:
                     fingerprint = store.look(name)
                 except TritonError as error:
@@ -156,9 +150,24 @@ class Repositories:
         for store in self._stores:
             store.model_names()
 
+    def _list(self) -> tuple[dict[str, dict[str, Store]], dict[str, TritonError]]:
+        """Stores by place by name, and why others cannot be read by root."""
+        lying: dict[str, dict[str, Store]] = {}
+        unread: dict[str, TritonError] = {}
+        for store in self._stores:
+            try:
+                names = store.model_names()
+            except TritonError as error:
+                unread[store.root] = error
+                continue
+            for name in names:
+                lying.setdefault(name, {}).setdefault(store.place_of(name), store)
+        return lying, unread
+
+    def _objection(self, places: Mapping[str, Store]) -> str:
+        if len(places) < 2 or self._namespacing:
+            return ""
+        return f"model appears in two or more repositories: {' and '.join(places)}"
+
     def _found(self, name: str, store: Store, fingerprint: Fingerprint) -> FoundModel:
         return FoundModel(ModelKey(name, store.root if self._namespacing else ""), store, fingerprint)
-
-
-def _not_unique(name: str, places: Sequence[str]) -> str:
-    return f"model '{name}' is not unique across all model repositories: {' and '.join(places)}"
