@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
@@ -109,6 +110,25 @@ def test_importing_the_plugin_and_its_attributes_loads_no_framework():
 
     wishes = "PreferredGroup(kind='KIND_GPU', count=0) PreferredGroup(kind='KIND_CPU', count=2)"
     assert output == f"thread {wishes} model.onnx\n"
+
+
+@pytest.mark.parametrize(
+    ("library", "uses"),
+    [("libonnxruntime_providers_cuda.so", True), ("libonnxruntime_providers_x.so", False)],
+)
+def test_models_are_placed_on_gpus_only_by_a_wheel_that_runs_on_them(tmp_path, library, uses):
+    package = tmp_path / "onnxruntime"
+    (package / "capi").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise AssertionError('imported')")
+    (package / "capi" / library).touch()
+    program = "import tritonpy_backend_onnxruntime as plugin; print(plugin.backend_attributes().uses_gpus)"
+
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    output = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+
+    assert output == f"{uses}\n"
 
 
 def test_global_thread_pool_serves_models_and_survives_a_second_start():

@@ -3,9 +3,14 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
-from tritonpy.plugin import TritonError
+import tritonpy_backend_onnxruntime as plugin
+from tritonpy.plugin import Backend, Model, ModelInstance, TritonError
+from tritonpy_backend_onnxruntime import model as plugin_model
+from tritonpy_backend_onnxruntime.framework import start_framework
+from tritonpy_backend_onnxruntime.providers import CPU
 from tritonpy_sdk import ModelRepository
 from tritonpy_sdk.testing import BackendDriver
 
@@ -81,6 +86,55 @@ def test_file_of_another_name_is_found(tmp_path, onnx):
 
     with BackendDriver("onnxruntime", tmp_path).load("net") as model:
         assert model.config["max_batch_size"] == 4
+
+
+@pytest.fixture
+def gpus_are_cpus(monkeypatch):
+    """Instances on GPUs run on the CPU: what is chosen for them can be seen without one."""
+    monkeypatch.setattr(plugin_model, "providers_for", lambda *_: [CPU])
+
+
+def test_the_file_for_the_gpus_compute_capability_is_run(tmp_path, onnx, request_of, gpus_are_cpus):
+    texts = {
+        "model.onnx": "net (float[N,3] X) => (float[N,3] Y) { Y = Identity(X) }",
+        "new.onnx": "net (float[N,3] X) => (float[N,3] Y) { Y = Neg(X) }",
+    }
+    config = {
+        "cc_model_filenames": {"8.6": "new.onnx", "9.0": "missing.onnx"},
+        "instance_group": [{"kind": "KIND_CPU"}],
+    }
+    files = {name: onnx(text) for name, text in texts.items()}
+    ModelRepository(tmp_path).model("net", config, files)
+
+    with BackendDriver("onnxruntime", tmp_path).load("net") as model:
+
+        def answer(kind, capability):
+            instance = ModelInstance("net_0_0", 0, kind, 0, model.handle, compute_capability=capability)
+            plugin.model_instance_initialize(instance)
+            (response,) = plugin.model_instance_execute(instance, [request_of(X=np.ones((1, 3), np.float32))])
+            return float(response.outputs[0].numpy()[0, 0])
+
+        assert answer("KIND_GPU", "8.6") == -1
+        assert answer("KIND_GPU", "8.0") == 1
+        assert answer("KIND_CPU", "") == 1
+        with pytest.raises(TritonError, match=r"unable to find '.*/net/1/missing\.onnx'"):
+            answer("KIND_GPU", "9.0")
+
+
+def test_a_model_needs_no_file_that_none_of_its_gpus_runs(tmp_path, onnx, gpus_are_cpus):
+    config = {"cc_model_filenames": {"8.6": "new.onnx"}, "backend": "onnxruntime"}
+    ModelRepository(tmp_path).model("net", config, {"new.onnx": onnx(NEGATE)})
+
+    handle = Model("net", 1, {"name": "net", **config}, tmp_path / "net", Backend("onnxruntime"))
+    handle.backend.state = start_framework(handle.backend)
+    handle.config = plugin.model_auto_complete_config(handle)
+    plugin.model_initialize(handle)
+
+    plugin.model_instance_initialize(
+        ModelInstance("net_0", 0, "KIND_GPU", 0, handle, compute_capability="8.6")
+    )
+    with pytest.raises(TritonError, match=r"unable to find '.*/net/1/model\.onnx'"):
+        plugin.model_instance_initialize(ModelInstance("net_0", 0, "KIND_CPU", 0, handle))
 
 
 def test_directory_may_hold_the_model_and_its_external_weights(tmp_path, onnx):
