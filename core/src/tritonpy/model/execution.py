@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from tritonpy.errors import ErrorCode, Internal, TritonError
@@ -142,8 +142,19 @@ class Instance(Protocol):
     def submit(self, execution: Execution) -> None:
         """Start the execution; returns at once. The instance answers it and then tells its scheduler."""
 
+    async def drain(self) -> None:
+        """Wait until everything it has been given is answered; there must be no more."""
+
     async def close(self, error: TritonError | None = None) -> None:
         """Finalize after the execution that runs now, and free everything.
 
         With `error`, what runs now is answered with it and not waited for.
         """
+
+
+WarmUp = Callable[[Instance], Awaitable[None]]
+"""Has an initialised instance execute what it should have executed before it takes requests.
+
+Raises:
+    TritonError: it cannot be used.
+"""

@@ -17,6 +17,7 @@ from tritonpy.ipc import frame
 from tritonpy.ipc.channel import WorkerChannel
 from tritonpy.model.backend import BoundBackend, hook_failure
 from tritonpy.model.calls import ServerAccess, WorkerCalls
+from tritonpy.model.execution import WarmUp
 from tritonpy.model.placement import Slot
 from tritonpy.model.process_instance import OnDown, OnIdle, OnReschedule, ProcessInstance
 from tritonpy.model.services import Caller
@@ -126,9 +127,9 @@ class ProcessRunner:
         self._concurrency = self._read_concurrency()
 
     async def start_instance(
-        self, slot: Slot, on_idle: OnIdle, on_reschedule: OnReschedule
+        self, slot: Slot, on_idle: OnIdle, on_reschedule: OnReschedule, warm_up: WarmUp | None = None
     ) -> ProcessInstance:
-        """Start a worker, or take the spare one, and wait until its instance is initialised."""
+        """Start a worker, or take the spare one, and wait until its instance is initialised and warm."""
         worker, self._spare = self._spare, None
         instance = ProcessInstance(
             self,
@@ -142,6 +143,7 @@ class ProcessRunner:
             unanswered=UnansweredWatch(
                 self._unanswered_after_s, lambda request, age_s: self._report_unanswered(slot, request, age_s)
             ),
+            warm_up=warm_up,
         )
         await instance.open(worker)
         return instance

@@ -9,6 +9,7 @@ from typing import Protocol
 from tritonpy.errors import TritonError, Unavailable
 from tritonpy.handles import JsonObject, Model
 from tritonpy.model.execution import Instance
+from tritonpy.model.instance_set import InstanceChange, InstanceSet
 from tritonpy.model.response_clock import ResponseClock
 from tritonpy.model.signature import Signature
 from tritonpy.request import InferRequest
@@ -20,6 +21,9 @@ class RequestScheduler(Protocol):
 
     def enqueue(self, request: InferRequest) -> None:
         """Take a checked request."""
+
+    def use(self, instances: Sequence[Instance]) -> None:
+        """Feed these instances from now on."""
 
     def refuse(self, error: TritonError | None) -> None:
         """Fail what waits and refuse what comes, until called with None."""
@@ -39,12 +43,13 @@ class LoadedModel:
         is_decoupled: whether requests may get any number of responses.
         signature: the compiled check of its requests.
         stats: its counters.
-        instances: its execution slots.
+        instances: its execution slots; they may be exchanged while it serves.
         strategy_name: the batching strategy, "" for none.
         load_duration_s: how long loading took.
         labels: what the elements of outputs stand for, by output and index.
 
     Args:
+        instance_set: has the instances.
         close: finalises instances, strategy, model and backend; with an error, that answers what still runs.
     """
 
@@ -54,7 +59,7 @@ class LoadedModel:
         signature: Signature,
         stats: ModelStats,
         scheduler: RequestScheduler,
-        instances: Sequence[Instance],
+        instance_set: InstanceSet,
         close: Callable[[TritonError | None], Awaitable[None]],
         *,
         strategy_name: str = "",
@@ -70,7 +75,8 @@ class LoadedModel:
         self.signature = signature
         self.stats = stats
         self.scheduler = scheduler
-        self.instances = instances
+        self.instance_set = instance_set
+        self.instances: Sequence[Instance] = instance_set.instances
         self.strategy_name = strategy_name
         self.load_duration_s = load_duration_s
         self.labels = labels or {}
@@ -79,6 +85,7 @@ class LoadedModel:
         self._idle = asyncio.Event()
         self._idle.set()
         self._down: TritonError | None = None
+        scheduler.use(self.instances)
 
     @property
     def is_ready(self) -> bool:
@@ -119,6 +126,20 @@ class LoadedModel:
     def request_finished(self, request: InferRequest, error: TritonError | None) -> None:
         """See `RequestOwner`."""
         self._finish_one()
+
+    def exchange(self, change: InstanceChange, config: JsonObject) -> None:
+        """Go on with other instances; everything else stays, what waits and what was counted too.
+
+        Args:
+            change: prepared by its instance set.
+            config: the configuration that asks for it.
+        """
+        self.handle.config = self.config = config
+        self.instance_set.switch(change)
+        self.instances = self.instance_set.instances
+        self.scheduler.use(self.instances)
+        if any(instance.is_ready for instance in self.instances):
+            self.instance_up()
 
     def instance_down(self, error: TritonError) -> None:
         """An instance cannot be brought back for now; with no other left, requests are refused."""

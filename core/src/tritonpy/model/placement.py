@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ class Slot:
         compute_capability: of the GPU, such as `8.6`; "" otherwise.
         secondary_devices: kind and number of each.
         host_policy: the name of the policy that says which processors it keeps to.
+        settings: what else the group says of its instances, as JSON; one that differs is another instance.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Slot:
     compute_capability: str = ""
     secondary_devices: tuple[tuple[str, int], ...] = ()
     host_policy: str = ""
+    settings: str = ""
 
     def handle(self, model: Model) -> ModelInstance:
         """What the hooks of the instance receive."""
@@ -67,6 +70,7 @@ def place_instances(config: JsonObject, capabilities: Mapping[int, str] | None =
         secondary = tuple(
             (device["kind"], int(device["device_id"])) for device in group.get("secondary_devices", ())
         )
+        settings = json.dumps([group.get("profile"), group.get("rate_limiter")], sort_keys=True)
         for index in range(int(group.get("count", 1))):
             for device_id in map(int, group.get("gpus", ()) or (0,)):
                 slots.append(
@@ -78,6 +82,7 @@ def place_instances(config: JsonObject, capabilities: Mapping[int, str] | None =
                         (capabilities or {}).get(device_id, "") if kind == "KIND_GPU" else "",
                         secondary,
                         group.get("host_policy") or default_policy(kind, device_id),
+                        settings,
                     )
                 )
     return slots

@@ -20,7 +20,7 @@ from tritonpy.handles import Model
 from tritonpy.ipc import frame
 from tritonpy.ipc.arena import CONTROL_SLOTS, SharedMemoryExhausted
 from tritonpy.ipc.frame import Message
-from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution
+from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution, WarmUp
 from tritonpy.model.hang_ups import HangUps
 from tritonpy.model.pace import LINGER_NS, Pace
 from tritonpy.model.placement import Slot
@@ -68,6 +68,7 @@ class ProcessInstance:
         on_restart: a worker was started again and executes.
         on_reschedule: takes a request that the model wants to execute again.
         unanswered: hears of requests that are open when `execute` returns.
+        warm_up: what every worker goes through before it takes requests, one that was restarted too.
 
     Attributes:
         is_probed: its model is to be asked whether it is ready; set when it has been initialised.
@@ -85,6 +86,7 @@ class ProcessInstance:
         on_restart: OnIdle,
         on_reschedule: OnReschedule,
         unanswered: UnansweredWatch,
+        warm_up: WarmUp | None = None,
     ) -> None:
         self.name = slot.name
         self.depth = 0
@@ -103,6 +105,9 @@ class ProcessInstance:
         self._on_restart = on_restart
         self._on_reschedule = on_reschedule
         self._unanswered = unanswered
+        self._warm_up = warm_up
+        self._is_warming_up = False
+        self._drained: asyncio.Future[None] | None = None
         self._worker: WorkerProcess | None = None
         self._is_closing = False
         self._restarting: asyncio.Task[None] | None = None
@@ -130,9 +135,28 @@ class ProcessInstance:
         return self._worker.pid if self._worker is not None else 0
 
     async def open(self, worker: WorkerProcess | None = None) -> None:
-        """Start the worker (or take a started one) and initialise the instance in it."""
-        self._worker = await self._source.start_worker_for(self._slot, worker, self)
+        """Start the worker (or take a started one), initialise the instance in it and warm it up."""
+        self._worker = worker = await self._source.start_worker_for(self._slot, worker, self)
+        if self._warm_up is not None:
+            self._is_warming_up = True
+            try:
+                await self._warm_up(self)
+            except BaseException:
+                await self._give_up(worker)
+                raise
+            finally:
+                self._is_warming_up = False
+        worker.calls.caller.is_loading = False
         self._is_open = True
+
+    async def _give_up(self, worker: WorkerProcess) -> None:
+        """Close a worker that could not be warmed up; whatever it still executes is a part of that."""
+        if self.depth > len(self._unsent):
+            worker.kill()
+            self._fail_sent(Internal(f"instance '{self.name}' was closed while it was warmed up"))
+        await worker.close(self._source.finalize_timeout_s)
+        self._reset()
+        self._worker = None
 
     def running(self, batch: int) -> Execution | None:
         """See `CallingInstance`."""
@@ -167,6 +191,18 @@ class ProcessInstance:
             return
         self._send(worker, execution)
 
+    async def drain(self) -> None:
+        """See `Instance`."""
+        while self.depth or self._requests:
+            self._drained = self._loop.create_future()
+            await self._drained
+            self._drained = None
+
+    def _check_drained(self) -> None:
+        waiting = self._drained
+        if waiting is not None and not waiting.done() and not self.depth and not self._requests:
+            waiting.set_result(None)
+
     async def close(self, error: TritonError | None = None) -> None:
         """See `Instance`."""
         self._is_closing = True
@@ -185,6 +221,9 @@ class ProcessInstance:
     def _fail_open(self, error: TritonError) -> None:
         """Answer everything that was given to this instance."""
         self._fail_unsent(error)
+        self._fail_sent(error)
+
+    def _fail_sent(self, error: TritonError) -> None:
         sent, self._sent = self._sent, {}
         for execution, _ in sent.values():
             self.depth -= 1
@@ -193,6 +232,7 @@ class ProcessInstance:
             request.fail(error)
         self._requests.clear()
         self._unanswered.clear()
+        self._check_drained()
 
     def request_cancelled(self, request: InferRequest) -> None:
         """Tell the worker through shared memory; a model polls `is_cancelled`.
@@ -291,7 +331,8 @@ class ProcessInstance:
                 self.capacity = self.concurrency
             else:
                 self.capacity = self._pace.learn(times[3] - times[0])
-            self._early_deaths = 0
+            if not self._is_warming_up:
+                self._early_deaths = 0
             if failure is not None:
                 self._release_all(execution, slots)
                 execution.fail(TritonError(failure[1], ErrorCode(failure[0])), times)
@@ -318,6 +359,8 @@ class ProcessInstance:
             request.deliver(response, final)
         else:
             self._reschedule(message[2])
+        if self._drained is not None:
+            self._check_drained()
 
     def _reschedule(self, slot: int) -> None:
         request = self._requests.get(slot)
@@ -350,7 +393,9 @@ class ProcessInstance:
             self._worker.cancel_flags[slot] = 0
         request.slot = -1
         self._free.append(slot)
-        if not self._is_open and self._room >= self._rows and not self._is_closing:
+        if self._is_open or self._is_closing or self._is_warming_up:
+            return
+        if self._room >= self._rows:
             self._is_open = True
             self._on_idle()
 
@@ -377,7 +422,8 @@ class ProcessInstance:
         self._unsent.extend(waiting)
         for request in requests.values():  # their execution was over, their answers were not
             request.fail(Internal(f"{error.message} before this request had its final response"))
-        if not self._is_closing:
+        self._check_drained()
+        if not self._is_closing and not self._is_warming_up:  # else whoever warms it up hears of it
             self._restarting = asyncio.get_running_loop().create_task(self._restart(error))
 
     async def _restart(self, reason: TritonError) -> None:
@@ -408,3 +454,4 @@ class ProcessInstance:
         for execution in waiting:
             self.depth -= 1
             execution.fail(reason)
+        self._check_drained()

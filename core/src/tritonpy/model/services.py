@@ -19,11 +19,13 @@ class Caller:
         model: the name of its model.
         version: the model's version.
         instance: the name of its instance, or of the model while it has none.
+        is_loading: its model, or that instance, does not take requests yet.
     """
 
     model: str
     version: int
     instance: str
+    is_loading: bool = True
 
 
 class Subject(Protocol):

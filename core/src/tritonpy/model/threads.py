@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
 from tritonpy.devices.host_policy import HostPolicies, HostPolicy, run_under
-from tritonpy.errors import TritonError
+from tritonpy.errors import TritonError, Unavailable
 from tritonpy.handles import JsonObject, Model, ModelInstance
 from tritonpy.model.backend import BoundBackend, hook_failure
 from tritonpy.model.bridge import LoopBridge
-from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution, Times, checked_responses
+from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution, Times, WarmUp, checked_responses
 from tritonpy.model.placement import Slot
-from tritonpy.request import InferRequest
+from tritonpy.request import InferRequest, RequestOwner
 from tritonpy.response import InferResponse
 
 _log = logging.getLogger("tritonpy.model")
@@ -85,13 +85,24 @@ class ThreadRunner:
         self._is_initialized = True
 
     async def start_instance(
-        self, slot: Slot, on_idle: OnIdle, on_reschedule: Callable[[InferRequest], None]
+        self,
+        slot: Slot,
+        on_idle: OnIdle,
+        on_reschedule: Callable[[InferRequest], None],
+        warm_up: WarmUp | None = None,
     ) -> ThreadInstance:
-        """Start a thread and wait until its `model_instance_initialize` has run."""
+        """Start a thread and wait until its `model_instance_initialize` has run and it is warm."""
         policy = self._policies.find(slot.host_policy)
         instance = ThreadInstance(self._backend, slot.handle(self._model), self._bridge, on_idle, policy)
-        await instance.open()
+        self._instances = [other for other in self._instances if other.is_left_behind]
         self._instances.append(instance)
+        await instance.open()
+        if warm_up is not None:
+            try:
+                await warm_up(instance)
+            except BaseException:  # what it still executes is a part of that
+                await instance.close(Unavailable("the load was given up") if instance.depth else None)
+                raise
         return instance
 
     async def close(self) -> None:
@@ -138,6 +149,8 @@ class ThreadInstance:
         self._on_idle = on_idle
         self._policy = policy
         self._running: Execution | None = None
+        self._open_count = 0  # requests that were not answered when their execution was over
+        self._drained: asyncio.Future[None] | None = None
         self._queue: SimpleQueue[Execution | None] = SimpleQueue()
         self._runner: asyncio.Runner | None = None
         self._thread = threading.Thread(target=self._run, name=handle.name, daemon=True)
@@ -147,7 +160,11 @@ class ThreadInstance:
     async def open(self) -> None:
         """Start the thread; raises what `model_instance_initialize` raised."""
         self._thread.start()
-        error = await self._opened
+        try:
+            error = await asyncio.shield(self._opened)
+        except asyncio.CancelledError:
+            self._queue.put(None)  # a hook cannot be ended from outside: the thread goes when it is over
+            raise
         if error is not None:
             raise error
         self.is_ready = True
@@ -176,12 +193,24 @@ class ThreadInstance:
             request.attach(self._bridge)
         self._queue.put(execution)
 
+    async def drain(self) -> None:
+        """See `Instance`."""
+        while self.depth or self._open_count:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+            self._drained = None
+
+    def _check_drained(self) -> None:
+        waiting = self._drained
+        if waiting is not None and not waiting.done() and not self.depth and not self._open_count:
+            waiting.set_result(None)
+
     async def close(self, error: TritonError | None = None) -> None:
         """See `Instance`; a thread cannot be ended from outside: one that does not return is left behind."""
         self.is_ready = False
         self._queue.put(None)
         if error is None:
-            await self._closed
+            await asyncio.shield(self._closed)
             return
         if self._running is not None:
             self._running.fail(error)
@@ -205,7 +234,23 @@ class ThreadInstance:
             execution.fail(outcome, times)
         else:
             execution.finish(times, outcome)
+            if outcome is None:
+                self._note_open(execution)
+        if self._drained is not None:
+            self._check_drained()
         self._on_idle()
+
+    def _note_open(self, execution: Execution) -> None:
+        """Count the requests that the model answers later, without holding them: one may become garbage."""
+        for request in execution.requests:
+            if not request.answered and request.owner is not None:
+                self._open_count += 1
+                request.owner = _OpenRequest(self, request.owner)
+
+    def request_finished(self) -> None:
+        """One that was open has its final answer."""
+        self._open_count -= 1
+        self._check_drained()
 
     # On the thread.
 
@@ -274,3 +319,16 @@ class ThreadInstance:
             finalize(self._handle)
         except Exception:
             _log.exception("model_instance_finalize of '%s' failed", self.name)
+
+
+class _OpenRequest:
+    """Between a request and its model, so that the instance hears of the end, too; a `RequestOwner`."""
+
+    def __init__(self, instance: ThreadInstance, owner: RequestOwner) -> None:
+        self._instance = instance
+        self._owner = owner
+
+    def request_finished(self, request: InferRequest, error: TritonError | None) -> None:
+        """See `RequestOwner`."""
+        self._instance.request_finished()
+        self._owner.request_finished(request, error)

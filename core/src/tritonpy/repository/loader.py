@@ -7,28 +7,33 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from tritonpy.config.schema import ModelConfig
 from tritonpy.devices.gpus import NO_GPUS, Gpus
 from tritonpy.devices.host_policy import HostPolicies
-from tritonpy.errors import TritonError, Unsupported
-from tritonpy.handles import JsonObject, Model
+from tritonpy.errors import TritonError, Unavailable, Unsupported
+from tritonpy.handles import BackendAttributes, JsonObject, Model
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.calls import ServerAccess
 from tritonpy.model.execution import Instance
 from tritonpy.model.host import ProcessRunner, WorkerEvents
+from tritonpy.model.instance_set import InstanceSet
 from tritonpy.model.model import LoadedModel
-from tritonpy.model.placement import place_instances
+from tritonpy.model.placement import Slot, place_instances
 from tritonpy.model.signature import Signature
 from tritonpy.model.threads import ThreadRunner
+from tritonpy.model.warmup import Warmup, read_warmup
 from tritonpy.model.worker_settings import read_worker_settings
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.backend_files import BackendFiles, find_backend_files
+from tritonpy.repository.instance_update import InstanceUpdate, copied_config, updated_config
 from tritonpy.repository.labels import read_labels
 from tritonpy.repository.layout import ModelDirectory
+from tritonpy.repository.load_gate import LoadGate
 from tritonpy.repository.progress import INTERVAL_S, LoadProgress
 from tritonpy.repository.settle import first_config, settled_config
 from tritonpy.scheduler.batcher import BoundStrategy, StrategyFinder
@@ -38,6 +43,7 @@ from tritonpy.stats import ModelStats
 _log = logging.getLogger("tritonpy.repository")
 
 ISOLATION_PARAMETER = "TRITONPY_ISOLATION"
+PARALLEL_VARIABLE = "TRITON_PARALLEL_INSTANCE_LOADING"
 
 
 class LoadObserver(Protocol):
@@ -64,6 +70,8 @@ class LoaderSettings:
         worker_start_timeout_s: how long a worker's program may take to start.
         worker_finalize_timeout_s: how long it may take to finalize before it is killed.
         debugged_models: names of models that run on threads of the server, where a debugger reaches them.
+        load_thread_count: how many versions are loaded at once.
+        load_retry_count: how often a version whose load failed is tried again.
         progress_interval_s: how often a load that takes long is mentioned in the log; 0 for never.
         gpus: where models can be placed beside the CPU.
         host_policies: which processors instances keep to.
@@ -75,6 +83,8 @@ class LoaderSettings:
     worker_start_timeout_s: float = 30.0
     worker_finalize_timeout_s: float = 10.0
     debugged_models: frozenset[str] = frozenset()
+    load_thread_count: int = 4
+    load_retry_count: int = 0
     progress_interval_s: float = INTERVAL_S
     gpus: Gpus = NO_GPUS
     host_policies: HostPolicies = field(default_factory=HostPolicies)
@@ -102,6 +112,9 @@ class ModelLoader:
         bridge: the way back from instance threads.
         observer: hears of restarts and slow strategies.
         access: what models in workers can reach.
+
+    Attributes:
+        gate: lets so many loads run at once as the settings say.
     """
 
     def __init__(
@@ -119,6 +132,7 @@ class ModelLoader:
         self._bridge = bridge
         self._observer = observer
         self._access = access
+        self.gate = LoadGate(settings.load_thread_count)
         self._bound: dict[tuple[str, BackendFiles | None], BoundBackend] = {}
 
     def bind_backend(self, config: ModelConfig) -> BoundBackend:
@@ -158,6 +172,8 @@ class ModelLoader:
     ) -> LoadedModel:
         """Load one version whose configuration has been read and found sound.
 
+        Whatever it fails for is tried again as often as the settings say, at once, as in Triton.
+
         Args:
             directory: the model.
             version: which of its versions.
@@ -167,12 +183,62 @@ class ModelLoader:
         Raises:
             TritonError: why it cannot be served; everything begun has been taken down again.
         """
+        most = 1 + self._settings.load_retry_count
+        async with self.gate.enter((directory.name, version)):
+            for attempt in range(1, most):
+                try:
+                    return await self._load(directory, version, config, is_override)
+                except Exception as error:
+                    _log.error(
+                        "failed to load '%s' version %d, attempt %d of %d: %s",
+                        directory.name,
+                        version,
+                        attempt,
+                        most,
+                        error.described() if isinstance(error, TritonError) else repr(error),
+                    )
+            return await self._load(directory, version, config, is_override)
+
+    async def _load(
+        self, directory: ModelDirectory, version: int, config: ModelConfig, is_override: bool
+    ) -> LoadedModel:
         loading = self._begin(directory, version, config, is_override)
         try:
             return await loading.run()
+        except asyncio.CancelledError:
+            await loading.take_down(Unavailable("the load was given up"))
+            raise
         except BaseException:
             await loading.take_down()
             raise
+
+    async def update(self, model: LoadedModel, config: ModelConfig) -> InstanceUpdate:
+        """Bring up what a loaded version lacks to have the instances that a changed configuration asks for.
+
+        Args:
+            model: goes on as it is until the update is applied.
+            config: differs from that of the model in its instance groups and its version policy only.
+
+        Raises:
+            TritonError: why it cannot be done; nothing has changed.
+        """
+        handle = model.handle
+        async with self.gate.enter((model.name, model.version)):
+            own = copied_config(config)
+            settled = updated_config(own, handle, self.bind_backend(own).attributes, self._settings.gpus)
+            before, handle.config = handle.config, settled  # what new instances are to see
+            try:
+                change = await model.instance_set.prepare(self.slots(handle))
+            except BaseException:
+                handle.config = before
+                raise
+            return InstanceUpdate(model, settled, change, before)
+
+    def slots(self, handle: Model) -> list[Slot]:
+        """Where the instances of a model live, by its configuration."""
+        slots = place_instances(handle.config, self._settings.gpus.capabilities())
+        # Whoever steps through a model does not want to meet it twice.
+        return slots[:1] if handle.name in self._settings.debugged_models else slots
 
     async def settle(self, directory: ModelDirectory, version: int, config: ModelConfig) -> JsonObject:
         """The configuration that `load` would serve this version with; nothing is left of the model.
@@ -197,8 +263,9 @@ class ModelLoader:
     def _begin(
         self, directory: ModelDirectory, version: int, config: ModelConfig, is_override: bool
     ) -> _Loading:
-        backend = self.bind_backend(config)
-        document = first_config(config, backend.attributes, self._settings.gpus)
+        own = copied_config(config)  # it is filled in
+        backend = self.bind_backend(own)
+        document = first_config(own, backend.attributes, self._settings.gpus)
         handle = Model(directory.name, version, document, directory.path, backend.handle)
         return _Loading(self, backend, handle, is_override)
 
@@ -240,7 +307,7 @@ class _Loading:
         self._handle = handle
         self._runner: ThreadRunner | ProcessRunner | None = None
         self._strategy: BoundStrategy | None = None
-        self._instances: list[Instance] = []
+        self._instances: InstanceSet | None = None
         self._model: LoadedModel | None = None
         self._progress = LoadProgress(
             f"{handle.name}:{handle.version}", interval_s=loader.settings.progress_interval_s
@@ -260,9 +327,7 @@ class _Loading:
         completed = await runner.complete_config() if self._loader.settings.auto_complete_config else None
         document = handle.config if completed is None else completed
         gpus = self._loader.settings.gpus
-        handle.config = settled_config(
-            document, backend.attributes, handle.directory, gpus, name=handle.name
-        )
+        handle.config = settled_config(document, backend.attributes, handle.directory, gpus, name=handle.name)
         return handle.config
 
     async def _run(self) -> LoadedModel:
@@ -283,29 +348,36 @@ class _Loading:
             self._strategy = strategy
         stats = ModelStats()
         scheduler = make_scheduler(config, stats, strategy)
-        gpus = self._loader.settings.gpus
-        slots = place_instances(config, gpus.capabilities())
-        if handle.name in self._loader.settings.debugged_models:
-            slots = slots[:1]  # whoever steps through a model does not want to meet it twice
-            _log.info("model '%s' runs on a thread of process %d, to be debugged", handle.name, os.getpid())
-        for number, slot in enumerate(slots, 1):
-            self._progress.begin("initialize", f"instance {number} of {len(slots)}")
+        signature = Signature(config)
+        samples = await asyncio.to_thread(read_warmup, config, signature, handle.directory)
+        warmup = Warmup(samples, handle.name, str(handle.version), signature.max_batch_size, stats)
+
+        async def start(slot: Slot) -> Instance:
             if slot.kind == "KIND_GPU":
-                await asyncio.to_thread(gpus.check_load, slot.name, slot.device_id)
+                await asyncio.to_thread(self._loader.settings.gpus.check_load, slot.name, slot.device_id)
             _log.info("TRITONBACKEND_ModelInstanceInitialize: %s (%s)", slot.name, slot.device)
-            self._instances.append(await runner.start_instance(slot, scheduler.pump, scheduler.enqueue_again))
+            warm_up = warmup.run if samples else None
+            return await runner.start_instance(slot, scheduler.pump, scheduler.enqueue_again, warm_up)
+
+        if handle.name in self._loader.settings.debugged_models:
+            _log.info("model '%s' runs on a thread of process %d, to be debugged", handle.name, os.getpid())
+        self._instances = instances = InstanceSet(
+            start,
+            is_parallel=_is_parallel(backend.attributes),
+            on_start=partial(self._progress.begin, "initialize"),
+        )
+        instances.switch(await instances.prepare(self._loader.slots(handle)))
         self._model = LoadedModel(
             handle,
-            Signature(config),
+            signature,
             stats,
             scheduler,
-            self._instances,
+            instances,
             self.take_down,
             strategy_name=strategy.name if strategy is not None else "",
             load_duration_s=self._progress.duration_s,
             labels=labels,
         )
-        scheduler.use(self._instances)
         return self._model
 
     async def take_down(self, error: TritonError | None = None) -> None:
@@ -313,8 +385,8 @@ class _Loading:
 
         With `error`, executions that still run are answered with it instead of being waited for.
         """
-        instances, self._instances = list(self._instances), []
-        await asyncio.gather(*(instance.close(error) for instance in instances))
+        if self._instances is not None:
+            await self._instances.close(error)
         strategy, self._strategy = self._strategy, None
         if strategy is not None:
             await asyncio.to_thread(strategy.close)
@@ -383,3 +455,9 @@ class _Loading:
 
     def _note_slow_scan(self) -> None:
         self._loader.observer.scan_was_slow(self._handle.name, str(self._handle.version))
+
+
+def _is_parallel(attributes: BackendAttributes) -> bool:
+    """Whether instances are initialised at the same time; whoever starts the server has the last word."""
+    wish = os.environ.get(PARALLEL_VARIABLE, "")
+    return attributes.parallel_instance_loading if wish not in ("0", "1") else wish == "1"

@@ -107,8 +107,6 @@ def _without_effect(config: ModelConfig) -> Iterator[str]:
         yield "dynamic_batching.priority_queue_policy"
     if config.response_cache.enable:
         yield "response_cache"
-    if config.model_warmup:
-        yield "model_warmup"
     if any(group.HasField("rate_limiter") for group in config.instance_group):
         yield "instance_group.rate_limiter"
 

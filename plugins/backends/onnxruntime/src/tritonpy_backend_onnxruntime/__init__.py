@@ -32,6 +32,7 @@ def backend_attributes() -> BackendAttributes:
     return BackendAttributes(
         execution="thread",
         preferred_groups=(PreferredGroup("KIND_GPU", 0), PreferredGroup("KIND_CPU", 2)),
+        parallel_instance_loading=True,
         default_filename=MODEL_FILENAME,
         uses_gpus=has_cuda(),
     )

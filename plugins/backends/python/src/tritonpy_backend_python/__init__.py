@@ -31,7 +31,11 @@ def backend_attributes(backend: Backend) -> BackendAttributes:
     """See `tritonpy.hookspecs`."""
     # A backend that is a model.py itself has models with files of their own kind.
     is_file = backend.directory is not None
-    return BackendAttributes(execution="process", default_filename="" if is_file else "model.py")
+    return BackendAttributes(
+        execution="process",
+        parallel_instance_loading=True,
+        default_filename="" if is_file else "model.py",
+    )
 
 
 @hookimpl
