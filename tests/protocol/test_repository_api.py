@@ -527,6 +527,15 @@ def test_without_explicit_mode_nothing_is_loaded_or_unloaded_on_request(uncontro
     assert uncontrolled.infer("plain") == 1
 
 
+def test_a_large_load_request_that_is_refused_is_not_read(uncontrolled: Endpoint) -> None:
+    status, text = uncontrolled.send("/v2/repository/models/plain/load", "{bad" + " " * 100_000)
+
+    if uncontrolled.is_real:
+        assert status == 500
+    else:  # reading it would keep all others waiting
+        assert (status, "is not allowed if polling is enabled" in text) == (503, True)
+
+
 def test_without_explicit_mode_the_index_still_shows_what_lies_in_the_repository(
     uncontrolled: Endpoint,
 ) -> None:

@@ -46,6 +46,26 @@ async def test_a_server_that_starts_or_stops_loads_nothing_on_request(harness: A
         await control.unload("m")
 
 
+async def test_only_so_many_requests_are_taken_at_once(
+    harness: Any, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tritonpy.repository.model_control.MOST_REQUESTS", 2)
+    harness.write("m")
+    control = serving(harness)
+    harness.loader.gate.clear()
+    loads = [asyncio.create_task(control.load("m")) for _ in range(2)]
+    await until(lambda: harness.loader.running == 1)
+
+    with pytest.raises(Unavailable, match=r"^2 requests .* no more than 2 .* ask again for 'other'"):
+        await control.load("other")
+    with pytest.raises(Unavailable, match="ask again for 'm'"):
+        await control.unload("m")
+    harness.loader.gate.set()
+    await asyncio.gather(*loads)
+
+    await control.unload("m")
+
+
 async def test_the_index_has_what_was_loaded_and_the_names_of_what_was_not(harness: Any) -> None:
     for name in ("b", "a", "c"):
         harness.write(name)

@@ -76,6 +76,13 @@ class Dataplane(Protocol):
     async def repository_index(self, ready: bool = False) -> list[JsonObject]:
         """Name, version, state and reason of every model version, or of the ready ones only."""
 
+    def check_model_control(self) -> None:
+        """Refuse to load and unload, before anybody reads what a large request brings.
+
+        Raises:
+            Unavailable: the server does not do it, or not now.
+        """
+
     async def load_model(
         self,
         name: str,

@@ -119,6 +119,10 @@ class LocalDataplane:
         """See `Dataplane`."""
         return await self._control.index(ready)
 
+    def check_model_control(self) -> None:
+        """See `Dataplane`."""
+        self._control.check_allowed()
+
     async def load_model(
         self,
         name: str,

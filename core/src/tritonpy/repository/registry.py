@@ -253,7 +253,7 @@ class ModelRegistry:
 
     def unready(self) -> Iterator[JsonObject]:
         """Rows as in the index, of every known version that neither serves nor was unloaded on purpose."""
-        for key, versions in self._entries.items():
+        for key, versions in sorted(self._entries.items()):
             if key in self.refusals:
                 yield self._refusal_row(key)
             for version, entry in versions.items():

@@ -91,6 +91,9 @@ class FakeDataplane:
     async def repository_index(self, ready: bool = False) -> list[dict[str, Any]]:
         return []
 
+    def check_model_control(self) -> None:
+        pass
+
     async def load_model(
         self,
         name: str,

@@ -29,12 +29,13 @@ class RepositoryCalls:
     async def load(self, body: Body, repository: str, name: str) -> None:
         """Load a model, and return when it serves."""
         _refuse_repository(repository)
-        # On a thread a large body is read in many short steps, between which others run.
-        wanted = (
-            await asyncio.to_thread(load_parameters, body)
-            if len(body) > MOST_LAX_HERE
-            else load_parameters(body)
-        )
+        if len(body) > MOST_LAX_HERE:
+            # Read in vain it would keep everybody waiting: the parser holds the interpreter's lock.
+            self._dataplane.check_model_control()
+            # On a thread a large body is read in many short steps, between which others run.
+            wanted = await asyncio.to_thread(load_parameters, body)
+        else:
+            wanted = load_parameters(body)
         await self._dataplane.load_model(name, wanted.config, wanted.files, force=wanted.force)
 
     async def unload(self, body: Body, repository: str, name: str) -> None:
