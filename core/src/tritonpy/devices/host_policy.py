@@ -1,41 +1,21 @@
-"""Host policies: which processors and which node of memory instances keep to.
-
-A policy is put in force on a thread, before anything of the instance exists. Linux hands both settings on to
-the threads and processes that the thread starts, so a worker inherits them at its birth, before its first
-import, and a framework's own threads do too, unless it places them itself.
-"""
+"""Host policies: which processors and which node of memory instances keep to, as a server is told."""
 
 from __future__ import annotations
 
-import asyncio
-import ctypes
-import errno
 import logging
 import os
-import platform
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NoReturn, ParamSpec, TypeVar
+from typing import NoReturn
 
-from tritonpy.errors import Internal, InvalidArg, Unsupported
+from tritonpy.errors import InvalidArg, Unsupported
 
 _log = logging.getLogger("tritonpy.devices")
-
-Args = ParamSpec("Args")
-Result = TypeVar("Result")
 
 CPU_CORES = "cpu-cores"
 NUMA_NODE = "numa-node"
 
 _MOST_CORES = 1 << 16
-_MPOL_DEFAULT, _MPOL_BIND = 0, 2
-_MASK_BITS = 1024
-_SET_MEMPOLICY = {
-    "x86_64": 238,
-    "aarch64": 237,
-}  # the system call: libnuma would be one more thing to install
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,40 +31,6 @@ class HostPolicy:
     name: str
     cores: frozenset[int] | None = None
     numa_node: int | None = None
-
-    def bind(self) -> None:
-        """Put the policy in force on this thread and on what it starts from now on.
-
-        Raises:
-            Internal: the system refuses, in Triton's words.
-            Unsupported: this system has no such thing.
-        """
-        if self.cores is not None:
-            self._bind_cores(self.cores)
-        if self.numa_node is not None:
-            self._bind_memory(self.numa_node)
-
-    def _bind_cores(self, cores: frozenset[int]) -> None:
-        if not _has_affinity():
-            raise Unsupported(f"host policy '{self.name}': threads cannot be bound to cores on this system")
-        usable = cores & _allowed_cores()
-        if not usable:
-            raise Internal(
-                f"Unable to set NUMA thread affinity: none of the cores {_spans(cores)} of host policy "
-                f"'{self.name}' is there for this server, only {_spans(_allowed_cores())}"
-            )
-        try:
-            os.sched_setaffinity(0, usable)
-        except OSError as exc:
-            raise Internal(f"Unable to set NUMA thread affinity: {exc.strerror}") from exc
-
-    def _bind_memory(self, node: int) -> None:
-        number = _bind_memory_of_thread(node)
-        if number:
-            raise Internal(
-                f"Unable to set NUMA memory policy: {os.strerror(number)} (host policy '{self.name}', "
-                f"{NUMA_NODE} {node})"
-            )
 
 
 class HostPolicies:
@@ -113,41 +59,17 @@ class HostPolicies:
     def log_missing_cores(self) -> None:
         """Name the policies that ask for processors which are not there, as long as others of them are."""
         for policy in self._policies.values():
-            missing = policy.cores - _allowed_cores() if policy.cores and _has_affinity() else frozenset()
+            missing = policy.cores - allowed_cores() if policy.cores and has_affinity() else frozenset()
             if missing and missing != policy.cores:
                 _log.warning(
                     "host policy '%s' asks for cores %s, which this server does not have",
                     policy.name,
-                    _spans(missing),
+                    spans(missing),
                 )
 
     def find(self, name: str) -> HostPolicy | None:
         """The policy of that name; None where nothing was said about it, which is nothing wrong."""
         return self._policies.get(name)
-
-
-async def run_under(
-    policy: HostPolicy | None, function: Callable[Args, Result], *args: Args.args, **named: Args.kwargs
-) -> Result:
-    """Call a function that blocks on a thread that keeps to a policy; like `asyncio.to_thread` without one.
-
-    Raises:
-        Internal, Unsupported: the policy cannot be put in force; or what the function raises.
-    """
-    if policy is None:
-        return await asyncio.to_thread(function, *args, **named)
-    # A thread of its own: one of a pool would go on with the policy, and what it had before is not known.
-    executor = ThreadPoolExecutor(1, thread_name_prefix=f"host-policy-{policy.name}")
-    context = copy_context()
-
-    def call() -> Result:
-        policy.bind()
-        return context.run(function, *args, **named)
-
-    try:
-        return await asyncio.get_running_loop().run_in_executor(executor, call)
-    finally:
-        executor.shutdown(wait=False)
 
 
 def default_policy(kind: str, device_id: int) -> str:
@@ -164,7 +86,7 @@ def parse_cores(text: str) -> frozenset[int]:
     cores: set[int] = set()
     for part in text.split(","):
         lower, dash, upper = part.partition("-")
-        if not dash and not part.strip().isdecimal():
+        if not dash and not part.isdecimal():
             raise InvalidArg(
                 f"host policy setting '{CPU_CORES}' format is '<lower_cpu_core_id>-<upper_cpu_core_id>'. "
                 f"Got {text}"
@@ -212,31 +134,17 @@ def _parse_number(setting: str, text: str) -> int:
     return int(text)
 
 
-def _allowed_cores() -> set[int]:
+def allowed_cores() -> set[int]:
     """The processors that this process may use; those of its first thread, which no policy is ever put on."""
     return os.sched_getaffinity(os.getpid())
 
 
-def _has_affinity() -> bool:
+def has_affinity() -> bool:
+    """Whether threads of this system can be bound to processors."""
     return hasattr(os, "sched_setaffinity")
 
 
-def _bind_memory_of_thread(node: int) -> int:
-    """Have this thread take memory from one node only; returns the system's error number, 0 for none."""
-    call = _SET_MEMPOLICY.get(platform.machine()) if platform.system() == "Linux" else None
-    if call is None:
-        raise Unsupported(f"memory cannot be bound to NUMA nodes on {platform.system()} {platform.machine()}")
-    if node >= _MASK_BITS:
-        return errno.EINVAL  # as the system says about others that are not there
-    bits = 8 * ctypes.sizeof(ctypes.c_ulong)
-    mask = (ctypes.c_ulong * (_MASK_BITS // bits))()
-    mask[node // bits] = 1 << node % bits
-    libc = ctypes.CDLL(None, use_errno=True)
-    arguments = ctypes.c_long(call), ctypes.c_int(_MPOL_BIND), mask, ctypes.c_ulong(_MASK_BITS)
-    return ctypes.get_errno() if libc.syscall(*arguments) else 0
-
-
-def _spans(cores: Iterable[int]) -> str:
+def spans(cores: Iterable[int]) -> str:
     """Cores as people write them: `0-3,8`."""
     spans: list[list[int]] = []
     for core in sorted(cores):

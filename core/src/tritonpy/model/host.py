@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from tritonpy.devices.host_policy import HostPolicies, HostPolicy, run_under
+from tritonpy.devices.binding import bind, run_under
+from tritonpy.devices.host_policy import HostPolicies, HostPolicy
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import JsonObject, Model, WorkerCommand
 from tritonpy.ipc import frame
@@ -275,5 +276,5 @@ class ProcessRunner:
 
 
 def _serve_under(policy: HostPolicy, serve: Serve, channel: WorkerChannel) -> None:
-    policy.bind()
+    bind(policy)
     serve(channel)

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
-from tritonpy.devices.host_policy import HostPolicies, HostPolicy, run_under
+from tritonpy.devices.binding import bind, run_under
+from tritonpy.devices.host_policy import HostPolicies, HostPolicy
 from tritonpy.errors import TritonError, Unavailable
 from tritonpy.handles import JsonObject, Model, ModelInstance
 from tritonpy.model.backend import BoundBackend, hook_failure
@@ -259,7 +260,7 @@ class ThreadInstance:
         error: TritonError | None = None
         try:
             if self._policy is not None:
-                self._policy.bind()
+                bind(self._policy)
             if initialize is not None:
                 initialize(self._handle)
         except Exception as exc:

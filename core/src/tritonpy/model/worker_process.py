@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from tritonpy import ipc
-from tritonpy.devices.host_policy import HostPolicy, run_under
+from tritonpy.devices.binding import run_under
+from tritonpy.devices.host_policy import HostPolicy
 from tritonpy.errors import ErrorCode, Internal, TritonError
 from tritonpy.handles import WorkerCommand
 from tritonpy.ipc import frame
