@@ -188,7 +188,7 @@ class ServerRuntime:
         await asyncio.to_thread(self._gpus.discover)
         self._host_policies.log_missing_cores()
         all_loaded = await self._load_models(look)
-        _log.info("backends:", extra={"table": backends_table(self._loader.backends_in_use())})
+        _log.info("backends:", extra={"table": backends_table(self._loader.backends_in_use(), self._options)})
         _log.info("models:", extra={"table": models_table(self.registry.index())})
         options = self._options
         _log.info("options:", extra={"table": options_table(options, EXTENSIONS, self._gpus.ids)})

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from tritonpy.builtin import identity
+from tritonpy.options import ServerOptions
 from tritonpy.plugin_manager import source_file
 from tritonpy.repository.table import backends_table, models_table
 
@@ -16,6 +17,18 @@ def test_backends_are_shown_with_their_file_and_settings_as_in_tritons_table() -
         r'| python   | /p.py | {"cmdline":{"a":"1","b":"x\"y"}} |',
         "+----------+-------+----------------------------------+",
     ]
+
+
+def test_what_every_backend_is_told_is_shown_unless_the_command_line_says_otherwise() -> None:
+    options = ServerOptions(("/models",), backend_directory="/b", auto_complete_config=False)
+
+    table = backends_table([("python", "/p.py", {}), ("x", "", {"default-max-batch-size": "7"})], options)
+
+    assert (
+        '{"cmdline":{"auto-complete-config":"false","backend-directory":"/b","default-max-batch-size":"4",'
+        '"min-compute-capability":"6.000000"}}' in table
+    )
+    assert '"default-max-batch-size":"7","min-compute-capability"' in table
 
 
 def test_a_table_without_rows_is_its_heading() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
+from tritonpy.completion import DEFAULT_MAX_BATCH_SIZE, DEFAULT_MAX_BATCH_SIZE_KEY
 from tritonpy.handles import JsonObject
 from tritonpy.options import ServerOptions
 from tritonpy.version import __version__
@@ -13,16 +14,31 @@ CUDA_MEMORY_POOL_BYTE_SIZE = 67_108_864
 """What Triton takes of each GPU unless it is told otherwise."""
 
 
-def backends_table(backends: Iterable[tuple[str, str, Mapping[str, str]]]) -> str:
+def backends_table(
+    backends: Iterable[tuple[str, str, Mapping[str, str]]], options: ServerOptions | None = None
+) -> str:
     """Name, file and settings of each backend, one line each.
 
     Args:
         backends: as `ModelLoader.backends_in_use` tells them.
+        options: of the server; what they say to every backend is shown, too.
     """
+    common = common_backend_settings(options) if options is not None else {}
     rows = [("Backend", "Path", "Config")]
     for name, path, settings in backends:
-        rows.append((name, path, json.dumps({"cmdline": settings}, separators=(",", ":"))))
+        shown = dict(sorted({**common, **settings}.items()))
+        rows.append((name, path, json.dumps({"cmdline": shown}, separators=(",", ":"))))
     return format_table(rows)
+
+
+def common_backend_settings(options: ServerOptions) -> dict[str, str]:
+    """What every backend is told unless `--backend-config` says otherwise, under Triton's names."""
+    return {
+        "auto-complete-config": "true" if options.auto_complete_config else "false",
+        "backend-directory": options.backend_directory,
+        DEFAULT_MAX_BATCH_SIZE_KEY: str(DEFAULT_MAX_BATCH_SIZE),
+        "min-compute-capability": f"{options.min_compute_capability:f}",
+    }
 
 
 def models_table(index: Sequence[JsonObject]) -> str:
