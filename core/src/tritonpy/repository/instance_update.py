@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tritonpy.config.files import CONFIG_NAMES_DIRECTORY
+from tritonpy.config.load import FORMS
 from tritonpy.config.schema import ModelConfig
 from tritonpy.devices.gpus import Gpus
 from tritonpy.handles import BackendAttributes, JsonObject, Model
 from tritonpy.model.instance_set import InstanceChange
 from tritonpy.model.model import LoadedModel
+from tritonpy.repository.fingerprint import Fingerprint
+from tritonpy.repository.preparation import PreparedModel
 from tritonpy.repository.settle import first_config, settled_config
 
 _FIELDS = ("instance_group", "version_policy")
 """What may change: who executes a model, and which of its versions are served."""
+
+
+def takes_up(served: PreparedModel, wanted: PreparedModel) -> bool:
+    """Whether a model that serves can become what a load would give, without being loaded anew.
+
+    Files that came with a load request are always others, and so may be those of a repository agent.
+    """
+    return (
+        served.source.root == wanted.source.root != ""
+        and served.agents is wanted.agents is None
+        and _without_fields(served.config) == _without_fields(wanted.config)
+        and _without_configs(served.source.fingerprint) == _without_configs(wanted.source.fingerprint)
+    )
+
+
+def taken_up(served: PreparedModel, wanted: PreparedModel) -> PreparedModel:
+    """What serves after a change in place: what was wanted, made from the files that are loaded."""
+    files = served.source
+    source = replace(wanted.source, directory=files.directory, is_temporary=files.is_temporary)
+    return replace(wanted, source=source, directory=served.directory)
 
 
 def copied_config(config: ModelConfig) -> ModelConfig:
@@ -65,3 +89,16 @@ class InstanceUpdate:
         """Forget it; the model goes on as it was."""
         self.model.handle.config = self.config_before
         await self.model.instance_set.discard(self.change)
+
+
+def _without_configs(fingerprint: Fingerprint) -> Fingerprint:
+    """The files that are no configuration; those are compared by what they say."""
+    names = {CONFIG_NAMES_DIRECTORY, *(f"config{suffix}" for suffix in FORMS)}
+    return frozenset(file for file in fingerprint if file[0].partition("/")[0] not in names)
+
+
+def _without_fields(config: ModelConfig) -> ModelConfig:
+    rest = copied_config(config)
+    rest.ClearField("instance_group")
+    rest.ClearField("version_policy")
+    return rest

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tritonpy.config.schema import ModelConfig
 from tritonpy.devices.gpus import NO_GPUS, Gpus
@@ -43,6 +43,8 @@ from tritonpy.stats import ModelStats
 _log = logging.getLogger("tritonpy.repository")
 
 ISOLATION_PARAMETER = "TRITONPY_ISOLATION"
+Loaded = TypeVar("Loaded")
+
 PARALLEL_VARIABLE = "TRITON_PARALLEL_INSTANCE_LOADING"
 
 
@@ -183,21 +185,28 @@ class ModelLoader:
         Raises:
             TritonError: why it cannot be served; everything begun has been taken down again.
         """
+        return await self._tried(
+            directory.name, version, lambda: self._load(directory, version, config, is_override)
+        )
+
+    async def _tried(self, name: str, version: int, load: Callable[[], Awaitable[Loaded]]) -> Loaded:
+        """Load when there is room for it, and as often as it takes or the settings allow."""
         most = 1 + self._settings.load_retry_count
-        async with self.gate.enter((directory.name, version)):
+        async with self.gate.enter((name, version)):
             for attempt in range(1, most):
                 try:
-                    return await self._load(directory, version, config, is_override)
+                    return await load()
                 except Exception as error:
+                    reason = error.described() if isinstance(error, TritonError) else repr(error)
                     _log.error(
                         "failed to load '%s' version %d, attempt %d of %d: %s",
-                        directory.name,
+                        name,
                         version,
                         attempt,
                         most,
-                        error.described() if isinstance(error, TritonError) else repr(error),
+                        reason,
                     )
-            return await self._load(directory, version, config, is_override)
+            return await load()
 
     async def _load(
         self, directory: ModelDirectory, version: int, config: ModelConfig, is_override: bool
@@ -222,17 +231,18 @@ class ModelLoader:
         Raises:
             TritonError: why it cannot be done; nothing has changed.
         """
-        handle = model.handle
-        async with self.gate.enter((model.name, model.version)):
-            own = copied_config(config)
-            settled = updated_config(own, handle, self.bind_backend(own).attributes, self._settings.gpus)
-            before, handle.config = handle.config, settled  # what new instances are to see
-            try:
-                change = await model.instance_set.prepare(self.slots(handle))
-            except BaseException:
-                handle.config = before
-                raise
-            return InstanceUpdate(model, settled, change, before)
+        return await self._tried(model.name, model.version, lambda: self._update(model, config))
+
+    async def _update(self, model: LoadedModel, config: ModelConfig) -> InstanceUpdate:
+        handle, own = model.handle, copied_config(config)
+        settled = updated_config(own, handle, self.bind_backend(own).attributes, self._settings.gpus)
+        before, handle.config = handle.config, settled  # what new instances are to see
+        try:
+            change = await model.instance_set.prepare(self.slots(handle))
+        except BaseException:
+            handle.config = before
+            raise
+        return InstanceUpdate(model, settled, change, before)
 
     def slots(self, handle: Model) -> list[Slot]:
         """Where the instances of a model live, by its configuration."""

@@ -320,19 +320,21 @@ class RepositoryManager:
         self._wanted.add(name)
         changed = [found for found in models if force or not self._served.serves(found, config_override)]
         for found in changed:
-            await self._prepare_and_serve(name, partial(fetch_source, found, config_override))
+            await self._prepare_and_serve(name, partial(fetch_source, found, config_override), anew=force)
         return bool(changed)
 
-    async def _prepare_and_serve(self, name: str, fetch: Callable[[], ModelSource]) -> None:
+    async def _prepare_and_serve(
+        self, name: str, fetch: Callable[[], ModelSource], *, anew: bool = True
+    ) -> None:
         try:
             prepared = await self._preparation.prepare(fetch)
         except (TritonError, OSError) as error:
             raise _not_polled(name, error) from None
-        await self._serve(prepared)
+        await self._serve(prepared, anew=anew)
 
-    async def _serve(self, prepared: PreparedModel) -> None:
+    async def _serve(self, prepared: PreparedModel, *, anew: bool = False) -> None:
         try:
-            await self._served.load(prepared)
+            await self._served.load(prepared, anew=anew)
         except BaseException:
             await prepared.discard()
             raise

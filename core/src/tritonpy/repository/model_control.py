@@ -206,7 +206,7 @@ class WorkerModelControl:
         files: Mapping[str, bytes] | None,
         is_initializing: bool,
     ) -> None:
-        if not is_initializing:
+        if not is_initializing and not caller.is_loading:
             await self._control.load(name, config_override, files)
             return
         chain = self._chain(name, caller.model)

@@ -117,8 +117,8 @@ class ModelRegistry:
         """Serve these versions of a model from now on and no others, in one step.
 
         Returns:
-            The versions that served until now and do not go on. What they have accepted is theirs to answer; `left` is to be
-            called for each when it is closed.
+            The versions that served until now and do not go on. What they have accepted is theirs to answer;
+            `left` is to be called for each when it is closed.
         """
         before = self.versions_of(key)
         if not models:

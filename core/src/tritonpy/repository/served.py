@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import TypeAlias
 
 from tritonpy.config.versions import missing_versions, select_versions
 from tritonpy.errors import InvalidArg, TritonError, Unavailable
 from tritonpy.model.model import LoadedModel
+from tritonpy.repository.instance_update import InstanceUpdate, taken_up, takes_up
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.layout import require_versions
 from tritonpy.repository.loader import ModelLoader
@@ -20,6 +22,9 @@ from tritonpy.repository.repositories import FoundModel
 from tritonpy.repository.retirement import Retirement, close_all
 
 _log = logging.getLogger("tritonpy.repository")
+
+_BroughtUp: TypeAlias = LoadedModel | InstanceUpdate
+"""What becomes of one version: it is loaded, or one that serves is changed in place."""
 
 _STOPPING = "Server is stopping, scheduler for model has stopped accepting new inference requests"
 
@@ -62,8 +67,15 @@ class ServedModels:
             and all(model.is_ready for model in models)
         )
 
-    async def load(self, prepared: PreparedModel) -> None:
+    async def load(self, prepared: PreparedModel, *, anew: bool = False) -> None:
         """Load what the configuration selects, and serve it instead of what serves now.
+
+        Where only instance groups or the selection of versions have changed, versions that serve go on, with
+        the instances that are wanted now.
+
+        Args:
+            prepared: the model.
+            anew: load every version, whatever has changed.
 
         Raises:
             InvalidArg: in Triton's words; nothing has changed.
@@ -84,9 +96,21 @@ class ServedModels:
             if not self._registry.versions_of(key):
                 self._registry.refuse(key, error.described(), has_versions=False)
             raise InvalidArg(f"load failed for model '{name}': {error}\n") from None
-        models = await self._load_versions(prepared, versions)
-        replaced, self._prepared[key] = self._prepared.get(key), prepared
-        self._retire(key, self._registry.switch(key, models), replaced)
+        served = self._prepared.get(key)
+        if served is not None and not anew and takes_up(served, prepared):
+            kept = {model.version: model for model in self._registry.versions_of(key) if model.is_ready}
+        else:
+            kept = {}
+        if served is None or kept.keys().isdisjoint(versions):
+            models = await self._load_versions(prepared, versions, {})
+            self._prepared[key] = prepared
+            self._retire(key, self._registry.switch(key, models), served)
+        else:
+            wanted = taken_up(served, prepared)
+            models = await self._load_versions(wanted, versions, kept)
+            self._prepared[key] = wanted
+            self._retire(key, self._registry.switch(key, models), None)
+            self._retirement.follow(prepared.end())  # the files that are loaded are those of before
         for model in models:
             _log.info("successfully loaded '%s' version %d", name, model.version)
         with suppress(asyncio.CancelledError):  # it serves: there is no load to give up any more
@@ -114,17 +138,19 @@ class ServedModels:
         self._closed_count += 1  # the registry keeps it, for whoever still reads its statistics
         _log.info("successfully unloaded '%s' version %d", model.name, model.version)
 
-    async def _load_versions(self, prepared: PreparedModel, versions: Sequence[int]) -> list[LoadedModel]:
-        """All versions or none: a model that is half there would answer with the wrong version."""
-        source, directory, config = prepared.source, prepared.directory, prepared.config
-        name, key = directory.name, source.key
+    async def _load_versions(
+        self, prepared: PreparedModel, versions: Sequence[int], kept: Mapping[int, LoadedModel]
+    ) -> list[LoadedModel]:
+        """All versions or none: a model that is half there would answer with the wrong version.
+
+        Those in `kept` are changed in place.
+        """
+        name, key = prepared.directory.name, prepared.source.key
         for version in versions:
             _log.info("loading: %s:%d", name, version)
             self._registry.note_loading(key, version)
         loads = [
-            asyncio.ensure_future(
-                self._loader.load(directory, version, config, is_override=source.is_overridden)
-            )
+            asyncio.ensure_future(self._bring_up(prepared, version, kept.get(version)))
             for version in versions
         ]
         try:
@@ -133,24 +159,33 @@ class ServedModels:
             for load in loads:
                 load.cancel()
             await asyncio.wait(loads)
-            await close_all(_loaded(loads), Unavailable(_STOPPING))
+            await _give_up(_brought_up(loads), _STOPPING)
             raise
-        models = _loaded(loads)
-        if len(models) == len(versions):
-            return models
+        results = _brought_up(loads)
+        if len(results) == len(versions):
+            return [_served(result) for result in results]
         failures = ""
         for version, load in zip(versions, loads, strict=True):
             error = load.exception()
             if error is not None:
                 reason = logged_reason(f"'{name}' version {version}", error)
                 self._registry.note_failed(key, version, reason)
-                failures += f"version {version} is at UNAVAILABLE state: {reason};"
+                state = "READY" if version in kept else "UNAVAILABLE"
+                failures += f"version {version} is at {state} state: {reason};"
+        models = [result for result in results if not isinstance(result, InstanceUpdate)]
         for model in models:
             self._registry.note_leaving(key, model)
-        await close_all(models, Unavailable("another version of the model failed to load"))
+        await _give_up(results, "another version of the model failed to load")
         for model in models:
             self._registry.left(key, model)
         raise InvalidArg(f"load failed for model '{name}': {failures}\n")
+
+    async def _bring_up(self, prepared: PreparedModel, version: int, kept: LoadedModel | None) -> _BroughtUp:
+        if kept is not None:
+            return await self._loader.update(kept, prepared.config)
+        return await self._loader.load(
+            prepared.directory, version, prepared.config, is_override=prepared.source.is_overridden
+        )
 
     def _retire(self, key: ModelKey, models: Sequence[LoadedModel], prepared: PreparedModel | None) -> None:
         """Have versions closed when they have answered; with the last one ends what was made for its load."""
@@ -168,7 +203,22 @@ class ServedModels:
             self._retirement.add(model, partial(on_closed, model))
 
 
-def _loaded(loads: Sequence[asyncio.Future[LoadedModel]]) -> list[LoadedModel]:
+def _served(result: _BroughtUp) -> LoadedModel:
+    """Put a change in force, if it is one."""
+    if isinstance(result, InstanceUpdate):
+        result.apply()
+        return result.model
+    return result
+
+
+async def _give_up(results: Sequence[_BroughtUp], reason: str) -> None:
+    """Take down what was brought up for nothing."""
+    models = [result for result in results if not isinstance(result, InstanceUpdate)]
+    updates = [result for result in results if isinstance(result, InstanceUpdate)]
+    await asyncio.gather(close_all(models, Unavailable(reason)), *(update.discard() for update in updates))
+
+
+def _brought_up(loads: Sequence[asyncio.Future[_BroughtUp]]) -> list[_BroughtUp]:
     return [load.result() for load in loads if not load.cancelled() and load.exception() is None]
 
 
