@@ -1,0 +1,120 @@
+"""Two hundred loads and unloads over the API of a server: nothing of a model stays behind."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tritonpy_sdk.repository import ModelRepository
+
+from .clients import HttpClient
+from .holdings import WARM_UP_ROUNDS, Watch
+
+ROUNDS = 250
+WIDTH = 1024  # 4 MiB of weights
+CONFIG = {
+    "backend": "python",
+    "input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [-1, WIDTH]}],
+    "output": [{"name": "Y", "data_type": "TYPE_FP32", "dims": [-1, WIDTH]}],
+}
+MODEL = """
+    import numpy as np
+    import triton_python_backend_utils as pb_utils
+
+
+    class TritonPythonModel:
+        def initialize(self, args):
+            self.weights = np.eye(1024, dtype=np.float32) * 2
+
+        def execute(self, requests):
+            responses = []
+            for request in requests:
+                x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+                responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", x @ self.weights)]))
+            return responses
+"""
+
+
+def doubling() -> bytes:
+    """An ONNX model that multiplies by a matrix of 4 MiB."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["X", "W"], ["Y"])],
+        "doubling",
+        [helper.make_tensor_value_info("X", TensorProto.FLOAT, ["N", WIDTH])],
+        [helper.make_tensor_value_info("Y", TensorProto.FLOAT, ["N", WIDTH])],
+        [numpy_helper.from_array(np.eye(WIDTH, dtype=np.float32) * 2, "W")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    content: bytes = onnx.ModelProto.SerializeToString(model)
+    return content
+
+
+def ask(client: HttpClient, model: str) -> None:
+    """Send a request that must be answered right."""
+    x = np.ones((2, WIDTH), np.float32)
+    y, error = client.infer(model, x)
+    assert y is not None, error
+    assert y[0] == 2.0
+
+
+def load(client: HttpClient, model: str) -> None:
+    status, _, body = client.ask("POST", f"/v2/repository/models/{model}/load", b"{}")
+    assert status == 200, body
+
+
+def unload(client: HttpClient, model: str, deadline_s: float = 20.0) -> None:
+    """Unload a model and wait until it has been finalised."""
+    status, _, body = client.ask("POST", f"/v2/repository/models/{model}/unload", b"{}")
+    assert status == 200, body
+    until = time.monotonic() + deadline_s
+    while True:
+        index = json.loads(client.ask("POST", "/v2/repository/index", b"{}")[2])
+        states = {entry.get("state", "") for entry in index if entry["name"] == model}
+        if states <= {"UNAVAILABLE", ""}:
+            return
+        assert time.monotonic() < until, f"{model} is {states} after {deadline_s:g} s"
+        time.sleep(0.002)
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["onnx", "python"])
+def test_two_hundred_loads_and_unloads_leave_nothing_behind(
+    corectl: Callable[..., Any], tmp_path: Path, progress: Callable[[str], None], kind: str
+) -> None:
+    models = ModelRepository(tmp_path)
+    models.python("resident", MODEL, CONFIG)
+    if kind == "onnx":
+        models.onnx("changing", doubling())
+    else:
+        models.python("changing", MODEL, CONFIG)
+    server = corectl(
+        "--model-repository", str(tmp_path), "--model-control-mode=explicit", "--load-model=resident"
+    )
+    client = HttpClient(server.ports["HTTPService"])
+    started = time.monotonic()
+    watches: list[Watch] = []
+
+    for number in range(ROUNDS):
+        if number == WARM_UP_ROUNDS:
+            watches = Watch.with_children(server.process.pid)
+        load(client, "changing")
+        ask(client, "changing")
+        ask(client, "resident")
+        unload(client, "changing")
+        for watch in watches:
+            watch.sample()
+    progress(f"{ROUNDS} rounds of {kind} in {time.monotonic() - started:.0f} s")
+    for watch in watches:
+        progress(watch.check())
+    client.close()
+
+    assert len(watches) == 2  # the server and the worker of the model that stays
+    assert server.stop() == 0
