@@ -1,8 +1,8 @@
 """What memory does a server keep after models were loaded and unloaded many times? By allocator.
 
-An ONNX model of the size asked for is loaded, asked by several clients and unloaded, round by round, over the
-API of a `corectl serve`; the resident memory of the server is read after each unload. Allocators other than the
-system's must be installed, or lie in LD_LIBRARY_PATH.
+An ONNX model of the size asked for is loaded, asked by several clients and unloaded, round by round, over
+the API of a `corectl serve`; the resident memory of the server is read after each unload. Allocators other
+than the system's must be installed, or lie in LD_LIBRARY_PATH.
 
     python benchmarks/load_memory.py
     python benchmarks/load_memory.py --rounds 50 --malloc tcmalloc --width 1024
@@ -44,18 +44,17 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=RESULTS / f"{date.today()}-load-memory.json")
     arguments = parser.parse_args()
     cases = []
-    print(
-        "allocator  model MiB  idle MiB  after 1  after 10  after 50  last MiB  most MiB  KB a round from 50"
-    )
+    print("MiB:      model   idle  after 1  after 10  after 50   last   most  KB a round from round 50")
     for width in arguments.width or (1024, 4096):
         for malloc in arguments.malloc or MALLOCS:
             case = measure(malloc, width, arguments.rounds)
             cases.append(case)
             after = case["resident_mib"]
+            shown = [after[0], *(after[min(number, len(after)) - 1] for number in (10, 50)), after[-1]]
             print(
-                f"{malloc:9}  {width * width * 4 / MIB:9.0f}  {case['idle_mib']:8.1f}  {after[0]:7.1f}  "
-                f"{after[min(9, len(after) - 1)]:8.1f}  {after[min(49, len(after) - 1)]:8.1f}  {after[-1]:8.1f}  "
-                f"{case['peak_mib']:8.1f}  {case['slope_kb']:18.1f}",
+                f"{malloc:9} {width * width * 4 / MIB:5.0f} {case['idle_mib']:6.1f} {shown[0]:8.1f} "
+                f"{shown[1]:9.1f} {shown[2]:9.1f} {shown[3]:6.1f} {case['peak_mib']:6.1f} "
+                f"{case['slope_kb']:10.1f}",
                 flush=True,
             )
     arguments.output.write_text(json.dumps({"machine": machine_facts(), "cases": cases}, indent=1) + "\n")
@@ -118,12 +117,14 @@ def start(folder: str, malloc: str) -> tuple[subprocess.Popen[str], int]:
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     port = 0
+    log = ""
     for line in server.stderr:
+        log += line
         if match := re.search(r"Started HTTPService at 127\.0\.0\.1:(\d+)", line):
             port = int(match[1])
         if "Started Metrics Service" in line:
             break
-    assert port, f"the server did not start with {malloc}"
+    assert port, f"the server did not start with {malloc}:\n{log}"
     threading.Thread(target=server.stderr.read, daemon=True).start()
     return server, port
 
@@ -136,9 +137,8 @@ def infer_at_once(port: int, width: int) -> None:
         tensor = {"name": "X", "datatype": "FP32", "shape": [rows, width]}
         tensor["parameters"] = {"binary_data_size": len(data)}
         header = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
-        ask(
-            port, "/v2/models/net/infer", header + data, {"Inference-Header-Content-Length": str(len(header))}
-        )
+        headers = {"Inference-Header-Content-Length": str(len(header))}
+        ask(port, "/v2/models/net/infer", header + data, headers)
 
     threads = [threading.Thread(target=infer, args=(number % 4 + 1,)) for number in range(CLIENTS)]
     for thread in threads:
