@@ -116,8 +116,8 @@ def test_versions_files_and_settings_are_looked_at_too(tmp_path: Path) -> None:
     assert findings(tmp_path / "odd") == [
         "odd/config.pbtxt: error: at least one version must be available under the version policy of model "
         "'odd'",
-        "odd: warning: ignore version directory '01' of model 'odd' which fails to convert to integral "
-        "number",
+        "odd: warning: ignore version directory '01' of model 'odd' which contains leading zeros in its "
+        "directory name",
     ]
 
 

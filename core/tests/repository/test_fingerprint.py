@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,39 @@ def test_links_are_followed_and_circles_end(model: Path, tmp_path_factory: pytes
 
 def test_a_directory_that_is_not_there_has_no_files(tmp_path: Path) -> None:
     assert read_fingerprint(tmp_path / "nowhere") == frozenset()
+
+
+@pytest.fixture
+def deep_tree(tmp_path: Path) -> Iterator[int]:
+    """Directories in each other, more than functions can call each other; yields how many."""
+    paths = [str(tmp_path)]
+    for _ in range(1500):
+        paths.append(f"{paths[-1]}/d")
+        os.mkdir(paths[-1])
+    yield 1500
+    for path in reversed(paths[1:]):
+        os.rmdir(path)
+
+
+def test_a_tree_of_any_depth_is_seen_to_its_end(tmp_path: Path, deep_tree: int) -> None:
+    assert len(read_fingerprint(tmp_path)) == deep_tree
+
+
+def test_links_from_everywhere_to_everywhere_are_followed_once(tmp_path: Path) -> None:
+    for level in range(25):  # 2^25 ways lead to the last one
+        (tmp_path / f"{level}").mkdir()
+        for name in ("a", "b"):
+            (tmp_path / f"{level}" / name).symlink_to(tmp_path / f"{level + 1}")
+    (tmp_path / "25").mkdir()
+    (tmp_path / "25/file").write_text("")
+
+    first = read_fingerprint(tmp_path)
+
+    assert len([path for path, _, _ in first if path.endswith("file")]) == 1
+    assert read_fingerprint(tmp_path) == first
+
+
+def test_pipes_and_sockets_are_looked_at_and_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    assert [path for path, _, _ in read_fingerprint(tmp_path)] == ["pipe"]

@@ -13,6 +13,14 @@ def test_usual_and_unusual_names_are_names(name: str) -> None:
     check_model_name(name)
 
 
+def test_a_name_is_as_long_as_file_systems_take(tmp_path: Path) -> None:
+    check_model_name("n" * 255)
+    for name in ("n" * 256, "ü" * 128, "n" * 1_000_000):
+        with pytest.raises(InvalidArg, match="of at most 255 bytes") as error:
+            check_model_name(name)
+        assert len(str(error.value)) < 300
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "/a", "a/../b", "a\0b"])
 def test_a_name_that_is_not_one_directory_is_none(name: str) -> None:
     with pytest.raises(InvalidArg, match="is no name of a model"):

@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tritonpy.config.complete import ENSEMBLE_PLATFORM, PLATFORMS
+from tritonpy.config.named_files import check_named_file, label_path
 from tritonpy.config.schema import KIND_CPU, KIND_GPU, KIND_MODEL, ModelConfig, ModelInstanceGroup
 from tritonpy.config.validate_ensemble import check_ensemble_graph, check_ensemble_has_no_instances
 from tritonpy.config.validate_scheduling import check_dynamic_batching, check_sequence_batching, check_states
 from tritonpy.config.validate_tensors import check_batch_io, check_inputs, check_outputs, check_warmup
 from tritonpy.devices.gpus import MIN_COMPUTE_CAPABILITY
-from tritonpy.errors import Internal, InvalidArg
+from tritonpy.errors import InvalidArg
 
 
 def validate_structure(config: ModelConfig, directory_name: str) -> None:
@@ -69,11 +70,7 @@ def validate_files(config: ModelConfig, directory: Path) -> None:
     """
     for tensor in config.output:
         if tensor.label_filename:
-            path = directory / tensor.label_filename
-            try:
-                path.open("rb").close()
-            except OSError as exc:
-                raise Internal(f"failed to open text file for read {path}: {exc.strerror}") from exc
+            check_named_file(label_path(directory, tensor.label_filename))
 
 
 def check_name(config: ModelConfig, directory_name: str) -> None:

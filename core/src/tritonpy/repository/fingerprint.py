@@ -23,36 +23,38 @@ def read_fingerprint(directory: Path) -> Fingerprint:
 
     Left out are what Python writes by itself (`__pycache__`) and names that begin with a dot, such as an
     editor's swap files. A file that vanishes meanwhile is left out, too: the next look sees the difference.
+    Nothing is opened but directories, so no pipe or device holds it up.
     """
     found: set[tuple[str, int | str, int]] = set()
-    _collect(directory, "", found, ())
+    seen: set[tuple[int, int]] = (
+        set()
+    )  # directories by device and number: links may lead to one again and again
+    pending: list[tuple[Path | str, str]] = [(directory, "")]
+    while pending:  # in a fixed order, or a directory of two names could be seen under either
+        path, prefix = pending.pop()
+        try:
+            status = os.stat(path)
+            if (status.st_dev, status.st_ino) in seen:
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            entries = sorted(os.scandir(path), key=_name)
+        except OSError:
+            continue
+        for entry in entries:
+            if not is_watched(entry.name):
+                continue
+            name = f"{prefix}{entry.name}"
+            try:
+                if entry.is_dir():
+                    found.add((name, 0, -1))
+                    pending.append((entry.path, f"{name}/"))
+                else:
+                    status = entry.stat()
+                    found.add((name, status.st_mtime_ns, status.st_size))
+            except OSError:
+                continue
     return frozenset(found)
 
 
-def _collect(
-    directory: Path | str,
-    prefix: str,
-    found: set[tuple[str, int | str, int]],
-    above: tuple[tuple[int, int], ...],
-) -> None:
-    try:
-        status = os.stat(directory)
-        here = (status.st_dev, status.st_ino)
-        if here in above:  # a symbolic link to a directory that it lies in
-            return
-        entries = list(os.scandir(directory))
-    except OSError:
-        return
-    for entry in entries:
-        if not is_watched(entry.name):
-            continue
-        path = f"{prefix}{entry.name}"
-        try:
-            if entry.is_dir():
-                found.add((path, 0, -1))
-                _collect(entry.path, f"{path}/", found, (*above, here))
-            else:
-                status = entry.stat()
-                found.add((path, status.st_mtime_ns, status.st_size))
-        except OSError:
-            continue
+def _name(entry: os.DirEntry[str]) -> str:
+    return entry.name

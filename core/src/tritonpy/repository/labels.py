@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tritonpy.errors import Internal
+from tritonpy.config.named_files import label_path, read_named_file
 from tritonpy.handles import JsonObject
 
 Labels = Mapping[str, Sequence[bytes]]
@@ -25,11 +25,7 @@ def read_labels(config: JsonObject, directory: Path) -> Labels:
     labels = {}
     for output in config.get("output", ()):
         if output.get("label_filename"):
-            path = directory / output["label_filename"]
-            try:
-                lines = path.read_bytes().split(b"\n")
-            except OSError as exc:
-                raise Internal(f"failed to open text file for read {path}: {exc.strerror}") from exc
+            lines = read_named_file(label_path(directory, output["label_filename"])).split(b"\n")
             if not lines[-1]:  # the last line has its end, too
                 lines.pop()
             labels[output["name"]] = lines

@@ -11,6 +11,8 @@ from tritonpy.errors import InvalidArg
 _log = logging.getLogger("tritonpy.repository")
 
 CONFIG_FILENAME = "config.pbtxt"
+_MOST_NAME_BYTES = 255  # what file systems take
+_MOST_SHOWN = 100
 _NOT_VERSIONS = {"warmup", "initial_state", "configs", "__pycache__"}
 _HIGHEST_VERSION = 2**63 - 1  # versions are 64-bit integers in configurations, so in Triton everywhere
 _MOST_DIGITS = len(str(_HIGHEST_VERSION))
@@ -44,8 +46,13 @@ def check_model_name(name: str) -> None:
     """
     if not name or name.startswith(".") or "/" in name or "\0" in name:
         raise InvalidArg(
-            f"'{name}' is no name of a model: expected the name of a directory inside a repository, "
-            f"without '/' and NUL and not beginning with '.'"
+            f"'{name[:_MOST_SHOWN]}' is no name of a model: expected the name of a directory inside a "
+            f"repository, without '/' and NUL and not beginning with '.'"
+        )
+    if len(name.encode(errors="surrogateescape")) > _MOST_NAME_BYTES:
+        raise InvalidArg(
+            f"'{name[:_MOST_SHOWN]}…' is no name of a model: expected the name of a directory inside a "
+            f"repository, of at most {_MOST_NAME_BYTES} bytes"
         )
 
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from tritonpy.config.files import check_config_name, find_config
 from tritonpy.config.load import MAX_CONFIG_BYTE_SIZE
+from tritonpy.config.named_files import check_model_files, check_sent_files, named_files
 from tritonpy.config.schema import ModelConfig
+from tritonpy.errors import TritonError
 from tritonpy.repository.agent_chain import AgentChain
 from tritonpy.repository.agent_steps import AgentSteps
 from tritonpy.repository.agents import RepositoryAgents
@@ -112,13 +114,30 @@ class ModelPreparation:
             raise
 
     def _read(self, directory: ModelDirectory, override: str | None) -> ModelConfig:
-        return read_given_config(
+        config = read_given_config(
             directory,
             must_exist=not self._auto_complete_config,
             override=override,
             config_name=self._config_name,
             max_byte_size=self._max_config_byte_size,
         )
+        check_model_files(config, directory.name)
+        if override is not None:
+            check_sent_files(config, directory.path, directory.versions, self._own_files(directory))
+        return config
+
+    def _own_files(self, directory: ModelDirectory) -> set[str]:
+        """Every path that stands in the model's own configuration, if that can be read."""
+        try:
+            config = read_given_config(
+                directory,
+                must_exist=False,
+                config_name=self._config_name,
+                max_byte_size=self._max_config_byte_size,
+            )
+        except TritonError:
+            return set()
+        return {file.path for file in named_files(config)}
 
     def _chain(self, source: ModelSource, config: ModelConfig) -> AgentChain:
         return AgentChain(
