@@ -125,6 +125,19 @@ def test_the_threads_of_onnxruntime_keep_to_it_and_are_as_many_as_its_cores(
     assert names <= set(bound)
 
 
+def test_a_session_has_as_many_threads_as_the_policy_has_cores(
+    start: Callable[..., Any], tmp_path: Path
+) -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> net (float[N,3] X) => (float[N,3] Y) { Y = Neg(X) }'
+    config = {"instance_group": [{"kind": "KIND_CPU", "count": 1}]}
+    ModelRepository(tmp_path).onnx("net", parser.parse_model(text).SerializeToString(), config)
+
+    server = start(host_policies=(("cpu", "cpu-cores", f"{LAST}"),))
+
+    (loaded,) = server.server.runtime.registry.all_models()
+    assert loaded.handle.state.settings.intra_op_thread_count == 1
+
+
 def threads_of_this_process() -> set[int]:
     return {int(name) for name in os.listdir("/proc/self/task")}
 
