@@ -14,8 +14,8 @@ EDITABLES := $(addprefix --editable ,$(DISTRIBUTIONS))
 empty :=
 space := $(empty) $(empty)
 
-# What is left out of `make test` because it needs the real server, much time or a device.
-SLOW := parity or stress or gpu
+# What is left out of `make test` because it needs the real server, npm, much time or a device.
+SLOW := parity or stress or gpu or emulator
 
 .DEFAULT_GOAL := help
 .PHONY: help setup fmt lint serve test test-all parity bench protos docs dist

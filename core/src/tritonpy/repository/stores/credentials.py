@@ -11,6 +11,7 @@ import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import unquote
 
 from tritonpy.errors import InvalidArg
 from tritonpy.repository.stores.aws_profile import AwsProfile, read_profile
@@ -57,8 +58,14 @@ class Credentials:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must never be shown."""
-        return tuple(filter(None, (self.secret, self.session_token, self.sas_token)))
+        """What must never be shown, the longest first."""
+        signatures = [
+            form
+            for part in self.sas_token.lstrip("?").split("&")
+            if part.startswith("sig=")
+            for form in (part.removeprefix("sig="), unquote(part.removeprefix("sig=")))
+        ]
+        return tuple(filter(None, (self.secret, self.session_token, self.sas_token, *signatures)))
 
 
 def find_credentials(location: Location, environ: Mapping[str, str]) -> Credentials:
@@ -136,8 +143,8 @@ def _find_google(location: Location, environ: Mapping[str, str], file: str) -> C
     else:
         source = "GOOGLE_APPLICATION_CREDENTIALS"
         path = environ.get(source, "")
-    if _is_true(environ.get("GOOGLE_SKIP_SIGNATURE")) or environ.get("STORAGE_EMULATOR_HOST"):
-        return Credentials("no credentials", is_anonymous=True)
+    if _is_true(environ.get("GOOGLE_SKIP_SIGNATURE")) and not (file and path):
+        return Credentials("GOOGLE_SKIP_SIGNATURE", is_anonymous=True)
     if path:
         if not Path(path).is_file():
             raise InvalidArg(
@@ -145,6 +152,8 @@ def _find_google(location: Location, environ: Mapping[str, str], file: str) -> C
                 f"file; expected the JSON file of a service account or of a user"
             )
         return Credentials(source, path=path)
+    if environ.get("STORAGE_EMULATOR_HOST"):
+        return Credentials("no credentials", is_anonymous=True)
     settings = environ.get("CLOUDSDK_CONFIG") or str(
         Path(environ.get("HOME", "~")).expanduser() / ".config/gcloud"
     )

@@ -6,7 +6,7 @@ import logging
 import os
 from pathlib import Path
 
-from tritonpy.errors import Internal, InvalidArg, NotFound
+from tritonpy.errors import Internal, InvalidArg, NotFound, Unavailable
 from tritonpy.repository.fingerprint import Fingerprint, read_fingerprint
 from tritonpy.repository.stores.store import LocalFiles
 
@@ -24,6 +24,7 @@ class LocalStore:
         self.root = root
         self._path = Path(root)
         self._unspeakable: set[str] = set()
+        self._device: int | None = None
 
     def model_names(self) -> list[str]:
         """See `Store`."""
@@ -41,6 +42,7 @@ class LocalStore:
             ) from None
         except OSError as exc:
             raise Internal(f"failed to read model repository {self.root}: {exc.strerror}") from exc
+        self._check_mounted(names)
         return sorted(filter(self._is_speakable, names))
 
     def place_of(self, name: str) -> str:
@@ -66,6 +68,17 @@ class LocalStore:
 
     def close(self) -> None:
         """See `Store`; there are no copies."""
+
+    def _check_mounted(self, names: list[str]) -> None:
+        """Tell a file system that is not mounted any more from a repository without models."""
+        device = os.stat(self._path).st_dev
+        if names:
+            self._device = device
+        elif self._device not in (None, device):
+            raise Unavailable(
+                f"model repository {self.root} is empty and on another device than before: is the file "
+                f"system that holds it still mounted?"
+            )
 
     def _is_speakable(self, name: str) -> bool:
         """Whether clients can say a name; one they cannot is told of once."""
