@@ -3,9 +3,10 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
-from tritonpy.errors import Internal
+from tritonpy.errors import Internal, Unavailable
 from tritonpy.repository.stores.local import LocalStore
 
 
@@ -52,3 +53,25 @@ def test_no_root_is_not_the_working_directory(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(Internal, match="failed to stat file : there is no such model repository"):
         LocalStore("").model_names()
     assert LocalStore("").look("a") is None
+
+
+def test_a_file_system_that_is_not_mounted_any_more_is_no_repository_without_models(tmp_path: Path) -> None:
+    with TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        mounted = Path(elsewhere)
+        (mounted / "m").mkdir()
+        (tmp_path / "empty").mkdir()
+        assert mounted.stat().st_dev != tmp_path.stat().st_dev
+        root = tmp_path / "root"
+        root.symlink_to(mounted)
+        store = LocalStore(str(root))
+        assert store.model_names() == ["m"]
+
+        root.unlink()
+        root.symlink_to(tmp_path / "empty")
+        with pytest.raises(Unavailable, match="is empty and on another device than before"):
+            store.model_names()
+        root.unlink()
+        root.symlink_to(mounted)
+        (mounted / "m").rmdir()
+
+        assert store.model_names() == []
