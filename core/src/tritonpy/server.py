@@ -143,11 +143,12 @@ class ServerRuntime:
                 config_name=options.model_config_name,
                 max_config_byte_size=options.max_model_config_byte_size,
             ),
+            load_thread_count=options.model_load_thread_count,
         )
         control = ModelControl(
             self._repository, self.registry, is_explicit=options.model_control_mode == "explicit"
         )
-        self._services.add("models", WorkerModelControl(control))
+        self._services.add("models", WorkerModelControl(control, self._loader.gate))
         self._watcher: RepositoryWatcher | None = None
         self.dataplane = LocalDataplane(
             self.registry,

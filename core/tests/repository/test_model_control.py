@@ -87,7 +87,7 @@ async def test_the_index_has_what_was_loaded_and_the_names_of_what_was_not(harne
 
 # Models that ask.
 
-CALLER = Caller("asker", 1, "asker_0")
+CALLER = Caller("asker", 1, "asker_0", is_loading=False)
 
 
 async def test_a_model_loads_asks_and_unloads(harness: Any, until: Until) -> None:

@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 from tritonpy.errors import ErrorCode, Internal, InvalidArg, NotFound, TritonError, Unavailable
 from tritonpy.model.model import LoadedModel
 from tritonpy.repository.key import ModelKey
+from tritonpy.repository.layout import shown
 from tritonpy.repository.loader import ModelLoader
 from tritonpy.repository.preparation import ModelPreparation, PreparedModel
 from tritonpy.repository.registry import ModelRegistry
@@ -35,8 +36,6 @@ ALL_MODELS = "*"
 NOT_READY = "Server not ready"
 """What is told to whoever wants a model loaded before the server has started, or while it stops."""
 
-_MOST_LOADS_AT_ONCE = 4
-
 Result = TypeVar("Result")
 
 
@@ -48,6 +47,7 @@ class RepositoryManager:
         loader: loads model versions.
         registry: where loaded versions, and reasons for the others, are kept.
         preparation: gets models' files and reads their configurations.
+        load_thread_count: how many models are prepared at once at the start.
     """
 
     def __init__(
@@ -56,6 +56,8 @@ class RepositoryManager:
         loader: ModelLoader,
         registry: ModelRegistry,
         preparation: ModelPreparation,
+        *,
+        load_thread_count: int = 4,
     ) -> None:
         self.repositories = repositories
         self._registry = registry
@@ -65,7 +67,7 @@ class RepositoryManager:
         self._due: dict[ModelKey, asyncio.Task[bool]] = {}  # reloads that wait for their turn
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()  # Any: what each gives is for whoever waits for it
-        self._start_gate = asyncio.Semaphore(_MOST_LOADS_AT_ONCE)
+        self._start_gate = asyncio.Semaphore(load_thread_count)
 
     # At the start.
 
@@ -361,5 +363,6 @@ class RepositoryManager:
 
 
 def _not_polled(name: str, error: TritonError | OSError) -> Internal:
+    name = shown(name)
     reason = logged_reason(f"model '{name}'", error, "poll")
     return Internal(f"failed to load '{name}', failed to poll from model repository: {reason}")

@@ -10,6 +10,7 @@ from typing import Any
 from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
 from tritonpy.handles import JsonObject
 from tritonpy.model.services import Caller
+from tritonpy.repository.load_gate import LoadGate
 from tritonpy.repository.manager import NOT_READY, RepositoryManager
 from tritonpy.repository.registry import UNLOADED, ModelRegistry, ModelState
 
@@ -165,12 +166,16 @@ class WorkerModelControl:
     """Answers models that load and unload others, or themselves; satisfies `Subject`.
 
     A load is waited for. That would be for ever if a model waited in its `initialize` for a load that waits
-    for this `initialize`, so such a circle is refused. An unload is not waited for: it may be the asking
-    model, or one that waits for its answer, that has to finish first.
+    for this `initialize`, so such a circle is refused; and for that time the model's own load gives its place
+    away, or the load that it waits for might find none. A warmup is as good as an `initialize`.
+
+    An unload is not waited for: it may be the asking model, or one that waits for its answer, that has to
+    finish first.
     """
 
-    def __init__(self, control: ModelControl) -> None:
+    def __init__(self, control: ModelControl, gate: LoadGate | None = None) -> None:
         self._control = control
+        self._gate = gate or LoadGate(1)
         self._initializing: list[tuple[str, str]] = []  # who waits in its `initialize`, for the load of what
 
     async def ask(self, caller: Caller, what: str, args: tuple[Any, ...]) -> Any:  # Any: plain values
@@ -218,7 +223,8 @@ class WorkerModelControl:
         wait = (caller.model, name)
         self._initializing.append(wait)
         try:
-            await self._control.load(name, config_override, files)
+            async with self._gate.step_aside((caller.model, caller.version)):
+                await self._control.load(name, config_override, files)
         finally:
             self._initializing.remove(wait)
 
