@@ -211,23 +211,45 @@ class BatchingHooks:
 
 
 class RepoAgentHooks:
-    """Group `tritonpy.repo_agents`: acts on a model's files around load and unload (TRITONREPOAGENT)."""
+    """Group `tritonpy.repo_agents`: acts on a model's files around load and unload. Mirrors TRITONREPOAGENT.
+
+    Order: `repo_agent_initialize`; per load of a model that names the agent `repo_agent_model_initialize`,
+    `repo_agent_model_action` for each action, `repo_agent_model_finalize`; then `repo_agent_finalize`. Only
+    `repo_agent_model_action` is required. A finalize hook is called exactly when its initialize succeeded.
+
+    All hooks run in the server's process on threads of their own: those of one load one after the other,
+    those of several models at the same time. They may block; the server goes on, and requests are answered.
+    Whoever waits for LOAD waits as long as it takes. The other actions are given 15 seconds: then an unload,
+    a reload or the end of the server goes on without them.
+    """
 
     @hookspec(firstresult=True)
     def repo_agent_initialize(self, agent: RepoAgent) -> None:
-        """Once, before the first model that names the agent. An exception fails those models."""
+        """Once, before the first model that names the agent; set `agent.state`.
+
+        An exception fails those models; the next load tries again.
+        """
 
     @hookspec(firstresult=True)
     def repo_agent_finalize(self, agent: RepoAgent) -> None:
-        """After the last model that names the agent is gone."""
+        """After the last model that names the agent is gone; the next one initialises the agent anew.
+
+        Exceptions are logged.
+        """
 
     @hookspec(firstresult=True)
     def repo_agent_model_initialize(self, agent: RepoAgent, model: RepoAgentModel) -> None:
-        """A model that names the agent is about to load."""
+        """A model that names the agent is about to load; check `model.parameters`, set `model.state`.
+
+        An exception fails the load.
+        """
 
     @hookspec(firstresult=True)
     def repo_agent_model_finalize(self, agent: RepoAgent, model: RepoAgentModel) -> None:
-        """The model is gone, or its load failed."""
+        """The model is gone, or its load failed; afterwards the directory it acquired is removed.
+
+        Exceptions are logged.
+        """
 
     @hookspec(firstresult=True)
     def repo_agent_model_action(self, agent: RepoAgent, model: RepoAgentModel, action: str) -> None:
@@ -235,11 +257,16 @@ class RepoAgentHooks:
 
         Args:
             agent: the agent and its state.
-            model: during LOAD its `directory` may be set to a changed copy that the agent owns.
-            action: `LOAD` in configured order, then `LOAD_COMPLETE` or `LOAD_FAIL` in reverse order, then
-                `UNLOAD` in configured order, then `UNLOAD_COMPLETE` in reverse order.
+            model: the model. During LOAD its `directory` may be set to a changed copy, best one that
+                `model.acquire_directory()` holds: the next agent and the server see that one, and read the
+                configuration there, if there is one. Which agents act is never read again.
+            action: `LOAD` in configured order, then `LOAD_COMPLETE` or `LOAD_FAIL` in reverse order; after
+                `LOAD_COMPLETE` some day `UNLOAD` in configured order, when the model takes no new requests,
+                and `UNLOAD_COMPLETE` in reverse order, when the last one is answered. A reload is a load of
+                its own beside what serves; that is unloaded only if the reload succeeds.
 
-        An exception during LOAD stops the load; in the other actions it is logged.
+        An exception during LOAD stops the load with its text, and this agent and those before it are told
+        `LOAD_FAIL`. In the other actions it is logged.
         """
 
 
