@@ -73,6 +73,21 @@ def test_a_python_model_on_a_thread_keeps_to_it_and_the_server_does_not(
     assert os.sched_getaffinity(0) == set(CORES)
 
 
+def test_a_group_whose_policy_changes_gets_instances_under_the_new_one(
+    start: Callable[..., Any], tmp_path: Path, where: str, config: dict[str, Any]
+) -> None:
+    models = ModelRepository(tmp_path)
+    policies = (("first", "cpu-cores", f"{FIRST}"), ("last", "cpu-cores", f"{LAST}"))
+    models.python("m", where, {**config, "instance_group": [{"host_policy": "first"}]})
+    server = start(host_policies=policies, model_control_mode="explicit", load_models=("m",))
+    before = server.where("m")
+
+    models.python("m", where, {**config, "instance_group": [{"host_policy": "last"}]})
+    loaded = server.post("repository/models/m/load")
+
+    assert (before["cores"], loaded, server.where("m")["cores"]) == ([FIRST], {}, [LAST])
+
+
 def test_hooks_of_thread_instances_run_within_the_policy(start: Callable[..., Any], tmp_path: Path) -> None:
     seen: dict[str, set[int]] = {}
 

@@ -132,3 +132,18 @@ def test_a_load_waits_for_room_on_its_gpu_in_vain_and_may_be_asked_again(
     assert "can not create model 'm_0': memory limit set for GPU 0 has exceeded" in refused["error"]
     assert loaded == {}
     assert server.where("m")["model_instance_device_id"] == "0"
+
+
+def test_a_reload_beyond_the_limit_leaves_the_old_instances_serving(
+    start: Callable[..., Any], machine: Callable[..., Any], tmp_path: Path, where: str, config: dict[str, Any]
+) -> None:
+    models = ModelRepository(tmp_path)
+    models.python("m", where, {**config, "instance_group": [{"kind": "KIND_CPU"}]})
+    limits = {"model_load_gpu_limits": ((0, 0.5),)}
+    server = start(machine(GPU, used=6 * GIB), model_control_mode="explicit", load_models=("m",), **limits)
+
+    models.python("m", where, {**config, "instance_group": [{"kind": "KIND_GPU"}]})
+    refused = server.post("repository/models/m/load")
+
+    assert "can not create model 'm_0_0': memory limit set for GPU 0" in refused["error"]
+    assert server.where("m")["model_instance_kind"] == "CPU"

@@ -6,6 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,16 +119,21 @@ def show(
     works is seen only when it is loaded. Where the backend is not asked (--no-backend, --strict), what it
     would fill in is missing. Standard error says whether it was asked.
     """
+    from tritonpy.devices.gpus import Gpus
     from tritonpy.errors import TritonError
     from tritonpy.repository.loader import LoaderSettings
     from tritonpy.repository.preview import settled_preview
 
     if not directory.is_dir():
         raise click.UsageError(f"'{directory}' is no directory; expected that of a model")
-    settings = LoaderSettings(auto_complete_config=not is_strict, backend_config=tuple(backend_config))
-    if backend_directory is not None:
-        settings = LoaderSettings(not is_strict, tuple(backend_config), backend_directory)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    gpus = Gpus()
+    gpus.discover()
+    settings = LoaderSettings(
+        auto_complete_config=not is_strict, backend_config=tuple(backend_config), gpus=gpus
+    )
+    if backend_directory is not None:
+        settings = replace(settings, backend_directory=backend_directory)
     try:
         document = settled_preview(directory, settings, asks_backend=not no_backend, config_name=config_name)
     except TritonError as error:
