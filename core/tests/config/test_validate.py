@@ -174,7 +174,7 @@ STRUCTURE = {
         "sequence batching minimum slot utilization must be in range (0.0, 1.0] for m",
     ),
     "slot utilization that is no number": (
-        PYTHON + sequence("direct { minimum_slot_utilization: nan }"),  # not tried on the real server
+        PYTHON + sequence("direct { minimum_slot_utilization: nan }"),  # the real server takes it
         "sequence batching minimum slot utilization must be in range (0.0, 1.0] for m",
     ),
     "oldest preferred": (
@@ -264,19 +264,19 @@ STRUCTURE = {
         "output 'B' for ensemble 'm' is not written: at least one of its depending tensors, 'Z', is not "
         "connected",
     ),
-    "output behind a gap": (  # not tried on the real server
+    "output behind a gap": (
         ensemble(step(outputs="Q") + step(inputs="Z", outputs="Y") + step(inputs="Y")),
         "output 'B' for ensemble 'm' is not written: at least one of its depending tensors, 'Z', is not "
         "connected",
     ),
-    "circle of steps": (  # not tried on the real server
+    "circle of steps": (
         ensemble(
             step(outputs="Q")
             + "step { model_name: 'x' input_map { key: 'i' value: 'Y' } output_map { key: 'o' value: 'Z' } }"
             + "step { model_name: 'x' input_map { key: 'i' value: 'Z' } output_map { key: 'o' value: 'Y' } "
             + "output_map { key: 'p' value: 'B' } }"
         ),
-        "output 'B' for ensemble 'm' is not written: at least one of its depending tensors, 'Z', is not "
+        "output 'B' for ensemble 'm' is not written: at least one of its depending tensors, 'Y', is not "
         "connected",
     ),
     "tensor left over": (
@@ -333,7 +333,7 @@ COMPLETE = {
         a_input("data_type: TYPE_FP32 dims: [2, -1, 3, -1] reshape { shape: [-1, 2, 3, -1] }"),
         "model input 'A' has different size for dims and reshape for m",
     ),
-    "reshape of a wildcard to a size": (  # not tried on the real server
+    "reshape of a wildcard to a size": (
         a_input("data_type: TYPE_FP32 dims: [-1] reshape { shape: [1] }"),
         "model input 'A' has different size for dims and reshape for m",
     ),
@@ -398,10 +398,6 @@ COMPLETE = {
     ),
     "batch output twice": (
         IO + "batch_output { target_name: ['B', 'B'] source_input: 'A' }",
-        "target output name 'B' can only be specified once for m",
-    ),
-    "batch output in two blocks": (
-        IO + "batch_output { target_name: 'B' source_input: 'A' } batch_output { target_name: 'B' }",
         "target output name 'B' can only be specified once for m",
     ),
     "batch output without target": (  # the real server crashes
@@ -537,6 +533,7 @@ def unsettled(text: str) -> Any:  # Any: ModelConfig
         "response_cache { enable: true }",
         IO + "batch_input { data_type: TYPE_INT32 source_input: 'A' }",
         IO + "batch_output { target_name: 'B' source_input: 'A' }",
+        IO + "batch_output { target_name: 'B' source_input: 'A' } " * 2,
         IO + "model_warmup { inputs { key: 'A' value { dims: [2] random_data: false } } }",
     ],
 )

@@ -83,12 +83,14 @@ def _reached_tensors(steps: Sequence[ModelEnsembling.Step], inputs: set[str]) ->
 
 
 def _first_unconnected(tensor: str, steps: Sequence[ModelEnsembling.Step], reached: set[str]) -> str:
-    """Walk back from a tensor that is never written to one that nothing writes, or around a circle once."""
+    """Walk back from a tensor that is never written to one that nothing writes, or once around a circle."""
     seen: set[str] = set()
-    while tensor not in seen:
+    while True:
         seen.add(tensor)
         writer = next((step for step in steps if tensor in step.output_map.values()), None)
         if writer is None:
             return tensor
-        tensor = min(set(writer.input_map.values()) - reached)
-    return tensor
+        before = min(set(writer.input_map.values()) - reached)
+        if before in seen:
+            return tensor
+        tensor = before

@@ -94,21 +94,21 @@ def check_batch_io(config: ModelConfig) -> None:
     """Batch inputs and outputs are made from inputs, and for outputs, that exist."""
     inputs = {tensor.name for tensor in config.input}
     for batch_input in config.batch_input:
+        kind = f"batch input kind '{BatchInput.Kind.Name(batch_input.kind)}'"
+        _check_source_count(batch_input.source_input, kind, config)
         if batch_input.data_type not in _BATCH_INPUT_TYPES:
             raise InvalidArg(f"batch input data type must be TYPE_INT32 or TYPE_FP32 for {config.name}")
-        kind = f"batch input kind '{BatchInput.Kind.Name(batch_input.kind)}'"
-        _check_sources(batch_input.source_input, kind, inputs, config)
-    seen: set[str] = set()
+        _check_sources(batch_input.source_input, inputs, config)
     for batch_output in config.batch_output:
         kind = f"batch output kind '{BatchOutput.Kind.Name(batch_output.kind)}'"
-        for problem in _target_problems(batch_output, kind, config, seen):
+        _check_source_count(batch_output.source_input, kind, config)
+        _check_sources(batch_output.source_input, inputs, config)
+        for problem in _target_problems(batch_output, kind, config):
             raise InvalidArg(f"{problem} for {config.name}")
-        _check_sources(batch_output.source_input, kind, inputs, config)
 
 
-def _target_problems(
-    batch_output: BatchOutput, kind: str, config: ModelConfig, seen: set[str]
-) -> Iterator[str]:
+def _target_problems(batch_output: BatchOutput, kind: str, config: ModelConfig) -> Iterator[str]:
+    seen: set[str] = set()  # another batch output may have the same target: Triton lets it be
     if not batch_output.target_name:  # Triton goes on here, and crashes
         yield f"{kind} expects at least 1 target name, got 0"
     outputs = {tensor.name for tensor in config.output}
@@ -120,11 +120,15 @@ def _target_problems(
         seen.add(target)
 
 
-def _check_sources(sources: Sequence[str], kind: str, inputs: set[str], config: ModelConfig) -> None:
+def _check_source_count(sources: Sequence[str], kind: str, config: ModelConfig) -> None:
     if len(sources) != 1:
         raise InvalidArg(f"{kind} expects 1 source input, got {len(sources)} for {config.name}")
-    if sources[0] not in inputs:
-        raise InvalidArg(f"unknown source input name '{sources[0]}' for {config.name}")
+
+
+def _check_sources(sources: Sequence[str], inputs: set[str], config: ModelConfig) -> None:
+    for source in sources:
+        if source not in inputs:
+            raise InvalidArg(f"unknown source input name '{source}' for {config.name}")
 
 
 def check_warmup(config: ModelConfig) -> None:
