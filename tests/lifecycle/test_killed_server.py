@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import os
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+import pytest
 from tritonpy_sdk.repository import ModelRepository
 
 CONFIG = {
@@ -128,3 +130,42 @@ def test_a_killed_server_leaves_no_worker_and_no_shared_memory(
     assert len(segments) >= 5
     assert {name for name in os.listdir("/dev/shm") if "tritonpy" in name} == names
     assert not [pid for pid in psutil.pids() if segments & segments_of(pid)]
+
+
+def test_the_next_server_removes_the_files_that_a_killed_one_was_sent(
+    corectl: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    models = ModelRepository(tmp_path / "models")
+    arguments = (f"--model-repository={models.path}", "--model-control-mode=explicit")
+    server, other = corectl(*arguments), corectl(*arguments)
+    for port in (server.ports["HTTPService"], other.ports["HTTPService"]):
+        load_with_files(port)
+    assert len(list(temporary.rglob("model.py"))) == 2
+
+    server.process.send_signal(signal.SIGKILL)
+    server.process.wait(15)
+    assert len(list(temporary.rglob("model.py"))) == 2
+    third = corectl(*arguments)
+
+    assert len(list(temporary.rglob("model.py"))) == 1  # another one serves from it
+    assert infer(other.ports["HTTPService"], "sent") == VALUES.tobytes()
+    assert other.stop() == third.stop() == 0
+    assert list(temporary.rglob("model.py")) == []
+
+
+def load_with_files(port: int) -> None:
+    """Load a model that comes with the request."""
+    parameters = {
+        "config": json.dumps(CONFIG),
+        "file:1/model.py": base64.b64encode(ECHO.encode()).decode(),
+    }
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    body = json.dumps({"parameters": parameters})
+    connection.request("POST", "/v2/repository/models/sent/load", body)
+    response = connection.getresponse()
+    text = response.read().decode()
+    connection.close()
+    assert response.status == 200, text

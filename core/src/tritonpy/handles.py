@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tritonpy.errors import InvalidArg, Unavailable
+from tritonpy.temporary import OF_THIS_PROCESS
 
 JsonObject = dict[str, Any]  # Any: JSON
 
@@ -275,7 +275,7 @@ class RepoAgentModel:
         directory inside.
         """
         if self._acquired is None:
-            self._acquired = Path(tempfile.mkdtemp(prefix="tritonpy-agent-"))
+            self._acquired = OF_THIS_PROCESS.make("agent-")
         return self._acquired
 
     def release_directory(self) -> None:

@@ -51,6 +51,7 @@ from tritonpy.repository.table import backends_table, models_table, options_tabl
 from tritonpy.repository.watcher import RepositoryWatcher
 from tritonpy.scheduler.batcher import StrategyFinder
 from tritonpy.shared_memory.registry import SharedMemoryRegions
+from tritonpy.temporary import OF_THIS_PROCESS
 from tritonpy.version import __version__
 
 _log = logging.getLogger("tritonpy.server")
@@ -185,6 +186,7 @@ class ServerRuntime:
             OSError: an address cannot be had.
         """
         self._watch.start()
+        await asyncio.to_thread(OF_THIS_PROCESS.remove_abandoned)
         look = await self._start_polling()  # before anything is loaded: no change is missed
         await asyncio.to_thread(self._gpus.discover)
         self._host_policies.log_missing_cores()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from tritonpy.errors import InvalidArg
 from tritonpy.repository.source import lay_out_source, relative_path
+from tritonpy.temporary import TemporaryDirectories
 
 
 @pytest.mark.parametrize(
@@ -53,12 +54,14 @@ def test_a_path_that_is_none_or_leads_out_is_refused(key: str, problem: str) -> 
 def test_files_that_cannot_be_laid_out_leave_nothing_behind(
     files: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    directories = TemporaryDirectories(tmp_path)
+    monkeypatch.setattr("tritonpy.repository.source.OF_THIS_PROCESS", directories)
 
     with pytest.raises(InvalidArg):
         lay_out_source("m", "{}", files)
 
-    assert list(tmp_path.iterdir()) == []
+    (own,) = tmp_path.iterdir()
+    assert list(own.iterdir()) == []
 
 
 def test_files_need_a_configuration() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from tritonpy.repository.fingerprint import Fingerprint, read_fingerprint
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.layout import ModelDirectory, check_model_name, read_model
 from tritonpy.repository.repositories import FoundModel
+from tritonpy.temporary import OF_THIS_PROCESS
 
 FILE_PREFIX = "file:"
 """How a load request writes the path of a file it brings: `file:1/model.py`."""
@@ -102,7 +102,7 @@ def lay_out_source(name: str, config_override: str | None, files: Mapping[str, b
     check_model_name(name)
     if config_override is None:
         raise InvalidArg("Load parameter 'config' must be specified for model file override")
-    own = Path(tempfile.mkdtemp(prefix="tritonpy-model-"))
+    own = OF_THIS_PROCESS.make("model-")
     path = own / name
     try:
         path.mkdir()
