@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from dataclasses import dataclass
 from email.message import Message
@@ -19,13 +20,17 @@ class Request:
 class Recorder:
     """A server on a port of its own.
 
+    Args:
+        context: to speak TLS.
+
     Attributes:
+        port: on 127.0.0.1.
         url: where.
         answers: status and body by path, without the query; all else is 404.
         asked: all requests so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.answers: dict[str, tuple[int, bytes]] = {}
         self.asked: list[Request] = []
         recorder = self
@@ -45,7 +50,10 @@ class Recorder:
             def log_message(self, *args: object) -> None: ...
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if context is not None:
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.port = self._server.server_port
+        self.url = f"http{'s' if context else ''}://127.0.0.1:{self.port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
 

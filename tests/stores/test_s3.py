@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import trustme
 from onnx import TensorProto, helper
 from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.repository.stores.opener import open_store
@@ -19,6 +21,7 @@ from tritonpy.repository.stores.store import Store
 from tritonpy.server import Server
 
 from .conftest import SECRET, S3Emulator
+from .recorder import Recorder, listing
 
 CONFIG = """
 backend: "python"
@@ -414,6 +417,40 @@ def test_keys_that_lead_elsewhere_are_refused_and_concern_their_model_only(
     assert "expected keys without" in error or "over 255 bytes" in error
     assert outside == []
     assert load(server.http_port, "adds") == ""
+
+
+@pytest.fixture
+def secure(tmp_path: Path) -> Iterator[Recorder]:
+    """A store that speaks HTTPS with a certificate of an authority that nobody knows."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    recorder = Recorder(context)
+    recorder.answers["/bucket"] = (200, listing("models/m/1/model.py"))
+    yield recorder
+    recorder.stop()
+
+
+def test_a_store_may_speak_https_with_a_certificate_of_ones_own(secure: Recorder, tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), "AWS_CA_BUNDLE": str(tmp_path / "ca.pem")}
+    root = f"s3://{secure.url}/bucket/models"
+
+    assert open_store(root, environ).look("m") is not None
+
+
+def test_a_certificate_that_is_not_trusted_is_told(secure: Recorder, tmp_path: Path) -> None:
+    store = open_store(f"s3://{secure.url}/bucket/models", {"HOME": str(tmp_path)}, timeout_s=2)
+
+    with pytest.raises(TritonError, match=r"cannot be reached .*: its certificate is not trusted"):
+        store.look("m")
+
+
+def test_a_bundle_of_certificates_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), "AWS_CA_BUNDLE": "/nowhere.pem"}
+
+    with pytest.raises(InvalidArg, match=r"'/nowhere.pem' cannot be read: .*\(AWS_CA_BUNDLE\)"):
+        open_store("s3://https://127.0.0.1:1/bucket", environ).model_names()
 
 
 def test_a_root_with_a_secret_is_refused_before_anything_shows_it() -> None:

@@ -6,9 +6,10 @@ import shutil
 import socket
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tritonpy.errors import InvalidArg, Unsupported
+from tritonpy.errors import InvalidArg, TritonError, Unsupported
 from tritonpy.repository.stores.credentials import Credentials
 from tritonpy.repository.stores.location import Location
 
@@ -89,6 +90,8 @@ def open_client(
             make = _open_azure
     try:
         return make(location, credentials, renew, environ, is_anonymous, options, retries)
+    except TritonError:
+        raise
     except Exception as exc:  # whatever obstore raises for settings; it may cite them
         raise InvalidArg(
             f"model repository {location.root} cannot be opened with {credentials.source}: "
@@ -124,6 +127,9 @@ def _open_s3(
         # Both names, lest a variable of the second kind counts more than what the root says.
         config |= {"endpoint": endpoint, "aws_endpoint_url_s3": endpoint}
         options["allow_http"] = endpoint.startswith("http://")
+    bundle = environ.get("AWS_CA_BUNDLE", "")
+    if bundle:
+        options["root_certificate"] = _read_certificates(bundle)
     return S3Store(
         location.bucket,
         config=config,
@@ -187,6 +193,15 @@ def _open_azure(
         retry_config=retries,
         credential_provider=key if credentials.secret or credentials.sas_token else None,
     )
+
+
+def _read_certificates(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as exc:
+        raise InvalidArg(
+            f"'{path}' cannot be read: {exc.strerror}; expected a file with PEM certificates (AWS_CA_BUNDLE)"
+        ) from None
 
 
 def _expiry() -> datetime:

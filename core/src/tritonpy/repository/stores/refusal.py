@@ -16,7 +16,8 @@ _MISSING = {"NoSuchBucket", "ContainerNotFound", "InvalidBucketName"}
 _CAUSES = (
     ("Connection refused", "connection refused"),
     ("dns error", "its name is not known"),
-    ("certificate", "its certificate is not trusted"),
+    ("InvalidCertificate", "its certificate is not trusted (AWS_CA_BUNDLE)"),
+    ("InvalidContentType", "it does not speak TLS"),
     ("TimedOut", "no answer in time"),
     ("timed out", "no answer in time"),
     ("Network is unreachable", "network unreachable"),
