@@ -32,6 +32,7 @@ from tritonpy_sdk import ModelRepository
 RESULTS = Path(__file__).with_name("results")
 MALLOCS = ("system", "tcmalloc", "jemalloc")
 CLIENTS = 8
+SETTLE_S = 0.1  # the server tidies up behind the last answer
 MIB = 1 << 20
 
 
@@ -75,6 +76,7 @@ def measure(malloc: str, width: int, rounds: int) -> dict[str, object]:
                 peak = max(peak, resident(server.pid))
                 ask(port, "/v2/repository/models/net/unload", b"{}")
                 wait_until_unloaded(port)
+                time.sleep(SETTLE_S)
                 sizes.append(resident(server.pid))
         finally:
             server.send_signal(signal.SIGTERM)

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 
 from tritonpy.errors import TritonError, Unavailable
+from tritonpy.model.memory import give_memory_back
 from tritonpy.model.model import LoadedModel
 
 _log = logging.getLogger("tritonpy.repository")
@@ -62,7 +63,7 @@ class Retirement:
             # A model's parts refer to each other, and what it holds (weights, shared memory) may be large: it
             # would stay until the collector comes by, which an idle server may not see for hours. What was
             # there when the server started is frozen, so this takes a moment only.
-            asyncio.get_running_loop().call_soon(gc.collect)
+            asyncio.get_running_loop().call_soon(_tidy_up)
 
     async def _retire(self, model: LoadedModel, on_closed: Callable[[], None]) -> None:
         try:
@@ -71,6 +72,11 @@ class Retirement:
             _log.info("successfully unloaded '%s' version %d", model.name, model.version)
         finally:
             on_closed()
+
+
+def _tidy_up() -> None:
+    gc.collect()
+    asyncio.get_running_loop().run_in_executor(None, give_memory_back)
 
 
 async def close_all(models: Sequence[LoadedModel], error: TritonError) -> None:
