@@ -1,4 +1,4 @@
-"""Python models without a server, conformance suites for plugins; needs the extra `tritonpy-sdk[testing]`."""
+"""Python models and plugins without a server, conformance suites; needs the extra `tritonpy-sdk[testing]`."""
 
 import pytest
 
@@ -17,8 +17,10 @@ from tritonpy_sdk.testing.python_model import (  # noqa: E402
     ResponseStream,
     load_python_model,
 )
+from tritonpy_sdk.testing.repo_agent import AgentLoad, load_with_agent  # noqa: E402
 
 __all__ = [
+    "AgentLoad",
     "Answer",
     "BackendConformance",
     "BackendDriver",
@@ -29,4 +31,5 @@ __all__ = [
     "PythonModel",
     "ResponseStream",
     "load_python_model",
+    "load_with_agent",
 ]

@@ -1,0 +1,116 @@
+"""A repository agent called as a server calls it, around a model that is never loaded."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritonpy.config.files import find_config
+from tritonpy.config.load import load_config
+from tritonpy.config.schema import ModelConfig
+from tritonpy.config.show import config_to_dict
+from tritonpy.handles import JsonObject
+from tritonpy.plugin_manager import PluginManager
+from tritonpy.repository.agent_chain import AgentChain
+from tritonpy.repository.agents import RepositoryAgents
+
+_log = logging.getLogger("tritonpy.repository")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLoad:
+    """What a server would load after the agent has acted.
+
+    Attributes:
+        directory: where the files are.
+        config: the configuration there, as a dict; nothing is filled in.
+    """
+
+    directory: Path
+    config: JsonObject
+
+
+@contextmanager
+def load_with_agent(
+    agent: str | object,
+    directory: str | os.PathLike[str],
+    parameters: Mapping[str, str] | None = None,
+    *,
+    loads: bool = True,
+) -> Iterator[AgentLoad]:
+    """Let a repository agent act on a model from LOAD to its end.
+
+    Inside, the model is loaded: LOAD and LOAD_COMPLETE have been acted on. After it come UNLOAD and
+    UNLOAD_COMPLETE, and what the agent acquired is removed.
+
+    Example:
+        >>> with load_with_agent("checksum", "models/net", {"MD5:1/model.onnx": "…"}) as load:
+        ...     assert load.directory == Path("models/net")
+
+    Args:
+        agent: the name of an installed agent, or a plugin object.
+        directory: the model's; its name is the model's.
+        parameters: what the configuration gives to the agent.
+        loads: False for a model that cannot be loaded: inside only LOAD has been acted on, after it comes
+            LOAD_FAIL.
+
+    Raises:
+        TritonError: the agent stops the load.
+        ExceptionGroup: it raised where a server goes on and writes it to its log.
+    """
+    manager = PluginManager("repo_agents")
+    name = agent if isinstance(agent, str) else "agent under test"
+    if not isinstance(agent, str):
+        manager.register(name, agent)
+    path = Path(directory).absolute()
+    config = _read(path) or ModelConfig()
+    config.ClearField("model_repository_agents")
+    setting = config.model_repository_agents.agents.add(name=name)
+    setting.parameters.update(parameters or {})
+    agents = RepositoryAgents(manager, PluginManager("loaders"), directory="")
+    chain = AgentChain(agents, path.name, path, config, _read)
+    with _raising_what_is_logged():
+        chain.load()
+        try:
+            if loads:
+                chain.loaded()
+            yield AgentLoad(chain.directory, config_to_dict(chain.config))
+        finally:
+            if loads:
+                chain.unload()
+                chain.unloaded()
+            else:
+                chain.failed()
+
+
+def _read(directory: Path) -> ModelConfig | None:
+    path = find_config(directory)
+    return load_config(path) if path is not None else None
+
+
+class _Collector(logging.Handler):
+    """Keeps the exceptions that are logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[Exception] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and isinstance(record.exc_info[1], Exception):
+            self.errors.append(record.exc_info[1])
+
+
+@contextmanager
+def _raising_what_is_logged() -> Iterator[None]:
+    collector = _Collector()
+    _log.addHandler(collector)
+    try:
+        yield
+    finally:
+        _log.removeHandler(collector)
+    if collector.errors:
+        raise ExceptionGroup("the agent failed where a server goes on and logs it", collector.errors)
