@@ -34,6 +34,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 BACKEND = ROOT / "examples" / "tritonpy-backend-xyz"
 STRATEGY = ROOT / "examples" / "tritonpy-batching-xyz"
+AGENT = ROOT / "examples" / "tritonpy-repo-agent-xyz"
 
 BROKEN_PLUGIN = """
 from tritonpy.plugin import hookimpl
@@ -108,7 +109,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     pip = (sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check")
     # Without isolation and index: the build backend is the one of the running environment.
     build = ("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", wheelhouse)
-    run(*pip, *build, ROOT / "core", BACKEND, STRATEGY)
+    run(*pip, *build, ROOT / "core", BACKEND, STRATEGY, AGENT)
 
     directory = tmp_path_factory.mktemp("clean") / "venv"
     venv.create(directory, symlinks=True)
@@ -119,7 +120,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
     # pip of this environment works on the other; it also checks that every requirement is met.
     install = ("install", "--no-index", "--find-links", wheelhouse)
-    run(*pip, "--python", clean.python, *install, "tritonpy-backend-xyz", "tritonpy-batching-xyz")
+    plugins = ("tritonpy-backend-xyz", "tritonpy-batching-xyz", "tritonpy-repo-agent-xyz")
+    run(*pip, "--python", clean.python, *install, *plugins)
     return clean
 
 
@@ -214,7 +216,7 @@ def test_the_environment_sees_nothing_of_this_checkout(environment: Environment)
 
 
 def test_the_stranger_needs_less_than_forty_lines() -> None:
-    for module in (*BACKEND.glob("src/*/*.py"), *STRATEGY.glob("src/*/*.py")):
+    for module in (module for plugin in (BACKEND, STRATEGY, AGENT) for module in plugin.glob("src/*/*.py")):
         assert len(module.read_text().splitlines()) < 40
 
 
@@ -226,8 +228,10 @@ def test_corectl_lists_the_stranger_with_distribution_and_version(environment: E
         "tritonpy",
         "tritonpy-backend-xyz",
         "tritonpy-batching-xyz",
+        "tritonpy-repo-agent-xyz",
     }
     backend, strategy = found["backends", "xyz"], found["batching", "xyz"]
+    agent = found["repo_agents", "xyz"]
     assert (backend["distribution"], backend["version"], backend["state"]) == (
         "tritonpy-backend-xyz",
         "1.0.0",
@@ -236,6 +240,8 @@ def test_corectl_lists_the_stranger_with_distribution_and_version(environment: E
     assert backend["hooks"] == ["model_initialize", "model_instance_execute"]
     assert (strategy["distribution"], strategy["state"]) == ("tritonpy-batching-xyz", "loaded")
     assert len(strategy["hooks"]) == 5
+    assert (agent["distribution"], agent["state"]) == ("tritonpy-repo-agent-xyz", "loaded")
+    assert agent["hooks"] == ["repo_agent_model_action"]
 
 
 def test_the_readme_of_the_backend_is_true(serve: Callable[..., Server]) -> None:
@@ -297,6 +303,26 @@ def test_the_strategy_keeps_adapters_apart(serve: Callable[..., Server]) -> None
 
     assert together == {6: 1}
     assert batches() == {6: 1, 1: 6}
+
+
+def test_the_agent_makes_the_model_that_is_served(serve: Callable[..., Server], tmp_path: Path) -> None:
+    models = shutil.copytree(AGENT / "models", tmp_path / "models")
+    server = serve("--model-repository", str(models), "--model-control-mode=explicit", "--load-model=fitted")
+    path, body = readme_request(AGENT / "README.md")
+
+    def values() -> object:
+        return server.ask(path, body)[1]["outputs"][0]["data"]
+
+    assert values() == [-2.0, -1.0, 7.0]
+    assert '"data":[-2.0,-1.0,7.0]' in (AGENT / "README.md").read_text()
+    points = models / "fitted" / "points.csv"
+    points.write_text("0,0\n1,1\n2,4\n")
+    assert server.ask("/v2/repository/models/fitted/load", {})[0] == 200
+    assert values() == [0.0, 1.0, 9.0]
+    points.write_text("zero,0\n")
+    status, answer = server.ask("/v2/repository/models/fitted/load", {})
+    assert (status, f"model 'fitted': cannot fit to {points}: " in answer["error"]) == (500, True)
+    assert values() == [0.0, 1.0, 9.0]
 
 
 @pytest.fixture
