@@ -1,0 +1,84 @@
+"""The agent of the page decrypts the model of the page."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from cryptography.fernet import Fernet
+
+PAGE = (Path(__file__).parent.parent.parent / "docs/how-to/write-a-repository-agent.md").read_text()
+FILES = dict(re.findall(r"^```(?:python|protobuf)\n# (\S+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+
+MODEL = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        inputs = [pb_utils.get_input_tensor_by_name(request, "IN").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", x * 2)]) for x in inputs]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files of the page, and a model that was encrypted as it says."""
+    monkeypatch.chdir(tmp_path)
+    for path, content in {**FILES, "models/secret/1/model.py": MODEL}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+    runpy.run_path("encrypt.py")
+    assert not (tmp_path / "models/secret/1/model.py").exists()
+    return tmp_path
+
+
+def import_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def infer(server: Any) -> Any:
+    tensor = {"name": "IN", "datatype": "FP32", "shape": [1], "data": [21]}
+    body = json.dumps({"inputs": [tensor]}).encode()
+    with urlopen(f"http://127.0.0.1:{server.http_port}/v2/models/secret/infer", body, timeout=20) as answer:
+        return json.loads(answer.read())["outputs"][0]["data"]
+
+
+def test_the_encrypted_model_is_served_and_one_with_another_key_is_not(
+    serve: Callable[..., Any], folder: Path
+) -> None:
+    assert "$ corectl serve --model-repository models --repoagent-directory agents" in PAGE
+    server = serve(folder / "models", repo_agent_directory="agents", model_control_mode="explicit")
+    load = f"http://127.0.0.1:{server.http_port}/v2/repository/models/secret/load"
+    with urlopen(load, b"{}", timeout=20) as answer:
+        assert answer.status == 200
+    assert infer(server) == [42.0]
+
+    encrypted = folder / "models/secret/1/model.py.encrypted"
+    encrypted.write_bytes(Fernet(Fernet.generate_key()).encrypt(MODEL.encode()))
+
+    with pytest.raises(HTTPError) as caught:
+        urlopen(load, b"{}", timeout=20)
+    with caught.value as refusal:
+        assert "model 'secret': model.py.encrypted was encrypted with another key" in refusal.read().decode()
+    assert infer(server) == [42.0]
+
+
+def test_the_test_of_the_page_passes(folder: Path) -> None:
+    agent = import_file(folder / "agents/decrypt/agent.py")
+    tests = import_file(folder / "test_decrypt.py")
+
+    tests.test_the_source_is_readable_while_the_model_is_loaded(agent)
