@@ -54,12 +54,21 @@ def validate_complete(
     Raises:
         InvalidArg: the first rule that is broken.
     """
-    check_inputs(config)
-    check_outputs(config)
-    check_batch_io(config)
+    validate_tensors(config)
     check_states(config)
     check_instance_groups(config, gpus, min_compute_capability)
     check_warmup(config)
+
+
+def validate_tensors(config: ModelConfig) -> None:
+    """Check inputs, outputs and what is made of them for batches.
+
+    Raises:
+        InvalidArg: the first rule that is broken.
+    """
+    check_inputs(config)
+    check_outputs(config)
+    check_batch_io(config)
 
 
 def validate_files(config: ModelConfig, directory: Path) -> None:

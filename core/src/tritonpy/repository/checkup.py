@@ -105,7 +105,7 @@ def check_config(path: Path, *, is_strict: bool = False, config_name: str = "") 
 
     Args:
         path: a model's directory, or a configuration file that belongs to none.
-        is_strict: the configuration must be there, and name inputs and outputs, because nobody completes it.
+        is_strict: the configuration must be there, and should name inputs and outputs: nobody completes it.
         config_name: which of several configurations of a model; see `find_config`.
     """
     with _Warnings() as warnings:
@@ -134,7 +134,7 @@ def _check_model(path: Path, is_strict: bool, config_name: str) -> Iterator[Find
             return
     where = file or path
     try:
-        config = read_config(directory, must_exist=is_strict, config_name=config_name)
+        config = read_config(directory, is_strict=is_strict, config_name=config_name)
         require_versions(directory, select_versions(config, directory.versions))
         validate.validate_files(config, path)
     except TritonError as error:
@@ -193,7 +193,8 @@ def _check_rules(
     if is_strict:
         for field in ("input", "output"):
             if not getattr(given, field):
-                yield Finding(path, f"'{field}' is missing, and auto-complete is disabled")
+                message = f"'{field}' is missing, and auto-complete is disabled"
+                yield Finding(path, message, is_warning=True)  # as in Triton, it is served without any
 
 
 class _Warnings(logging.Handler):

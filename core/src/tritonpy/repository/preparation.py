@@ -107,7 +107,8 @@ class ModelPreparation:
                 await steps.load()
                 config = steps.chain.config
                 directory = await asyncio.to_thread(_moved, directory, steps.chain.directory)
-            await asyncio.to_thread(check_config, config, directory)
+            is_strict = not self._auto_complete_config
+            await asyncio.to_thread(check_config, config, directory, is_strict=is_strict)
             return PreparedModel(source, directory, config, steps)
         except BaseException:
             await _discard(source, steps)
@@ -116,7 +117,7 @@ class ModelPreparation:
     def _read(self, directory: ModelDirectory, override: str | None) -> ModelConfig:
         config = read_given_config(
             directory,
-            must_exist=not self._auto_complete_config,
+            is_strict=not self._auto_complete_config,
             override=override,
             config_name=self._config_name,
             max_byte_size=self._max_config_byte_size,
@@ -131,7 +132,6 @@ class ModelPreparation:
         try:
             config = read_given_config(
                 directory,
-                must_exist=False,
                 config_name=self._config_name,
                 max_byte_size=self._max_config_byte_size,
             )

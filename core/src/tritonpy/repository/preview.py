@@ -37,7 +37,7 @@ def settled_preview(
         TritonError: why the model could not be served.
     """
     directory = read_model(path.resolve())
-    config = read_config(directory, must_exist=not settings.auto_complete_config, config_name=config_name)
+    config = read_config(directory, is_strict=not settings.auto_complete_config, config_name=config_name)
     versions = select_versions(config, directory.versions)
     require_versions(directory, versions)
     if not asks_backend:

@@ -12,9 +12,14 @@ from tritonpy.config.load import MAX_CONFIG_BYTE_SIZE, load_config, parse_config
 from tritonpy.config.read import config_from_dict
 from tritonpy.config.schema import ModelConfig
 from tritonpy.config.show import config_to_dict
-from tritonpy.config.validate import validate_complete, validate_files, validate_structure
+from tritonpy.config.validate import (
+    validate_complete,
+    validate_files,
+    validate_structure,
+    validate_tensors,
+)
 from tritonpy.devices.gpus import NO_GPUS, Gpus
-from tritonpy.errors import InvalidArg, Unsupported
+from tritonpy.errors import NotFound, Unsupported
 from tritonpy.handles import BackendAttributes, JsonObject
 from tritonpy.repository.layout import CONFIG_FILENAME, ModelDirectory
 
@@ -26,20 +31,20 @@ _SERVED_BY_NOTHING_YET = {
 }
 
 
-def read_config(directory: ModelDirectory, *, must_exist: bool, config_name: str = "") -> ModelConfig:
+def read_config(directory: ModelDirectory, *, is_strict: bool = False, config_name: str = "") -> ModelConfig:
     """Read a model's configuration as `read_given_config` does, and see to it with `check_config`.
 
     For whoever only looks at a model: its repository agents are not asked.
     """
-    config = read_given_config(directory, must_exist=must_exist, config_name=config_name)
-    check_config(config, directory)
+    config = read_given_config(directory, is_strict=is_strict, config_name=config_name)
+    check_config(config, directory, is_strict=is_strict)
     return config
 
 
 def read_given_config(
     directory: ModelDirectory,
     *,
-    must_exist: bool,
+    is_strict: bool = False,
     override: str | None = None,
     config_name: str = "",
     max_byte_size: int = MAX_CONFIG_BYTE_SIZE,
@@ -48,7 +53,7 @@ def read_given_config(
 
     Args:
         directory: the model.
-        must_exist: a model without a configuration file is refused, because nothing may complete one.
+        is_strict: a model without a configuration file is refused, because nothing completes one.
         override: a configuration as JSON that stands in for the file.
         config_name: which of several configurations; see `find_config`.
         max_byte_size: how large the configuration may be.
@@ -60,22 +65,23 @@ def read_given_config(
         config = parse_config_json(override, directory.name, max_byte_size=max_byte_size)
     elif (path := find_config(directory.path, config_name)) is not None:
         config = load_config(path, max_byte_size=max_byte_size)
-    elif must_exist:
-        raise InvalidArg(
-            f"model '{directory.name}' has no {CONFIG_FILENAME}, and must have one with "
-            f"--disable-auto-complete-config"
+    elif is_strict:
+        raise NotFound(
+            f"failed to open text file for read {directory.path / CONFIG_FILENAME}: No such file or "
+            f"directory; with --disable-auto-complete-config every model needs one"
         )
     else:
         config = ModelConfig()
     return config
 
 
-def check_config(config: ModelConfig, directory: ModelDirectory) -> None:
+def check_config(config: ModelConfig, directory: ModelDirectory, *, is_strict: bool = False) -> None:
     """Derive a model's backend, and check what no backend may change.
 
     Args:
         config: as it was read; the backend is filled in.
         directory: where the model's files are.
+        is_strict: inputs and outputs are checked, too, because no backend completes them.
 
     Raises:
         TritonError: why the model cannot even be tried.
@@ -83,6 +89,8 @@ def check_config(config: ModelConfig, directory: ModelDirectory) -> None:
     config.name = config.name or directory.name
     complete_backend(config, directory.path, directory.versions[0] if directory.versions else None)
     validate_structure(config, directory.name)
+    if is_strict:
+        validate_tensors(config)
     unserved = _SERVED_BY_NOTHING_YET.get(config.WhichOneof("scheduling_choice") or "")
     if unserved is not None and not _is_iterative(config):
         raise Unsupported(f"model '{directory.name}': this server does not do {unserved} yet")

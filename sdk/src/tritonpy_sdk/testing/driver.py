@@ -85,7 +85,7 @@ class BackendDriver:
             path: take its files from this directory instead.
         """
         directory = self._directories[name]
-        config = first_config(read_config(directory, must_exist=False), self.bound.attributes)
+        config = first_config(read_config(directory), self.bound.attributes)
         config["name"] = alias or name
         return DrivenModel(self.bound, config, directory, path or directory.path)
 
