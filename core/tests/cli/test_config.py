@@ -102,7 +102,7 @@ def test_check_of_what_is_good_ends_with_status_zero_unless_it_is_strict(
     assert main(["config", "check", str(good)]) == 0
     assert capsys.readouterr().err == "1 configuration checked: no error\n"
     assert main(["config", "check", "--strict", str(good)]) == 1
-    assert "has no config.pbtxt" in capsys.readouterr().out
+    assert "config.pbtxt: No such file or directory" in capsys.readouterr().out
 
 
 def test_check_of_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
