@@ -60,6 +60,31 @@ def test_the_first_worker_and_later_ones_and_their_successors_keep_to_it(
         assert os.sched_getaffinity(pid) == {LAST}
 
 
+def test_no_instance_takes_the_worker_that_was_started_for_another_policy(
+    start: Callable[..., Any],
+    machine: Callable[..., Any],
+    tmp_path: Path,
+    where: str,
+    config: dict[str, Any],
+) -> None:
+    """The first one looks at its GPU's memory, and the second one may be quicker."""
+
+    class Slow(machine):  # type: ignore[misc,valid-type]
+        def used_memory_byte_size(self, device: object) -> int:
+            time.sleep(0.2)
+            return 0
+
+    groups = [{"kind": "KIND_GPU", "gpus": [0]}, {"kind": "KIND_CPU"}]
+    ModelRepository(tmp_path).python("m", where, {**config, "instance_group": groups})
+    policies = (("gpu_0", "cpu-cores", f"{FIRST}"), ("cpu", "cpu-cores", f"{LAST}"))
+
+    server = start(Slow((8, 6)), host_policies=policies, model_load_gpu_limits=((0, 0.5),))
+
+    (loaded,) = server.server.runtime.registry.all_models()
+    bound = {instance.name: os.sched_getaffinity(instance.pid) for instance in loaded.instances}
+    assert bound == {"m_0_0": {FIRST}, "m_1_0": {LAST}}
+
+
 def test_a_python_model_on_a_thread_keeps_to_it_and_the_server_does_not(
     start: Callable[..., Any], tmp_path: Path, where: str, config: dict[str, Any]
 ) -> None:

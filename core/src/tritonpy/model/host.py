@@ -131,7 +131,9 @@ class ProcessRunner:
         self, slot: Slot, on_idle: OnIdle, on_reschedule: OnReschedule, warm_up: WarmUp | None = None
     ) -> ProcessInstance:
         """Start a worker, or take the spare one, and wait until its instance is initialised and warm."""
-        worker, self._spare = self._spare, None
+        worker = None
+        if self._policies.find(slot.host_policy) == self._first_policy:  # it was born under that one
+            worker, self._spare = self._spare, None
         instance = ProcessInstance(
             self,
             slot,
