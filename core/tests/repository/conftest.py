@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tritonpy.errors import Internal, TritonError
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.agents import RepositoryAgents
+from tritonpy.repository.instance_update import InstanceUpdate
 from tritonpy.repository.layout import ModelDirectory
 from tritonpy.repository.manager import RepositoryManager
 from tritonpy.repository.preparation import ModelPreparation
@@ -29,12 +31,20 @@ class FakeModel:
         self.content = (directory.path / str(version) / "model.txt").read_text()
         self.is_override = is_override
         self.is_ready = True
+        self.handle = SimpleNamespace(config={})
+        self.instance_set = self
         self.closed_with: TritonError | None = None
         self.idle = asyncio.Event()
         self.idle.set()
 
     async def probe(self) -> bool:
         return self.is_ready
+
+    def exchange(self, change: None, config: dict[str, Any]) -> None:
+        self.handle.config = config
+
+    async def discard(self, change: None) -> None:
+        pass
 
     async def drain(self) -> None:
         await self.idle.wait()
@@ -75,6 +85,10 @@ class FakeLoader:
             self.running -= 1
         self.loaded.append(model)
         return model
+
+    async def update(self, model: Any, config: Any) -> InstanceUpdate:
+        await self.gate.wait()
+        return InstanceUpdate(model, {"updated": True}, None, {})  # type: ignore[arg-type]
 
 
 class Harness:

@@ -159,6 +159,58 @@ async def test_a_version_that_is_no_longer_there_is_taken_out(harness: Any, unti
     await until(lambda: harness.states("m")["1"] == ("UNAVAILABLE", "unloaded"))
 
 
+async def test_versions_that_have_not_changed_go_on_beside_a_new_one(harness: Any) -> None:
+    harness.write("m", config=ALL)
+    harness.write("m", version=2, config=ALL)
+    await harness.manager.load("m")
+    before = harness.served("m", "1"), harness.served("m", "2")
+
+    harness.write("m", version=3, config=ALL)
+    harness.write("m", "second", version=2, config=ALL)
+    await harness.manager.load("m")
+
+    assert harness.served("m", "1") is before[0]
+    assert harness.served("m", "2").content == "second"
+    assert harness.served("m").version == 3
+    assert len(harness.loader.loaded) == 4
+    assert before[0].closed_with is None
+
+
+@pytest.mark.parametrize("change", ["a file of all versions", "the configuration", "a request", "a link"])
+async def test_what_concerns_all_versions_loads_all_of_them(harness: Any, change: str) -> None:
+    harness.write("m", config=ALL)
+    harness.write("m", version=2, config=ALL)
+    (harness.root / "m/1/weights").symlink_to(harness.root / "m/2")  # seen once, under either name
+    await harness.manager.load("m")
+    before = harness.served("m", "1")
+
+    match change:
+        case "a file of all versions":
+            (harness.root / "m/labels.txt").write_text("cat")
+        case "the configuration":
+            harness.write("m", version=2, config=f"{ALL} max_batch_size: 4")
+        case "a link":
+            (harness.root / "m/2/weights").write_text("other")
+    await harness.manager.load("m", force=change == "a request")
+
+    assert harness.served("m", "1") is not before
+    assert len(harness.loader.loaded) == 4
+
+
+async def test_a_new_version_that_fails_leaves_those_that_serve_as_they_are(harness: Any) -> None:
+    harness.write("m", config=ALL)
+    await harness.manager.load("m")
+    before = harness.served("m", "1")
+    harness.write("m", "broken", version=2, config=ALL)
+
+    with pytest.raises(InvalidArg, match="version 2 is at UNAVAILABLE state: Internal: boom"):
+        await harness.manager.load("m")
+
+    assert harness.served("m") is before
+    assert before.closed_with is None
+    assert harness.states("m") == {"1": ("READY", ""), "2": ("UNAVAILABLE", "Internal: boom")}
+
+
 async def test_a_version_that_failed_is_forgotten_when_it_is_no_longer_there(harness: Any) -> None:
     harness.write("m", config=ALL)
     harness.write("m", "broken", version=2, config=ALL)

@@ -19,22 +19,42 @@ _FIELDS = ("instance_group", "version_policy")
 """What may change: who executes a model, and which of its versions are served."""
 
 
-def takes_up(served: PreparedModel, wanted: PreparedModel) -> bool:
-    """Whether a model that serves can become what a load would give, without being loaded anew.
+def unchanged_versions(served: PreparedModel, wanted: PreparedModel) -> frozenset[int]:
+    """The versions that can go on where they serve, because a load would give the same again.
 
-    Files that came with a load request are always others, and so may be those of a repository agent.
+    Files that came with a load request are always others, and so may be those of a repository agent. Files
+    that were copied for a load belong to all its versions: there, one that has changed takes all along.
     """
-    return (
+    if not (
         served.source.root == wanted.source.root != ""
         and served.agents is wanted.agents is None
         and _without_fields(served.config) == _without_fields(wanted.config)
-        and _without_configs(served.source.fingerprint) == _without_configs(wanted.source.fingerprint)
+    ):
+        return frozenset()
+    before, now = _by_directory(served.source.fingerprint), _by_directory(wanted.source.fingerprint)
+    versions = frozenset(wanted.directory.versions)
+    if before == now:
+        return versions
+    names = {str(version) for version in (*versions, *served.directory.versions)}
+    shared = (before.keys() | now.keys()) - names
+    if (
+        served.source.is_temporary
+        or wanted.source.is_temporary
+        or any(before.get(name) != now.get(name) for name in shared)
+    ):
+        return frozenset()
+    return frozenset(
+        version
+        for version in versions
+        if before.get(str(version)) == now[str(version)] and _is_seen_whole(now[str(version)])
     )
 
 
 def taken_up(served: PreparedModel, wanted: PreparedModel) -> PreparedModel:
     """What serves after a change in place: what was wanted, made from the files that are loaded."""
     files = served.source
+    if not (files.is_temporary or wanted.source.is_temporary):
+        return wanted  # the same directory
     source = replace(wanted.source, directory=files.directory, is_temporary=files.is_temporary)
     return replace(wanted, source=source, directory=served.directory)
 
@@ -91,10 +111,26 @@ class InstanceUpdate:
         await self.model.instance_set.discard(self.change)
 
 
-def _without_configs(fingerprint: Fingerprint) -> Fingerprint:
-    """The files that are no configuration; those are compared by what they say."""
-    names = {CONFIG_NAMES_DIRECTORY, *(f"config{suffix}" for suffix in FORMS)}
-    return frozenset(file for file in fingerprint if file[0].partition("/")[0] not in names)
+def _by_directory(fingerprint: Fingerprint) -> dict[str, Fingerprint]:
+    """What lies in a model's directory, each with all that is in it.
+
+    Without the configurations: those are compared by what they say.
+    """
+    parts: dict[str, set[tuple[str, int | str, int]]] = {}
+    for entry in fingerprint:
+        parts.setdefault(entry[0].partition("/")[0], set()).add(entry)
+    for name in (CONFIG_NAMES_DIRECTORY, *(f"config{suffix}" for suffix in FORMS)):
+        parts.pop(name, None)
+    return {name: frozenset(entries) for name, entries in parts.items()}
+
+
+def _is_seen_whole(files: Fingerprint) -> bool:
+    """Whether all that a version is made of was seen in its own directory.
+
+    A directory that several links lead to is seen under one of its names; under the others it is empty.
+    """
+    parents = {path.rpartition("/")[0] for path, _, _ in files}
+    return all(byte_size >= 0 or path in parents for path, _, byte_size in files)
 
 
 def _without_fields(config: ModelConfig) -> ModelConfig:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from tritonpy.config.versions import missing_versions, select_versions
 from tritonpy.errors import InvalidArg, TritonError, Unavailable
 from tritonpy.model.model import LoadedModel
-from tritonpy.repository.instance_update import InstanceUpdate, taken_up, takes_up
+from tritonpy.repository.instance_update import InstanceUpdate, taken_up, unchanged_versions
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.layout import require_versions
 from tritonpy.repository.loader import ModelLoader
@@ -70,8 +70,8 @@ class ServedModels:
     async def load(self, prepared: PreparedModel, *, anew: bool = False) -> None:
         """Load what the configuration selects, and serve it instead of what serves now.
 
-        Where only instance groups or the selection of versions have changed, versions that serve go on, with
-        the instances that are wanted now.
+        Versions that serve and have not changed go on; where instance groups have, with the instances that
+        are wanted now.
 
         Args:
             prepared: the model.
@@ -97,10 +97,12 @@ class ServedModels:
                 self._registry.refuse(key, error.described(), has_versions=False)
             raise InvalidArg(f"load failed for model '{name}': {error}\n") from None
         served = self._prepared.get(key)
-        if served is not None and not anew and takes_up(served, prepared):
-            kept = {model.version: model for model in self._registry.versions_of(key) if model.is_ready}
-        else:
-            kept = {}
+        unchanged = frozenset() if served is None or anew else unchanged_versions(served, prepared)
+        kept = {
+            model.version: model
+            for model in self._registry.versions_of(key)
+            if model.is_ready and model.version in unchanged
+        }
         if served is None or kept.keys().isdisjoint(versions):
             models = await self._load_versions(prepared, versions, {})
             self._prepared[key] = prepared
