@@ -12,7 +12,7 @@ _log = logging.getLogger("tritonpy.repository")
 
 CONFIG_FILENAME = "config.pbtxt"
 _MOST_NAME_BYTES = 255  # what file systems take
-_MOST_SHOWN = 100
+_MOST_SHOWN = 200
 _NOT_VERSIONS = {"warmup", "initial_state", "configs", "__pycache__"}
 _HIGHEST_VERSION = 2**63 - 1  # versions are 64-bit integers in configurations, so in Triton everywhere
 _MOST_DIGITS = len(str(_HIGHEST_VERSION))
@@ -46,14 +46,19 @@ def check_model_name(name: str) -> None:
     """
     if not name or name.startswith(".") or "/" in name or "\0" in name:
         raise InvalidArg(
-            f"'{name[:_MOST_SHOWN]}' is no name of a model: expected the name of a directory inside a "
+            f"'{shown(name)}' is no name of a model: expected the name of a directory inside a "
             f"repository, without '/' and NUL and not beginning with '.'"
         )
     if len(name.encode(errors="surrogateescape")) > _MOST_NAME_BYTES:
         raise InvalidArg(
-            f"'{name[:_MOST_SHOWN]}…' is no name of a model: expected the name of a directory inside a "
+            f"'{shown(name)}' is no name of a model: expected the name of a directory inside a "
             f"repository, of at most {_MOST_NAME_BYTES} bytes"
         )
+
+
+def shown(name: str) -> str:
+    """A name or path from a client as errors and the log repeat it, however long it is."""
+    return name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}…"
 
 
 def read_model(path: Path) -> ModelDirectory:

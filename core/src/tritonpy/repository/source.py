@@ -11,12 +11,16 @@ from pathlib import Path
 from tritonpy.errors import InvalidArg
 from tritonpy.repository.fingerprint import Fingerprint, read_fingerprint
 from tritonpy.repository.key import ModelKey
-from tritonpy.repository.layout import ModelDirectory, check_model_name, read_model
+from tritonpy.repository.layout import ModelDirectory, check_model_name, read_model, shown
 from tritonpy.repository.repositories import FoundModel
 from tritonpy.temporary import OF_THIS_PROCESS
 
 FILE_PREFIX = "file:"
 """How a load request writes the path of a file it brings: `file:1/model.py`."""
+
+
+_MOST_DIRECTORIES = 100
+"""In the path of a file that came with a request; to make and remove them, functions call each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +121,16 @@ def lay_out_source(name: str, config_override: str | None, files: Mapping[str, b
 
 
 def _write(directory: Path, key: str, content: bytes) -> None:
-    path = directory / relative_path(key)
+    relative = relative_path(key)
+    path = directory / relative
+    if relative.count("/") > _MOST_DIRECTORIES:
+        raise InvalidArg(f"load parameter '{shown(key)}' has more than {_MOST_DIRECTORIES} directories")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        with path.open("xb") as file:  # not twice, also where the file system takes two spellings for one
+            file.write(content)
     except OSError as exc:
-        raise InvalidArg(f"load parameter '{key}' cannot be written to {path}: {exc.strerror}") from exc
+        raise InvalidArg(f"load parameter '{shown(key)}' cannot be written: {exc.strerror}") from exc
 
 
 def relative_path(key: str) -> str:
@@ -132,16 +140,18 @@ def relative_path(key: str) -> str:
         InvalidArg: it does not begin with `file:`, names no file, or leads out of the directory.
     """
     if not key.startswith(FILE_PREFIX):
-        raise InvalidArg(f"unrecognized load parameter '{key}'; files are called 'file:<version>/<path>'")
+        raise InvalidArg(
+            f"unrecognized load parameter '{shown(key)}'; files are called 'file:<version>/<path>'"
+        )
     path = key.removeprefix(FILE_PREFIX)
     normalized = posixpath.normpath(path)
     if not path or path.endswith("/") or normalized == "." or "\0" in path:
         raise InvalidArg(
-            f"Invalid file parameter '{key}': expected the path of a file, 'file:<version>/<path>'"
+            f"Invalid file parameter '{shown(key)}': expected the path of a file, 'file:<version>/<path>'"
         )
     if normalized.startswith(("/", "../")) or normalized == "..":
         raise InvalidArg(
-            f"Invalid file parameter '{key}' with normalized path '{normalized}' must stay within model "
+            f"Invalid file parameter '{shown(key)}' with normalized path '{shown(normalized)}' must stay within model "
             f"directory."
         )
     return normalized
