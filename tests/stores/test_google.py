@@ -59,7 +59,7 @@ def test_models_of_a_public_bucket_are_served_and_reloaded(
     monkeypatch.setenv("TRITON_GCS_MOUNT_DIRECTORY", str(tmp_path / "elsewhere"))
     server = serve(f"gs://{bucket}/models", model_control_mode="explicit", load_models=("*",))
     before = infer(server.http_port, "adds", "INT32", 1)
-    copies = list((tmp_path / "elsewhere").glob("*/snapshots/*/adds"))
+    copies = list((tmp_path / "elsewhere").glob("*/*/snapshots/*/adds"))
     s3.put(bucket, "models/adds/1/model.py", code(2), ACL="public-read")
     s3.requests()
     error = load(server.http_port, "adds")

@@ -114,7 +114,7 @@ def test_models_are_served_and_only_what_changes_is_copied_again(
     after = infer(port, "adds", "INT32", 5)
     ask(port, "repository/models/adds/unload", {})
     ask(port, "repository/models/doubles/unload", {})
-    wait_for(lambda: not list((tmp_path / "copies").glob("*/snapshots/*")))
+    wait_for(lambda: not list((tmp_path / "copies").glob("*/*/snapshots/*")))
     status = server.stop()
 
     assert at_start == [

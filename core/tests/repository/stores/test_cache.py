@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from tritonpy.errors import InvalidArg
-from tritonpy.repository.stores import cache as cache_module
 from tritonpy.repository.stores.cache import KEPT_S, ModelCache
 from tritonpy.repository.stores.tree import StoredObject, Tree
 
@@ -30,7 +30,7 @@ def bring(cache: ModelCache, wanted: Tree) -> tuple[Path, int]:
 
 
 def kept(tmp_path: Path) -> int:
-    return len(list(tmp_path.glob("*/content/*")))
+    return len(list(tmp_path.glob("*/*/content/*")))
 
 
 def test_a_snapshot_holds_files_and_empty_directories(cache: ModelCache) -> None:
@@ -126,7 +126,7 @@ def test_nothing_is_left_of_a_fetch_that_fails(cache: ModelCache, tmp_path: Path
     with pytest.raises(RuntimeError):
         fail()
 
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["lock"]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 def test_nothing_is_left_of_a_directory_that_cannot_be_laid_out(cache: ModelCache, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_nothing_is_left_of_a_directory_that_cannot_be_laid_out(cache: ModelCach
     with pytest.raises(InvalidArg, match="several objects that are one file on this disk"):
         bring(cache, wanted)
 
-    assert list(tmp_path.glob("*/snapshots/*")) == []
+    assert list(tmp_path.glob("*/*/snapshots/*")) == []
 
 
 def test_nothing_is_left_after_close(cache: ModelCache, tmp_path: Path) -> None:
@@ -189,17 +189,11 @@ def test_what_a_killed_server_left_is_deleted_and_what_a_running_one_uses_is_not
     other.close()
 
 
-def test_directories_that_are_no_caches_are_left_alone(tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    (precious / "lock").touch()
-    link = tmp_path / "tritonpy-repository-link"
-    link.symlink_to(precious)
-    without_lock = tmp_path / "tritonpy-repository-other"
-    without_lock.mkdir()
+def test_a_cache_that_somebody_has_deleted_begins_anew(cache: ModelCache, tmp_path: Path) -> None:
+    bring(cache, tree(a="x"))
+    for path in tmp_path.iterdir():
+        shutil.rmtree(path)
+    directory, missing = bring(cache, tree(a="x"))
 
-    cache_module._remove_abandoned(tmp_path)
-
-    assert (precious / "lock").exists()
-    assert link.is_symlink()
-    assert without_lock.is_dir()
+    assert missing == 1
+    assert (directory / "1/a").read_text() == "x"

@@ -15,7 +15,8 @@ def refusal(error: Exception, root: str = ROOT) -> Refusal:
 
 def answered(status: int, code: str, message: str = "Said the store.") -> str:
     return (
-        f"Generic S3 error: Error performing GET http://x - Server returned non-2xx status code: {status} X: "
+        f"Generic S3 error: Error performing list request: Error performing GET http://x - Server returned "
+        f"non-2xx status code: {status} X: "
         f"<Error><Code>{code}</Code><Message>{message}</Message><StringToSign>s3cr3t</StringToSign></Error>"
     )
 
@@ -55,6 +56,21 @@ def answered(status: int, code: str, message: str = "Said the store.") -> str:
                 "cannot be reached at http://minio:9000: connection refused",
                 "20 s (--repository-timeout-secs)",
             ],
+        ),
+        (
+            GenericError("Error performing GET http://role - Server returned non-2xx status code: 404 X"),
+            ErrorCode.INTERNAL,
+            ["AWS_ACCESS_KEY_ID gives no credentials: 404", "AWS_SKIP_SIGNATURE=true"],
+        ),
+        (
+            GenericError("HTTP error: missing field\n source: HttpError { kind: Decode, s3cr3t }"),
+            ErrorCode.INTERNAL,
+            ["gives no credentials"],
+        ),
+        (
+            GenericError("Error performing GET http://x - Server returned non-2xx status code: 429 X"),
+            ErrorCode.UNAVAILABLE,
+            ["429"],
         ),
         (GenericError("... kind: TimedOut"), ErrorCode.UNAVAILABLE, ["no answer in time"]),
         (GenericError("... dns error ..."), ErrorCode.UNAVAILABLE, ["its name is not known"]),

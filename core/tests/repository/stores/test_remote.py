@@ -171,7 +171,7 @@ def test_a_disk_that_is_full_in_the_middle_is_told(
     with pytest.raises(Internal, match=f"'m' of {ROOT} cannot be copied to {tmp_path}: the disk is full"):
         store.fetch("m")
 
-    assert list(tmp_path.glob("*/parts/*")) == list(tmp_path.glob("*/snapshots/*")) == []
+    assert list(tmp_path.glob("*/*/parts/*")) == list(tmp_path.glob("*/*/snapshots/*")) == []
 
 
 def test_a_store_that_cannot_be_reached_is_told_with_its_name_and_without_secrets(

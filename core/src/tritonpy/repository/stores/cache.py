@@ -1,9 +1,8 @@
 """Where the models of an object store lie on a local disk: what has been copied, and a directory per load.
 
-    tritonpy-repository-<random>/
-      lock                   held while the server runs
-      content/<digest>       what the newest copy of each model is made of, by key, tag and size
-      snapshots/<random>/<model>/…   one for each load; its files are hard links to content
+    content/<digest>                what the newest copy of each model is made of, by key, tag and size
+    parts/<random>/<digest>         what is being copied
+    snapshots/<random>/<model>/…    one for each load; its files are hard links to content
 
 A load never changes what another one has: an old version serves from its snapshot until it is gone. Content
 stays while its model has a snapshot, and for some minutes after, so that a model that could not be loaded is
@@ -19,20 +18,13 @@ import shutil
 import tempfile
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tritonpy.errors import InvalidArg
 from tritonpy.repository.stores.tree import StoredObject, Tree
-
-try:
-    import fcntl
-except ImportError:  # Windows: what a killed server left there stays
-    fcntl = None  # type: ignore[assignment]
-
-_PREFIX = "tritonpy-repository-"
+from tritonpy.temporary import TemporaryDirectories
 
 KEPT_S = 600.0
 """How long the content of a model that nothing was loaded from, or that was unloaded, is kept."""
@@ -66,11 +58,11 @@ class ModelCache:
     def __init__(self, parent: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.parent = parent
         self._clock = clock
+        self._temporary = TemporaryDirectories(parent)
         self._lock = threading.Lock()  # guards all below
         self._directory: Path | None = None
         self._models: dict[str, _Model] = {}
         self._sizes: dict[str, tuple[int, int]] = {}  # size and time of change of content, by digest
-        self._remove: Callable[[], object] = lambda: None
 
     @contextlib.contextmanager
     def fetching(self, name: str) -> Iterator[ModelFetch]:
@@ -108,7 +100,7 @@ class ModelCache:
             self._models.clear()
             self._sizes.clear()
             self._directory = None
-            self._remove()
+            self._temporary.close()
 
     def path_of(self, digest: str) -> Path | None:
         """Content that was kept and that nobody has written into since."""
@@ -142,17 +134,11 @@ class ModelCache:
             (self._directory / "content" / digest).unlink(missing_ok=True)
 
     def _opened(self) -> Path:
-        if self._directory is None:
-            _remove_abandoned(self.parent)
-            # Nobody takes it for abandoned before its lock is held: until then it has another name.
-            hidden = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=self.parent))
-            lock = os.open(hidden / "lock", os.O_CREAT | os.O_RDWR, 0o600)
-            if fcntl is not None:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            self._directory = hidden.rename(hidden.with_name(hidden.name[1:]))
-            self._remove = weakref.finalize(self, _remove, self._directory, lock)
-            for part in ("content", "parts", "snapshots"):
-                (self._directory / part).mkdir()
+        if self._directory is None or not self._directory.is_dir():  # some machines clean up while we run
+            self._temporary.remove_abandoned()
+            self._directory = self._temporary.make("repository-")
+        for part in ("content", "parts", "snapshots"):
+            (self._directory / part).mkdir(exist_ok=True)
         return self._directory
 
 
@@ -226,24 +212,3 @@ def _link(content: Path, path: Path) -> None:
         raise
     except OSError:  # a disk without hard links
         shutil.copy2(content, path)
-
-
-def _remove(directory: Path, lock: int) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
-    os.close(lock)
-
-
-def _remove_abandoned(parent: Path) -> None:
-    """Delete what servers left that were killed: caches of this user whose lock nobody holds."""
-    if fcntl is None:
-        return
-    for directory in parent.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            if directory.is_symlink() or directory.stat().st_uid != os.getuid():
-                continue
-            lock = os.open(directory / "lock", os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(directory, ignore_errors=True)
-            finally:
-                os.close(lock)

@@ -63,8 +63,17 @@ def read_refusal(
     for secret in secrets:
         said = said.replace(secret, "***")
     root = location.root
+    kind = type(error).__name__
     is_missing = isinstance(error, FileNotFoundError)
-    if code in _MISSING or (status == 404 and not is_missing):
+    is_listing = "list request" in text
+    if "token request" in text or (kind == "GenericError" and not is_listing and _is_final(status, text)):
+        # Of objects clients tell more exactly what is wrong; so it was not the store that was asked.
+        return Refusal(
+            f"model repository {root} cannot be read: {source} gives no credentials: {said}; expected one "
+            f"that may list and read it, or {_anonymous(location)} where everybody may",
+            ErrorCode.INTERNAL,
+        )
+    if code in _MISSING or (status == 404 and is_listing and not is_missing):
         noun = "container" if location.kind == "as" else "bucket"
         return Refusal(
             f"failed to stat file {root}: the store has no {noun} '{location.bucket}' ({said}) "
@@ -75,7 +84,6 @@ def read_refusal(
         return Refusal(
             f"an object of model repository {root} is not there ({said})", ErrorCode.INTERNAL, is_missing=True
         )
-    kind = type(error).__name__
     if status in (401, 403) or kind in ("PermissionDeniedError", "UnauthenticatedError"):
         return Refusal(
             f"model repository {root} may not be read with {source}: {said}; expected credentials that may "
@@ -101,6 +109,11 @@ def read_refusal(
         f"{timeout_s:g} s (--repository-timeout-secs)",
         ErrorCode.UNAVAILABLE,
     )
+
+
+def _is_final(status: int, text: str) -> bool:
+    """Whether the answer is an answer, and asking again gives the same."""
+    return (400 <= status < 500 and status not in (408, 429)) or "kind: Decode" in text
 
 
 def _anonymous(location: Location) -> str:
