@@ -182,6 +182,21 @@ def test_a_failed_reload_leaves_the_old_version_serving(
     assert s3.downloads() in ([], ["models/adds/config.pbtxt"])
 
 
+def test_more_instances_are_made_of_the_files_that_serve(
+    s3: S3Emulator, bucket: str, serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = serve(s3.root(bucket), model_control_mode="explicit", load_models=("adds",))
+    before = list((tmp_path / "copies").glob("*/*/snapshots/*"))
+    s3.put(bucket, "models/adds/config.pbtxt", f"{CONFIG} instance_group [ {{ count: 2 }} ]".encode())
+    error = load(server.http_port, "adds")
+    group = ask(server.http_port, "models/adds/config")["instance_group"]
+    wait_for(lambda: list((tmp_path / "copies").glob("*/*/snapshots/*")) == before)
+
+    assert error == ""
+    assert [part["count"] for part in group] == [2]
+    assert infer(server.http_port, "adds", "INT32", 1) == [2]
+
+
 def test_a_public_bucket_is_read_without_credentials(
     s3: S3Emulator, serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,7 +4,10 @@ from pathlib import Path
 
 import pytest
 from tritonpy.errors import InvalidArg
-from tritonpy.repository.source import lay_out_source, relative_path
+from tritonpy.repository.key import ModelKey
+from tritonpy.repository.repositories import FoundModel
+from tritonpy.repository.source import fetch_source, lay_out_source, relative_path
+from tritonpy.repository.stores.store import LocalFiles
 from tritonpy.temporary import TemporaryDirectories
 
 
@@ -67,3 +70,26 @@ def test_files_that_cannot_be_laid_out_leave_nothing_behind(
 def test_files_need_a_configuration() -> None:
     with pytest.raises(InvalidArg, match="'config' must be specified for model file override"):
         lay_out_source("m", None, {"file:1/model.py": b"x"})
+
+
+class OnceFetched:
+    """A store whose files are gone as soon as they were fetched."""
+
+    root = "s3://bucket"
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def fetch(self, name: str) -> LocalFiles:
+        own = self._directory / "own"
+        own.mkdir()
+        return LocalFiles(own / name, frozenset(), is_temporary=True)
+
+
+def test_copies_that_cannot_be_read_are_not_left_behind(tmp_path: Path) -> None:
+    found = FoundModel(ModelKey("m"), OnceFetched(tmp_path), frozenset())  # type: ignore[arg-type]  # all that is asked
+
+    with pytest.raises(FileNotFoundError):
+        fetch_source(found, None)
+
+    assert list(tmp_path.iterdir()) == []

@@ -82,13 +82,14 @@ def fetch_source(found: FoundModel, config_override: str | None) -> ModelSource:
         TritonError: the files cannot be had; nothing is left behind.
     """
     files = found.store.fetch(found.key.name)
+    try:
+        directory = read_model(files.directory)
+    except BaseException:
+        if files.is_temporary:
+            shutil.rmtree(files.directory.parent, ignore_errors=True)
+        raise
     return ModelSource(
-        found.key,
-        read_model(files.directory),
-        files.fingerprint,
-        found.store.root,
-        config_override,
-        files.is_temporary,
+        found.key, directory, files.fingerprint, found.store.root, config_override, files.is_temporary
     )
 
 
