@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tritonpy.cli.http_client import DEFAULT_URL, HttpClient, repository_path
-from tritonpy.cli.table import format_table
+from tritonpy.cli.http_client import DEFAULT_URL, Answer, HttpClient, repository_path
+from tritonpy.cli.models_watch import IndexWatch, index_table, read_index, watch_action
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]  # Any: click passes one keyword per option
 
@@ -31,6 +32,11 @@ url_option = click.option(
     "--url", default=None, help=f"Where the server's HTTP port is.  [default: {DEFAULT_URL}]"
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+watch_option = click.option(
+    "--watch",
+    is_flag=True,
+    help="Show the states as they change, until they change no more; Ctrl-C ends only that.",
+)
 names_argument = click.argument("names", metavar="MODEL...", nargs=-1, required=True)
 
 
@@ -54,9 +60,16 @@ def models(ctx: click.Context, url: str, timeout_s: float, as_json: bool) -> Non
 @timeout_option(10.0)
 @json_option
 @click.option("--ready", is_flag=True, help="Only versions that take requests.")
+@watch_option
 @click.pass_obj
-def index(server: str, /, url: str | None, timeout_s: float, as_json: bool, ready: bool) -> None:
+def index(server: str, /, url: str | None, timeout_s: float, as_json: bool, ready: bool, watch: bool) -> None:
     """List models, as `corectl models` alone does."""
+    if watch:
+        if as_json or ready:
+            raise click.UsageError("--watch shows all states as they change; leave out --json and --ready")
+        with closing(HttpClient(url or server, timeout_s)) as client:
+            IndexWatch(client).run()
+        return
     _show_index(url or server, timeout_s, as_json=as_json, ready=ready)
 
 
@@ -75,6 +88,7 @@ def index(server: str, /, url: str | None, timeout_s: float, as_json: bool, read
     metavar="PATH=FILE",
     help="A file to send, such as 1/model.py=model.py; needs --config. The model then has no other files.",
 )
+@watch_option
 @url_option
 @timeout_option(_LOAD_TIMEOUT_S)
 @click.pass_obj
@@ -84,6 +98,7 @@ def load(
     names: Sequence[str],
     config: str | None,
     files: Sequence[str],
+    watch: bool,
     url: str | None,
     timeout_s: float,
 ) -> int:
@@ -99,61 +114,54 @@ def load(
         parameters[f"file:{path}"] = content
     if parameters and len(names) > 1:
         raise click.UsageError("--config and --file are for one model; name only one")
-    return _each(url or server, timeout_s, names, "load", parameters, "loaded")
+    return _each(url or server, timeout_s, names, "load", parameters, "loaded", watch=watch)
 
 
 @models.command()
 @names_argument
+@watch_option
 @url_option
 @timeout_option(_LOAD_TIMEOUT_S)
 @click.pass_obj
-def reload(server: str, /, names: Sequence[str], url: str | None, timeout_s: float) -> int:
+def reload(server: str, /, names: Sequence[str], watch: bool, url: str | None, timeout_s: float) -> int:
     """Load models anew even if their files have not changed.
 
     The old ones serve until the new ones do. What an earlier load sent with it is dropped.
     """
-    return _each(url or server, timeout_s, names, "load", {"force": True}, "reloaded")
+    return _each(url or server, timeout_s, names, "load", {"force": True}, "reloaded", watch=watch)
 
 
 @models.command()
 @names_argument
 @click.option("--unload-dependents", is_flag=True, help="For an ensemble, also the models it is made of.")
+@watch_option
 @url_option
 @timeout_option(10.0)
 @click.pass_obj
 def unload(
-    server: str, /, names: Sequence[str], unload_dependents: bool, url: str | None, timeout_s: float
+    server: str,
+    /,
+    names: Sequence[str],
+    unload_dependents: bool,
+    watch: bool,
+    url: str | None,
+    timeout_s: float,
 ) -> int:
     """Take models out of service.
 
     Requests that they have accepted are still answered.
     """
     parameters = {"unload_dependents": unload_dependents}
-    return _each(url or server, timeout_s, names, "unload", parameters, "unloaded")
+    return _each(url or server, timeout_s, names, "unload", parameters, "unloaded", watch=watch)
 
 
 def _show_index(url: str, timeout_s: float, *, as_json: bool, ready: bool) -> None:
     with closing(HttpClient(url, timeout_s)) as client:
-        found = _index(client, ready)
+        found = read_index(client, ready=ready)
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    keys = ("name", "version", "state", "reason")
-    click.echo(format_table(keys, [[str(entry.get(key, "")) for key in keys] for entry in found]))
-
-
-def _index(client: HttpClient, ready: bool) -> list[dict[str, Any]]:  # Any: JSON
-    body = json.dumps({"ready": True}).encode() if ready else b""
-    answer = client.send("POST", "/v2/repository/index", body)
-    if answer.status == 200:
-        entries: list[dict[str, Any]] = answer.json()
-        return entries
-    # A server may keep its index to itself; what is ready can also be read from the statistics.
-    stats = client.get_json("/v2/models/stats")
-    return [
-        {"name": entry["name"], "version": entry["version"], "state": "READY"}
-        for entry in stats["model_stats"]
-    ]
+    click.echo(index_table(found))
 
 
 def _each(
@@ -163,19 +171,34 @@ def _each(
     action: str,
     parameters: dict[str, Any],  # Any: JSON
     done: str,
+    *,
+    watch: bool,
 ) -> int:
     """Ask for each model in turn; returns the exit status, 1 when one of them was refused."""
-    body = json.dumps({"parameters": parameters}).encode()
+    outcomes = _ask(url, timeout_s, names, action, parameters)
+    if watch:  # the outcomes are told when nothing is drawn anew any more
+        outcomes = watch_action(url, timeout_s, names, partial(list, outcomes))
     status = 0
+    for name, answer in outcomes:
+        if answer.status == 200:
+            click.echo(f"{done} {name}")
+        else:
+            click.echo(f"Error: {answer.error.rstrip()} (HTTP status {answer.status})", err=True)
+            status = 1
+    return status
+
+
+def _ask(
+    url: str,
+    timeout_s: float,
+    names: Sequence[str],
+    action: str,
+    parameters: dict[str, Any],  # Any: JSON
+) -> Iterable[tuple[str, Answer]]:
+    body = json.dumps({"parameters": parameters}).encode()
     with closing(HttpClient(url, timeout_s)) as client:
         for name in names:
-            answer = client.send("POST", repository_path(name, action), body)
-            if answer.status == 200:
-                click.echo(f"{done} {name}")
-            else:
-                click.echo(f"Error: {answer.error.rstrip()} (HTTP status {answer.status})", err=True)
-                status = 1
-    return status
+            yield name, client.send("POST", repository_path(name, action), body)
 
 
 def _read_config(given: str) -> str:

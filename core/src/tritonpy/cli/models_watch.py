@@ -1,0 +1,141 @@
+"""The repository index of a running server, and its changes as they happen."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Any, TypeVar
+
+import click
+
+from tritonpy.cli.http_client import HttpClient
+from tritonpy.cli.table import format_table
+
+Entry = dict[str, Any]  # Any: JSON
+Result = TypeVar("Result")
+
+INTERVAL_S = 0.2
+_MOVING = ("LOADING", "UNLOADING")
+_COLUMNS = ("name", "version", "state", "reason")
+
+
+def read_index(client: HttpClient, *, ready: bool = False) -> list[Entry]:
+    """The repository index; where the server keeps it to itself, what is ready, from the statistics."""
+    body = json.dumps({"ready": True}).encode() if ready else b""
+    answer = client.send("POST", "/v2/repository/index", body)
+    if answer.status == 200:
+        entries: list[Entry] = answer.json()
+        return entries
+    stats = client.get_json("/v2/models/stats")
+    return [
+        {"name": entry["name"], "version": entry["version"], "state": "READY"}
+        for entry in stats["model_stats"]
+    ]
+
+
+def index_table(entries: Sequence[Entry]) -> str:
+    """Name, version, state and reason of each entry, one line each."""
+    return format_table(_COLUMNS, [[str(entry.get(key, "")) for key in _COLUMNS] for entry in entries])
+
+
+class IndexWatch:
+    """Shows how the states of models change, until they change no more.
+
+    On a terminal it is a table that is drawn anew in its place; elsewhere a line for each change.
+
+    Args:
+        client: asks the server.
+        names: the models to show; none for all.
+        is_terminal: whether lines can be drawn anew; None to find out.
+        now_s, sleep: the clock.
+    """
+
+    def __init__(
+        self,
+        client: HttpClient,
+        names: Sequence[str] = (),
+        *,
+        is_terminal: bool | None = None,
+        now_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._client = client
+        self._names = frozenset(names)
+        self._is_terminal = sys.stdout.isatty() if is_terminal is None else is_terminal
+        self._now_s = now_s
+        self._sleep = sleep
+        self._start_s = now_s()
+        self._shown: dict[tuple[str, str], tuple[str, str]] | None = None
+        self._line_count = 0
+
+    def run(self, is_done: Callable[[], bool] = lambda: True) -> None:
+        """Show what changes; returns when `is_done` and no model is on its way to another state."""
+        while True:
+            was_done = is_done()  # first, so that what was done before shows in the index
+            entries = self._read()
+            self._show(entries)
+            if was_done and not any(entry.get("state") in _MOVING for entry in entries):
+                return
+            self._sleep(INTERVAL_S)
+
+    def _read(self) -> list[Entry]:
+        entries = read_index(self._client)
+        return [entry for entry in entries if not self._names or entry["name"] in self._names]
+
+    def _show(self, entries: Sequence[Entry]) -> None:
+        states = {
+            (entry["name"], str(entry.get("version", ""))): (entry.get("state", ""), entry.get("reason", ""))
+            for entry in entries
+        }
+        if states == self._shown:
+            return
+        before = self._shown or {}
+        if self._is_terminal:
+            self._draw(index_table(entries))
+        else:
+            for key in sorted(states.keys() | before.keys()):
+                if states.get(key) != before.get(key):
+                    self._tell(key, *states.get(key, ("gone", "")))
+        self._shown = states
+
+    def _draw(self, table: str) -> None:
+        if self._line_count:
+            click.echo(f"\x1b[{self._line_count}A\x1b[J", nl=False, color=True)  # up, and clear from there on
+        width = shutil.get_terminal_size().columns  # a line that wraps would be two
+        lines = [line[:width] for line in table.splitlines()]
+        click.echo("\n".join(lines))
+        self._line_count = len(lines)
+
+    def _tell(self, key: tuple[str, str], state: str, reason: str) -> None:
+        name, version = key
+        line = f"{self._now_s() - self._start_s:6.1f} s  {name}  {version or '-'}  {state or '-'}"
+        click.echo(f"{line}  {reason.splitlines()[0]}" if reason else line)
+
+
+def watch_action(url: str, timeout_s: float, names: Sequence[str], action: Callable[[], Result]) -> Result:
+    """Show the states of models while `action` changes them; returns what it returns.
+
+    Interrupted, nothing more is shown, and the server goes on with what it was asked.
+    """
+    results: list[Result] = []
+    failures: list[Exception] = []
+
+    def act() -> None:
+        try:
+            results.append(action())
+        except Exception as exc:
+            failures.append(exc)
+
+    thread = threading.Thread(target=act, daemon=True)
+    with closing(HttpClient(url, timeout_s)) as client:
+        watch = IndexWatch(client, names)
+        thread.start()
+        watch.run(lambda: not thread.is_alive())
+    if failures:
+        raise failures[0]
+    return results[0]
