@@ -28,17 +28,21 @@ class Recorder:
         url: where.
         answers: status and body by path, without the query; all else is 404.
         asked: all requests so far.
+        may_answer: answers wait for it; set at the beginning.
     """
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.answers: dict[str, tuple[int, bytes]] = {}
         self.asked: list[Request] = []
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         recorder = self
 
         class Handler(BaseHTTPRequestHandler):
             def _answer(self) -> None:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 recorder.asked.append(Request(self.path, self.headers))
+                recorder.may_answer.wait()
                 status, body = recorder.answers.get(self.path.partition("?")[0], (404, b""))
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(body)))
@@ -59,6 +63,7 @@ class Recorder:
 
     def stop(self) -> None:
         """Answer no more."""
+        self.may_answer.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()

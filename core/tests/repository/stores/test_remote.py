@@ -113,6 +113,18 @@ def test_two_fetches_at_once_give_two_directories(store: RemoteStore) -> None:
     assert all((files.directory / "1/model.py").read_bytes() == b"one" for files in found)
 
 
+def test_a_look_at_all_models_asks_once_for_each_and_once_for_their_names(
+    store: RemoteStore, client: FakeClient
+) -> None:
+    asked: list[None] = []
+    client.before_list = lambda: asked.append(None)
+
+    for name in store.model_names():
+        store.look(name)
+
+    assert len(asked) == 1 + len(["m", "n"])
+
+
 def test_a_bad_key_concerns_its_model_only(store: RemoteStore, client: FakeClient, tmp_path: Path) -> None:
     client.put("models/bad/1/back\\slash", b"x")
     good, bad = store.look("m"), store.look("bad")
