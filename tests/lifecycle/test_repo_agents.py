@@ -384,6 +384,27 @@ def test_a_repository_that_is_polled_tells_agents_of_each_change(place: Place) -
     assert place.log == ["a m UNLOAD", "a m UNLOAD_COMPLETE", "a finalize"]
 
 
+def test_an_agent_that_is_not_ready_is_asked_again_at_the_next_look(place: Place, tmp_path: Path) -> None:
+    place.agent(
+        "busy",
+        RECORDER.replace("InvalidArg", "Unavailable").replace(
+            'if action == model.parameters.get("raise_in"):',
+            f'if action == "LOAD" and not os.path.exists("{tmp_path / "go"}"):',
+        ),
+    )
+    place.model("m", agents(("a", {})))
+    client = place.serve(model_control_mode="poll", load_models=(), repository_poll_s=0.05)
+
+    place.model("m", agents(("busy", {})))
+    until(lambda: place.log.count("busy m LOAD") > 2)
+    assert client.infer("m") == [100]
+    assert "a m UNLOAD" not in place.log
+    (tmp_path / "go").touch()
+
+    until(lambda: "a m UNLOAD_COMPLETE" in place.log)
+    assert client.infer("m") == [100]
+
+
 def test_agents_are_listed_among_the_plugins(capsys: pytest.CaptureFixture[str]) -> None:
     from click.testing import CliRunner
     from tritonpy.cli.plugins import plugins

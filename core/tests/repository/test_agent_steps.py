@@ -148,11 +148,46 @@ async def test_a_step_that_takes_too_long_is_named_in_the_log_and_holds_nobody_u
     await steps.unloaded()
 
     assert [record.message for record in caplog.records] == [
-        f"repository agents of model 'm' are still busy with {action} after 0.02 s; nobody waits for them"
-        for action in ("UNLOAD", "UNLOAD_COMPLETE")
+        "repository agents of model 'm' are still busy with UNLOAD after 0.02 s; they are left alone with it"
     ]
     chain.gates["unload"].set()
     await until(lambda: chain.log == ["load", "unload", "unload is over", "unloaded"])
+
+
+async def test_agents_that_were_late_are_waited_for_again_when_they_have_caught_up(chain: FakeChain) -> None:
+    chain.gates = {"loaded": threading.Event(), "unload": threading.Event()}
+    steps = steps_of(chain, patience_s=0.1)
+    await steps.load()
+    await steps.loaded()
+    chain.gates["loaded"].set()
+    await until(lambda: steps._last is not None and steps._last.done())
+    chain.begun.clear()
+
+    unload = asyncio.create_task(steps.unload())
+    await has_begun(chain)
+
+    assert not unload.done()
+    chain.gates["unload"].set()
+    await unload
+    assert chain.log[-1] == "unload is over"
+
+
+async def test_a_load_that_goes_on_after_it_was_given_up_is_what_the_log_names(
+    chain: FakeChain, caplog: pytest.LogCaptureFixture
+) -> None:
+    chain.gates["load"] = threading.Event()
+    steps = steps_of(chain, patience_s=0.02)
+    task = asyncio.create_task(steps.load())
+    await has_begun(chain)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    await steps.failed()
+
+    assert "still busy with LOAD after" in caplog.text
+    chain.gates["load"].set()
+    await until(lambda: chain.log[-1] == "failed")
 
 
 async def test_a_load_may_take_longer_than_that(chain: FakeChain) -> None:

@@ -27,49 +27,58 @@ class AgentSteps:
         self.chain = chain
         self._patience_s = patience_s
         self._last: asyncio.Task[None] | None = None
+        self._under_way = ""
+        self._is_left_alone = False
 
     async def load(self) -> None:
         """See `AgentChain.load`; cancelled, no more agents are called, and `failed` must follow."""
         try:
-            await self._take(self.chain.load, "LOAD", None)
+            await self._take(self.chain.load, "LOAD", is_needed=True)
         except asyncio.CancelledError:
             self.chain.give_up()
             raise
 
     async def loaded(self) -> None:
         """See `AgentChain.loaded`."""
-        await self._take(self.chain.loaded, "LOAD_COMPLETE", self._patience_s)
+        await self._take(self.chain.loaded, "LOAD_COMPLETE")
 
     async def failed(self) -> None:
         """See `AgentChain.failed`."""
-        await self._take(self.chain.failed, "LOAD_FAIL", self._patience_s)
+        await self._take(self.chain.failed, "LOAD_FAIL")
 
     async def unload(self) -> None:
         """See `AgentChain.unload`."""
-        await self._take(self.chain.unload, "UNLOAD", self._patience_s)
+        await self._take(self.chain.unload, "UNLOAD")
 
     async def unloaded(self) -> None:
         """See `AgentChain.unloaded`."""
-        await self._take(self.chain.unloaded, "UNLOAD_COMPLETE", self._patience_s)
+        await self._take(self.chain.unloaded, "UNLOAD_COMPLETE")
 
-    async def _take(self, step: Callable[[], None], action: str, patience_s: float | None) -> None:
+    async def _take(self, step: Callable[[], None], action: str, *, is_needed: bool = False) -> None:
         """Take a step when the one before it is over; a caller who goes away does not end it."""
-        self._last = current = asyncio.create_task(self._after(self._last, step))
+        previous = self._last
+        self._last = current = asyncio.create_task(self._after(previous, step, action))
         current.add_done_callback(_look_at)
-        done, _ = await asyncio.wait((current,), timeout=patience_s)
+        if self._is_left_alone and previous is not None and not previous.done():
+            return
+        done, _ = await asyncio.wait((current,), timeout=None if is_needed else self._patience_s)
         if done:
             current.result()
             return
+        self._is_left_alone = True
         _log.error(
-            "repository agents of model '%s' are still busy with %s after %g s; nobody waits for them",
+            "repository agents of model '%s' are still busy with %s after %g s; they are left alone with it",
             self.chain.name,
-            action,
+            self._under_way,
             self._patience_s,
         )
 
-    async def _after(self, previous: asyncio.Task[None] | None, step: Callable[[], None]) -> None:
+    async def _after(
+        self, previous: asyncio.Task[None] | None, step: Callable[[], None], action: str
+    ) -> None:
         if previous is not None:
             await asyncio.wait((previous,))
+        self._under_way = action
         await on_own_thread(step, f"agents of {self.chain.name}")
 
 
