@@ -94,8 +94,9 @@ def test_every_command_does_what_the_page_says(corectl: Callable[..., Any], tmp_
 def test_the_page_serves_with_options_that_there_are(corectl: Callable[..., Any], tmp_path: Path) -> None:
     ModelRepository(tmp_path / "models").python("letters", LETTERS, 'backend: "python"')
     serving = [command for command in COMMANDS if command.startswith("corectl serve")]
-    assert len(serving) == 2
+    assert len(serving) == 3
 
-    server = corectl(*arguments(serving[1], tmp_path))
+    for command in serving[1:]:
+        server = corectl(*arguments(command, tmp_path))
 
-    assert "letters" in run("corectl models index --ready", server, tmp_path)
+        assert "letters" in run("corectl models index --ready", server, tmp_path)
