@@ -1,0 +1,192 @@
+"""Warmup and changing instances, beside a real server: what is counted, said, begun and ended is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tritonpy_sdk.repository import ModelRepository
+
+from .journal import Client, Journal, config, count_of, model, wait_until, warmup
+
+pytestmark = [pytest.mark.parity, pytest.mark.timeout(180)]
+
+ONE = {"data_type": "TYPE_FP32", "dims": [1], "zero_data": True}
+TWO_INPUTS = [
+    {"name": "X", "data_type": "TYPE_FP32", "dims": [1]},
+    {"name": "S", "data_type": "TYPE_STRING", "dims": [1], "optional": True},
+]
+
+
+def with_input(**changes: Any) -> dict[str, Any]:
+    """A sample whose only input is not as it should be."""
+    return warmup(inputs={"X": {"data_type": "TYPE_FP32", "dims": [1], **changes}})
+
+
+WARMUPS: dict[str, dict[str, Any]] = {
+    "a batch, often, on three instances": {
+        "model_warmup": [warmup(batch_size=3, count=2), warmup(), warmup(batch_size=0)],
+        "instance_group": [{"kind": "KIND_CPU", "count": 3}],
+    },
+    "no batch dimension": {"max_batch_size": 0, "model_warmup": [warmup(count=3)]},
+    "two requests, but no batch dimension": {"max_batch_size": 0, "model_warmup": [warmup(batch_size=2)]},
+    "more than the model takes": {"model_warmup": [warmup(batch_size=9)]},
+    "one of two inputs, the other one optional": {"input": TWO_INPUTS, "model_warmup": [warmup()]},
+    "an input that the model does not have": {
+        "model_warmup": [warmup(inputs={"X": ONE, "START": {**ONE, "data_type": "TYPE_INT32"}})]
+    },
+    "no input": {"model_warmup": [warmup(inputs={})]},
+    "another datatype": {"model_warmup": [with_input(data_type="TYPE_INT32", zero_data=True)]},
+    "no datatype": {"model_warmup": [with_input(data_type="TYPE_INVALID", zero_data=True)]},
+    "other dimensions": {"model_warmup": [with_input(dims=[2], zero_data=True)]},
+    "open dimensions": {"model_warmup": [with_input(dims=[-1], zero_data=True)]},
+    "no data": {"model_warmup": [with_input()]},
+    "data that is said not to be zero": {"model_warmup": [with_input(zero_data=False)]},
+    "a file": {"model_warmup": [with_input(input_data_file="four")]},
+    "a file below": {"model_warmup": [with_input(input_data_file="below/four")]},
+    "a file that is too short": {"model_warmup": [with_input(input_data_file="two")]},
+    "a file that is not there": {"model_warmup": [with_input(input_data_file="none")]},
+    "strings": {
+        "input": TWO_INPUTS,
+        "model_warmup": [
+            warmup(
+                inputs={
+                    "X": ONE,
+                    "S": {"data_type": "TYPE_STRING", "dims": [1], "input_data_file": "string"},
+                }
+            )
+        ],
+    },
+    "too few strings": {
+        "input": TWO_INPUTS,
+        "model_warmup": [
+            warmup(
+                inputs={"X": ONE, "S": {"data_type": "TYPE_STRING", "dims": [1], "input_data_file": "two"}}
+            )
+        ],
+    },
+    "fails": {"parameters": {"journal": {"string_value": "/dev/null"}, "fail": {"string_value": "1"}}}
+    | {"model_warmup": [warmup(batch_size=2)]},
+}
+
+TOLD_OTHERWISE = {
+    # Triton says it once for each request of the batch.
+    "two requests, but no batch dimension",
+    "more than the model takes",
+    "fails",
+    # It leaves out a blank.
+    "a file that is too short",
+}
+
+
+def loaded_models(root: Path) -> ModelRepository:
+    models = ModelRepository(root)
+    failing = "if 'fail' in self.parameters: raise ValueError('boom')"
+    models.python("m", model("self.parameters = config['parameters']", failing), "backend: 'python'")
+    files = root / "m" / "warmup"
+    (files / "below").mkdir(parents=True)
+    for name, content in (("four", b"\0" * 4), ("two", b"\0\0"), ("below/four", b"\0" * 4)):
+        (files / name).write_bytes(content)
+    (files / "string").write_bytes(b"\x02\0\0\0hi")
+    return models
+
+
+def warm_up_all(client: Client, journal: Path) -> dict[str, tuple[str, Any]]:
+    """For each configuration what the load says, and what the statistics say after it."""
+    told: dict[str, tuple[str, Any]] = {}
+    for what, given in WARMUPS.items():
+        client.ask("POST", "/v2/repository/models/m/unload")
+        wait_until(lambda: client.ask("GET", "/v2/models/m/ready")[0] != 200)
+        error = client.load(config(journal, **given))
+        told[what] = (error, None if error else client.counts())
+    return told
+
+
+def test_warmups_are_counted_and_refused_as_by_a_real_server(
+    serve: Callable[..., Any], real_triton: Callable[..., dict[str, int]], tmp_path: Path
+) -> None:
+    models = loaded_models(tmp_path / "models")
+    ours = Client(serve(models.path, model_control_mode="explicit").http_port)
+    real = Client(real_triton(models.path, "--model-control-mode=explicit")["http"])
+    got, wanted = (warm_up_all(client, tmp_path / "journal") for client in (ours, real))
+    for client in (ours, real):
+        client.close()
+
+    differing = {what for what in WARMUPS if got[what] != wanted[what]}
+    assert differing == TOLD_OTHERWISE, {what: (got[what], wanted[what]) for what in differing}
+    for what in differing:  # refused alike, and the first words are the same
+        assert got[what][1] is wanted[what][1] is None
+        assert got[what][0][:100] == wanted[what][0][:100]
+
+
+STEPS: dict[str, list[dict[str, Any]]] = {
+    "three": [{"count": 3}],
+    "two": [{"count": 2}],
+    "again": [{"count": 2}],
+    "renamed": [{"count": 2, "name": "other"}],
+    "two groups": [{"name": "a"}, {"name": "b"}],
+    "the other way round": [{"name": "b"}, {"name": "a"}],
+    "another kind": [{"count": 2, "kind": "KIND_MODEL"}],
+    "one of each kind": [{"kind": "KIND_MODEL"}, {"kind": "KIND_CPU"}],
+    "a rate limiter": [{"count": 2, "rate_limiter": {"priority": 2}}],
+    "another rate limiter": [{"count": 3, "rate_limiter": {"priority": 3}}],
+    "one more": [{"count": 4, "rate_limiter": {"priority": 3}}],
+    "a policy": [{"host_policy": "own"}],
+    "no group": [],
+    "a device that is not there": [{"kind": "KIND_GPU"}],
+}
+
+
+def change_groups(client: Client, path: Path) -> dict[str, tuple[Any, ...]]:
+    """For each step what is said and shown, how many instances began and ended, and how many were asked."""
+    journal = Journal(path)
+    given = config(path, model_warmup=[warmup()])
+    assert client.load(given) == ""
+    client.ask("POST", "/v2/repository/models/m/load", {})  # its compiled code is new to a real server
+    assert client.load(given) == ""
+    lines = journal.lines()
+    wait_until(
+        lambda: (
+            count_of(lines, "finalize") == count_of(lines, "initialize") - 1
+            or bool(lines.extend(journal.lines()))
+        )
+    )
+    before = client.counts()[0]
+    told: dict[str, tuple[Any, ...]] = {}
+    running = 1
+    for what, groups in STEPS.items():
+        error = client.load(
+            {
+                **config(path, model_warmup=[warmup()]),
+                "instance_group": [{"kind": "KIND_CPU", **group} for group in groups],
+            }
+        )
+        wanted = sum(count for _, _, count in client.groups())
+        lines = journal.lines()
+        while running + count_of(lines, "initialize") - count_of(lines, "finalize") != wanted:
+            lines += journal.wait(1)
+        running = wanted
+        began, ended = count_of(lines, "initialize"), count_of(lines, "finalize")
+        told[what] = (error, client.groups(), began, ended, client.infer(2), client.counts()[0] - before)
+    return told
+
+
+def test_instances_are_kept_and_exchanged_as_by_a_real_server(
+    serve: Callable[..., Any], real_triton: Callable[..., dict[str, int]], tmp_path: Path
+) -> None:
+    told = []
+    for kind in ("ours", "real"):
+        models = ModelRepository(tmp_path / kind)
+        path = tmp_path / f"{kind}.txt"
+        models.python("m", model(), config(path))
+        if kind == "ours":
+            client = Client(serve(models.path, model_control_mode="explicit").http_port)
+        else:
+            client = Client(real_triton(models.path, "--model-control-mode=explicit")["http"])
+        told.append(change_groups(client, path))
+        client.close()
+
+    ours, real = told
+    assert ours == real
