@@ -42,7 +42,7 @@ class ServerOptions:
         model_load_thread_count: how many models load at once.
         model_load_retry_count: how often a version whose load failed is tried again.
         backend_directory: where shared-object backends lie.
-        repo_agent_directory: where shared-object repository agents lie.
+        repo_agent_directory: where repository agents lie that are files.
         backend_config: `(backend, key, value)` each; the backend is "" for a setting of all backends.
         disabled_plugins: `(kind, name)` of plugins that must not be loaded.
         strategy_path_policy: `strict` keeps batching strategy files inside the model's directory.

@@ -134,7 +134,7 @@ MODELS: tuple[click.Option, ...] = (
 PLUGINS: tuple[click.Option, ...] = (
     option("--backend-directory", "backend_directory", "PATH", "Where shared-object backends lie."),
     option(
-        "--repoagent-directory", "repo_agent_directory", "PATH", "Where shared-object repository agents lie."
+        "--repoagent-directory", "repo_agent_directory", "PATH", "Where repository agents lie that are files."
     ),
     several(
         "--backend-config",
