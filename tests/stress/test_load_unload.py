@@ -14,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tritonpy_sdk.repository import ModelRepository
 
+from .allocators import make_findable
 from .clients import HttpClient
 from .holdings import WARM_UP_ROUNDS, Watch
 
@@ -85,10 +86,19 @@ def unload(client: HttpClient, model: str, deadline_s: float = 20.0) -> None:
 
 @pytest.mark.stress
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["onnx", "python"])
+@pytest.mark.parametrize(
+    ("kind", "malloc"), [("onnx", ""), ("onnx", "tcmalloc"), ("onnx", "jemalloc"), ("python", "")]
+)
 def test_two_hundred_loads_and_unloads_leave_nothing_behind(
-    corectl: Callable[..., Any], tmp_path: Path, progress: Callable[[str], None], kind: str
+    corectl: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    progress: Callable[[str], None],
+    kind: str,
+    malloc: str,
 ) -> None:
+    if malloc:
+        make_findable(malloc, monkeypatch)
     models = ModelRepository(tmp_path)
     models.python("resident", MODEL, CONFIG)
     if kind == "onnx":
@@ -96,8 +106,14 @@ def test_two_hundred_loads_and_unloads_leave_nothing_behind(
     else:
         models.python("changing", MODEL, CONFIG)
     server = corectl(
-        "--model-repository", str(tmp_path), "--model-control-mode=explicit", "--load-model=resident"
+        "--model-repository",
+        str(tmp_path),
+        "--model-control-mode=explicit",
+        "--load-model=resident",
+        *([f"--malloc={malloc}"] if malloc else []),
     )
+    maps = Path(f"/proc/{server.process.pid}/maps").read_text()
+    assert [name for name in ("tcmalloc", "jemalloc") if name in maps] == ([malloc] if malloc else [])
     client = HttpClient(server.ports["HTTPService"])
     started = time.monotonic()
     watches: list[Watch] = []
@@ -111,7 +127,8 @@ def test_two_hundred_loads_and_unloads_leave_nothing_behind(
         unload(client, "changing")
         for watch in watches:
             watch.sample()
-    progress(f"{ROUNDS} rounds of {kind} in {time.monotonic() - started:.0f} s")
+    took_s = time.monotonic() - started
+    progress(f"{ROUNDS} rounds of {kind} with {malloc or 'the allocator of the system'} in {took_s:.0f} s")
     for watch in watches:
         progress(watch.check())
     client.close()

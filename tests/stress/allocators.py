@@ -1,0 +1,53 @@
+"""Allocators other than the system's: those that are installed, or Debian's packages of them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from tritonpy.cli.malloc import ALLOCATORS, MallocUnavailable, find_library
+
+CACHE = Path(__file__).parent.parent.parent / ".cache" / "allocators"
+
+
+def make_findable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let servers that are started from now on find an allocator; skip the test where it cannot be had.
+
+    A package is only unpacked, into a directory of its own: nothing is installed.
+    """
+    if _is_there(name):
+        return
+    if not _unpacked(name):
+        _fetch(name)
+    for directory in _unpacked(name):
+        monkeypatch.setenv("LD_LIBRARY_PATH", str(directory))
+        if _is_there(name):
+            return
+    pytest.skip(f"{name} is not installed, and its package cannot be fetched")
+
+
+def _is_there(name: str) -> bool:
+    try:
+        find_library(name)
+    except MallocUnavailable:
+        return False
+    return True
+
+
+def _unpacked(name: str) -> list[Path]:
+    package = CACHE / ALLOCATORS[name].package
+    return sorted({path.parent for path in package.glob("usr/lib/*/*.so.*")})
+
+
+def _fetch(name: str) -> None:
+    package = ALLOCATORS[name].package
+    target = CACHE / package
+    target.mkdir(parents=True, exist_ok=True)
+    download = ["apt-get", "download", package]
+    try:
+        subprocess.run(download, cwd=target, check=True, capture_output=True, timeout=120)
+        for archive in target.glob("*.deb"):
+            subprocess.run(["dpkg-deb", "-x", str(archive), str(target)], check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return  # the caller looks whether it is there
