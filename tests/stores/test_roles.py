@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 from tritonpy.errors import TritonError
@@ -108,3 +109,18 @@ def test_a_role_that_gives_no_keys_is_told(
         open_store(root, timeout_s=2).look("m")
     assert root in caught.value.message
     assert "of-the-pod" not in caught.value.message
+
+
+def test_keys_that_are_renewed_are_read_again(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_CREDENTIAL_LIFE", timedelta(0))
+    recorder.answers["/bucket"] = (200, listing("models/m/1/model.py"))
+    environ = {"AWS_ACCESS_KEY_ID": "OLD", "AWS_SECRET_ACCESS_KEY": "s"}
+    store = open_store(f"s3://127.0.0.1:{recorder.port}/bucket/models", environ)
+    store.look("m")
+    environ["AWS_ACCESS_KEY_ID"] = "NEW"
+    store.look("m")
+    del environ["AWS_SECRET_ACCESS_KEY"]  # in the middle of a change
+    store.look("m")
+
+    used = [request.headers["Authorization"].partition("Credential=")[2][:3] for request in recorder.asked]
+    assert used == ["OLD", "NEW", "NEW"]

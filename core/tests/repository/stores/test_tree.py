@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import posixpath
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tritonpy.errors import InvalidArg
 from tritonpy.repository.stores.tree import StoredObject, Tree, build_tree, check_path
 
@@ -67,6 +71,19 @@ def test_an_object_with_content_before_other_keys_is_refused() -> None:
 def test_keys_that_no_directory_could_hold_are_refused(path: str) -> None:
     with pytest.raises(InvalidArg, match=r"the object 'r/m/.*cannot be a file of a model"):
         tree(f"r/m/{path}")
+
+
+PARTS = st.sampled_from(["..", ".", "", "a", "1", "\\", "\0", "...", " ", "~", "ü"])
+
+
+@given(st.lists(PARTS, max_size=6).map("/".join))
+def test_no_path_that_is_taken_leads_out_of_the_directory(path: str) -> None:
+    try:
+        check_path(path, path)
+    except InvalidArg:
+        return
+
+    assert posixpath.normpath(f"/directory/{path}") == f"/directory/{path}"
 
 
 def test_long_names_of_objects_are_cut_in_errors() -> None:
