@@ -121,12 +121,7 @@ class RepositoryManager:
         self._wanted.add(name)
         async with self._start_gate, self._lock(name):
             try:
-                prepared = await self._preparation.prepare(partial(fetch_source, found, None))
-            except (TritonError, OSError) as error:
-                self._registry.refuse(found.key, logged_reason(f"'{name}'", error))
-                return False
-            try:
-                await self._serve(prepared)
+                await self._load_found(found)
             except TritonError:  # logged where it happened
                 return False
             return True
@@ -282,24 +277,35 @@ class RepositoryManager:
         self._wanted.add(key.name)
         try:
             models = await asyncio.to_thread(self.repositories.find, key.name)
-            found = next((found for found in models if found.key == key), None)
-            if found is None:
-                return False
-            if self._served.serves(found, None):
-                self._registry.note_stale(key, "")  # what was wrong with the files has been taken back
-                return False
+        except NotFound:  # gone again; the next look tells
+            return False
+        except (TritonError, OSError) as error:
+            raise self._refused(key, error) from None
+        found = next((found for found in models if found.key == key), None)
+        if found is None:
+            return False
+        if self._served.serves(found, None):
+            self._registry.note_stale(key, "")  # what was wrong with the files has been taken back
+            return False
+        is_new = not self._registry.versions_of(key)
+        await self._load_found(found)
+        return not is_new
+
+    async def _load_found(self, found: FoundModel) -> None:
+        try:
             prepared = await self._preparation.prepare(partial(fetch_source, found, None))
         except (TritonError, OSError) as error:
-            if isinstance(error, NotFound) and not await asyncio.to_thread(self.repositories.has, key):
-                return False  # gone again; the next look tells
-            reason = logged_reason(f"'{key}'", error)
-            if not self._registry.versions_of(key):
-                self._registry.refuse(key, reason)
-            code = error.code if isinstance(error, TritonError) else ErrorCode.UNAVAILABLE
-            raise TritonError(reason, code) from None
-        is_new = not self._registry.versions_of(key)
+            if isinstance(error, NotFound) and not await asyncio.to_thread(self.repositories.has, found.key):
+                return  # gone again; the next look tells
+            raise self._refused(found.key, error) from None
         await self._serve(prepared)
-        return not is_new
+
+    def _refused(self, key: ModelKey, error: TritonError | OSError) -> TritonError:
+        """Tell the log, and the index unless something else serves, why a model cannot even be tried."""
+        reason = logged_reason(f"'{key}'", error)
+        if not self._registry.versions_of(key):
+            self._registry.refuse(key, reason)
+        return TritonError(reason, error.code if isinstance(error, TritonError) else ErrorCode.UNAVAILABLE)
 
     async def _load(
         self, name: str, config_override: str | None, files: Mapping[str, bytes] | None, force: bool
