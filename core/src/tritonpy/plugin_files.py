@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import sys
 from pathlib import Path
 
 from tritonpy.errors import Internal
 from tritonpy.plugin_manager import PluginManager
+
+_numbers = itertools.count(1)  # a file that is imported again is another module
 
 
 def import_file(path: Path, what: str) -> object:
@@ -20,7 +23,7 @@ def import_file(path: Path, what: str) -> object:
     Raises:
         Internal: the import failed.
     """
-    spec = importlib.util.spec_from_file_location(f"tritonpy_plugin_{path.stem}_{id(path):x}", path)
+    spec = importlib.util.spec_from_file_location(f"tritonpy_plugin_{path.stem}_{next(_numbers)}", path)
     assert spec is not None  # the name ends in .py
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
