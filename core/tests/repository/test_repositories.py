@@ -35,7 +35,7 @@ def test_a_model_of_two_repositories_is_refused_unless_they_are_one(tmp_path: Pa
     assert list(look.found) == [ModelKey("n")]
     reason = f"model appears in two or more repositories: {one}/m and {other}/m"
     assert look.refused == {"m": reason}
-    assert Repositories((one, other)).names() == {"m": reason, "n": ""}
+    assert Repositories((one, other)).listed() == {ModelKey("m"): reason, ModelKey("n"): ""}
 
 
 def test_with_namespaces_two_models_of_one_name_are_two_models(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_with_namespaces_two_models_of_one_name_are_two_models(tmp_path: Path) -
     assert {found.key for found in repositories.find("m")} == keys
     look = repositories.look()
     assert (set(look.found), look.refused) == (keys, {})
-    assert repositories.names() == {"m": ""}
+    assert repositories.listed() == dict.fromkeys(keys, "")
 
 
 @pytest.mark.parametrize("spelling", ["{a}", "{a}/", "{a}//", "{b}/../a", "{link}", "{link}/./"])
@@ -69,7 +69,7 @@ def test_a_directory_that_is_named_twice_is_one_repository(
 def test_a_repository_inside_another_one_is_seen_as_a_model_of_it(tmp_path: Path) -> None:
     outer, inner = make(tmp_path, "x"), make(tmp_path / "inner", "y")
 
-    assert Repositories((outer, inner)).names() == {"inner": "", "x": "", "y": ""}
+    assert {key.name for key in Repositories((outer, inner)).listed()} == {"inner", "x", "y"}
 
 
 def test_a_relative_repository_is_below_the_working_directory(
@@ -86,7 +86,7 @@ def test_a_file_is_no_model(tmp_path: Path) -> None:
 
     with pytest.raises(NotFound, match="model 'm' not found in any model repository"):
         Repositories((str(tmp_path),)).find("m")
-    assert Repositories((str(tmp_path),)).names() == {}
+    assert Repositories((str(tmp_path),)).listed() == {}
 
 
 def test_a_repository_that_cannot_be_read_hides_no_other(
@@ -101,7 +101,7 @@ def test_a_repository_that_cannot_be_read_hides_no_other(
     repositories = Repositories((gone, root, str(file)))
 
     with caplog.at_level(logging.ERROR):
-        assert repositories.names() == {"one": "", "two": ""}
+        assert repositories.listed() == {ModelKey("one"): "", ModelKey("two"): ""}
 
     assert "gone" in caplog.text
     look = repositories.look()

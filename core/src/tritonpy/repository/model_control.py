@@ -122,12 +122,19 @@ class ModelControl:
         """
         if ready:
             return self._registry.index(ready)
-        lying = await asyncio.to_thread(self._manager.repositories.names)
-        known = self._registry.index()
-        rows = [row for row in known if not lying.get(row["name"]) or row.get("reason") != UNLOADED]
-        told = {row["name"] for row in rows if row.get("version") is None}
-        told.update(row["name"] for row in rows if not lying.get(row["name"]))
-        rows.extend(_lying_row(name, reason) for name, reason in lying.items() if name not in told)
+        lying = await asyncio.to_thread(self._manager.repositories.listed)
+        twice = {key.name: reason for key, reason in lying.items() if reason}
+        rows: list[JsonObject] = []
+        for row in self._registry.index():
+            if row["name"] in twice and "version" not in row:
+                continue  # told below
+            if row["name"] not in twice or row.get("reason") != UNLOADED:
+                rows.append(row)
+        rows.extend({"name": key.name} for key in lying if not (lying[key] or self._registry.shows(key)))
+        rows.extend(
+            {"name": name, "state": str(ModelState.UNAVAILABLE), "reason": reason}
+            for name, reason in twice.items()
+        )
         return sorted(rows, key=lambda row: str(row["name"]))
 
     def check_allowed(self) -> None:
@@ -154,12 +161,6 @@ class ModelControl:
             yield
         finally:
             self._request_count -= 1
-
-
-def _lying_row(name: str, reason: str) -> JsonObject:
-    """The entry of a model that was not loaded, or whose name another one has, too."""
-    row: JsonObject = {"name": name}
-    return {**row, "state": str(ModelState.UNAVAILABLE), "reason": reason} if reason else row
 
 
 class WorkerModelControl:

@@ -264,6 +264,10 @@ class ModelRegistry:
                     reason = entry.reason if model is None else model.down_reason
                     yield {**row, "reason": reason} if reason else row
 
+    def shows(self, key: ModelKey) -> bool:
+        """Whether the index tells of a model."""
+        return key in self.refusals or bool(self._entries.get(key))
+
     def index(self, ready: bool = False) -> list[JsonObject]:
         """Name, version, state and reason of everything known."""
         rows: list[JsonObject] = []

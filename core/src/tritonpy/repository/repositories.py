@@ -65,15 +65,19 @@ class Repositories:
         self._stores = [open_store(root) for root in roots]
         self._namespacing = namespacing
 
-    def names(self) -> dict[str, str]:
-        """The names of all models with the reason why one cannot be served, as far as names tell, or "".
+    def listed(self) -> dict[ModelKey, str]:
+        """All models with the reason why one cannot be served, as far as names tell, or "".
 
         A repository that cannot be read is named in the log.
         """
         lying, unread = self._list()
         for root, error in unread.items():
             _log.error("failed to list model repository '%s': %s", root, error)
-        return {name: self._objection(places) for name, places in lying.items()}
+        return {
+            self._key(name, store): self._objection(places)
+            for name, places in lying.items()
+            for store in places.values()
+        }
 
     def find(self, name: str) -> list[FoundModel]:
         """The model of this name; with namespacing, one for each repository that has it.
@@ -170,4 +174,7 @@ class Repositories:
         return f"model appears in two or more repositories: {' and '.join(places)}"
 
     def _found(self, name: str, store: Store, fingerprint: Fingerprint) -> FoundModel:
-        return FoundModel(ModelKey(name, store.root if self._namespacing else ""), store, fingerprint)
+        return FoundModel(self._key(name, store), store, fingerprint)
+
+    def _key(self, name: str, store: Store) -> ModelKey:
+        return ModelKey(name, store.root if self._namespacing else "")

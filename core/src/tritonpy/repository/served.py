@@ -95,7 +95,7 @@ class ServedModels:
             _log.error("failed to load '%s': %s", name, error)
             if not self._registry.versions_of(key):
                 self._registry.refuse(key, error.described(), has_versions=False)
-            raise InvalidArg(f"load failed for model '{name}': {error}\n") from None
+            raise InvalidArg(f"load failed for model '{key}': {error}\n") from None
         served = self._prepared.get(key)
         unchanged = frozenset() if served is None or anew else unchanged_versions(served, prepared)
         kept = {
@@ -180,7 +180,7 @@ class ServedModels:
         await _give_up(results, "another version of the model failed to load")
         for model in models:
             self._registry.left(key, model)
-        raise InvalidArg(f"load failed for model '{name}': {failures}\n")
+        raise InvalidArg(f"load failed for model '{key}': {failures}\n")
 
     async def _bring_up(self, prepared: PreparedModel, version: int, kept: LoadedModel | None) -> _BroughtUp:
         if kept is not None:
