@@ -191,22 +191,20 @@ def test_a_configuration_in_a_request_that_is_too_large_is_refused_unread() -> N
 @pytest.mark.parametrize("form", ["pbtxt", "yaml"])
 def test_other_threads_run_while_a_large_configuration_is_read(form: ConfigForm) -> None:
     config = parse_config("", "config.pbtxt")
-    for number in range(4000):
+    for number in range(1500):
         config.input.add(name=f"input-{number}", dims=[1, 2, 3])
     text = write_config(config, form)
     reader = threading.Thread(target=parse_config, args=(text, "config", form))
-    longest = 0.0
     interval = sys.getswitchinterval()
     sys.setswitchinterval(0.0005)
+    turns = 0
     try:
         reader.start()
-        last = time.perf_counter()
         while reader.is_alive():
             time.sleep(0.001)
-            now = time.perf_counter()
-            longest, last = max(longest, now - last), now
+            turns += 1
     finally:
         sys.setswitchinterval(interval)
         reader.join()
 
-    assert longest < 0.25  # a parser in C would hold the lock for as long as it works
+    assert turns > 20  # a parser in C would hold the interpreter's lock until it is done
