@@ -17,7 +17,7 @@ from tritonpy.repository.layout import ModelDirectory
 from tritonpy.repository.manager import RepositoryManager
 from tritonpy.repository.preparation import ModelPreparation
 from tritonpy.repository.registry import ModelRegistry
-from tritonpy.repository.repositories import Repositories
+from tritonpy.repository.repositories import FoundModel, Repositories
 
 
 class FakeModel:
@@ -120,6 +120,11 @@ class Harness:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "model.txt").write_text(content)
         (self.root / name / "config.pbtxt").write_text(f'backend: "fake" {config}')
+
+    def found(self, name: str) -> FoundModel:
+        """A model as it lies in the repository now."""
+        (found,) = self.manager.repositories.find(name)
+        return found
 
     def served(self, name: str, version: str = "") -> FakeModel:
         """What takes requests for a model now."""

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from tritonpy.errors import Internal, InvalidArg, NotFound
 from tritonpy.plugin import RepoAgent, RepoAgentModel, hookimpl
-from tritonpy.repository.key import ModelKey
 
 Until = Callable[[Callable[[], bool]], Any]
 
@@ -165,7 +164,7 @@ async def test_a_change_that_an_agent_does_not_find_is_no_model_that_has_gone(wo
     world.one.on["LOAD"] = miss
     world.harness.write("m", config=AGENTS)
 
-    await world.harness.manager.reload_soon(ModelKey("m"), only_wanted=False)
+    await world.harness.manager.reload_soon(world.harness.found("m"), only_wanted=False)
 
     assert "Not found: no key for this model" in str(world.harness.registry.index())
 

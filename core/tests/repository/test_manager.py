@@ -657,7 +657,7 @@ async def test_a_repository_that_does_not_exist_is_an_error(harness: Any, names:
 async def reloaded(harness: Any, name: str) -> list[str]:
     """What a reload of a model that is wanted loads."""
     before = len(harness.loader.loaded)
-    harness.manager.reload_soon(ModelKey(name), only_wanted=True)
+    harness.manager.reload_soon(harness.found(name), only_wanted=True)
     await harness.manager.unload("none")  # some turns of the loop later
     async with harness.manager._lock(name):  # and when the reload is over
         return [model.content for model in harness.loader.loaded[before:]]
@@ -694,7 +694,7 @@ async def test_a_model_unloaded_before_its_reload_begins_is_not_reloaded(harness
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 
-    harness.manager.reload_soon(ModelKey("m"), only_wanted=True)
+    harness.manager.reload_soon(harness.found("m"), only_wanted=True)
     harness.loader.gate.set()
     await asyncio.gather(loading, unloading)
     async with harness.manager._lock("m"):
@@ -716,7 +716,7 @@ async def test_where_everything_is_loaded_new_models_are_loaded_too(harness: Any
     await harness.manager.load_all()
     harness.write("new")
 
-    harness.manager.reload_soon(ModelKey("new"), only_wanted=False)
+    harness.manager.reload_soon(harness.found("new"), only_wanted=False)
 
     await until(lambda: harness.states("new") == {"1": ("READY", "")})
 
@@ -729,7 +729,7 @@ async def test_a_changed_model_is_reloaded_in_the_background(
     await harness.manager.load("m")
     harness.write("m", "second")
 
-    harness.manager.reload_soon(ModelKey("m"), only_wanted=True)
+    harness.manager.reload_soon(harness.found("m"), only_wanted=True)
     await until(lambda: harness.served("m").content == "second")
     await until(lambda: "reloaded 'm', whose files have changed" in caplog.text)
 
@@ -741,7 +741,7 @@ async def test_a_broken_change_leaves_the_old_one_serving_with_a_line_in_the_log
     await harness.manager.load("m")
     harness.write("m", "broken")
 
-    harness.manager.reload_soon(ModelKey("m"), only_wanted=True)
+    harness.manager.reload_soon(harness.found("m"), only_wanted=True)
     await until(lambda: "what was loaded before goes on serving" in caplog.text)
 
     assert "failed to load 'm' version 1: Internal: boom" in caplog.text

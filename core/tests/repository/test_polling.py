@@ -11,6 +11,7 @@ import pytest
 from tritonpy.errors import NotFound, Unavailable
 from tritonpy.repository.polling import RepositoryPolling
 from tritonpy.repository.repositories import Look, Repositories
+from tritonpy.repository.stores.local import LocalStore
 
 Until = Callable[[Callable[[], bool]], Any]
 
@@ -240,12 +241,12 @@ async def test_files_that_cannot_be_had_for_the_moment_are_asked_for_at_each_loo
     harness.write("m", "second")
     asked: list[str] = []
 
-    def refuse(name: str) -> Any:
+    def refuse(store: LocalStore, name: str) -> Any:
         asked.append(name)
         raise Unavailable("no network")
 
     with monkeypatch.context() as patch:
-        patch.setattr(harness.manager.repositories, "find", refuse)
+        patch.setattr(LocalStore, "fetch", refuse)
         await follower.poll(4)
     assert len(asked) == 3  # from the second look on
     assert "no network" in harness.states("m")["1"][1]
@@ -276,6 +277,29 @@ async def test_a_repository_that_cannot_be_read_keeps_its_models_and_is_mentione
     await follower.poll(2)
     assert harness.served("m").content == "second"
     assert f"model repository '{harness.root}' can be looked at again" in caplog.text
+
+
+async def test_a_repository_that_does_not_answer_holds_up_no_other(
+    harness: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(harness.root, other)
+    harness.manager.repositories = Repositories((str(harness.root), str(other)))
+    harness.write("m")
+    await harness.manager.load_all()
+    follower = Follower(harness)
+    harness.write("m", "second")
+    look = LocalStore.look
+
+    def refuse_one(store: LocalStore, name: str) -> Any:
+        if store.root == str(other):
+            raise Unavailable("no network")
+        return look(store, name)
+
+    monkeypatch.setattr(LocalStore, "look", refuse_one)
+    await follower.poll(2)
+
+    assert harness.served("m").content == "second"
 
 
 async def test_what_follows_for_development_unloads_nothing(harness: Any) -> None:

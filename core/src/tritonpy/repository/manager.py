@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -64,7 +65,7 @@ class RepositoryManager:
         self._served = ServedModels(loader, registry)
         self._preparation = preparation
         self._wanted: set[str] = set()
-        self._due: dict[ModelKey, asyncio.Task[bool]] = {}  # reloads that wait for their turn
+        self._due: dict[ModelKey, _Due] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()  # Any: what each gives is for whoever waits for it
         self._start_gate = asyncio.Semaphore(load_thread_count)
@@ -173,21 +174,22 @@ class RepositoryManager:
         else:
             self._start(self._unload(name))
 
-    def reload_soon(self, key: ModelKey, *, only_wanted: bool) -> asyncio.Task[bool]:
+    def reload_soon(self, found: FoundModel, *, only_wanted: bool) -> asyncio.Task[bool]:
         """Load a model whose files have changed, in the background; what comes of it is logged.
 
         Args:
-            key: the model.
+            found: the model, where it lies now.
             only_wanted: leave a model alone that nobody asked for, or that was unloaded, or whose files came
                 with a load request. One that could not be loaded is wanted: it may have been mended.
 
         Returns:
             Whether the model was tried; not if its files could not be had for now.
         """
-        due = self._due.get(key)
-        if due is None:  # else one that still waits for its turn will see what has changed
-            due = self._due[key] = self._start(self._reload(key, only_wanted))
-        return due
+        due = self._due.get(found.key)
+        # One that still waits for its turn will see what has changed.
+        task = due.task if due is not None else self._start(self._reload(found.key, only_wanted))
+        self._due[found.key] = _Due(task, found)
+        return task
 
     def remove_soon(self, key: ModelKey, reason: str = "") -> None:
         """Take a model out of service that lies in no repository any more; after a load that is under way.
@@ -196,7 +198,7 @@ class RepositoryManager:
             key: the model.
             reason: why it is not served any more, if it still lies there.
         """
-        self._due.pop(key, None)  # a reload from now on comes after this
+        self._due.pop(key, None)  # one that waits has nothing to load; one from now on comes after this
         lock = self._locks.get(key.name)
         if lock is None or not lock.locked():
             self._remove(key, reason)
@@ -255,12 +257,14 @@ class RepositoryManager:
 
     async def _reload(self, key: ModelKey, only_wanted: bool) -> bool:
         async with self._lock(key.name):
-            if self._due.get(key) is asyncio.current_task():
-                del self._due[key]
+            due = self._due.get(key)
+            if due is None or due.task is not asyncio.current_task():
+                return True
+            del self._due[key]
             if only_wanted and key.name not in self._wanted:
                 return True
             try:
-                if await self._load_key(key):
+                if await self._load_changed(due.found):
                     _log.info("reloaded '%s', whose files have changed", key)
             except TritonError as error:  # logged where it happened
                 if self._registry.versions_of(key):
@@ -272,18 +276,20 @@ class RepositoryManager:
                 return error.code is not ErrorCode.UNAVAILABLE
             return True
 
-    async def _load_key(self, key: ModelKey) -> bool:
-        """Load what lies in a repository now; whether that took the place of something else."""
+    async def _load_changed(self, found: FoundModel) -> bool:
+        """Load what lies there now; whether that took the place of something else.
+
+        Only this one repository is asked: the others may not answer.
+        """
+        key = found.key
         self._wanted.add(key.name)
         try:
-            models = await asyncio.to_thread(self.repositories.find, key.name)
-        except NotFound:  # gone again; the next look tells
-            return False
+            fingerprint = await asyncio.to_thread(found.store.look, key.name)
         except (TritonError, OSError) as error:
             raise self._refused(key, error) from None
-        found = next((found for found in models if found.key == key), None)
-        if found is None:
+        if fingerprint is None:  # gone again; the next look tells
             return False
+        found = replace(found, fingerprint=fingerprint)
         if self._served.serves(found, None):
             self._registry.note_stale(key, "")  # what was wrong with the files has been taken back
             return False
@@ -295,10 +301,16 @@ class RepositoryManager:
         try:
             prepared = await self._preparation.prepare(partial(fetch_source, found, None))
         except (TritonError, OSError) as error:
-            if isinstance(error, NotFound) and not await asyncio.to_thread(self.repositories.has, found.key):
+            if isinstance(error, NotFound) and not await self._is_there(found):
                 return  # gone again; the next look tells
             raise self._refused(found.key, error) from None
         await self._serve(prepared)
+
+    async def _is_there(self, found: FoundModel) -> bool:
+        try:
+            return await asyncio.to_thread(found.store.look, found.key.name) is not None
+        except (TritonError, OSError):
+            return True  # nobody knows; the first error says more
 
     def _refused(self, key: ModelKey, error: TritonError | OSError) -> TritonError:
         """Tell the log, and the index unless something else serves, why a model cannot even be tried."""
@@ -366,6 +378,14 @@ class RepositoryManager:
         self._registry.forget(key)
         if reason:
             self._registry.refuse(key, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """A reload that waits for its turn, and where the model was seen last."""
+
+    task: asyncio.Task[bool]
+    found: FoundModel
 
 
 def _not_polled(name: str, error: TritonError | OSError) -> Internal:

@@ -57,7 +57,7 @@ class RepositoryPolling:
             if self._unloads:
                 self._manager.remove_soon(key, reason)
         for key in changes.changed:
-            reload = self._manager.reload_soon(key, only_wanted=self._only_wanted)
+            reload = self._manager.reload_soon(look.found[key], only_wanted=self._only_wanted)
             reload.add_done_callback(partial(self._reloaded, key))
         for key in changes.gone if self._unloads else ():
             _log.info("model '%s' is in no model repository any more", key)
