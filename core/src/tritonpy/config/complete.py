@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tritonpy.config.retired import advice_on_file
 from tritonpy.config.schema import KIND_AUTO, KIND_CPU, KIND_GPU, ModelConfig, ModelInstanceGroup
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import PreferredGroup
@@ -57,7 +58,8 @@ def complete_backend(config: ModelConfig, directory: Path, version: int | None) 
         config.name = directory.name
     if config.platform == ENSEMBLE_PLATFORM or config.HasField("ensemble_scheduling"):
         return
-    known = _recognise(config, _file_names(directory, version))
+    present = _file_names(directory, version)
+    known = _recognise(config, present)
     if known is not None:
         config.backend = config.backend or known.backend
         config.platform = config.platform or known.platform
@@ -65,9 +67,11 @@ def complete_backend(config: ModelConfig, directory: Path, version: int | None) 
     if not (config.backend or config.platform or config.default_model_filename):
         _, _, backend = config.name.partition(".")
         if not backend:
+            advice = next(filter(None, map(advice_on_file, sorted(present))), "")
             raise InvalidArg(
                 f"Invalid model name: Could not determine backend for model '{config.name}' with no backend "
                 f"in model configuration. Expected model name of the form 'model.<backend_name>'."
+                + (f" {advice}" if advice else "")
             )
         config.backend = backend
         config.default_model_filename = f"model.{backend}"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tritonpy.config.complete import ENSEMBLE_PLATFORM, PLATFORMS
 from tritonpy.config.named_files import check_named_file, label_path
+from tritonpy.config.retired import advice_on, advice_on_file
 from tritonpy.config.schema import KIND_CPU, KIND_GPU, KIND_MODEL, ModelConfig, ModelInstanceGroup
 from tritonpy.config.validate_ensemble import check_ensemble_graph, check_ensemble_has_no_instances
 from tritonpy.config.validate_scheduling import check_dynamic_batching, check_sequence_batching, check_states
@@ -109,7 +110,11 @@ def check_platform(config: ModelConfig) -> None:
             f"ensemble scheduling cannot be set for model '{config.name}' whose platform is not ensemble"
         )
     if not config.backend:
-        raise InvalidArg(f"unexpected platform type '{config.platform}' for {config.name}")
+        advice = advice_on(config.platform) or advice_on_file(config.default_model_filename)
+        raise InvalidArg(
+            f"unexpected platform type '{config.platform}' for {config.name}"
+            + (f": {advice}" if advice else "")
+        )
     if config.platform not in PLATFORMS.get(config.backend, (config.platform,)):
         raise InvalidArg(f"unexpected 'platform' and 'backend' pair, got:{config.platform}, {config.backend}")
 

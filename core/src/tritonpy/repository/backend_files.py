@@ -6,6 +6,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
+from tritonpy.config.retired import advice_on
 from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import InvalidArg, NotFound
 
@@ -42,7 +43,7 @@ def find_backend_files(
 
     Raises:
         InvalidArg: the configuration asks for a file that is not there, or that this server cannot run.
-        NotFound: the file is there, and nothing that could run it.
+        NotFound: the file is there, and nothing that could run it; or it is one that nobody serves any more.
     """
     name = config.backend
     directory = backend_directory / name
@@ -56,7 +57,7 @@ def find_backend_files(
         if not is_wanted and (config.runtime or name in installed):
             continue
         # A name from a configuration must not lead out of the backend directory.
-        if name and Path(name).name == name and (directory / runtime).is_file():
+        if name and Path(name).name == name != ".." and (directory / runtime).is_file():
             if runner not in installed:
                 raise NotFound(
                     f"backend '{name}' is {directory / runtime}, which needs backend '{runner}', and that is "
@@ -68,4 +69,6 @@ def find_backend_files(
                 f"unable to find Python backend based backend library '{runtime}' for model '{config.name}', "
                 f"searched: '{directory / runtime}'"
             )
+    if name not in installed and (advice := advice_on(name)):
+        raise NotFound(f"no installed plugin of kind 'backend' is called '{name}': {advice}")
     return None
