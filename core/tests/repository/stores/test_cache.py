@@ -25,7 +25,7 @@ def bring(cache: ModelCache, wanted: Tree) -> tuple[Path, int]:
         missing = fetch.missing(wanted)
         for part, found in missing.items():
             part.write_text(found.tag)
-        fetch.keep(missing)
+            fetch.keep(part)
         return fetch.lay_out(wanted), len(missing)
 
 

@@ -24,6 +24,10 @@ def refuse(error: Exception) -> Refusal:
     return Refusal(str(error), code, is_missing=is_missing)
 
 
+def ignored(path: Path) -> None:
+    """For tests that look at the files themselves."""
+
+
 @pytest.fixture
 def calls() -> StoppableCalls:
     return StoppableCalls()
@@ -47,7 +51,7 @@ def test_objects_of_any_size_are_copied(
     content = os.urandom(size)
     found = stored(client, "k", content)
 
-    downloader.download({tmp_path / "f": found})
+    downloader.download({tmp_path / "f": found}, ignored)
 
     assert (tmp_path / "f").read_bytes() == content
     assert len(client.read) == -(-size // PART)
@@ -58,9 +62,29 @@ def test_many_objects_are_copied_each_to_its_file(
 ) -> None:
     wanted = {tmp_path / f"f{i}": stored(client, f"k{i}", b"%d" % i * 700) for i in range(40)}
 
-    downloader.download(wanted)
+    downloader.download(wanted, ignored)
 
     assert all((tmp_path / f"f{i}").read_bytes() == b"%d" % i * 700 for i in range(40))
+
+
+def test_files_that_are_complete_are_told_though_others_fail(
+    downloader: Downloader, client: FakeClient, tmp_path: Path
+) -> None:
+    wanted = {tmp_path / f"f{i}": stored(client, f"k{i}", b"x" * 2500) for i in range(20)}
+    done: list[Path] = []
+
+    def fail(key: str) -> None:
+        if key == "k15":
+            raise PermissionError("forbidden")
+
+    client.before_get = fail
+    with pytest.raises(TritonError, match="forbidden"):
+        downloader.download(wanted, done.append)
+
+    assert tmp_path / "f0" in done
+    assert tmp_path / "f15" not in done
+    assert len(done) == len(set(done)) < 20
+    assert all(path.read_bytes() == b"x" * 2500 for path in done)
 
 
 def test_a_part_that_breaks_goes_on_where_it_broke(
@@ -78,7 +102,7 @@ def test_a_part_that_breaks_goes_on_where_it_broke(
 
     client.get = get  # type: ignore[method-assign]
 
-    downloader.download({tmp_path / "f": found})
+    downloader.download({tmp_path / "f": found}, ignored)
 
     assert (tmp_path / "f").read_bytes() == content
     assert asked == [(0, PART), (400, PART)]
@@ -108,7 +132,7 @@ def test_a_store_that_fails_all_the_time_is_given_up(
     client.before_get = fail
 
     with pytest.raises(TritonError, match="stalled") as caught:
-        downloader.download({tmp_path / "f": found})
+        downloader.download({tmp_path / "f": found}, ignored)
 
     assert caught.value.code is ErrorCode.UNAVAILABLE
     assert client.read == ["k"] * 3
@@ -125,7 +149,7 @@ def test_a_store_that_refuses_is_asked_once(
     client.before_get = fail
 
     with pytest.raises(TritonError, match="forbidden"):
-        downloader.download({tmp_path / "f": found})
+        downloader.download({tmp_path / "f": found}, ignored)
 
     assert client.read == ["k"]
 
@@ -143,7 +167,7 @@ def test_an_answer_that_ends_too_early_without_an_error_is_no_copy(
     client.get = lambda key, **options: Short(real(key, **options), 0)  # type: ignore[method-assign]
 
     with pytest.raises(Unavailable, match="ended its answer for 'k' after 0 of 1000 bytes, 3 times"):
-        downloader.download({tmp_path / "f": found})
+        downloader.download({tmp_path / "f": found}, ignored)
 
 
 def test_an_object_that_has_changed_is_noticed(
@@ -153,7 +177,7 @@ def test_an_object_that_has_changed_is_noticed(
     client.before_get = lambda key: client.put("k", b"y" * 10 * PART) if len(client.read) == 5 else None
 
     with pytest.raises(ChangedMeanwhileError):
-        downloader.download({tmp_path / "f": found})
+        downloader.download({tmp_path / "f": found}, ignored)
 
 
 def test_an_object_that_has_gone_is_noticed(
@@ -163,7 +187,7 @@ def test_an_object_that_has_gone_is_noticed(
     client.delete("k")
 
     with pytest.raises(ChangedMeanwhileError):
-        downloader.download({tmp_path / "f": found})
+        downloader.download({tmp_path / "f": found}, ignored)
 
 
 def test_a_stopped_download_ends_soon(
@@ -173,7 +197,7 @@ def test_a_stopped_download_ends_soon(
     client.before_get = lambda key: calls.stop() if len(client.read) == 5 else None
 
     with pytest.raises(Unavailable, match="the server stops"):
-        downloader.download({tmp_path / "f": found})
+        downloader.download({tmp_path / "f": found}, ignored)
 
     assert len(client.read) < 50
 
@@ -213,7 +237,7 @@ def digests(client: FakeClient, contents: list[bytes]) -> tuple[Digests, Downloa
 def test_a_tag_that_is_a_digest_is_checked(client: FakeClient, tmp_path: Path) -> None:
     store, downloader, found = digests(client, [b"good"])
 
-    downloader.download({tmp_path / "f": found})
+    downloader.download({tmp_path / "f": found}, ignored)
 
     assert store.count == 1
 
@@ -221,7 +245,7 @@ def test_a_tag_that_is_a_digest_is_checked(client: FakeClient, tmp_path: Path) -
 def test_a_copy_that_was_damaged_on_the_way_is_made_again(client: FakeClient, tmp_path: Path) -> None:
     store, downloader, found = digests(client, [b"gOod", b"good"])
 
-    downloader.download({tmp_path / "f": found})
+    downloader.download({tmp_path / "f": found}, ignored)
 
     assert (tmp_path / "f").read_bytes() == b"good"
     assert store.count == 2
@@ -231,14 +255,14 @@ def test_copies_that_are_always_damaged_are_refused(client: FakeClient, tmp_path
     _, downloader, found = digests(client, [b"gOod", b"goOd"])
 
     with pytest.raises(Internal, match="copies of 'k' are damaged"):
-        downloader.download({tmp_path / "f": found})
+        downloader.download({tmp_path / "f": found}, ignored)
 
 
 def test_tags_of_encrypted_objects_look_like_digests_and_are_none(client: FakeClient, tmp_path: Path) -> None:
     store, downloader, found = digests(client, [b"same"])
 
-    downloader.download({tmp_path / "f": found})
-    downloader.download({tmp_path / "g": found})
+    downloader.download({tmp_path / "f": found}, ignored)
+    downloader.download({tmp_path / "g": found}, ignored)
 
     assert (tmp_path / "g").read_bytes() == b"same"
     assert store.count == 3

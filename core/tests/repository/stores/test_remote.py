@@ -70,6 +70,29 @@ def test_only_what_has_changed_is_copied_again(store: RemoteStore, client: FakeC
     assert (second.directory / "config.pbtxt").read_bytes() == b"config"
 
 
+def test_what_arrived_before_a_store_failed_is_not_copied_again(
+    store: RemoteStore, client: FakeClient
+) -> None:
+    for number in range(20):
+        client.put(f"models/m/1/part{number}", b"x")
+
+    def fail(key: str) -> None:
+        if len(client.read) > 15:
+            raise RuntimeError("kind: TimedOut")
+
+    client.before_get = fail
+    with pytest.raises(TritonError, match="no answer in time"):
+        store.fetch("m")
+    failed_after = len(client.read)
+    client.before_get = lambda key: None
+    client.read.clear()
+    files = store.fetch("m")
+
+    assert failed_after > 15
+    assert len(client.read) <= 22 - 8  # eight at once may have been under way
+    assert len(list((files.directory / "1").iterdir())) == 21
+
+
 def test_files_that_have_gone_are_not_in_the_next_copy(store: RemoteStore, client: FakeClient) -> None:
     client.put("models/m/2/model.py", b"two")
     store.fetch("m")
@@ -175,7 +198,7 @@ def test_a_disk_without_room_is_found_before_anything_is_copied(
 def test_a_disk_that_is_full_in_the_middle_is_told(
     store: RemoteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fill(downloader: Downloader, wanted: object) -> None:
+    def fill(downloader: Downloader, wanted: object, done: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Downloader, "download", fill)

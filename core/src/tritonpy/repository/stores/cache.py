@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -109,10 +109,11 @@ class ModelCache:
             path = self._directory / "content" / digest
             return path if self._sizes.get(digest) == _size(path) is not None else None
 
-    def keep(self, part: Path, digest: str) -> None:
+    def keep(self, name: str, part: Path, digest: str) -> None:
         """Move a complete copy to the content."""
         with self._lock:
             assert self._directory is not None
+            self._models[name].content.add(digest)
             path = self._directory / "content" / digest
             os.replace(part, path)
             size = _size(path)
@@ -159,10 +160,9 @@ class ModelFetch:
             if self._cache.path_of(digest) is None
         }
 
-    def keep(self, copied: Mapping[Path, StoredObject]) -> None:
-        """Take what `missing` asked for, complete."""
-        for part in copied:
-            self._cache.keep(part, part.name)
+    def keep(self, part: Path) -> None:
+        """Take a file that `missing` asked for, complete; from any thread."""
+        self._cache.keep(self._name, part, part.name)
 
     def lay_out(self, tree: Tree) -> Path:
         """Make the directory of the model, of content that is all there.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +42,15 @@ class _Part:
     end: int
 
 
+@dataclass(slots=True)
+class _File:
+    """An object on its way; `left` counts its parts that are not there yet."""
+
+    object: StoredObject
+    path: Path
+    left: int
+
+
 def tag_of(meta: ObjectMeta) -> str:
     """What differs when an object's content does; stores quote tags in some answers and not in others."""
     tag = meta["e_tag"]
@@ -70,9 +80,14 @@ class Downloader:
         self._calls = calls
         self._part_byte_size = part_byte_size
         self._tags_are_digests = True
+        self._lock = threading.Lock()  # guards `left` of all files
 
-    def download(self, wanted: Mapping[Path, StoredObject]) -> None:
+    def download(self, wanted: Mapping[Path, StoredObject], done: Callable[[Path], None]) -> None:
         """Copy each object to a new file at its path; the directories are there.
+
+        Args:
+            wanted: objects by path.
+            done: takes each path whose file is complete, also if others fail; on any thread.
 
         Raises:
             ChangedMeanwhileError: an object is not what `wanted` says.
@@ -80,13 +95,27 @@ class Downloader:
             Internal: the store refuses, or a copy is not what the store says it has.
             OSError: a file cannot be written.
         """
+        calls: list[Callable[[], None]] = []
         for path, found in wanted.items():
-            with open(path, "wb") as file:
-                file.truncate(found.byte_size)
-        parts = [part for path, found in wanted.items() for part in self._parts(path, found)]
-        make_all([partial(self._copy, part) for part in parts], _MOST_AT_ONCE)
-        verified = [item for item in wanted.items() if _MD5.fullmatch(item[1].tag)]
-        make_all([partial(self._verify, *item) for item in verified], _MOST_AT_ONCE)
+            with open(path, "wb") as target:
+                target.truncate(found.byte_size)
+            parts = self._parts(path, found)
+            if not parts:
+                done(path)
+            file = _File(found, path, len(parts))
+            calls += [partial(self._bring, part, file, done) for part in parts]
+        make_all(calls, _MOST_AT_ONCE)
+
+    def _bring(self, part: _Part, file: _File, done: Callable[[Path], None]) -> None:
+        """Copy a part; whoever brings the last one of a file finds out whether it is right."""
+        self._copy(part)
+        with self._lock:
+            file.left -= 1
+            if file.left:
+                return
+        if _MD5.fullmatch(file.object.tag):
+            self._verify(file.path, file.object)
+        done(file.path)
 
     def _parts(self, path: Path, found: StoredObject) -> list[_Part]:
         size, step = found.byte_size, self._part_byte_size

@@ -123,6 +123,12 @@ class RemoteStore:
         """Copy what is missing until the copies are what the store has, all at one moment."""
         begun_s = time.monotonic()
         copied: dict[str, int] = {}
+
+        def keep(part: Path) -> None:
+            found = missing[part]
+            fetch.keep(part)
+            copied[found.key] = found.byte_size
+
         for round_number in range(_MOST_ROUNDS):
             if round_number:
                 self._wait(_PAUSE_S)
@@ -132,11 +138,9 @@ class RemoteStore:
             missing = fetch.missing(tree)
             self._check_room(name, sum(found.byte_size for found in missing.values()))
             try:
-                self._copy(missing)
+                self._copy(missing, keep)
             except ChangedMeanwhileError:
                 continue
-            fetch.keep(missing)
-            copied.update((found.key, found.byte_size) for found in missing.values())
             if not missing or self._read(name) == tree:
                 _log.info(
                     "copied '%s' from %s: %d of %d files, %d bytes, in %.1f s",
@@ -172,13 +176,13 @@ class RemoteStore:
 
         return self._calls.make(ask)
 
-    def _copy(self, missing: Mapping[Path, StoredObject]) -> None:
+    def _copy(self, missing: Mapping[Path, StoredObject], done: Callable[[Path], None]) -> None:
         def copy() -> None:
             client = self._connected()
             with self._lock:
                 if self._downloader is None:
                     self._downloader = Downloader(client, self._refuse, self._calls)
-            self._downloader.download(missing)
+            self._downloader.download(missing, done)
 
         if missing:
             self._calls.make(copy)
