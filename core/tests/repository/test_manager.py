@@ -659,7 +659,7 @@ async def reloaded(harness: Any, name: str) -> list[str]:
     before = len(harness.loader.loaded)
     harness.manager.reload_soon(harness.found(name), only_wanted=True)
     await harness.manager.unload("none")  # some turns of the loop later
-    async with harness.manager._lock(name):  # and when the reload is over
+    async with harness.manager._turns.lock(name):  # and when the reload is over
         return [model.content for model in harness.loader.loaded[before:]]
 
 
@@ -697,7 +697,7 @@ async def test_a_model_unloaded_before_its_reload_begins_is_not_reloaded(harness
     harness.manager.reload_soon(harness.found("m"), only_wanted=True)
     harness.loader.gate.set()
     await asyncio.gather(loading, unloading)
-    async with harness.manager._lock("m"):
+    async with harness.manager._turns.lock("m"):
         assert [model.content for model in harness.loader.loaded] == ["first", "second"]
     await until(lambda: harness.states("m") == {"1": ("UNAVAILABLE", "unloaded")})
     assert len(harness.loader.loaded) == 2

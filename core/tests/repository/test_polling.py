@@ -37,8 +37,8 @@ class Follower:
         """Look so many times; by default what that begins is waited for."""
         for _ in range(times):
             self._polling.follow(self._look())
-            while wait and self._harness.manager._tasks:
-                await asyncio.wait(list(self._harness.manager._tasks))
+            while wait and (tasks := list(self._harness.manager._turns._tasks)):
+                await asyncio.wait(tasks)
                 await asyncio.sleep(0)
 
 

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
-from weakref import WeakValueDictionary
 
-from tritonpy.errors import ErrorCode, Internal, InvalidArg, NotFound, TritonError, Unavailable
+from tritonpy.errors import ErrorCode, Internal, InvalidArg, NotFound, TritonError
 from tritonpy.model.model import LoadedModel
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.layout import shown
@@ -28,16 +26,12 @@ from tritonpy.repository.registry import ModelRegistry
 from tritonpy.repository.repositories import FoundModel, Look, Repositories
 from tritonpy.repository.served import ServedModels, logged_reason
 from tritonpy.repository.source import ModelSource, fetch_source, lay_out_source
+from tritonpy.repository.turns import Turns
 
 _log = logging.getLogger("tritonpy.repository")
 
 ALL_MODELS = "*"
 """Stands for every model of the repositories where names of models to load at the start are given."""
-
-NOT_READY = "Server not ready"
-"""What is told to whoever wants a model loaded before the server has started, or while it stops."""
-
-Result = TypeVar("Result")
 
 
 class RepositoryManager:
@@ -66,8 +60,7 @@ class RepositoryManager:
         self._preparation = preparation
         self._wanted: set[str] = set()
         self._due: dict[ModelKey, _Due] = {}
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._tasks: set[asyncio.Task[Any]] = set()  # Any: what each gives is for whoever waits for it
+        self._turns = Turns()
         self._start_gate = asyncio.Semaphore(load_thread_count)
 
     # At the start.
@@ -120,7 +113,7 @@ class RepositoryManager:
     async def _load_at_start(self, found: FoundModel) -> bool:
         name = found.key.name
         self._wanted.add(name)
-        async with self._start_gate, self._lock(name):
+        async with self._start_gate, self._turns.lock(name):
             try:
                 await self._load_found(found)
             except TritonError:  # logged where it happened
@@ -151,7 +144,7 @@ class RepositoryManager:
         Raises:
             TritonError: in Triton's words; what served before still does.
         """
-        if not await self._see_through(self._load(name, config_override, files, force)):
+        if not await self._turns.see_through(self._load(name, config_override, files, force)):
             _log.info("'%s' is loaded and has not changed", name)
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
@@ -164,15 +157,14 @@ class RepositoryManager:
             name: the model.
             unload_dependents: the models that an ensemble is made of, too; there are no ensembles yet.
         """
-        await self._see_through(self._unload(name))
+        await self._turns.see_through(self._unload(name))
 
     def unload_soon(self, name: str) -> None:
         """Take a model out of service now or, while a load of it is under way, after that."""
-        lock = self._locks.get(name)
-        if lock is None or not lock.locked():
-            self._retire(name)
+        if self._turns.is_taken(name):
+            self._turns.start(self._unload(name))
         else:
-            self._start(self._unload(name))
+            self._retire(name)
 
     def reload_soon(self, found: FoundModel, *, only_wanted: bool) -> asyncio.Task[bool]:
         """Load a model whose files have changed, in the background; what comes of it is logged.
@@ -187,7 +179,7 @@ class RepositoryManager:
         """
         due = self._due.get(found.key)
         # One that still waits for its turn will see what has changed.
-        task = due.task if due is not None else self._start(self._reload(found.key, only_wanted))
+        task = due.task if due is not None else self._turns.start(self._reload(found.key, only_wanted))
         self._due[found.key] = _Due(task, found)
         return task
 
@@ -199,11 +191,10 @@ class RepositoryManager:
             reason: why it is not served any more, if it still lies there.
         """
         self._due.pop(key, None)  # one that waits has nothing to load; one from now on comes after this
-        lock = self._locks.get(key.name)
-        if lock is None or not lock.locked():
-            self._remove(key, reason)
+        if self._turns.is_taken(key.name):
+            self._turns.start(self._remove_later(key, reason))
         else:
-            self._start(self._remove_later(key, reason))
+            self._remove(key, reason)
 
     # At the end.
 
@@ -214,11 +205,7 @@ class RepositoryManager:
 
     async def stop_loading(self) -> None:
         """Give up loads that are under way; there must be no new ones."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        await self._turns.stop()
 
     @property
     def live_count(self) -> int:
@@ -231,32 +218,8 @@ class RepositoryManager:
 
     # Inside.
 
-    def _lock(self, name: str) -> asyncio.Lock:
-        return self._locks.setdefault(name, asyncio.Lock())
-
-    def _start(self, work: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:  # Any: see `_tasks`
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # logged where it happened; perhaps nobody is left to be told
-
-    async def _see_through(self, work: Coroutine[object, object, Result]) -> Result:
-        """Do the work to its end, also when the caller is cancelled."""
-        task = self._start(work)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.cancelled():
-                raise Unavailable(NOT_READY) from None
-            raise
-
     async def _reload(self, key: ModelKey, only_wanted: bool) -> bool:
-        async with self._lock(key.name):
+        async with self._turns.lock(key.name):
             due = self._due.get(key)
             if due is None or due.task is not asyncio.current_task():
                 return True
@@ -323,7 +286,7 @@ class RepositoryManager:
         self, name: str, config_override: str | None, files: Mapping[str, bytes] | None, force: bool
     ) -> bool:
         """See `load`; whether there was anything to do."""
-        async with self._lock(name):
+        async with self._turns.lock(name):
             return await self._load_now(name, config_override, files, force)
 
     async def _load_now(
@@ -360,7 +323,7 @@ class RepositoryManager:
             raise
 
     async def _unload(self, name: str) -> None:
-        async with self._lock(name):
+        async with self._turns.lock(name):
             self._retire(name)
 
     def _retire(self, name: str) -> None:
@@ -370,7 +333,7 @@ class RepositoryManager:
             self._registry.excuse(key)
 
     async def _remove_later(self, key: ModelKey, reason: str) -> None:
-        async with self._lock(key.name):
+        async with self._turns.lock(key.name):
             self._remove(key, reason)
 
     def _remove(self, key: ModelKey, reason: str) -> None:

@@ -11,8 +11,9 @@ from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
 from tritonpy.handles import JsonObject
 from tritonpy.model.services import Caller
 from tritonpy.repository.load_gate import LoadGate
-from tritonpy.repository.manager import NOT_READY, RepositoryManager
+from tritonpy.repository.manager import RepositoryManager
 from tritonpy.repository.registry import UNLOADED, ModelRegistry, ModelState
+from tritonpy.repository.turns import NOT_READY
 
 MOST_REQUESTS = 1000
 """How many requests to load and unload models may be under way at once."""
