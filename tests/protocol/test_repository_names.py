@@ -303,8 +303,12 @@ def test_metrics_tell_models_of_one_name_apart(start: Start, roots: tuple[Path, 
     server = start(*roots, namespacing=True, load=("*",))
     assert server.infer("only_b") == (200, 2)
 
-    _, text = server.send("/metrics", method="GET", port=server.metrics)
-
+    success = f'nv_inference_request_success{{model="only_b",namespace="{roots[1]}",version="1"}} 1'
+    deadline = time.monotonic() + 15
+    text = ""
+    while success not in text:  # Triton counts some time after its answer
+        assert time.monotonic() < deadline, text
+        _, text = server.send("/metrics", method="GET", port=server.metrics)
     lines = [line.rsplit(" ", 1)[0] for line in text.splitlines() if line and not line.startswith("#")]
     assert len(lines) == len(set(lines))
     (family,) = (
