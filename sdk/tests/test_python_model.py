@@ -128,6 +128,19 @@ def test_a_configuration_may_be_given_as_text_or_as_a_dict(write):
         assert model.config["max_batch_size"] == 7
 
 
+def test_the_configuration_may_be_yaml(write):
+    path = write(DOUBLE)
+    (path / "config.pbtxt").unlink()
+    (path / "config.yaml").write_text(
+        "backend: python\nmax_batch_size: 7\n"
+        "input: [{name: X, data_type: TYPE_FP32, dims: [2]}]\n"
+        "output: [{name: Y, data_type: TYPE_FP32, dims: [2]}]\n"
+    )
+
+    with load_python_model(path) as model:
+        assert model.config["max_batch_size"] == 7
+
+
 def test_a_model_for_gpus_can_be_tested_without_one(write):
     group = "instance_group [ { kind: KIND_GPU gpus: [ 0, 5 ] } ]"
 

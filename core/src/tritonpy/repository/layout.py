@@ -32,11 +32,6 @@ class ModelDirectory:
     path: Path
     versions: tuple[int, ...]
 
-    @property
-    def config_path(self) -> Path:
-        """Where its configuration would be; it may be absent."""
-        return self.path / CONFIG_FILENAME
-
 
 def check_model_name(name: str) -> None:
     """Refuse a name that is not the name of one directory inside a repository; for names from clients.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritonpy.config.complete import complete_backend, normalize
+from tritonpy.config.files import find_config
 from tritonpy.config.load import load_config, parse_config
 from tritonpy.config.read import config_from_dict
 from tritonpy.config.schema import ModelConfig
@@ -15,7 +16,6 @@ from tritonpy.config.show import config_to_dict
 from tritonpy.config.validate import validate_complete, validate_files, validate_structure
 from tritonpy.errors import InvalidArg, NotFound
 from tritonpy.handles import BackendAttributes, JsonObject
-from tritonpy.repository.layout import CONFIG_FILENAME
 from tritonpy.repository.settle import first_config
 
 from tritonpy_sdk.repository import Config
@@ -71,7 +71,7 @@ def find_model(
 
     Args:
         path: of a model directory, whose highest version is meant, a version directory, or a model file.
-        config: stands for `config.pbtxt`, which is read where it is None.
+        config: stands for the configuration file, which is read where it is None.
         attributes: what the backend says of itself.
 
     Raises:
@@ -81,8 +81,8 @@ def find_model(
     directory, version, filename = _locate(Path(path).absolute())
     name = directory.name
     if config is None:
-        file = directory / CONFIG_FILENAME
-        message = load_config(file) if file.is_file() else ModelConfig()
+        file = find_config(directory)
+        message = load_config(file) if file is not None else ModelConfig()
     elif isinstance(config, str):
         message = parse_config(config, "config")
     else:
