@@ -102,18 +102,6 @@ class Repositories:
             )
         return list(places.values())
 
-    def has(self, key: ModelKey) -> bool:
-        """Whether a model lies there now.
-
-        Raises:
-            Internal, Unavailable: a repository cannot be read.
-        """
-        return any(
-            store.look(key.name) is not None
-            for store in self._stores
-            if not key.namespace or store.root == key.namespace
-        )
-
     def look(self) -> Look:
         """See all models of all repositories."""
         lying, unread = self._list()
