@@ -6,6 +6,8 @@ import http.client
 import json
 import socket
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -100,3 +102,69 @@ def test_it_costs_its_own_batch_and_the_instance_serves_on(
     assert said in answers[0][1]
     assert answers[1][0] == 200
     assert inflight == 0
+
+
+def test_an_instance_that_goes_is_finalised_after_the_last_answer_that_it_owes(tmp_path: Path) -> None:
+    """`execute` has returned long before; the answers come from a thread of the backend's own."""
+    finalized: list[str] = []
+    held: list[Any] = []
+
+    @hookimpl
+    def model_instance_execute(instance: Any, requests: Any) -> None:
+        held.extend((instance.name, request) for request in requests)
+
+    @hookimpl
+    def model_instance_finalize(instance: Any) -> None:
+        finalized.append(instance.name)
+
+    def wait(condition: Callable[[], bool]) -> None:
+        until = time.monotonic() + 20
+        while not condition():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+    def ask(answers: list[int]) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+        connection.request("POST", "/v2/models/m/infer", BODY)
+        answers.append(connection.getresponse().status)
+        connection.close()
+
+    def load(kind: str) -> None:
+        (tmp_path / "m" / "config.pbtxt").write_text(f"{CONFIG} instance_group {{ kind: {kind} count: 1 }}")
+        connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+        connection.request("POST", "/v2/repository/models/m/load", b"{}")
+        assert connection.getresponse().status == 200
+        connection.close()
+
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    options = ServerOptions(
+        (str(tmp_path),),
+        http_address="127.0.0.1",
+        http_port=0,
+        allow_grpc=False,
+        allow_metrics=False,
+        model_control_mode="explicit",
+    )
+    plugin = SimpleNamespace(
+        model_instance_execute=model_instance_execute, model_instance_finalize=model_instance_finalize
+    )
+    with Server(options, plugins={"backends": {"odd": plugin}}, discover=False) as server:
+        load("KIND_CPU")
+        statuses: list[int] = []
+        threads = [threading.Thread(target=ask, args=(statuses,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        wait(lambda: len(held) == 2)  # both by the only instance, which is free again
+        (name,) = {name for name, _ in held}
+        load("KIND_MODEL")  # another instance takes its place, and it still owes two answers
+        _, first = held.pop()
+        first.respond(InferResponse().add("O", first.input("I")))
+        wait(lambda: len(statuses) == 1)
+        assert finalized == []
+        _, last = held.pop()
+        last.respond(InferResponse().add("O", last.input("I")))
+        wait(lambda: finalized == [name])
+        for thread in threads:
+            thread.join()
+        assert statuses == [200, 200]
+        del first, last
