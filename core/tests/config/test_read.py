@@ -116,7 +116,8 @@ def test_what_protobufs_json_allows_is_read() -> None:
         {
             "maxBatchSize": "3",
             "input": [{"name": "A", "dataType": "type_fp32", "dims": ["2", -1.0]}],
-            "output": {"name": "B", "data_type": 13},
+            "output": {"name": "B", "data_type": 13, "dims": []},
+            "batch_input": [{"kind": "2"}],
             "dynamic_batching": None,
             "sequence_batching": {"direct": {"minimum_slot_utilization": "0.5"}},
             "model_transaction_policy": {"decoupled": "true"},
@@ -127,6 +128,7 @@ def test_what_protobufs_json_allows_is_read() -> None:
     assert config.max_batch_size == 3
     assert list(config.input[0].dims) == [2, -1]
     assert (config.input[0].data_type, config.output[0].data_type) == (11, 13)
+    assert config.batch_input[0].kind == 2
     assert config.WhichOneof("scheduling_choice") == "sequence_batching"
     assert config.sequence_batching.direct.minimum_slot_utilization == 0.5
     assert config.model_transaction_policy.decoupled

@@ -167,7 +167,7 @@ def _plain(value_type: Value, value: object, path: _Path) -> object:
 def _enum(enum: Value, value: object, path: _Path) -> int:
     if isinstance(value, str):
         for number, name in enum.enum_names.items():
-            if name == value.upper():
+            if value.upper() in (name, str(number)):
                 return number
     elif isinstance(value, int) and not isinstance(value, bool) and value in enum.enum_names:
         return value
