@@ -177,7 +177,8 @@ def text_of(settings: Agents) -> str:
 
 @pytest.mark.parity
 @pytest.mark.timeout(180)
-def test_agents_are_told_what_the_real_server_tells_them(sides: tuple[Side, Side]) -> None:
+def test_agents_are_told_what_the_real_server_tells_them(sides: tuple[Side, Side], tmp_path: Path) -> None:
+    models = tmp_path / "models"
     for model in MODELS:
         outcomes = []
         for side in sides:
@@ -188,6 +189,19 @@ def test_agents_are_told_what_the_real_server_tells_them(sides: tuple[Side, Side
             outcomes.append((model, status, loaded, answer, side.news()))
         real, ours = outcomes
         assert ours == real
+
+    # A reload that fails leaves the agents of what serves alone.
+    for side in sides:
+        assert side.load("plain")[0] == 200
+    before = [side.news() for side in sides]
+    (models / "plain/1/model.py").write_text(BROKEN)
+    outcomes = [(side.load("plain")[0], side.news(), side.infer("plain")) for side in sides]
+    assert before[0] == before[1]
+    assert outcomes[0] == outcomes[1]
+    (models / "plain/1/model.py").write_text(MODEL)
+    for side in sides:
+        side.unload("plain")
+        side.news()
 
     # The agents of a configuration that comes with a load are those that act.
     override = json.dumps(
