@@ -130,6 +130,7 @@ def start(request: pytest.FixtureRequest, serve: Callable[..., Server]) -> Itera
             f"--strict-readiness={str(strict).lower()}",
             f"--model-control-mode={mode}",
             "--exit-on-error=false",
+            "--http-thread-count=32",  # each load keeps one of them
         )
         pids.append(ports["pid"])
         return Probe(ports["http"], ports["grpc"])
