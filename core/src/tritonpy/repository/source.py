@@ -152,7 +152,7 @@ def relative_path(key: str) -> str:
         )
     if normalized.startswith(("/", "../")) or normalized == "..":
         raise InvalidArg(
-            f"Invalid file parameter '{shown(key)}' with normalized path '{shown(normalized)}' must stay within model "
-            f"directory."
+            f"Invalid file parameter '{shown(key)}' with normalized path '{shown(normalized)}' must stay "
+            f"within model directory."
         )
     return normalized
