@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -225,3 +226,19 @@ async def test_a_batch_that_the_model_does_not_take_is_not_tried(tmp_path: Path)
     with pytest.raises(InvalidArg, match=r"'s': batch size 9 for 'm_0', max allowed is 8$"):
         await warmup(samples).run(instance)
     assert not instance.batches
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    """A pipe would hold the load up for ever, and a device never ends."""
+    warmup = tmp_path / "warmup"
+    warmup.mkdir()
+    (warmup / "device").symlink_to("/dev/zero")
+    os.mkfifo(warmup / "pipe")
+    pipe = os.open(warmup / "pipe", os.O_RDWR)
+    try:
+        os.write(pipe, bytes(8))
+        for name in ("device", "pipe"):
+            with pytest.raises(Internal, match="it is no regular file"):
+                read(tmp_path, sample(X={**FP32, "input_data_file": name}))
+    finally:
+        os.close(pipe)

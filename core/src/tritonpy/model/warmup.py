@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritonpy.buffers import HostBuffer, byte_view
+from tritonpy.config.named_files import check_named_file
 from tritonpy.datatypes import CONFIG_DATATYPES, DataType
 from tritonpy.errors import Internal, InvalidArg
 from tritonpy.handles import JsonObject
@@ -222,6 +223,7 @@ def _file_data(name: str, size: int, datatype: DataType, directory: Path) -> byt
             f"warmup setting expects 'input_data_file' to name a file below '{directory}', got '{name}'"
         )
     path = directory / relative
+    check_named_file(path)
     try:
         with path.open("rb") as file:
             data = file.read(size) if datatype.byte_size else file.read()
