@@ -245,8 +245,8 @@ def test_dims_that_fit_are_accepted(
             (1, 3),
             4,
             "the model expects 2 dimensions (shape [-1,3]) but the model configuration specifies 3 "
-            "dimensions (an initial batch dimension because max_batch_size > 0 and then the configured dims, complete "
-            "shape [-1,1,3])",
+            "dimensions (an initial batch dimension because max_batch_size > 0 and then the configured dims, "
+            "complete shape [-1,1,3])",
         ),
     ],
 )
