@@ -21,6 +21,7 @@ from .cases import Case
 JsonValue = Any  # Any: JSON
 
 _POLL_FAILED = "failed to load '{name}', failed to poll from model repository"
+_BACKENDS = re.compile(r"'[^']*/backends-[0-9.]+/")
 _UNAVAILABLE = re.compile(
     r"load failed for model '[^']*': version \d+ is at UNAVAILABLE state: (.*);\n", re.DOTALL
 )
@@ -73,7 +74,7 @@ def ask_all(server: Server, names: list[str], repository: Path, *, at_once: int)
 
 
 def ask(server: Server, name: str, repository: Path) -> Verdict:
-    """Load one model over HTTP and, if it is refused, over gRPC; its paths are told as `<models>`."""
+    """Load one model over HTTP and, if it is refused, over gRPC; its paths are told as `<models>` and `<backends>`."""
     status, body = _http(server, f"repository/models/{name}/load", b"{}")
     http_error = json.loads(body)["error"] if status != 200 else ""
     grpc_code, grpc_error = _grpc_load(server, name) if status != 200 else ("", "")
@@ -84,7 +85,7 @@ def ask(server: Server, name: str, repository: Path) -> Verdict:
         _http(server, f"repository/models/{name}/unload", b"{}")
 
     def told(text: str) -> str:
-        return text.replace(str(repository), "<models>")
+        return _BACKENDS.sub("'<backends>/", text.replace(str(repository), "<models>"))
 
     index = [
         [entry.get("version", ""), entry.get("state", ""), told(entry.get("reason", ""))]
