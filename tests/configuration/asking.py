@@ -74,7 +74,7 @@ def ask_all(server: Server, names: list[str], repository: Path, *, at_once: int)
 
 
 def ask(server: Server, name: str, repository: Path) -> Verdict:
-    """Load one model over HTTP and, if it is refused, over gRPC; its paths are told as `<models>` and `<backends>`."""
+    """Load one model, over gRPC too if it is refused; paths are told as `<models>` and `<backends>`."""
     status, body = _http(server, f"repository/models/{name}/load", b"{}")
     http_error = json.loads(body)["error"] if status != 200 else ""
     grpc_code, grpc_error = _grpc_load(server, name) if status != 200 else ("", "")
