@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -117,14 +116,6 @@ class S3Emulator:
         iam.put_user_policy(UserName=name, PolicyName="all", PolicyDocument=policy)
         key = iam.create_access_key(UserName=name)["AccessKey"]
         return key["AccessKeyId"], key["SecretAccessKey"]
-
-    def pause(self) -> None:
-        """Answer nothing any more, with connections left open."""
-        self.process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Answer again."""
-        self.process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """End the process."""

@@ -8,6 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -330,21 +331,54 @@ def test_a_store_that_does_not_answer_is_given_up_in_time(s3: S3Emulator, silent
 
 
 def test_a_store_that_hangs_disturbs_nothing_that_serves(
-    s3: S3Emulator, bucket: str, serve: Callable[..., Server]
+    s3: S3Emulator, recorder: Recorder, serve: Callable[..., Server], tmp_path: Path
 ) -> None:
-    server = serve(
-        s3.root(bucket), model_control_mode="explicit", load_models=("adds",), repository_timeout_s=1.0
-    )
-    s3.pause()
-    try:
-        error = load(server.http_port, "adds")
-        while_hanging = infer(server.http_port, "adds", "INT32", 1)
-    finally:
-        s3.resume()
+    recorder.answers["/bucket"] = (200, listing("models/no-model"))
+    local = tmp_path / "models/adds/1"
+    local.mkdir(parents=True)
+    (local / "model.py").write_bytes(code(1))
+    (local.parent / "config.pbtxt").write_text(CONFIG)
+    root = f"s3://127.0.0.1:{recorder.port}/bucket/models"
+    server = serve(tmp_path / "models", root, model_control_mode="explicit")
+    port = server.http_port
+    recorder.answers["/bucket"] = (200, listing())
+    assert load(port, "adds") == ""
+    recorder.may_answer.clear()
+    before = len(recorder.asked)
+    with ThreadPoolExecutor(60) as clients:
+        try:
+            loads = [clients.submit(load, port, f"missing{number}") for number in range(20)]
+            looks = [clients.submit(ask, port, "repository/index", {}) for _ in range(20)]
+            wait_for(lambda: len(recorder.asked) - before >= 9)  # eight loads, and one look for all who ask
+            while_hanging = infer(port, "adds", "INT32", 1)
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=20
+            ) as page:
+                metrics = page.read()
+            are_done = [asked.done() for asked in (*loads, *looks)]
+        finally:
+            recorder.may_answer.set()
 
-    assert "no answer in time" in error
     assert while_hanging == [2]
-    assert load(server.http_port, "doubles") == ""
+    assert b"nv_inference_count" in metrics
+    assert not any(are_done)  # so what is asserted above did not happen when the store was given up
+    assert all("not found" in asked.result() for asked in loads)
+    ready = {"name": "adds", "version": "1", "state": "READY"}
+    assert all(asked.result() == [ready] for asked in looks)
+
+
+def test_a_load_from_a_store_that_hangs_is_given_up(
+    s3: S3Emulator, recorder: Recorder, serve: Callable[..., Server]
+) -> None:
+    recorder.answers["/bucket"] = (200, listing("models/no-model"))
+    root = f"s3://127.0.0.1:{recorder.port}/bucket/models"
+    server = serve(root, model_control_mode="explicit", repository_timeout_s=2.0)
+    recorder.may_answer.clear()
+
+    error = load(server.http_port, "adds")
+
+    recorder.may_answer.set()
+    assert "no answer in time" in error
 
 
 def test_a_server_stops_while_its_store_hangs(

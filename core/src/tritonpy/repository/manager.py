@@ -26,6 +26,7 @@ from tritonpy.repository.registry import ModelRegistry
 from tritonpy.repository.repositories import FoundModel, Look, Repositories
 from tritonpy.repository.served import ServedModels, logged_reason
 from tritonpy.repository.source import ModelSource, fetch_source, lay_out_source
+from tritonpy.repository.store_threads import StoreThreads
 from tritonpy.repository.turns import Turns
 
 _log = logging.getLogger("tritonpy.repository")
@@ -61,6 +62,7 @@ class RepositoryManager:
         self._wanted: set[str] = set()
         self._due: dict[ModelKey, _Due] = {}
         self._turns = Turns()
+        self._threads = StoreThreads()
         self._start_gate = asyncio.Semaphore(load_thread_count)
 
     # At the start.
@@ -76,7 +78,7 @@ class RepositoryManager:
                 reached.
         """
         if look is None:
-            look = await asyncio.to_thread(self.repositories.look)
+            look = await self._threads.call(self.repositories.look)
         for error in look.unread.values():
             raise error
         for name, reason in look.refused.items():
@@ -98,7 +100,7 @@ class RepositoryManager:
         if ALL_MODELS in names:
             return await self.load_all()
         # The repositories are read even without a name: one that does not exist is an error at any start.
-        await asyncio.to_thread(self.repositories.check)
+        await self._threads.call(self.repositories.check)
         return all(await asyncio.gather(*map(self._load_named, dict.fromkeys(names))))
 
     async def _load_named(self, name: str) -> bool:
@@ -247,7 +249,7 @@ class RepositoryManager:
         key = found.key
         self._wanted.add(key.name)
         try:
-            fingerprint = await asyncio.to_thread(found.store.look, key.name)
+            fingerprint = await self._threads.call(found.store.look, key.name)
         except (TritonError, OSError) as error:
             raise self._refused(key, error) from None
         if fingerprint is None:  # gone again; the next look tells
@@ -271,7 +273,7 @@ class RepositoryManager:
 
     async def _is_there(self, found: FoundModel) -> bool:
         try:
-            return await asyncio.to_thread(found.store.look, found.key.name) is not None
+            return await self._threads.call(found.store.look, found.key.name) is not None
         except (TritonError, OSError):
             return True  # nobody knows; the first error says more
 
@@ -297,7 +299,7 @@ class RepositoryManager:
             self._wanted.discard(name)  # changes in the repository are none of its own
             return True
         try:
-            models = await asyncio.to_thread(self.repositories.find, name)
+            models = await self._threads.call(self.repositories.find, name)
         except (TritonError, OSError) as error:
             raise _not_polled(name, error) from None
         self._wanted.add(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +12,7 @@ from tritonpy.model.services import Caller
 from tritonpy.repository.load_gate import LoadGate
 from tritonpy.repository.manager import RepositoryManager
 from tritonpy.repository.registry import UNLOADED, ModelRegistry, ModelState
+from tritonpy.repository.store_threads import SharedCall
 from tritonpy.repository.turns import NOT_READY
 
 MOST_REQUESTS = 1000
@@ -34,6 +34,7 @@ class ModelControl:
         self._is_explicit = is_explicit
         self._is_serving = False
         self._request_count = 0
+        self._listed = SharedCall(manager.repositories.listed)
 
     def set_serving(self, is_serving: bool) -> None:
         """Take requests from now on, or no more."""
@@ -123,7 +124,7 @@ class ModelControl:
         """
         if ready:
             return self._registry.index(ready)
-        lying = await asyncio.to_thread(self._manager.repositories.listed)
+        lying = await self._listed.get()
         twice = {key.name: reason for key, reason in lying.items() if reason}
         rows: list[JsonObject] = []
         for row in self._registry.index():

@@ -19,6 +19,7 @@ from tritonpy.repository.agents import RepositoryAgents
 from tritonpy.repository.layout import ModelDirectory, read_model
 from tritonpy.repository.settle import check_config, read_given_config
 from tritonpy.repository.source import ModelSource
+from tritonpy.repository.store_threads import StoreThreads
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ class ModelPreparation:
         self._auto_complete_config = auto_complete_config
         self._config_name = config_name
         self._max_config_byte_size = max_config_byte_size
+        self._threads = StoreThreads()
 
     async def prepare(self, fetch: Callable[[], ModelSource]) -> PreparedModel:
         """Get a model's files, let its repository agents see them, and read its configuration.
@@ -97,7 +99,7 @@ class ModelPreparation:
         Raises:
             TritonError, OSError: why the model cannot even be tried; nothing is left behind.
         """
-        source = await _fetched(fetch)
+        source = await self._fetched(fetch)
         steps = None
         try:
             directory = source.directory
@@ -139,6 +141,16 @@ class ModelPreparation:
             return set()
         return {file.path for file in named_files(config)}
 
+    async def _fetched(self, fetch: Callable[[], ModelSource]) -> ModelSource:
+        """`fetch` on a thread; cancelled, it leaves no directory behind."""
+        fetching = asyncio.ensure_future(self._threads.call(fetch))
+        try:
+            return await asyncio.shield(fetching)
+        except asyncio.CancelledError:
+            source = await fetching
+            await asyncio.to_thread(source.remove)
+            raise
+
     def _chain(self, source: ModelSource, config: ModelConfig) -> AgentChain:
         return AgentChain(
             self._agents,
@@ -164,14 +176,3 @@ async def _discard(source: ModelSource, steps: AgentSteps | None) -> None:
     if steps is not None:
         await steps.failed()
     await asyncio.to_thread(source.remove)
-
-
-async def _fetched(fetch: Callable[[], ModelSource]) -> ModelSource:
-    """`fetch` on a thread; cancelled, it leaves no directory behind."""
-    fetching = asyncio.ensure_future(asyncio.to_thread(fetch))
-    try:
-        return await asyncio.shield(fetching)
-    except asyncio.CancelledError:
-        source = await fetching
-        await asyncio.to_thread(source.remove)
-        raise
