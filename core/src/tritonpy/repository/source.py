@@ -44,11 +44,6 @@ class ModelSource:
     is_temporary: bool = False
 
     @property
-    def is_brought(self) -> bool:
-        """Whether its files came with a load request."""
-        return not self.root
-
-    @property
     def is_overridden(self) -> bool:
         """Whether a part of it came with a load request."""
         return self.config_override is not None
