@@ -57,6 +57,11 @@ def test_a_file_that_is_no_text_is_refused_with_the_line(tmp_path: Path) -> None
         ("input [{ data_type: TYPE_FP31 }]", "line 1, column 21", "TYPE_FP31"),
         ('max_batch_size: "8"', "line 1, column 17", 'Couldn\'t parse integer: "8"'),
         ("input [ { ", "line 1, column 9", "Expected"),
+        (
+            'name: "m"\nbatch_input { kind: 99 }',
+            "line 2, column 1",
+            "batch_input[0].kind': got 99",
+        ),
     ],
 )
 def test_errors_in_text_format_tell_file_line_and_column(text: str, place: str, reason: str) -> None:

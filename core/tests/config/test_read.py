@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from google.protobuf import text_format
 from hypothesis import given
 from hypothesis import strategies as st
 from tritonpy.config.fields import Field, Value, message_fields
-from tritonpy.config.load import parse_config
+from tritonpy.config.load import parse_config, parse_config_json
 from tritonpy.config.read import config_from_dict
 from tritonpy.config.schema import ModelConfig
 from tritonpy.config.show import config_to_dict
@@ -231,3 +232,28 @@ def test_a_long_value_is_cut_in_the_error() -> None:
         read({"max_batch_size": "x" * 1000})
 
     assert len(str(raised.value)) < 250
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"x" * 1_000_000: 1},
+        {"\ud800": 1},
+        {"parameters": {"x" * 1_000_000: 1}},
+        {"parameters": {"\ud800": 1}},
+    ],
+)
+def test_any_name_can_be_written_in_an_error(document: dict[str, JsonValue]) -> None:
+    with pytest.raises(InvalidArg) as raised:
+        read(document)
+
+    assert len(str(raised.value).encode("utf-8")) < 1000
+
+
+@pytest.mark.parametrize("form", ["json", "override"])
+def test_what_is_just_not_nested_too_deeply_is_refused_too(form: str) -> None:
+    limit = sys.getrecursionlimit()
+    for depth in range(limit - 200, limit):  # some of them can be read, but not shown
+        text = f'{{"max_batch_size": {"[" * depth}{"]" * depth}}}'
+        with pytest.raises(InvalidArg):
+            parse_config_json(text, "m") if form == "override" else parse_config(text, "m.json", "json")

@@ -5,11 +5,14 @@ The texts are what tritonserver 2.51 answered to the same configuration, except 
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tritonpy.config.load import parse_config
+from tritonpy.config.schema import ModelConfig
 from tritonpy.config.validate import validate_complete, validate_files, validate_structure
 from tritonpy.errors import Internal, InvalidArg
 
@@ -588,3 +591,48 @@ def test_a_label_file_must_be_there(tmp_path: Path) -> None:
 
 def test_a_complete_configuration_without_groups_needs_none() -> None:
     validate_complete(unsettled(PYTHON))
+
+
+def huge_reshape() -> ModelConfig:
+    config = unsettled(PYTHON)
+    dims = [2**62] * 40_000
+    config.input.add(name="A", data_type="TYPE_FP32", dims=dims, reshape={"shape": dims})
+    return config
+
+
+def many_batch_outputs() -> ModelConfig:
+    config = unsettled(PYTHON)
+    config.input.add(name="A", data_type="TYPE_FP32", dims=[2])
+    for index in range(5_000):
+        config.output.add(name=f"B{index}", data_type="TYPE_FP32", dims=[2])
+        config.batch_output.add(target_name=[f"B{index}"], source_input=["A"])
+    return config
+
+
+def long_ensemble() -> ModelConfig:
+    config = unsettled("name: 'm' platform: 'ensemble'")
+    config.input.add(name="0")
+    config.output.add(name="5000")
+    for index in reversed(range(5_000)):
+        step = config.ensemble_scheduling.step.add(model_name="x")
+        step.input_map["i"], step.output_map["o"] = str(index), str(index + 1)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("make", "check"),
+    [
+        (huge_reshape, validate_complete),
+        (many_batch_outputs, validate_complete),
+        (long_ensemble, lambda config: validate_structure(config, "m")),
+    ],
+)
+def test_a_configuration_of_any_shape_is_checked_in_time(
+    make: Callable[[], ModelConfig], check: Callable[[ModelConfig], None]
+) -> None:
+    config = make()
+    start_s = time.process_time()
+
+    check(config)
+
+    assert time.process_time() - start_s < 3  # a few hundredths, if nothing takes the square of its length

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from json.decoder import scanstring  # type: ignore[attr-defined]  # typeshed leaves it out
 
-from tritonpy.config.problem import Problem
+from tritonpy.config.problem import Problem, shown
 from tritonpy.config.read import Steps
 
 _DECODER = json.JSONDecoder()
@@ -32,7 +32,7 @@ def _without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(entries) < len(pairs):
         seen: set[str] = set()
         double = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"'{double}' is there twice")
+        raise ValueError(f"'{shown(double)}' is there twice")
     return entries
 
 

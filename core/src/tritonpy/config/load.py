@@ -8,10 +8,11 @@ from pathlib import Path
 from google.protobuf import text_format
 
 from tritonpy.config.json_text import find_place, read_json
+from tritonpy.config.places import place_of_field
 from tritonpy.config.problem import Problem
 from tritonpy.config.read import Misfit, config_from_dict, read_document
 from tritonpy.config.schema import ModelConfig
-from tritonpy.config.write import ConfigForm
+from tritonpy.config.write import ConfigForm, given_fields
 from tritonpy.errors import InvalidArg, NotFound
 from tritonpy.protos import POOL
 
@@ -121,6 +122,11 @@ def _parse_text(text: str) -> ModelConfig:
         raise Problem(reason, line, column) from exc
     except RecursionError as exc:
         raise Problem("it is nested too deeply") from exc
+    try:
+        read_document(given_fields(config))
+    except Misfit as exc:  # text format lets numbers pass that stand for nothing in an enum
+        place = place_of_field(text, "pbtxt", str(exc.steps[0])) or (None, None)
+        raise Problem(str(exc), *place) from exc
     return config
 
 

@@ -13,6 +13,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from tritonpy.config.problem import shown
 from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import Internal, InvalidArg
 
@@ -83,7 +84,7 @@ def check_model_files(config: ModelConfig, name: str) -> None:
     for file in model_files(config):
         if _leads_out(file.path):
             raise InvalidArg(
-                f"'{file.field}' of model '{name}' is '{_shown(file.path)}': expected a path inside the "
+                f"'{file.field}' of model '{name}' is '{shown(file.path)}': expected a path inside the "
                 f"version directory, neither absolute nor with '..'; a symbolic link there may lead elsewhere"
             )
 
@@ -112,7 +113,7 @@ def check_sent_files(
             path = path.removeprefix(_MODEL_DIRECTORY).lstrip("/")
         if _leads_out(path) or not _is_inside(directory, _bases(file.base, versions), path):
             raise InvalidArg(
-                f"'{file.field}' of model '{name}' is '{_shown(file.path)}': a load request names files "
+                f"'{file.field}' of model '{name}' is '{shown(file.path)}': a load request names files "
                 f"inside the model's directory only, neither absolute, nor with '..', nor through a symbolic "
                 f"link that leads out"
             )
@@ -171,7 +172,3 @@ def _is_inside(directory: Path, bases: Sequence[str], path: str) -> bool:
         return all((root / base / path).resolve().is_relative_to(root) for base in bases)
     except (OSError, RuntimeError):  # links in a circle, a name that is too long
         return False
-
-
-def _shown(path: str, most: int = 200) -> str:
-    return path if len(path) <= most else f"{path[:most]}…"

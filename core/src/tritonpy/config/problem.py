@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+_MOST_SHOWN = 200
+
+
+def shown(name: str) -> str:
+    """A name or path from a configuration as errors repeat it: however long it is, and whatever is in it.
+
+    JSON can hold halves of characters, which no answer and no log can.
+    """
+    name = name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}…"
+    return name.encode(errors="backslashreplace").decode()
+
 
 class Problem(Exception):
     """What is wrong with a text; as text `line 3, column 5: …`, as far as the place is known.

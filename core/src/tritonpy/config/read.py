@@ -12,6 +12,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from tritonpy.config.fields import Field, Kind, Value, message_fields
+from tritonpy.config.problem import shown
 from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import InvalidArg
 
@@ -27,10 +28,10 @@ class _Path:
     steps: Steps = ()
 
     def field(self, name: str) -> _Path:
-        return _Path(f"{self.text}.{name}" if self.text else name, (*self.steps, name))
+        return _Path(f"{self.text}.{shown(name)}" if self.text else shown(name), (*self.steps, name))
 
     def entry(self, key: object) -> _Path:
-        return _Path(f"{self.text}['{key}']", (*self.steps, str(key)))
+        return _Path(f"{self.text}['{shown(str(key))}']", (*self.steps, str(key)))
 
     def element(self, index: int) -> _Path:
         return _Path(f"{self.text}[{index}]", (*self.steps, index))
@@ -205,14 +206,17 @@ def _store(store: Callable[[Any], object], value: object, path: _Path) -> None: 
 
 def _unexpected(path: _Path, value: object, expected: str) -> Misfit:
     where = f"field '{path.text}'" if path.text else "as a whole"
-    shown = repr(value)
-    if len(shown) > 80:
-        shown = f"{shown[:77]}..."
-    return Misfit(f"{where}: got {shown}, expected {expected}", path.steps)
+    try:
+        got = repr(value)
+    except RecursionError:  # what is just not nested too deeply to be read
+        got = f"a {type(value).__name__} of many levels"
+    if len(got) > 80:
+        got = f"{got[:77]}..."
+    return Misfit(f"{where}: got {got}, expected {expected}", path.steps)
 
 
 def _unknown_field(name: str, path: _Path, known: list[str]) -> Misfit:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean '{close[0]}'?" if close else f"; fields here are {', '.join(known)}"
     where = f" in '{path.text}'" if path.text else ""
-    return Misfit(f"no field is called '{name}'{where}{hint}", path.field(name).steps)
+    return Misfit(f"no field is called '{shown(name)}'{where}{hint}", path.field(name).steps)

@@ -71,23 +71,32 @@ def _check_steps(steps: Sequence[ModelEnsembling.Step], config: ModelConfig) -> 
 
 def _reached_tensors(steps: Sequence[ModelEnsembling.Step], inputs: set[str]) -> set[str]:
     """The tensors that exist once every step that can run has run."""
-    reached = set(inputs)
-    waiting = list(steps)
-    while True:
-        ready = [step for step in waiting if reached.issuperset(step.input_map.values())]
-        if not ready:
-            return reached
-        waiting = [step for step in waiting if step not in ready]
-        for step in ready:
-            reached.update(step.output_map.values())
+    missing = [set(step.input_map.values()) for step in steps]  # each tensor is struck off once it is reached
+    readers: dict[str, list[int]] = {}
+    for index, tensors in enumerate(missing):
+        for tensor in tensors:
+            readers.setdefault(tensor, []).append(index)
+    reached: set[str] = set()
+    due = list(inputs)
+    while due:
+        tensor = due.pop()
+        if tensor in reached:
+            continue
+        reached.add(tensor)
+        for index in readers.get(tensor, ()):
+            missing[index].discard(tensor)
+            if not missing[index]:
+                due.extend(steps[index].output_map.values())
+    return reached
 
 
 def _first_unconnected(tensor: str, steps: Sequence[ModelEnsembling.Step], reached: set[str]) -> str:
     """Walk back from a tensor that is never written to one that nothing writes, or once around a circle."""
+    writers = {written: step for step in steps for written in step.output_map.values()}
     seen: set[str] = set()
     while True:
         seen.add(tensor)
-        writer = next((step for step in steps if tensor in step.output_map.values()), None)
+        writer = writers.get(tensor)
         if writer is None:
             return tensor
         before = min(set(writer.input_map.values()) - reached)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from math import prod
 
 from tritonpy.config.schema import BatchInput, BatchOutput, DataType, ModelConfig, ModelInput, ModelOutput
 from tritonpy.errors import InvalidArg
 
 _TENSORRT_PLATFORM = "tensorrt_plan"
+_TOO_MANY = 2**64
+"""Elements: no tensor has so many, and larger numbers take ever longer to multiply."""
+
 _BATCH_INPUT_TYPES = (DataType.TYPE_INT32, DataType.TYPE_FP32)
 
 
@@ -70,11 +71,11 @@ def _check_reshape(dims: Sequence[int], shape: Sequence[int], which: str, config
 def _sizes_between_wildcards(shape: Sequence[int]) -> list[int]:
     """Element counts of the runs between variable dimensions: the n-th -1 of `dims` becomes the n-th here."""
     sizes = [1]
-    for is_wildcard, run in groupby(shape, lambda dim: dim == -1):
-        if is_wildcard:
-            sizes += [1] * len(list(run))
+    for dim in shape:
+        if dim == -1:
+            sizes.append(1)
         else:
-            sizes[-1] = prod(run)
+            sizes[-1] = min(sizes[-1] * dim, _TOO_MANY)
     return sizes
 
 
@@ -93,6 +94,7 @@ def _check_needs_tensorrt(tensor: ModelInput | ModelOutput, role: str, config: M
 def check_batch_io(config: ModelConfig) -> None:
     """Batch inputs and outputs are made from inputs, and for outputs, that exist."""
     inputs = {tensor.name for tensor in config.input}
+    outputs = {tensor.name for tensor in config.output}
     for batch_input in config.batch_input:
         kind = f"batch input kind '{BatchInput.Kind.Name(batch_input.kind)}'"
         _check_source_count(batch_input.source_input, kind, config)
@@ -103,15 +105,14 @@ def check_batch_io(config: ModelConfig) -> None:
         kind = f"batch output kind '{BatchOutput.Kind.Name(batch_output.kind)}'"
         _check_source_count(batch_output.source_input, kind, config)
         _check_sources(batch_output.source_input, inputs, config)
-        for problem in _target_problems(batch_output, kind, config):
+        for problem in _target_problems(batch_output, kind, outputs):
             raise InvalidArg(f"{problem} for {config.name}")
 
 
-def _target_problems(batch_output: BatchOutput, kind: str, config: ModelConfig) -> Iterator[str]:
+def _target_problems(batch_output: BatchOutput, kind: str, outputs: set[str]) -> Iterator[str]:
     seen: set[str] = set()  # another batch output may have the same target: Triton lets it be
     if not batch_output.target_name:  # Triton goes on here, and crashes
         yield f"{kind} expects at least 1 target name, got 0"
-    outputs = {tensor.name for tensor in config.output}
     for target in batch_output.target_name:
         if target not in outputs:
             yield f"unknown target output name '{target}'"

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from tritonpy.config.problem import Problem
+from tritonpy.config.problem import Problem, shown
 from tritonpy.config.read import Steps
 
 _STRING = "tag:yaml.org,2002:str"
@@ -131,7 +131,7 @@ def _read_node(node: yaml.Node, steps: Steps, places: dict[Steps, tuple[int, int
                 raise _problem("a key is a mapping or a list, expected text", key.start_mark)
             name = str(key.value)  # as it is written: `8.0` and `1` are text where they are keys
             if name in entries:
-                raise _problem(f"'{name}' is there twice", key.start_mark)
+                raise _problem(f"'{shown(name)}' is there twice", key.start_mark)
             places[*steps, name] = _place(key.start_mark)
             entries[name] = _read_node(value, (*steps, name), places)
         return entries

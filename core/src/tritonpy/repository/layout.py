@@ -6,13 +6,13 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+from tritonpy.config.problem import shown as shown
 from tritonpy.errors import InvalidArg
 
 _log = logging.getLogger("tritonpy.repository")
 
 CONFIG_FILENAME = "config.pbtxt"
 _MOST_NAME_BYTES = 255  # what file systems take
-_MOST_SHOWN = 200
 _NOT_VERSIONS = {"warmup", "initial_state", "configs", "__pycache__"}
 _HIGHEST_VERSION = 2**63 - 1  # versions are 64-bit integers in configurations, so in Triton everywhere
 _MOST_DIGITS = len(str(_HIGHEST_VERSION))
@@ -49,11 +49,6 @@ def check_model_name(name: str) -> None:
             f"'{shown(name)}' is no name of a model: expected the name of a directory inside a "
             f"repository, of at most {_MOST_NAME_BYTES} bytes"
         )
-
-
-def shown(name: str) -> str:
-    """A name or path from a client as errors and the log repeat it, however long it is."""
-    return name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}…"
 
 
 def read_model(path: Path) -> ModelDirectory:
