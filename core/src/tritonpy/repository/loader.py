@@ -135,7 +135,7 @@ class ModelLoader:
     async def _load(
         self, directory: ModelDirectory, version: int, config: ModelConfig, is_override: bool
     ) -> LoadedModel:
-        loading = self._begin(directory, version, config, is_override)
+        loading = await self._begin(directory, version, config, is_override)
         try:
             return await loading.run()
         except asyncio.CancelledError:
@@ -159,7 +159,8 @@ class ModelLoader:
 
     async def _update(self, model: LoadedModel, config: ModelConfig) -> InstanceUpdate:
         handle, own = model.handle, copied_config(config)
-        settled = updated_config(own, handle, self.bind_backend(own).attributes, self._settings.gpus)
+        attributes = self.bind_backend(own).attributes
+        settled = await asyncio.to_thread(updated_config, own, handle, attributes, self._settings.gpus)
         before, handle.config = handle.config, settled  # what new instances are to see
         try:
             change = await model.instance_set.prepare(self._tools.slots(handle))
@@ -182,17 +183,18 @@ class ModelLoader:
         Raises:
             TritonError: why it cannot be served.
         """
-        loading = self._begin(directory, version, config, is_override=False)
+        loading = await self._begin(directory, version, config, is_override=False)
         try:
             return await loading.settle()
         finally:
             await loading.take_down()
 
-    def _begin(
+    async def _begin(
         self, directory: ModelDirectory, version: int, config: ModelConfig, is_override: bool
     ) -> Loading:
         own = copied_config(config)  # it is filled in
         backend = self.bind_backend(own)
-        document = first_config(own, backend.attributes, self._settings.gpus)
+        # On a thread, as all that reads a configuration whole: one of a megabyte takes a second.
+        document = await asyncio.to_thread(first_config, own, backend.attributes, self._settings.gpus)
         handle = Model(directory.name, version, document, directory.path, backend.handle)
         return Loading(self._tools, backend, handle, is_override)

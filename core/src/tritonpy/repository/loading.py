@@ -74,8 +74,14 @@ class Loading:
         self._progress.begin("auto-complete")
         completed = await runner.complete_config() if self._tools.settings.auto_complete_config else None
         document = handle.config if completed is None else completed
-        gpus = self._tools.settings.gpus
-        handle.config = settled_config(document, backend.attributes, handle.directory, gpus, name=handle.name)
+        handle.config = await asyncio.to_thread(
+            settled_config,
+            document,
+            backend.attributes,
+            handle.directory,
+            self._tools.settings.gpus,
+            name=handle.name,
+        )
         return handle.config
 
     async def _run(self) -> LoadedModel:
