@@ -140,6 +140,18 @@ def test_what_shall_be_told_again_is_told_at_the_next_look() -> None:
     assert detector.changes(look(a=2)) == told()
 
 
+def test_what_shall_be_told_again_may_be_gone_instead_or_be_in_a_repository_that_cannot_be_read() -> None:
+    detector = ChangeDetector(look(a=1, b=1))
+    for key in (A, B):
+        detector.tell_again(key)
+
+    assert detector.changes(look(unread=("/r",))) == told()
+    assert detector.changes(look(a=1)) == told()
+    assert detector.changes(look(a=1)) == told((A,), gone=(B,))
+    detector.tell_again(B)  # what was tried for it has failed only now
+    assert detector.changes(look(a=1)) == told()
+
+
 def test_a_repository_that_cannot_be_read_is_news_once() -> None:
     errors = ReadErrors()
 

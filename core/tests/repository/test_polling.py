@@ -256,6 +256,27 @@ async def test_files_that_cannot_be_had_for_the_moment_are_asked_for_at_each_loo
     assert harness.states("m") == {"1": ("READY", "")}
 
 
+async def test_a_model_that_goes_while_its_files_cannot_be_had_is_unloaded(
+    harness: Any, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.write("m")
+    await harness.manager.load_all()
+    follower = Follower(harness)
+    harness.write("m", "second")
+
+    def refuse(store: LocalStore, name: str) -> Any:
+        raise Unavailable("no network")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStore, "fetch", refuse)
+        await follower.poll(3)
+        assert harness.served("m").content == "first"
+        remove(harness, "m")
+        await follower.poll(2)
+
+    await until(lambda: harness.states("m") == {})
+
+
 async def test_a_repository_that_cannot_be_read_keeps_its_models_and_is_mentioned_once(
     harness: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

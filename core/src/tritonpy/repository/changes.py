@@ -17,6 +17,7 @@ from tritonpy.repository.repositories import Look
 _Mark = tuple[str, Fingerprint]  # the repository that a model lies in, and its files
 
 _TAKEN_TWICE: _Mark = ("", frozenset())
+_ANY_FILES: Fingerprint = frozenset({("", 0, 0)})  # no model's files: whatever is seen differs from them
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,10 @@ class ChangeDetector:
         return Changes(tuple(changed), tuple(gone), refused)
 
     def tell_again(self, key: ModelKey) -> None:
-        """Tell of a model at the next look, though it has not changed."""
-        self._told.pop(key, None)
+        """Tell of a model at the next look, though it has not changed; or that it is gone, once it is."""
+        told = self._told.get(key)
+        if told is not None and told is not _TAKEN_TWICE:
+            self._told[key] = told[0], _ANY_FILES
 
 
 class ReadErrors:
