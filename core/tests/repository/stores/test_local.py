@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -75,3 +77,37 @@ def test_a_file_system_that_is_not_mounted_any_more_is_no_repository_without_mod
         (mounted / "m").rmdir()
 
         assert store.model_names() == []
+
+
+def test_a_model_that_may_not_be_looked_at_is_not_gone() -> None:
+    """Polling would unload it; so it is loaded, which tells the reason, or goes on serving."""
+    script = (
+        "import os, sys\n"
+        "from tritonpy.repository.repositories import Repositories\n"
+        "if os.geteuid() == 0: os.setuid(65534)\n"
+        "look = Repositories([sys.argv[1]]).look()\n"
+        "print(look.refused, look.unread)\n"
+        "print({key.name: list(found.fingerprint) for key, found in sorted(look.found.items())})\n"
+    )
+    with TemporaryDirectory() as elsewhere:  # not `tmp_path`, which is for its user alone
+        place = Path(elsewhere)
+        place.chmod(0o755)
+        (place / "models/good/1").mkdir(parents=True)
+        (place / "secret/linked/1").mkdir(parents=True)
+        (place / "models/linked").symlink_to(place / "secret/linked")
+        (place / "models/dangling").symlink_to("nowhere")
+        (place / "secret").chmod(0o000)
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", script, str(place / "models")],
+                capture_output=True,
+                text=True,
+                timeout=30,
+            )
+        finally:
+            (place / "secret").chmod(0o755)
+
+    assert done.stdout.splitlines() == [
+        "{} {}",
+        "{'good': [('1', 0, -1)], 'linked': [('', 'Permission denied', -1)]}",
+    ], done.stderr

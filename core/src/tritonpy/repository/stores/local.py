@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import stat
 from pathlib import Path
 
 from tritonpy.errors import Internal, InvalidArg, NotFound, Unavailable
@@ -11,6 +13,9 @@ from tritonpy.repository.fingerprint import Fingerprint, read_fingerprint
 from tritonpy.repository.stores.store import LocalFiles
 
 _log = logging.getLogger("tritonpy.repository")
+
+_NOTHING_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
+"""What the system says of a name behind which there is nothing. Of all else nobody knows what lies there."""
 
 
 class LocalStore:
@@ -32,6 +37,7 @@ class LocalStore:
             if not self.root:  # as a path it would be the working directory
                 raise FileNotFoundError
             names = [entry.name for entry in os.scandir(self._path) if _may_be_model(entry)]
+            self._check_mounted(names)
         except FileNotFoundError:
             raise Internal(
                 f"failed to stat file {self.root}: there is no such model repository (--model-repository)"
@@ -42,7 +48,6 @@ class LocalStore:
             ) from None
         except OSError as exc:
             raise Internal(f"failed to read model repository {self.root}: {exc.strerror}") from exc
-        self._check_mounted(names)
         return sorted(filter(self._is_speakable, names))
 
     def place_of(self, name: str) -> str:
@@ -50,11 +55,16 @@ class LocalStore:
         return str((self._path / name).resolve())
 
     def look(self, name: str) -> Fingerprint | None:
-        """See `Store`."""
+        """See `Store`; of a model that cannot be looked at the reason, which its load tells."""
         directory = self._path / name
-        if not self.root:
+        try:
+            if not self.root or not stat.S_ISDIR(directory.stat().st_mode):
+                return None
+        except ValueError:  # a NUL in the name
             return None
-        return read_fingerprint(directory) if directory.is_dir() else None
+        except OSError as exc:
+            return None if exc.errno in _NOTHING_THERE else frozenset({("", str(exc.strerror), -1)})
+        return read_fingerprint(directory)
 
     def fetch(self, name: str) -> LocalFiles:
         """See `Store`; the files stay where they are."""
@@ -97,5 +107,5 @@ def _may_be_model(entry: os.DirEntry[str]) -> bool:
         return False
     try:
         return entry.is_dir()
-    except OSError:  # a symbolic link in a circle
-        return False
+    except OSError as exc:  # a link to where nobody may look, or to a drive that has lost its server
+        return exc.errno not in _NOTHING_THERE
