@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import errno
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from tritonpy.config import validate
 from tritonpy.errors import InvalidArg
 from tritonpy.repository.checkup import RULES, check_config, find_targets
+from tritonpy.repository.load_settings import LoaderSettings
+from tritonpy.repository.preview import settled_preview
 
 GOOD = """
 backend: "python"
@@ -138,6 +141,33 @@ def test_a_configuration_that_is_chosen_by_name_is_checked(tmp_path: Path) -> No
     assert findings(path, config_name="small") == [
         "m/configs/small.pbtxt:5:1: error: 'max_batch_size' must be non-negative value for m"
     ]
+
+
+def test_a_link_to_a_model_is_a_model_of_its_own_name(tmp_path: Path) -> None:
+    target = model(tmp_path / "elsewhere", {"config.pbtxt": GOOD + 'name: "m"'})
+    (tmp_path / "m").symlink_to(target)
+
+    assert findings(tmp_path / "m") == []
+    assert settled_preview(tmp_path / "m", LoaderSettings(), asks_backend=False)["name"] == "m"
+    assert ": error: unexpected directory name 'elsewhere' for model 'm'" in findings(target)[0]
+
+
+def test_where_the_shell_stands_is_a_model_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(model(tmp_path / "m", {"config.pbtxt": GOOD + 'name: "m"'}))
+
+    assert check_config(Path()) == []
+    assert settled_preview(Path(), LoaderSettings(), asks_backend=False)["name"] == "m"
+
+
+def test_a_directory_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = model(tmp_path / "m", {"config.pbtxt": GOOD})
+
+    def refuse(self: Path) -> Iterator[Path]:  # nothing is refused to the user whom tests may run as
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+
+    assert findings(path) == ["m: error: Permission denied"]
 
 
 def test_a_file_without_a_model_is_checked_for_itself(tmp_path: Path) -> None:

@@ -138,6 +138,8 @@ def show(
         document = settled_preview(directory, settings, asks_backend=not no_backend, config_name=config_name)
     except TritonError as error:
         raise click.ClickException(error.message) from error
+    except OSError as exc:
+        raise click.ClickException(f"'{exc.filename or directory}': {exc.strerror}") from exc
     by = "not asked" if no_backend or is_strict else "asked, as in a load"
     click.echo(f"backend '{document['backend']}' was {by}", err=True)
     click.echo(_written(document, form), nl=False)

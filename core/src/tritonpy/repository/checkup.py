@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
@@ -109,15 +110,19 @@ def check_config(path: Path, *, is_strict: bool = False, config_name: str = "") 
         config_name: which of several configurations of a model; see `find_config`.
     """
     with _Warnings() as warnings:
-        if path.is_dir():
-            findings = list(_check_model(path, is_strict, config_name))
-        else:
-            findings = list(_check_file(path, is_strict))
+        try:
+            if path.is_dir():
+                findings = list(_check_model(path, is_strict, config_name))
+            else:
+                findings = list(_check_file(path, is_strict))
+        except OSError as exc:  # such as a directory that may not be read
+            findings = [Finding(Path(exc.filename or path), exc.strerror or str(exc))]
     return findings + [Finding(path, text, is_warning=True) for text in warnings.texts]
 
 
 def _check_model(path: Path, is_strict: bool, config_name: str) -> Iterator[Finding]:
-    directory = replace(read_model(path.resolve()), path=path)
+    # A link is a model of its own name, as for a server.
+    directory = replace(read_model(Path(os.path.abspath(path))), path=path)
     file = None
     try:
         file = find_config(path, config_name)
@@ -178,7 +183,7 @@ def _check_rules(
     given.CopyFrom(config)
     if directory is not None:
         try:
-            complete_backend(config, directory.path, directory.versions[-1] if directory.versions else None)
+            complete_backend(config, directory.path, directory.versions[0] if directory.versions else None)
             validate.check_name(config, directory.name)
         except TritonError as error:
             yield finding("name", error.message)

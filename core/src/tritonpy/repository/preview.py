@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Never
 
@@ -36,7 +37,7 @@ def settled_preview(
     Raises:
         TritonError: why the model could not be served.
     """
-    directory = read_model(path.resolve())
+    directory = read_model(Path(os.path.abspath(path)))  # a link is a model of its own name, as for a server
     config = read_config(directory, is_strict=not settings.auto_complete_config, config_name=config_name)
     versions = select_versions(config, directory.versions)
     require_versions(directory, versions)
