@@ -20,7 +20,7 @@ NOTHING = {
 
 
 def test_a_plain_request_shows_what_it_is_and_nothing_else(server):
-    assert server.ask("requests.seen") == NOTHING
+    assert server.ask("request_fields.seen") == NOTHING
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_plain_request_shows_what_it_is_and_nothing_else(server):
     ids=str,
 )
 def test_a_model_sees_the_fields_of_a_request_over_http(server, sent, seen):
-    assert server.ask("requests.seen", **sent) == {**NOTHING, **seen}
+    assert server.ask("request_fields.seen", **sent) == {**NOTHING, **seen}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_model_sees_the_fields_of_a_request_over_http(server, sent, seen):
     ids=str,
 )
 def test_a_model_sees_the_fields_of_a_request_over_grpc(server, parameters, seen):
-    sent = server.grpc_infer("cases", {"CASE": ['["requests.seen"]']}, parameters=parameters, id="two")
+    sent = server.grpc_infer("cases", {"CASE": ['["request_fields.seen"]']}, parameters=parameters, id="two")
 
     assert json.loads(sent.outputs["RESULT"][0]) == {**NOTHING, "id": "two", **seen}
 
@@ -113,9 +113,9 @@ def test_a_model_sees_the_fields_of_a_request_over_grpc(server, parameters, seen
 def test_a_text_for_a_sequence_has_at_most_128_bytes(server, text):
     with pytest.raises(grpc.RpcError) as refused:
         server.grpc_infer(
-            "cases", {"CASE": ['["requests.seen"]']}, parameters={"sequence_id": {"string_param": text}}
+            "cases", {"CASE": ['["request_fields.seen"]']}, parameters={"sequence_id": {"string_param": text}}
         )
-    answer = server.infer("cases", {"CASE": ['["requests.seen"]']}, parameters={"sequence_id": text})
+    answer = server.infer("cases", {"CASE": ['["request_fields.seen"]']}, parameters={"sequence_id": text})
 
     told = "string correlation ID cannot be longer than 128 characters"
     assert (answer.status, answer.error) == (501, told)
@@ -124,17 +124,17 @@ def test_a_text_for_a_sequence_has_at_most_128_bytes(server, text):
 
 @pytest.mark.ours("2.51 cuts texts at the first zero")
 def test_texts_may_hold_zeros(server):
-    over_http = server.ask("requests.seen", parameters={"text": "a\0b"})["parameters"]
+    over_http = server.ask("request_fields.seen", parameters={"text": "a\0b"})["parameters"]
     parameters = {"text": {"string_param": "a\0b"}}
-    over_grpc = server.grpc_infer("cases", {"CASE": ['["requests.seen"]']}, parameters=parameters)
+    over_grpc = server.grpc_infer("cases", {"CASE": ['["request_fields.seen"]']}, parameters=parameters)
 
     assert over_http == {"text": "a\0b"}
     assert json.loads(over_grpc.outputs["RESULT"][0])["parameters"] == {"text": "a\0b"}
 
 
 def test_parameters_are_json_text(server):
-    assert server.ask("requests.type_of_parameters") == ["str", "{}"]
-    assert server.ask("requests.type_of_parameters", parameters={"a": 1, "b": "t"}) == [
+    assert server.ask("request_fields.type_of_parameters") == ["str", "{}"]
+    assert server.ask("request_fields.type_of_parameters", parameters={"a": 1, "b": "t"}) == [
         "str",
         '{"a":1,"b":"t"}',
     ]
@@ -151,27 +151,27 @@ def test_a_model_sees_which_outputs_the_client_wants(server):
 
 
 def test_inputs_are_found_by_name(server):
-    assert server.ask("requests.by_name") == ["CASE", None]
+    assert server.ask("request_fields.by_name") == ["CASE", None]
 
 
 def test_flags_can_be_changed(server):
-    assert server.ask("requests.new_flags") == [0, 2]
+    assert server.ask("request_fields.new_flags") == [0, 2]
 
 
 def test_nobody_has_cancelled_a_request_that_is_waited_for(server):
-    assert server.ask("requests.is_cancelled") is False
+    assert server.ask("request_fields.is_cancelled") is False
 
 
 def test_a_request_has_one_response_sender(server):
-    assert server.ask("requests.is_sender_the_same") is True
+    assert server.ask("request_fields.is_sender_the_same") is True
 
 
 def test_constants_have_triton_s_numbers(server):
-    assert server.ask("requests.constants") == [1, 1, 2, 1, 2]
+    assert server.ask("request_fields.constants") == [1, 1, 2, 1, 2]
 
 
 def test_a_request_made_by_hand_shows_what_it_was_made_of(server):
-    assert server.ask("requests.made_by_hand") == {
+    assert server.ask("request_fields.made_by_hand") == {
         "id": "one",
         "correlation_id": 3,
         "flags": 1,
@@ -183,7 +183,7 @@ def test_a_request_made_by_hand_shows_what_it_was_made_of(server):
 
 
 def test_responses_made_by_hand_show_what_they_were_made_of(server):
-    good, bad, *counts = server.ask("requests.responses_made_by_hand")
+    good, bad, *counts = server.ask("request_fields.responses_made_by_hand")
 
     assert good == [False, None, ["OUT"]]
     assert bad == [True, "text", True]
@@ -191,7 +191,7 @@ def test_responses_made_by_hand_show_what_they_were_made_of(server):
 
 
 def test_errors_are_internal_unless_they_say_otherwise(server):
-    assert server.ask("requests.errors_made_by_hand") == ["text", True, True, True]
+    assert server.ask("request_fields.errors_made_by_hand") == ["text", True, True, True]
 
 
 @pytest.mark.parametrize(
@@ -205,13 +205,13 @@ def test_errors_are_internal_unless_they_say_otherwise(server):
     ],
 )
 def test_responses_and_errors_of_wrong_types_cannot_be_made(server, what):
-    kind, _ = server.ask("requests.refused_responses")[what]
+    kind, _ = server.ask("request_fields.refused_responses")[what]
 
     assert kind == "TypeError"
 
 
 def test_a_code_that_does_not_exist_is_refused(server):
-    kind, _ = server.ask("requests.refused_responses")["code is a number"]
+    kind, _ = server.ask("request_fields.refused_responses")["code is a number"]
 
     assert kind == ("ValueError" if server.is_ours else "TypeError")
 
@@ -219,7 +219,10 @@ def test_a_code_that_does_not_exist_is_refused(server):
 def test_an_output_that_is_none_is_refused(server):
     text = "Output tensor for inference response should not be empty."
 
-    assert server.ask("requests.refused_responses")["outputs hold None"] == ["TritonModelException", text]
+    assert server.ask("request_fields.refused_responses")["outputs hold None"] == [
+        "TritonModelException",
+        text,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -236,7 +239,7 @@ def test_an_output_that_is_none_is_refused(server):
     ids=str,
 )
 def test_a_request_made_by_hand_has_numbers_that_fit(server, argument):
-    kind, _ = server.ask("requests.made_with", argument)
+    kind, _ = server.ask("request_fields.made_with", argument)
 
     # The real one has no text for a correlation id that does not fit.
     assert kind in ("TypeError", "RuntimeError" if not server.is_ours else "TypeError")
@@ -248,12 +251,12 @@ def test_a_request_made_by_hand_has_numbers_that_fit(server, argument):
 def test_a_request_made_by_hand_takes_the_largest_numbers(server, argument):
     [(name, value)] = argument.items()
 
-    assert server.ask("requests.made_with", argument) == [name, value]
+    assert server.ask("request_fields.made_with", argument) == [name, value]
 
 
 @pytest.mark.parametrize("what", ["error is None", "outputs are a tuple"])
 def test_a_response_may_have_no_error_and_a_tuple_of_outputs(server, what):
-    assert server.ask("requests.refused_responses")[what] == [None, ""]
+    assert server.ask("request_fields.refused_responses")[what] == [None, ""]
 
 
 PARAMETERS = {
@@ -319,7 +322,7 @@ def test_a_stream_s_own_parameter_is_not_a_model_s_to_set(server):
 @pytest.mark.ours("responses have had parameters only since a release after 2.51")
 @pytest.mark.parametrize("value", [2**64, -(2**63) - 1])
 def test_a_response_s_integers_have_at_most_64_bits(server, value):
-    kind, text = server.ask("requests.response_with", value)
+    kind, text = server.ask("request_fields.response_with", value)
 
     assert kind == "TritonModelException"
     assert text == f"Expect parameters values to be integers of at most 64 bits, found {value} for 'key'"
