@@ -466,6 +466,11 @@ COMPLETE = {
         "instance_group { kind: KIND_MODEL gpus: [0] }",
         "instance group m_0 of model m has kind KIND_MODEL but specifies one or more GPUs",
     ),
+    "groups of more instances than anybody starts": (  # a real server starts one after the other
+        "instance_group { count: 3000 kind: KIND_CPU } instance_group { count: 2147483647 kind: KIND_CPU }",
+        "instance group m_1 of model m makes 2147486647 instances together with the groups before it, more "
+        "than the 4096 that a model may have; expected a smaller 'count'",
+    ),
     "group with profile": (
         "instance_group { profile: '0' }",
         "instance group m_0 of model m and platform specifies profile field which is only supported for "

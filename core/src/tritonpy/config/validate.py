@@ -42,6 +42,10 @@ def validate_structure(config: ModelConfig, directory_name: str) -> None:
     check_metrics(config)
 
 
+MOST_INSTANCES = 4096
+"""Of a model. Each is a thread or a process; far fewer are of use."""
+
+
 def validate_complete(
     config: ModelConfig, gpus: Sequence[int] = (), min_compute_capability: float = MIN_COMPUTE_CAPABILITY
 ) -> None:
@@ -157,9 +161,16 @@ def check_metrics(config: ModelConfig) -> None:
 def check_instance_groups(
     config: ModelConfig, gpus: Sequence[int], min_compute_capability: float = MIN_COMPUTE_CAPABILITY
 ) -> None:
-    """Instance groups name devices that exist, and only where their kind has devices."""
+    """Instance groups name devices that exist, where their kind has devices, and are not too large."""
+    total = 0
     for group in config.instance_group:
         where = f"instance group {group.name} of model {config.name}"
+        total += group.count * max(1, len(group.gpus))
+        if total > MOST_INSTANCES:
+            raise InvalidArg(
+                f"{where} makes {total} instances together with the groups before it, more than the "
+                f"{MOST_INSTANCES} that a model may have; expected a smaller 'count'"
+            )
         if group.kind == KIND_GPU:
             _check_gpus(group, where, gpus, min_compute_capability)
         elif group.gpus and group.kind in (KIND_CPU, KIND_MODEL):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tritonpy.devices.host_policy import default_policy
@@ -53,7 +53,7 @@ class Slot:
 
 
 def place_instances(config: JsonObject, capabilities: Mapping[int, str] | None = None) -> list[Slot]:
-    """List the slots of a normalised configuration, in Triton's order and with its names.
+    """List the slots of a configuration that has passed its checks, in Triton's order and with its names.
 
     `count` times one instance on each GPU of a group, or `count` instances where it names none. Passive
     groups get no slot here: their instances take no requests.
@@ -62,7 +62,16 @@ def place_instances(config: JsonObject, capabilities: Mapping[int, str] | None =
         config: the model's.
         capabilities: the compute capability of each GPU.
     """
-    slots: list[Slot] = []
+    return list(_slots(config, capabilities or {}))
+
+
+def first_slot(config: JsonObject) -> Slot | None:
+    """The first of the slots, also of a configuration that nobody has checked yet; None if there is none."""
+    return next(_slots(config, {}), None)
+
+
+def _slots(config: JsonObject, capabilities: Mapping[int, str]) -> Iterator[Slot]:
+    index = 0
     for group in config.get("instance_group", ()):
         if group.get("passive", False):
             continue
@@ -71,18 +80,16 @@ def place_instances(config: JsonObject, capabilities: Mapping[int, str] | None =
             (device["kind"], int(device["device_id"])) for device in group.get("secondary_devices", ())
         )
         settings = json.dumps([group.get("profile"), group.get("rate_limiter")], sort_keys=True)
-        for index in range(int(group.get("count", 1))):
+        for number in range(int(group.get("count", 1))):
             for device_id in map(int, group.get("gpus", ()) or (0,)):
-                slots.append(
-                    Slot(
-                        f"{group['name']}_{index}",
-                        len(slots),
-                        kind,
-                        device_id,
-                        (capabilities or {}).get(device_id, "") if kind == "KIND_GPU" else "",
-                        secondary,
-                        group.get("host_policy") or default_policy(kind, device_id),
-                        settings,
-                    )
+                yield Slot(
+                    f"{group['name']}_{number}",
+                    index,
+                    kind,
+                    device_id,
+                    capabilities.get(device_id, "") if kind == "KIND_GPU" else "",
+                    secondary,
+                    group.get("host_policy") or default_policy(kind, device_id),
+                    settings,
                 )
-    return slots
+                index += 1

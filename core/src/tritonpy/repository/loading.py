@@ -14,7 +14,7 @@ from tritonpy.model.execution import Instance
 from tritonpy.model.host import ProcessRunner, WorkerEvents
 from tritonpy.model.instance_set import InstanceSet
 from tritonpy.model.model import LoadedModel
-from tritonpy.model.placement import Slot, place_instances
+from tritonpy.model.placement import Slot, first_slot
 from tritonpy.model.signature import Signature
 from tritonpy.model.threads import ThreadRunner
 from tritonpy.model.warmup import Warmup, read_warmup
@@ -151,7 +151,7 @@ class Loading:
     def _make_runner(self) -> ThreadRunner | ProcessRunner:
         name = self._handle.name
         settings = self._tools.settings
-        first = next(iter(place_instances(self._handle.config)), None)
+        first = first_slot(self._handle.config)
         first_policy = settings.host_policies.find(first.host_policy) if first is not None else None
         is_debugged = name in settings.debugged_models
         execution = self._handle.parameter(ISOLATION_PARAMETER) or self._backend.attributes.execution
