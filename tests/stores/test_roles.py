@@ -83,7 +83,7 @@ def test_a_machine_without_a_role_asks_anonymously(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch, no_metadata: None
 ) -> None:
     # Amazon's own, were it not for what the address is taken from when the client is made.
-    store = open_store("s3://bucket/models", timeout_s=1)
+    store = open_store("s3://bucket/models")
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", recorder.url)
     recorder.answers["/bucket"] = (200, listing("models/m/1/model.py"))
 
@@ -106,7 +106,7 @@ def test_a_role_that_gives_no_keys_is_told(
     root = f"s3://127.0.0.1:{recorder.port}/bucket/models"
 
     with pytest.raises(TritonError, match="the role of this machine gives no credentials") as caught:
-        open_store(root, timeout_s=2).look("m")
+        open_store(root).look("m")
     assert root in caught.value.message
     assert "of-the-pod" not in caught.value.message
 

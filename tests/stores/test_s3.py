@@ -372,7 +372,7 @@ def test_a_load_from_a_store_that_hangs_is_given_up(
 ) -> None:
     recorder.answers["/bucket"] = (200, listing("models/no-model"))
     root = f"s3://127.0.0.1:{recorder.port}/bucket/models"
-    server = serve(root, model_control_mode="explicit", repository_timeout_s=2.0)
+    server = serve(root, model_control_mode="explicit", repository_timeout_s=4.0)
     recorder.may_answer.clear()
 
     error = load(server.http_port, "adds")
@@ -499,7 +499,7 @@ def test_a_store_may_speak_https_with_a_certificate_of_ones_own(secure: Recorder
 
 
 def test_a_certificate_that_is_not_trusted_is_told(secure: Recorder, tmp_path: Path) -> None:
-    store = open_store(f"s3://{secure.url}/bucket/models", {"HOME": str(tmp_path)}, timeout_s=2)
+    store = open_store(f"s3://{secure.url}/bucket/models", {"HOME": str(tmp_path)})
 
     with pytest.raises(TritonError, match=r"cannot be reached .*: its certificate is not trusted"):
         store.look("m")
