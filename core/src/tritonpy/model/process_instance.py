@@ -21,7 +21,7 @@ from tritonpy.ipc import frame
 from tritonpy.ipc.arena import CONTROL_SLOTS, SharedMemoryExhausted
 from tritonpy.ipc.frame import Message
 from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution, WarmUp
-from tritonpy.model.hang_ups import HangUps
+from tritonpy.model.open_work import Flags, OpenWork
 from tritonpy.model.pace import LINGER_NS, Pace
 from tritonpy.model.placement import Slot
 from tritonpy.model.unanswered import UnansweredWatch
@@ -37,7 +37,6 @@ OnReschedule = Callable[[InferRequest], None]
 
 INTERNAL = int(ErrorCode.INTERNAL)
 _LONGEST_PAUSE_S = 30.0
-_SLOTS_AT_ONCE = 64  # few instances ever need all there are: their numbers would weigh half a megabyte
 
 
 class WorkerSource(Protocol):
@@ -113,16 +112,8 @@ class ProcessInstance:
         self._restarting: asyncio.Task[None] | None = None
         self._early_deaths = 0
         self._unsent: deque[Execution] = deque()
-        self._reset()
-
-    def _reset(self) -> None:
-        self._unanswered.clear()
         self._batch = 0
-        self._sent: dict[int, tuple[Execution, list[int]]] = {}
-        self._hang_ups = HangUps()
-        self._requests: dict[int, InferRequest] = {}
-        self._free: list[int] = []
-        self._slot_count = 0  # those that are free or taken; the others have not been needed yet
+        self._work = OpenWork(unanswered)
 
     @property
     def is_ready(self) -> bool:
@@ -151,16 +142,16 @@ class ProcessInstance:
 
     async def _give_up(self, worker: WorkerProcess) -> None:
         """Close a worker that could not be warmed up; whatever it still executes is a part of that."""
-        if self.depth > len(self._unsent):
+        if self._work.batches:
             worker.kill()
             self._fail_sent(Internal(f"instance '{self.name}' was closed while it was warmed up"))
         await worker.close(self._source.finalize_timeout_s)
-        self._reset()
+        self._work = OpenWork(self._unanswered)
         self._worker = None
 
     def running(self, batch: int) -> Execution | None:
         """See `CallingInstance`."""
-        sent = self._sent.get(batch)
+        sent = self._work.batches.get(batch)
         return sent[0] if sent is not None else None
 
     async def probe(self) -> bool:
@@ -179,7 +170,7 @@ class ProcessInstance:
         awaited = self._worker.calls.awaited()
         return [
             (execution, awaited.get(batch, ()))
-            for batch, (execution, _) in islice(self._sent.items(), self.concurrency)
+            for batch, (execution, _) in islice(self._work.batches.items(), self.concurrency)
         ]
 
     def submit(self, execution: Execution) -> None:
@@ -193,14 +184,14 @@ class ProcessInstance:
 
     async def drain(self) -> None:
         """See `Instance`."""
-        while self.depth or self._requests:
+        while self.depth or self._work.requests:
             self._drained = self._loop.create_future()
             await self._drained
             self._drained = None
 
     def _check_drained(self) -> None:
         waiting = self._drained
-        if waiting is not None and not waiting.done() and not self.depth and not self._requests:
+        if waiting is not None and not waiting.done() and not self.depth and not self._work.requests:
             waiting.set_result(None)
 
     async def close(self, error: TritonError | None = None) -> None:
@@ -224,53 +215,35 @@ class ProcessInstance:
         self._fail_sent(error)
 
     def _fail_sent(self, error: TritonError) -> None:
-        sent, self._sent = self._sent, {}
-        for execution, _ in sent.values():
-            self.depth -= 1
-            execution.fail(error)
-        for request in list(self._requests.values()):
-            request.fail(error)
-        self._requests.clear()
-        self._unanswered.clear()
+        self.depth -= len(self._work.batches)
+        self._work.fail(error)
         self._check_drained()
 
     def request_cancelled(self, request: InferRequest) -> None:
-        """Tell the worker through shared memory; a model polls `is_cancelled`.
-
-        What the model waits for is cancelled as well, once no request of its batch is wanted any more.
-        """
+        """Tell the worker through shared memory."""
         worker = self._worker
         if request.slot >= 0 and worker is not None:
-            worker.cancel_flags[request.slot] = 1
-            running = ((batch, execution.requests) for batch, (execution, _) in self._sent.items())
-            self._hang_ups.note(request, running, worker.calls)
+            self._work.cancel(request, worker.cancel_flags, worker.calls)
 
     def _send(self, worker: WorkerProcess, execution: Execution) -> None:
         slots: list[int] = []
-        requests = self._requests
-        free = self._free
-        if len(free) < len(execution.requests):
-            self._add_slots(len(execution.requests))
+        work = self._work
+        work.reserve(len(execution.requests))
         encoded: list[Message] = []
         endpoint = worker.endpoint
         try:
             for request in execution.requests:
-                slot = free[-1]
-                encoded.append(encode_request(slot, request, endpoint))
-                free.pop()
+                slot = work.add(request, worker.cancel_flags)
                 slots.append(slot)
-                requests[slot] = request
-                request.slot = slot
+                encoded.append(encode_request(slot, request, endpoint))
                 request.on_cancel = self
-                if request.cancelled:
-                    worker.cancel_flags[slot] = 1
             self._batch += 1
             worker.send(frame.EXECUTE, self._batch, encoded)
         except Exception as exc:
             for sent in encoded:
                 discard(sent[8], endpoint)
             for slot in slots:
-                self._release(slot)
+                work.release(slot, worker.cancel_flags)
             if isinstance(exc, TritonError) and len(encoded) < len(execution.requests):
                 # One request's input cannot be read, such as shared memory that its client has cut meanwhile.
                 execution.fail_one(len(encoded), exc)
@@ -282,11 +255,11 @@ class ProcessInstance:
                 return
             self._not_sent(execution, exc)
             return
-        self._sent[self._batch] = execution, slots
+        work.batches[self._batch] = execution, slots
         if self.depth == 1 and self._pace.is_quick:
             self._linger_until_ns = time.monotonic_ns() + LINGER_NS
             self._loop.call_soon(self._linger)
-        if self._room < self._rows:
+        if work.room < self._rows:
             self._is_open = False  # until open requests are answered: decoupled models may keep many
 
     def _not_sent(self, execution: Execution, reason: Exception) -> None:
@@ -301,24 +274,13 @@ class ProcessInstance:
             execution.fail(Internal(f"instance '{self.name}' cannot be sent the request: {reason}"))
         self._loop.call_soon(self._on_idle)
 
-    @property
-    def _room(self) -> int:
-        """How many more requests may be open at the worker."""
-        return CONTROL_SLOTS - len(self._requests)
-
-    def _add_slots(self, count: int) -> None:
-        """Make at least `count` more slots, as far as there are so many."""
-        first = self._slot_count
-        self._slot_count = min(first + max(count, _SLOTS_AT_ONCE), CONTROL_SLOTS)
-        self._free[:0] = range(self._slot_count - 1, first - 1, -1)
-
     def take(self, message: Message) -> None:
         """Handle EXECUTED, RESPONSE and RESCHEDULE."""
         assert self._worker is not None
         endpoint = self._worker.endpoint
         if message[0] == frame.EXECUTED:
             _, _, batch, times, responses, failure = message
-            sent = self._sent.pop(batch, None)
+            sent = self._work.batches.pop(batch, None)
             if sent is None:  # answered when the instance was closed by force
                 return
             execution, slots = sent
@@ -334,94 +296,64 @@ class ProcessInstance:
             if not self._is_warming_up:
                 self._early_deaths = 0
             if failure is not None:
-                self._release_all(execution, slots)
+                self._release(execution, slots, self._worker.cancel_flags)
                 execution.fail(TritonError(failure[1], ErrorCode(failure[0])), times)
             elif responses is None:
                 execution.finish(times, None)
-                self._hang_ups.leave(batch, execution.requests, len(self._requests))
-                for left, slot in zip(execution.requests, slots, strict=True):
-                    if self._requests.get(slot) is left:
-                        self._unanswered.add(slot, left)
+                self._work.leave(batch, execution, slots)
             else:
-                self._release_all(execution, slots)
+                self._release(execution, slots, self._worker.cancel_flags)
                 execution.finish(times, [decode_response(encoded, endpoint) for encoded in responses])
             self._on_idle()
         elif message[0] == frame.RESPONSE:
             _, _, slot, encoded, final, durations = message
-            request = self._requests.get(slot)
+            request = self._work.requests.get(slot)
             if request is None:
                 return
             response = decode_response(encoded, endpoint) if encoded is not None else None
             if durations is not None and request.clock is not None:
                 request.clock.count(request, response, durations)
             if final:
-                self._release(slot)
+                self._work.release(slot, self._worker.cancel_flags)
+                self._reopen()
             request.deliver(response, final)
         else:
-            self._reschedule(message[2])
+            self._reschedule(message[2], self._worker.cancel_flags)
         if self._drained is not None:
             self._check_drained()
 
-    def _reschedule(self, slot: int) -> None:
-        request = self._requests.get(slot)
-        if request is None:
-            return
-        for execution, slots in self._sent.values():
-            if slot in slots and request in execution.requests:
-                execution.rescheduled_count += 1
-        self._release(slot)
-        self._on_reschedule(request)
-
-    def _release_all(self, execution: Execution, slots: list[int]) -> None:
-        for request, slot in zip(execution.requests, slots, strict=True):
-            # A request that answered by itself has given its slot back, and another may have it by now.
-            if self._requests.get(slot) is request:
-                self._release(slot)
+    def _reschedule(self, slot: int, flags: Flags) -> None:
+        request = self._work.reschedule(slot)
+        if request is not None:
+            self._work.release(slot, flags)
+            self._reopen()
+            self._on_reschedule(request)
 
     def _linger(self) -> None:
         """Keep the loop turning, instead of sleeping, while an answer is due within microseconds."""
         if self.depth and time.monotonic_ns() < self._linger_until_ns:
             self._loop.call_soon(self._linger)
 
-    def _release(self, slot: int) -> None:
-        request = self._requests.pop(slot, None)
-        if request is None:
-            return
-        self._unanswered.remove(slot)
-        assert self._worker is not None
-        if request.cancelled:
-            self._worker.cancel_flags[slot] = 0
-        request.slot = -1
-        self._free.append(slot)
+    def _release(self, execution: Execution, slots: list[int], flags: Flags) -> None:
+        self._work.release_all(execution, slots, flags)
+        self._reopen()
+
+    def _reopen(self) -> None:
+        """Take executions again if it was for lack of slots that none were taken."""
         if self._is_open or self._is_closing or self._is_warming_up:
             return
-        if self._room >= self._rows:
+        if self._work.room >= self._rows:
             self._is_open = True
             self._on_idle()
 
     def died(self, error: TritonError) -> None:
         """The worker has ended without having been asked to."""
         self._is_open = False
-        _log.error("%s; %d requests were at it", error.message, len(self._requests))
-        sent, requests = self._sent, self._requests
-        self._reset()
+        work, self._work = self._work, OpenWork(self._unanswered)
+        _log.error("%s; %d requests were at it", error.message, len(work.requests))
         self._worker = None
-        waiting = self._unsent
-        self._unsent = deque()
-        for number, (execution, slots) in enumerate(sent.values()):
-            for request, slot in zip(execution.requests, slots, strict=True):
-                if requests.get(slot) is request:
-                    del requests[slot]
-            if number < self.concurrency:  # executed in order: only the first ones had begun
-                self.depth -= 1
-                execution.fail(Internal(f"{error.message} while it executed this request"))
-            else:
-                for request in execution.requests:
-                    request.slot = -1
-                self._unsent.append(execution)
-        self._unsent.extend(waiting)
-        for request in requests.values():  # their execution was over, their answers were not
-            request.fail(Internal(f"{error.message} before this request had its final response"))
+        self.depth -= min(self.concurrency, len(work.batches))
+        self._unsent.extendleft(reversed(work.lose(error, self.concurrency)))
         self._check_drained()
         if not self._is_closing and not self._is_warming_up:  # else whoever warms it up hears of it
             self._restarting = asyncio.get_running_loop().create_task(self._restart(error))

@@ -1,0 +1,138 @@
+"""What a worker has been given and has not answered: batches by number, and requests by slot."""
+
+from __future__ import annotations
+
+from collections.abc import MutableSequence
+from mmap import mmap
+
+from tritonpy.errors import Internal, TritonError
+from tritonpy.ipc.arena import CONTROL_SLOTS
+from tritonpy.model.execution import Execution
+from tritonpy.model.hang_ups import Calls, HangUps
+from tritonpy.model.unanswered import UnansweredWatch
+from tritonpy.request import InferRequest
+
+Flags = mmap | MutableSequence[int]
+"""Shared with the worker: byte `slot` set to 1 cancels the request in that slot."""
+
+_SLOTS_AT_ONCE = 64  # few instances ever need all there are: their numbers would weigh half a megabyte
+
+
+class OpenWork:
+    """The batches and requests of one worker, from its start to its end; on the loop only.
+
+    A request may stay open when its batch has been executed: it keeps its slot until its final response.
+
+    Args:
+        unanswered: hears of requests that are open when `execute` returns.
+
+    Attributes:
+        batches: those that have not been executed, each with the slots of its requests, by number; the oldest
+            first.
+        requests: those that have no final response, by slot.
+    """
+
+    def __init__(self, unanswered: UnansweredWatch) -> None:
+        self.batches: dict[int, tuple[Execution, list[int]]] = {}
+        self.requests: dict[int, InferRequest] = {}
+        self._unanswered = unanswered
+        self._hang_ups = HangUps()
+        self._free: list[int] = []
+        self._slot_count = 0  # those that are free or taken; the others have not been needed yet
+        unanswered.clear()
+
+    @property
+    def room(self) -> int:
+        """How many more requests may be open."""
+        return CONTROL_SLOTS - len(self.requests)
+
+    def reserve(self, count: int) -> None:
+        """Have so many slots free, as far as there are so many."""
+        if len(self._free) < count:
+            first = self._slot_count
+            self._slot_count = min(first + max(count, _SLOTS_AT_ONCE), CONTROL_SLOTS)
+            self._free[:0] = range(self._slot_count - 1, first - 1, -1)
+
+    def add(self, request: InferRequest, flags: Flags) -> int:
+        """Give a request a slot, which must be reserved."""
+        request.slot = slot = self._free.pop()
+        self.requests[slot] = request
+        if request.cancelled:
+            flags[slot] = 1
+        return slot
+
+    def release(self, slot: int, flags: Flags) -> None:
+        """A request has its final response, or was not sent: its slot is free for another one."""
+        request = self.requests.pop(slot, None)
+        if request is None:
+            return
+        self._unanswered.remove(slot)
+        if request.cancelled:
+            flags[slot] = 0
+        request.slot = -1
+        self._free.append(slot)
+
+    def release_all(self, execution: Execution, slots: list[int], flags: Flags) -> None:
+        """A batch has been answered."""
+        for request, slot in zip(execution.requests, slots, strict=True):
+            # A request that answered by itself has given its slot back, and another may have it by now.
+            if self.requests.get(slot) is request:
+                self.release(slot, flags)
+
+    def leave(self, batch: int, execution: Execution, slots: list[int]) -> None:
+        """A batch has been executed, and its requests are answered one by one, some of them later."""
+        self._hang_ups.leave(batch, execution.requests, len(self.requests))
+        for request, slot in zip(execution.requests, slots, strict=True):
+            if self.requests.get(slot) is request:
+                self._unanswered.add(slot, request)
+
+    def reschedule(self, slot: int) -> InferRequest | None:
+        """The request of a slot, whose execution will count it as one that is executed again."""
+        request = self.requests.get(slot)
+        if request is not None:
+            for execution, slots in self.batches.values():
+                if slot in slots and request in execution.requests:
+                    execution.rescheduled_count += 1
+        return request
+
+    def cancel(self, request: InferRequest, flags: Flags, calls: Calls) -> None:
+        """Tell the worker; a model polls `is_cancelled`.
+
+        What the model waits for is cancelled as well, once no request of its batch is wanted any more.
+        """
+        flags[request.slot] = 1
+        running = ((batch, execution.requests) for batch, (execution, _) in self.batches.items())
+        self._hang_ups.note(request, running, calls)
+
+    def fail(self, error: TritonError) -> None:
+        """Answer everything with `error`."""
+        batches, self.batches = self.batches, {}
+        for execution, _ in batches.values():
+            execution.fail(error)
+        for request in list(self.requests.values()):
+            request.fail(error)
+        self.requests.clear()
+        self._unanswered.clear()
+
+    def lose(self, error: TritonError, begun_count: int) -> list[Execution]:
+        """The worker has died; returns the batches that it had not begun.
+
+        Args:
+            error: how it died.
+            begun_count: how many batches it executes side by side: it takes them in order, so the others had
+                not begun.
+        """
+        batches = list(self.batches.values())
+        for execution, slots in batches:
+            for request, slot in zip(execution.requests, slots, strict=True):
+                if self.requests.get(slot) is request:
+                    del self.requests[slot]
+        for execution, _ in batches[:begun_count]:
+            execution.fail(Internal(f"{error.message} while it executed this request"))
+        spared = [execution for execution, _ in batches[begun_count:]]
+        for execution in spared:
+            for request in execution.requests:
+                request.slot = -1
+        for request in self.requests.values():  # their execution was over, their answers were not
+            request.fail(Internal(f"{error.message} before this request had its final response"))
+        return spared
