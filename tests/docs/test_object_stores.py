@@ -90,7 +90,7 @@ def test_the_credential_file_of_the_page_is_read(tmp_path: Path) -> None:
 
 
 def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
-    assert f"{download.PART_BYTE_SIZE >> 20} MiB are copied at once" in PAGE
+    assert f"{download.PART_BYTE_SIZE >> 20} MiB are copied at once for each model" in PAGE
     assert download._MOST_AT_ONCE == 8
     assert "Eight parts" in PAGE
     assert cache.KEPT_S == 600
