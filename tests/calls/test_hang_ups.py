@@ -185,10 +185,10 @@ def test_a_batch_goes_on_while_one_of_its_clients_waits(serve, models, flags):
             made.inputs[0].shape[:] = [1, 1]
             calls.append(stub.ModelInfer.future(made, timeout=10))
         wait_for(lambda: (flags / "3 began").exists() and (flags / "4 began").exists())
-        [execution] = server.runtime.registry.find("asks").instances[0]._sent.values()
+        [(execution, _)] = server.runtime.registry.find("asks").instances[0].running_executions()
 
         calls[0].cancel()
-        wait_for(lambda: any(request.cancelled for request in execution[0].requests))
+        wait_for(lambda: any(request.cancelled for request in execution.requests))
         assert not [flag for flag in flags.iterdir() if "was" in flag.name]
         calls[1].cancel()
 
