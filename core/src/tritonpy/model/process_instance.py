@@ -178,9 +178,17 @@ class ProcessInstance:
         self.depth += 1
         worker = self._worker
         if worker is None or not worker.is_connected:
-            self._unsent.append(execution)  # sent by the restart that is under way
+            self._keep(execution)
             return
         self._send(worker, execution)
+
+    def _keep(self, execution: Execution) -> None:
+        """The worker is gone: its successor, whose start is under way, gets the batch."""
+        if self._is_warming_up:  # the batch is what has to be done before there is a successor
+            self.depth -= 1
+            execution.fail(Internal(f"instance '{self.name}': its worker has ended while it was warmed up"))
+        else:
+            self._unsent.append(execution)
 
     async def drain(self) -> None:
         """See `Instance`."""
@@ -263,8 +271,8 @@ class ProcessInstance:
             self._is_open = False  # until open requests are answered: decoupled models may keep many
 
     def _not_sent(self, execution: Execution, reason: Exception) -> None:
-        if isinstance(reason, ConnectionError):  # the worker is gone: its successor gets the batch
-            self._unsent.append(execution)
+        if isinstance(reason, ConnectionError):
+            self._keep(execution)
             return
         self.depth -= 1
         if isinstance(reason, SharedMemoryExhausted):
@@ -368,7 +376,9 @@ class ProcessInstance:
             started = time.monotonic()
             try:
                 await self.open()
-            except (TritonError, OSError) as exc:
+            except (
+                Exception
+            ) as exc:  # such as the system's, which has no more threads: it may have some later
                 reason = exc if isinstance(exc, TritonError) else Internal(f"{type(exc).__name__}: {exc}")
                 _log.error("restart of instance '%s' failed: %s", self.name, exc)
                 continue

@@ -1,0 +1,145 @@
+"""Workers that end at a bad moment, and a system that cannot start another; with real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tritonpy.errors import Internal, TritonError
+from tritonpy.handles import Model
+from tritonpy.model.backend import BoundBackend
+from tritonpy.model.calls import ServerAccess
+from tritonpy.model.execution import Execution, WarmUp
+from tritonpy.model.host import ProcessRunner, WorkerEvents
+from tritonpy.model.placement import Slot
+from tritonpy.model.process_instance import ProcessInstance
+from tritonpy.model.services import Services
+from tritonpy.plugin_manager import PluginManager
+from tritonpy.repository.registry import ModelRegistry
+from tritonpy.request import InferRequest
+from tritonpy.response import InferResponse
+from tritonpy.stats import ModelStats
+from tritonpy.tensor import Tensor
+
+CONFIG: dict[str, Any] = {
+    "name": "m",
+    "max_batch_size": 0,
+    "input": [{"name": "INPUT0", "data_type": "TYPE_INT32", "dims": [1]}],
+    "output": [{"name": "OUTPUT0", "data_type": "TYPE_INT32", "dims": [1]}],
+}
+
+
+class Answer:
+    """One request to an instance, and what comes of it."""
+
+    def __init__(self, instance: Any) -> None:
+        self._came: asyncio.Future[InferResponse | None] = asyncio.get_running_loop().create_future()
+        x = Tensor.from_numpy("INPUT0", np.zeros(1, np.int32))
+        instance.submit(Execution([InferRequest("m", {"INPUT0": x}, sink=self)], 1, ModelStats()))
+
+    def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        self._came.set_result(response)
+
+    async def error(self) -> str:
+        """Why it failed; "" if it did not."""
+        response = await asyncio.wait_for(self._came, 20)
+        assert response is not None
+        return str(response.error or "")
+
+
+@asynccontextmanager
+async def runner(events: WorkerEvents | None = None) -> AsyncIterator[ProcessRunner]:
+    backend = BoundBackend("identity", PluginManager("backends"), {})
+    made = ProcessRunner(
+        backend,
+        Model("m", 1, CONFIG, Path("/"), backend.handle),
+        access=ServerAccess(ModelRegistry(), Services()),
+        events=events or WorkerEvents(lambda error: None, lambda: None),
+        start_timeout_s=30,
+        finalize_timeout_s=30,
+    )
+    await made.open()
+    await made.initialize_model(CONFIG)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def start(made: ProcessRunner, warm_up: WarmUp | None = None) -> Awaitable[ProcessInstance]:
+    slot = Slot("m_0_0", 0, "KIND_CPU", 0)
+    return asyncio.wait_for(made.start_instance(slot, lambda: None, lambda request: None, warm_up), 30)
+
+
+async def killed(instance: Any) -> None:
+    """The worker is gone, and the instance has not been told so yet."""
+    os.kill(instance.pid, signal.SIGKILL)
+    while instance._worker.is_connected:
+        await asyncio.sleep(0)
+
+
+async def test_a_worker_that_ends_between_two_warmups_holds_up_no_load() -> None:
+    async def warm_up(instance: Any) -> None:
+        assert await Answer(instance).error() == ""
+        await killed(instance)
+        raise Internal(await Answer(instance).error())
+
+    async with runner() as made:
+        with pytest.raises(TritonError, match="its worker has ended while it was warmed up"):
+            await start(made, warm_up)
+
+
+async def test_a_restart_whose_worker_ends_in_its_warmup_is_tried_again() -> None:
+    restarted = asyncio.Event()
+    ends_at = [2]  # the second worker ends, the first and the third do not
+
+    async def warm_up(instance: Any) -> None:
+        ends_at[0] -= 1
+        if ends_at[0] == 0:
+            await killed(instance)
+        error = await Answer(instance).error()
+        if error:
+            raise Internal(error)
+
+    async with runner(WorkerEvents(lambda error: None, restarted.set)) as made:
+        instance = await start(made, warm_up)
+        await killed(instance)
+        early = Answer(instance)  # it waits for the next worker, which there is none of
+        assert "has ended while it was warmed up" in await early.error()
+        await asyncio.wait_for(restarted.wait(), 30)
+        assert await Answer(instance).error() == ""
+        assert instance.depth == 0
+        await instance.close()
+
+
+async def test_an_instance_comes_back_whatever_kept_the_system_from_starting_its_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    restarted = asyncio.Event()
+    down: list[TritonError] = []
+    starts: list[Callable[..., Any]] = []
+
+    async with runner(WorkerEvents(down.append, restarted.set)) as made:
+        instance = await start(made)
+        original = made._start_worker
+
+        async def start_worker(*args: Any) -> Any:
+            starts.append(start_worker)
+            if len(starts) == 1:
+                raise RuntimeError("can't start new thread")
+            return await original(*args)
+
+        monkeypatch.setattr(made, "_start_worker", start_worker)
+        await killed(instance)
+        assert "can't start new thread" in await Answer(instance).error()
+        assert [str(error) for error in down] == ["RuntimeError: can't start new thread"]
+        await asyncio.wait_for(restarted.wait(), 30)
+        assert await Answer(instance).error() == ""
+        await instance.close()
