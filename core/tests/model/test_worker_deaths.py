@@ -81,7 +81,7 @@ def start(made: ProcessRunner, warm_up: WarmUp | None = None) -> Awaitable[Proce
 async def killed(instance: Any) -> None:
     """The worker is gone, and the instance has not been told so yet."""
     os.kill(instance.pid, signal.SIGKILL)
-    while instance._worker.is_connected:
+    while instance._worker.is_connected:  # noqa: ASYNC110
         await asyncio.sleep(0)
 
 
