@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import stat
@@ -109,3 +111,20 @@ def test_a_directory_that_somebody_has_removed_is_made_again(tmp_path: Path) -> 
 
     assert directories.make("model-").is_dir()
     directories.close()
+
+
+def test_on_a_disk_without_locks_nothing_is_taken_for_abandoned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    directories = TemporaryDirectories(tmp_path)
+
+    made = directories.make("model-")
+    TemporaryDirectories(tmp_path).remove_abandoned()
+
+    assert made.is_dir()
+    directories.close()
+    assert list(tmp_path.iterdir()) == []

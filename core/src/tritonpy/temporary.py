@@ -76,7 +76,8 @@ class TemporaryDirectories:
         descriptor = None
         if fcntl is not None:
             descriptor = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with contextlib.suppress(OSError):  # a disk without locks: nobody finds it abandoned there
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
         own = hidden.rename(hidden.with_name(hidden.name[1:]))
         self._remove = weakref.finalize(self, _remove, own, descriptor)
         return own
