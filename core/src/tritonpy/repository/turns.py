@@ -27,9 +27,8 @@ class Turns:
         return self._locks.setdefault(name, asyncio.Lock())
 
     def is_taken(self, name: str) -> bool:
-        """Whether somebody holds the lock of a name."""
-        lock = self._locks.get(name)
-        return lock is not None and lock.locked()
+        """Whether somebody holds the lock of a name, or is about to: it is kept for as long as that."""
+        return name in self._locks
 
     def start(self, work: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
         """Begin something that nobody has to wait for; its errors are logged where they happen."""
