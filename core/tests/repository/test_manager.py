@@ -746,3 +746,43 @@ async def test_a_broken_change_leaves_the_old_one_serving_with_a_line_in_the_log
 
     assert "failed to load 'm' version 1: Internal: boom" in caplog.text
     assert harness.served("m").content == "first"
+
+
+# What nobody has thought of.
+
+
+@pytest.fixture
+def odd(harness: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A model whose files the system cannot read, for a reason of its own; and another one beside it."""
+    harness.write("odd")
+    harness.write("other")
+    preparation = harness.manager._preparation
+    original = preparation._read
+
+    def read(directory: Any, override: str | None) -> Any:
+        if directory.name == "odd":
+            raise RuntimeError("can't start new thread")
+        return original(directory, override)
+
+    monkeypatch.setattr(preparation, "_read", read)
+    return harness
+
+
+async def test_whatever_is_wrong_with_one_model_the_others_are_loaded(
+    odd: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert not await odd.manager.load_all()
+
+    assert odd.served("other").content == "first"
+    reason = "Internal: RuntimeError: can't start new thread"
+    assert odd.registry.index()[0] == {"name": "odd", "state": "UNAVAILABLE", "reason": reason}
+    [record] = [record for record in caplog.records if record.exc_info]  # a line of code will be asked for
+    assert record.message == "failed to load 'odd'"
+
+
+async def test_whatever_is_wrong_with_a_change_is_told_and_tried_again(odd: Any) -> None:
+    assert not await odd.manager.reload_soon(odd.found("odd"), only_wanted=False)
+
+    assert "can't start new thread" in odd.registry.index()[0]["reason"]
+    with pytest.raises(Internal, match=r"failed to poll from model repository: .*can't start new thread"):
+        await odd.manager.load("odd")

@@ -250,7 +250,7 @@ class RepositoryManager:
         self._wanted.add(key.name)
         try:
             fingerprint = await self._threads.call(found.store.look, key.name)
-        except (TritonError, OSError) as error:
+        except Exception as error:
             raise self._refused(key, error) from None
         if fingerprint is None:  # gone again; the next look tells
             return False
@@ -265,7 +265,7 @@ class RepositoryManager:
     async def _load_found(self, found: FoundModel) -> None:
         try:
             prepared = await self._preparation.prepare(partial(fetch_source, found, None))
-        except (TritonError, OSError) as error:
+        except Exception as error:  # whatever is wrong with one model ends neither the start nor the polling
             if isinstance(error, NotFound) and not await self._is_there(found):
                 return  # gone again; the next look tells
             raise self._refused(found.key, error) from None
@@ -274,10 +274,10 @@ class RepositoryManager:
     async def _is_there(self, found: FoundModel) -> bool:
         try:
             return await self._threads.call(found.store.look, found.key.name) is not None
-        except (TritonError, OSError):
+        except Exception:
             return True  # nobody knows; the first error says more
 
-    def _refused(self, key: ModelKey, error: TritonError | OSError) -> TritonError:
+    def _refused(self, key: ModelKey, error: Exception) -> TritonError:
         """Tell the log, and the index unless something else serves, why a model cannot even be tried."""
         reason = logged_reason(f"'{key}'", error)
         if not self._registry.versions_of(key):
@@ -300,7 +300,7 @@ class RepositoryManager:
             return True
         try:
             models = await self._threads.call(self.repositories.find, name)
-        except (TritonError, OSError) as error:
+        except Exception as error:
             raise _not_polled(name, error) from None
         self._wanted.add(name)
         changed = [found for found in models if force or not self._served.serves(found, config_override)]
@@ -313,7 +313,7 @@ class RepositoryManager:
     ) -> None:
         try:
             prepared = await self._preparation.prepare(fetch)
-        except (TritonError, OSError) as error:
+        except Exception as error:
             raise _not_polled(name, error) from None
         await self._serve(prepared, anew=anew)
 
@@ -353,7 +353,7 @@ class _Due:
     found: FoundModel
 
 
-def _not_polled(name: str, error: TritonError | OSError) -> Internal:
+def _not_polled(name: str, error: Exception) -> Internal:
     name = shown(name)
     reason = logged_reason(f"model '{name}'", error, "poll")
     return Internal(f"failed to load '{name}', failed to poll from model repository: {reason}")
