@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import gc
 import pickle
+import py_compile
 import sys
+from importlib.util import cache_from_source
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from typing import Any
 
 import pytest
 from tritonpy.errors import Internal
 from tritonpy.plugin import hookimpl
-from tritonpy.plugin_files import import_file, open_shared_object
+from tritonpy.plugin_files import bind_file, import_file, open_shared_object
 from tritonpy.plugin_manager import PluginManager
 
 SOURCE = """
@@ -33,6 +37,55 @@ def test_each_import_of_a_file_is_a_module_of_its_own(tmp_path: Path) -> None:
     assert (first.Point().x, second.Point().x) == (1, 2)
     assert pickle.loads(pickle.dumps(first.Point())) == first.Point()
     assert pickle.loads(pickle.dumps(second.Point())) == second.Point()
+
+
+def test_a_file_is_compiled_from_its_source_and_nothing_is_written_beside_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "agent.py", 1)
+    other = write(tmp_path / "other.py", 2)
+    compiled = Path(cache_from_source(str(path)))
+    py_compile.compile(str(other), str(compiled), invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+
+    module: Any = import_file(path, "agent")
+    import_file(other, "agent")
+
+    assert module.Point().x == 1
+    assert list(compiled.parent.iterdir()) == [compiled]
+
+
+AGENT = """
+from tritonpy.plugin import hookimpl
+
+@hookimpl
+def repo_agent_model_action(agent, model, action):
+    return action
+"""
+
+
+def test_a_module_can_be_found_by_its_name_as_long_as_its_binder_is_held(tmp_path: Path) -> None:
+    path = tmp_path / "agent.py"
+    path.write_text(AGENT)
+    modules = set(sys.modules)
+
+    bind: Any = bind_file("repo_agents", path, "repository agent")
+    (name,) = set(sys.modules) - modules
+    hook = bind("repo_agent_model_action")
+    assert hook.__module__ == name
+
+    del bind
+    gc.collect()
+    assert set(sys.modules) == modules
+    assert hook("agent", "model", "LOAD") == "LOAD"  # whoever calls it still can
+
+
+def test_a_file_whose_hooks_do_not_fit_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "agent.py"
+    path.write_text(AGENT.replace("action)", "action, more)"))
+    modules = set(sys.modules)
+
+    with pytest.raises(Internal, match="does not fit the hooks"):
+        bind_file("repo_agents", path, "repository agent")
+
+    assert set(sys.modules) == modules
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 from tritonpy.errors import Internal, NotFound, TritonError, Unsupported
 from tritonpy.handles import RepoAgent
-from tritonpy.plugin_files import import_file, open_shared_object
+from tritonpy.plugin_files import bind_file, open_shared_object
 from tritonpy.plugin_manager import Hook, PluginManager, bind_object
 
 _log = logging.getLogger("tritonpy.repository")
@@ -50,6 +50,7 @@ class AgentHooks:
         self.model_initialize = bind("repo_agent_model_initialize")
         self.model_finalize = bind("repo_agent_model_finalize")
         self.model_action: Hook = action
+        self._bind = bind  # held as long as the hooks are: see `bind_file`
 
 
 class SharedAgent:
@@ -143,7 +144,7 @@ class RepositoryAgents:
             if library.is_file():
                 return bind_object("repo_agents", self._open(name, library), str(library))
             if module.is_file():
-                return bind_object("repo_agents", import_file(module, "repository agent"), str(module))
+                return bind_file("repo_agents", module, "repository agent")
         raise NotFound(
             f"unable to find '{_library(name)}' for repo agent '{name}', searched: {self._directory}"
             + (f"; to install it: pip install tritonpy-repo-agent-{name}" if _may_be_installed(name) else "")

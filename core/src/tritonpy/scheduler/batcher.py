@@ -11,7 +11,7 @@ from pathlib import Path
 from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError
 from tritonpy.handles import Batch, Batcher, Model
 from tritonpy.model.backend import BATCHING_HOOKS, BoundBackend, hook_failure
-from tritonpy.plugin_files import import_file, open_shared_object
+from tritonpy.plugin_files import bind_file, open_shared_object
 from tritonpy.plugin_manager import Hook, PluginManager, bind_object
 from tritonpy.request import InferRequest
 
@@ -49,6 +49,7 @@ class BoundStrategy:
         self.on_slow_scan: Callable[[], None] | None = None
         self._clock = clock
         self._hooks = hooks
+        self._bind = bind  # held as long as the hooks are: see `bind_file`
         self._batcher = Batcher(model)
         self._batch: Batch | None = None
         self._include_many = hooks["model_batch_include_requests"]
@@ -196,10 +197,10 @@ class StrategyFinder:
 
     def _from_file(self, path: Path, model: Model) -> BoundStrategy:
         if path.suffix == ".py":
-            plugin: object = import_file(path, "batching strategy")
+            bind = bind_file("batching", path, "batching strategy")
         else:
-            plugin = self._open_shared_object(path)
-        return BoundStrategy(str(path), bind_object("batching", plugin, str(path)), model)
+            bind = bind_object("batching", self._open_shared_object(path), str(path))
+        return BoundStrategy(str(path), bind, model)
 
     def _open_shared_object(self, path: Path) -> object:
         plugin = open_shared_object(self._loaders, "batching", path)
