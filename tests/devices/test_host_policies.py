@@ -159,7 +159,7 @@ def test_the_threads_of_onnxruntime_keep_to_it_and_are_as_many_as_its_cores(
     start(host_policies=(("cpu", "cpu-cores", f"{LAST}"),))
 
     new = threads_of_this_process() - before
-    bound = [thread for thread in new if os.sched_getaffinity(thread) == {LAST}]
+    bound = [thread for thread in new if cores_of(thread) == {LAST}]
     assert len(bound) >= 3  # the instance's thread, and two of the session
     names = {thread.native_id for thread in threading.enumerate() if thread.name.startswith("net_0_")}
     assert names <= set(bound)
@@ -176,6 +176,14 @@ def test_a_session_has_as_many_threads_as_the_policy_has_cores(
 
     (loaded,) = server.server.runtime.registry.all_models()
     assert loaded.handle.state.settings.intra_op_thread_count == 1
+
+
+def cores_of(thread: int) -> set[int]:
+    """Where a thread may run; none for one that has ended meanwhile."""
+    try:
+        return os.sched_getaffinity(thread)
+    except ProcessLookupError:
+        return set()
 
 
 def threads_of_this_process() -> set[int]:
