@@ -190,9 +190,18 @@ def test_every_file_can_be_asked_for(directory: Path) -> None:
     parameters = {"MD5:1/model.onnx": MD5, "EVERY_FILE_LISTED": "True"}
     (directory / "1/__pycache__").mkdir()
     (directory / "1/__pycache__/x.pyc").write_bytes(b"x")
+    (directory / "configs").mkdir()
+    (directory / "configs/small.yaml").write_bytes(b"x")  # chosen by --model-config-name
     load(directory, parameters)
 
-    for path in ("labels.txt", "1/.hidden", "1/config.pbtxt"):
+    for path in (
+        "labels.txt",
+        "1/.hidden",
+        "1/config.pbtxt",
+        "1/__pycache__/model.py",
+        "configs/x.txt",
+        "x.pyc",
+    ):
         extra = directory / path
         extra.write_bytes(b"x")
         with pytest.raises(InvalidArg) as caught:

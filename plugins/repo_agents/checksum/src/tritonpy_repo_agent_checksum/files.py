@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import stat
 from collections.abc import Callable, Container, Iterator
 from functools import partial
@@ -19,7 +20,8 @@ _HASHES: dict[str, Callable[[], Any]] = {  # Any: hashlib names no type for its 
     "SHA256": hashlib.sha256,
 }
 
-_CONFIGURATIONS = {"config.pbtxt", "config.json", "config.yaml", "config.yml"}
+_CONFIGURATION = re.compile(r"(config|configs/[^/]+)\.(pbtxt|json|yaml|yml)")
+_COMPILED = re.compile(r"(.*/)?__pycache__/[^/]+\.pyc")
 
 
 def check_file(model: RepoAgentModel, checksum: Checksum) -> None:
@@ -58,7 +60,8 @@ def check_file(model: RepoAgentModel, checksum: Checksum) -> None:
 def check_nothing_else(model: RepoAgentModel, listed: Container[str]) -> None:
     """Refuse a model that has files beside those that were compared.
 
-    The configuration cannot hold its own checksum, and what Python compiles is not a part of the model.
+    A configuration cannot hold its own checksum, and what Python compiles is not a part of the model: it is
+    never run in place of its source.
 
     Args:
         model: whose files.
@@ -68,8 +71,12 @@ def check_nothing_else(model: RepoAgentModel, listed: Container[str]) -> None:
         InvalidArg: names the first of them.
     """
     for path in _files(model.directory):
-        relative = path.relative_to(model.directory)
-        if relative.as_posix() not in listed and str(relative) not in _CONFIGURATIONS:
+        relative = path.relative_to(model.directory).as_posix()
+        if (
+            relative not in listed
+            and not _CONFIGURATION.fullmatch(relative)
+            and not _COMPILED.fullmatch(relative)
+        ):
             raise InvalidArg(
                 f"model '{model.name}': {path} has no checksum, and {EVERY_FILE} asks for one of every file"
             )
@@ -78,7 +85,6 @@ def check_nothing_else(model: RepoAgentModel, listed: Container[str]) -> None:
 def _files(directory: Path) -> Iterator[Path]:
     for path in sorted(directory.iterdir()):
         if path.is_dir() and not path.is_symlink():  # what a link leads to has no path inside
-            if path.name != "__pycache__":
-                yield from _files(path)
+            yield from _files(path)
         else:
             yield path
