@@ -599,14 +599,14 @@ def test_a_complete_configuration_without_groups_needs_none() -> None:
 
 
 def huge_reshape() -> ModelConfig:
-    config = unsettled(PYTHON)
+    config: ModelConfig = unsettled(PYTHON)
     dims = [2**62] * 40_000
     config.input.add(name="A", data_type="TYPE_FP32", dims=dims, reshape={"shape": dims})
     return config
 
 
 def many_batch_outputs() -> ModelConfig:
-    config = unsettled(PYTHON)
+    config: ModelConfig = unsettled(PYTHON)
     config.input.add(name="A", data_type="TYPE_FP32", dims=[2])
     for index in range(5_000):
         config.output.add(name=f"B{index}", data_type="TYPE_FP32", dims=[2])
@@ -615,7 +615,7 @@ def many_batch_outputs() -> ModelConfig:
 
 
 def long_ensemble() -> ModelConfig:
-    config = unsettled("name: 'm' platform: 'ensemble'")
+    config: ModelConfig = unsettled("name: 'm' platform: 'ensemble'")
     config.input.add(name="0")
     config.output.add(name="5000")
     for index in reversed(range(5_000)):
