@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tritonpy.config.load import load_config, parse_config, parse_config_json
 from tritonpy.config.schema import WIRE_DATATYPES, wire_datatype
+from tritonpy.config.write import ConfigForm
 from tritonpy.errors import InvalidArg, NotFound
 
 
@@ -71,6 +72,23 @@ def test_errors_in_text_format_tell_file_line_and_column(text: str, place: str, 
     message = str(raised.value)
     assert message.startswith(f"failed to read text proto from models/m/config.pbtxt: {place}: ")
     assert reason in message  # the rest is protobuf's own, and differs between its versions
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        ("pbtxt", f"{'x' * 100_000}: 1"),
+        ("pbtxt", f"max_batch_size: {'9' * 100_000}"),
+        ("json", f'{{"max_batch_size": {"9" * 100_000}}}'),
+        ("json", f'{{"{"x" * 100_000}": 1, "{"x" * 100_000}": 1}}'),
+        ("yaml", f"a: !<{'x' * 100_000}> 1"),
+    ],
+)
+def test_an_error_does_not_repeat_a_text_of_any_length(form: ConfigForm, text: str) -> None:
+    with pytest.raises(InvalidArg) as raised:
+        parse_config(text, "c", form)
+
+    assert len(str(raised.value)) < 1200
 
 
 def test_two_schedulers_in_one_text_are_refused() -> None:

@@ -23,8 +23,8 @@ def read_json(text: str) -> object:
         raise Problem(exc.msg, exc.lineno, exc.colno) from exc
     except RecursionError as exc:
         raise Problem("it is nested too deeply") from exc
-    except ValueError as exc:  # a key that is there twice, or a number of thousands of digits
-        raise Problem(str(exc)) from exc
+    except ValueError as exc:  # Python reads no longer ones, because that takes the square of their length
+        raise Problem("a whole number has thousands of digits") from exc
 
 
 def _without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -32,7 +32,7 @@ def _without_doubles(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(entries) < len(pairs):
         seen: set[str] = set()
         double = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"'{shown(double)}' is there twice")
+        raise Problem(f"'{shown(double)}' is there twice")
     return entries
 
 

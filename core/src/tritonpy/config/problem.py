@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 _MOST_SHOWN = 200
+_LONGEST_REASON = 1000  # a parser's own words repeat what they are about, which may be all of the text
 
 
-def shown(name: str) -> str:
+def shown(name: str, most: int = _MOST_SHOWN) -> str:
     """A name or path from a configuration as errors repeat it: however long it is, and whatever is in it.
 
     JSON can hold halves of characters, which no answer and no log can.
     """
-    name = name if len(name) <= _MOST_SHOWN else f"{name[:_MOST_SHOWN]}…"
+    name = name if len(name) <= most else f"{name[:most]}…"
     return name.encode(errors="backslashreplace").decode()
 
 
@@ -22,10 +23,11 @@ class Problem(Exception):
         line, column: where, from 1.
 
     Attributes:
-        reason, line, column: as given.
+        reason, line, column: as given; a very long reason is cut.
     """
 
     def __init__(self, reason: str, line: int | None = None, column: int | None = None) -> None:
+        reason = shown(reason, _LONGEST_REASON)
         place = "" if line is None else f"line {line}: "
         if column is not None:
             place = f"line {line}, column {column}: "
