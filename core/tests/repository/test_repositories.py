@@ -4,9 +4,11 @@ import logging
 from pathlib import Path
 
 import pytest
-from tritonpy.errors import Internal, InvalidArg, NotFound
+from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError, Unavailable
+from tritonpy.repository.fingerprint import Fingerprint
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.repositories import Repositories
+from tritonpy.repository.stores.local import LocalStore
 
 
 def make(root: Path, *names: str) -> str:
@@ -112,3 +114,34 @@ def test_a_repository_that_cannot_be_read_hides_no_other(
     }
     with pytest.raises(Internal, match="there is no such model repository"):
         repositories.check()
+
+
+class Failing(LocalStore):
+    """Lists its models, and then gives an error for each."""
+
+    def __init__(self, root: str, error: TritonError) -> None:
+        super().__init__(root)
+        self.error = error
+        self.asked: list[str] = []
+
+    def look(self, name: str) -> Fingerprint | None:
+        self.asked.append(name)
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "asked"), [(Unavailable("no answer in time"), ["a"]), (Internal("forbidden"), ["a", "b", "c"])]
+)
+def test_a_store_that_has_not_answered_for_one_model_is_not_asked_for_the_others(
+    tmp_path: Path, error: TritonError, asked: list[str]
+) -> None:
+    """Each would take as long, and models of other repositories would wait."""
+    failing = Failing(make(tmp_path / "failing", "a", "b", "c"), error)
+    good = LocalStore(make(tmp_path / "good", "d"))
+    stores = {failing.root: failing, good.root: good}
+
+    look = Repositories(list(stores), open_store=stores.__getitem__).look()
+
+    assert failing.asked == asked
+    assert look.unread == {failing.root: error}
+    assert list(look.found) == [ModelKey("d")]

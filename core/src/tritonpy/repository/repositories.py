@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tritonpy.errors import InvalidArg, NotFound, TritonError
+from tritonpy.errors import ErrorCode, InvalidArg, NotFound, TritonError
 from tritonpy.repository.fingerprint import Fingerprint
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.layout import check_model_name
@@ -107,15 +107,20 @@ class Repositories:
         lying, unread = self._list()
         found: dict[ModelKey, FoundModel] = {}
         refused: dict[str, str] = {}
+        unreachable: set[str] = set()
         for name, places in lying.items():
             if objection := self._objection(places):
                 refused[name] = objection
                 continue
             for store in places.values():
+                if store.root in unreachable:  # each question would take as long as the first
+                    continue
                 try:
                     fingerprint = store.look(name)
                 except TritonError as error:
                     unread[store.root] = error
+                    if error.code is ErrorCode.UNAVAILABLE:
+                        unreachable.add(store.root)
                     continue
                 if fingerprint is not None:  # else it has gone meanwhile
                     model = self._found(name, store, fingerprint)
