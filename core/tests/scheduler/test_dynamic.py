@@ -12,16 +12,22 @@ from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.request import InferRequest
 from tritonpy.scheduler.decision import Closed, Dispatch, Idle, WaitUntil
 from tritonpy.scheduler.dynamic import DynamicPolicy
+from tritonpy.scheduler.queues import LeveledQueue, QueuePolicy
 from tritonpy.tensor import Tensor
 
 MS = 1_000_000
 
 
 def request(
-    rows: int = 1, *, at_ns: int = 0, columns: int = 2, inputs: Sequence[str] = ("INPUT0",)
+    rows: int = 1,
+    *,
+    at_ns: int = 0,
+    columns: int = 2,
+    inputs: Sequence[str] = ("INPUT0",),
+    priority: int = 0,
 ) -> InferRequest:
     tensors = {name: Tensor.from_numpy(name, np.zeros((rows, columns), np.float32)) for name in inputs}
-    made = InferRequest("m", tensors)
+    made = InferRequest("m", tensors, priority=priority)
     made.batch_size = rows
     made.queue_start_ns = at_ns
     return made
@@ -216,7 +222,7 @@ def test_a_request_the_strategy_fails_on_is_refused_once_and_the_others_run() ->
     batches = [policy.decide(0), policy.decide(0)]
 
     assert [batch.requests for batch in batches if isinstance(batch, Dispatch)] == [[first], [last]]
-    assert [one for one, _ in policy.take_refused()] == [bad]
+    assert [one for one, _, _ in policy.take_refused()] == [bad]
     assert policy.take_refused() == []
     assert isinstance(policy.decide(0), Idle)
 
@@ -313,3 +319,42 @@ def test_no_request_is_lost_or_sent_twice_and_no_batch_exceeds_the_limit(
 
     assert waiting == []
     assert policy.waiting_count == 0
+
+
+def test_a_request_of_a_higher_level_starts_the_attempt_over_and_goes_first() -> None:
+    policy = DynamicPolicy(
+        max_batch_size=2, queue_delay_ns=10 * MS, queue=LeveledQueue([QueuePolicy(), QueuePolicy()])
+    )
+    low = request(at_ns=0, priority=2)
+    policy.add(low)
+    assert policy.decide(0) == WaitUntil(10 * MS)
+    high, higher = request(at_ns=1, priority=1), request(at_ns=2, priority=1)
+
+    add(policy, high, higher)
+
+    assert policy.decide(2) == Dispatch([high, higher], 2, Closed.PREFERRED)
+    assert policy.decide(10 * MS) == Dispatch([low], 1, Closed.DELAY)
+
+
+def test_a_batch_takes_from_several_levels_in_their_order() -> None:
+    policy = DynamicPolicy(max_batch_size=4, queue=LeveledQueue([QueuePolicy(), QueuePolicy()]))
+    low, high = request(priority=2), request(priority=1)
+    add(policy, low, high)
+
+    assert policy.decide(0) == Dispatch([high, low], 2, Closed.QUEUE_EMPTY)
+
+
+def test_a_request_that_expires_leaves_the_attempt_it_was_in() -> None:
+    policy = DynamicPolicy(
+        max_batch_size=4, queue_delay_ns=100 * MS, queue=LeveledQueue([QueuePolicy(timeout_ns=10 * MS)])
+    )
+    first, second = add(policy, request(at_ns=0), request(at_ns=5 * MS))
+    assert policy.decide(5 * MS) == WaitUntil(100 * MS)
+
+    assert policy.expire(10 * MS) == 15 * MS
+
+    ((expired, error, reason),) = policy.take_refused()
+    assert (expired, str(error), reason) == (first, f"{first.label}Request timeout expired", "REJECTED")
+    assert policy.decide(10 * MS) == WaitUntil(105 * MS)
+    assert policy.take_all() == [second]
+    assert policy.expire(20 * MS) == 0

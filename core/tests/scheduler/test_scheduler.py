@@ -14,6 +14,7 @@ from tritonpy.response import InferResponse
 from tritonpy.scheduler.direct import DirectPolicy
 from tritonpy.scheduler.dynamic import DynamicPolicy
 from tritonpy.scheduler.ordering import ResponseOrder
+from tritonpy.scheduler.queues import LeveledQueue, QueuePolicy
 from tritonpy.scheduler.scheduler import Scheduler
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor
@@ -211,3 +212,43 @@ async def test_preserve_ordering_is_not_held_up_by_a_cancelled_request() -> None
     instance.finish(scheduler)
 
     assert [name for name, _ in sink.answers] == ["a", "b", "c"]
+
+
+async def test_a_request_expires_on_time_though_every_instance_is_busy() -> None:
+    sink, instance, stats = Sink(), FakeInstance(), ModelStats()
+    queue = LeveledQueue([QueuePolicy(timeout_ns=20 * MS)])
+    scheduler = Scheduler(DynamicPolicy(max_batch_size=1, queue=queue), stats)
+    scheduler.use([instance])
+    scheduler.enqueue(request("running", sink))
+    await turn()
+    scheduler.enqueue(request("waiting", sink))
+
+    async with asyncio.timeout(5):
+        while not sink.answers:  # noqa: ASYNC110 (a real timer is waited for)
+            await asyncio.sleep(0.001)
+
+    ((name, error),) = sink.answers
+    assert (name, str(error)) == ("waiting", "[request id: waiting] Request timeout expired")
+    assert isinstance(error, Unavailable)
+    assert (stats.fail_count, stats.failures["REJECTED"], stats.pending_count) == (1, 1, 0)
+
+
+async def test_a_full_queue_refuses_what_comes_and_counts_no_failure() -> None:
+    sink, instance, stats = Sink(), FakeInstance(), ModelStats()
+    order = ResponseOrder()
+    queue = LeveledQueue([QueuePolicy(max_size=1)])
+    scheduler = Scheduler(DynamicPolicy(max_batch_size=1, queue=queue), stats, order=order)
+    scheduler.use([instance])
+    scheduler.enqueue(request("running", sink))
+    await turn()
+    scheduler.enqueue(request("waiting", sink))
+    await turn()
+
+    with pytest.raises(Unavailable, match="Exceeds maximum queue size"):
+        scheduler.enqueue(request("refused", sink))
+
+    for _ in range(2):
+        instance.finish(scheduler)
+        await turn()
+    assert [name for name, _ in sink.answers] == ["running", "waiting"]
+    assert (stats.fail_count, stats.pending_count) == (0, 0)

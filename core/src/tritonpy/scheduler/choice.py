@@ -11,6 +11,7 @@ from tritonpy.scheduler.decision import BatchingPolicy
 from tritonpy.scheduler.direct import DirectPolicy
 from tritonpy.scheduler.dynamic import DynamicPolicy
 from tritonpy.scheduler.ordering import ResponseOrder
+from tritonpy.scheduler.queues import LeveledQueue, QueuePolicy
 from tritonpy.scheduler.scheduler import Scheduler
 from tritonpy.stats import ModelStats
 
@@ -46,5 +47,26 @@ def _dynamic_policy(
         ],
         has_optional_inputs=any(tensor.get("optional", False) for tensor in inputs),
         strategy=strategy,
+        queue=_leveled_queue(batching),
         hold_until_count=int(os.environ.get(DELAY_VARIABLE, "0") or 0),
+    )
+
+
+def _leveled_queue(batching: JsonObject) -> LeveledQueue | None:
+    """The queue that priorities and policies ask for; None when nothing does."""
+    levels = batching.get("priority_levels", 0)
+    default: JsonObject = batching.get("default_queue_policy", {})
+    named: JsonObject = batching.get("priority_queue_policy", {})
+    if not (levels or default):
+        return None
+    policies = [_queue_policy(named.get(str(level), default)) for level in range(1, max(1, levels) + 1)]
+    return LeveledQueue(policies, batching.get("default_priority_level", 0) or 1)
+
+
+def _queue_policy(policy: JsonObject) -> QueuePolicy:
+    return QueuePolicy(
+        max_size=policy.get("max_queue_size", 0),
+        timeout_ns=policy.get("default_timeout_microseconds", 0) * 1000,
+        allows_override=policy.get("allow_timeout_override", False),
+        delays=policy.get("timeout_action") == "DELAY",
     )

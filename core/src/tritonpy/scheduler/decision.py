@@ -64,15 +64,21 @@ IDLE = Idle()
 Decision: TypeAlias = Dispatch | WaitUntil | Idle
 
 
+Refusal: TypeAlias = tuple[InferRequest, TritonError, str]
+"""A request, why it fails, and the reason it is counted under (one of `stats.REASONS`)."""
+
+
 class BatchingPolicy(Protocol):
     """Holds the requests that wait and decides which of them go together.
 
     Attributes:
         is_lazy: whether the driver should look only once per turn of the loop, so that everything that
             arrived in that turn is seen together.
+        may_expire: whether `expire` ever has something to do.
     """
 
     is_lazy: bool
+    may_expire: bool
 
     @property
     def waiting_count(self) -> int:
@@ -80,7 +86,11 @@ class BatchingPolicy(Protocol):
         ...
 
     def add(self, request: InferRequest) -> None:
-        """Put a request at the end of the queue."""
+        """Put a request into the queue, where its priority says.
+
+        Raises:
+            TritonError: the queue is full.
+        """
 
     def remove(self, request: InferRequest) -> bool:
         """Take a request out; False when it is not (any more) in the queue."""
@@ -88,7 +98,11 @@ class BatchingPolicy(Protocol):
     def decide(self, now_ns: int) -> Decision:
         """Say what to do while an instance could take a batch."""
 
-    def take_refused(self) -> list[tuple[InferRequest, TritonError]]:
+    def expire(self, now_ns: int) -> int:
+        """Let go of the requests that have waited too long; when the next one will have, 0 for never."""
+        ...
+
+    def take_refused(self) -> list[Refusal]:
         """Requests that left the queue with an error since the last call."""
 
     def take_all(self) -> list[InferRequest]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 
-from tritonpy.errors import TritonError
 from tritonpy.request import InferRequest
-from tritonpy.scheduler.decision import IDLE, Closed, Decision, Dispatch
+from tritonpy.scheduler.decision import IDLE, Closed, Decision, Dispatch, Refusal
 
 
 class DirectPolicy:
     """First in, first out, one at a time."""
 
     is_lazy = False
+    may_expire = False
 
     def __init__(self) -> None:
         self._queue: deque[InferRequest] = deque()
@@ -41,7 +41,11 @@ class DirectPolicy:
         request = self._queue.popleft()
         return Dispatch([request], request.batch_size, Closed.SINGLE)
 
-    def take_refused(self) -> list[tuple[InferRequest, TritonError]]:
+    def expire(self, now_ns: int) -> int:
+        """See `BatchingPolicy`; requests wait for ever here."""
+        return 0
+
+    def take_refused(self) -> list[Refusal]:
         """See `BatchingPolicy`; nothing is ever refused here."""
         return []
 

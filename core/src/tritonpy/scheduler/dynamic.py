@@ -1,7 +1,8 @@
 """The dynamic batcher's decision.
 
 One *attempt* at a batch is a run of requests from the head of the queue. It grows as requests arrive, and is
-started over only when one of its requests leaves the queue. How it ends, in the order of the checks:
+started over only when one of its requests leaves the queue or is overtaken. How it ends, in the order of the
+checks:
 
 1. A preferred size was reached and the delay is not exceeded: exactly that many go, at once.
 2. It cannot grow: the next request would exceed max_batch_size, has other shapes, or was refused by the
@@ -18,7 +19,8 @@ from typing import Protocol
 
 from tritonpy.errors import TritonError
 from tritonpy.request import InferRequest
-from tritonpy.scheduler.decision import IDLE, Closed, Decision, Dispatch, WaitUntil
+from tritonpy.scheduler.decision import IDLE, Closed, Decision, Dispatch, Refusal, WaitUntil
+from tritonpy.scheduler.queues import LeveledQueue
 
 
 class Strategy(Protocol):
@@ -47,6 +49,7 @@ class DynamicPolicy:
         equal_shape_inputs: inputs whose shapes must be the same throughout a batch.
         has_optional_inputs: only requests with the same set of inputs go together.
         strategy: narrows what would go together.
+        queue: priorities and limits of those that wait; None for the order of arrival without limits.
         hold_until_count: decide nothing until so many requests have been queued, once (a test hook).
     """
 
@@ -61,6 +64,7 @@ class DynamicPolicy:
         equal_shape_inputs: Sequence[str] = (),
         has_optional_inputs: bool = False,
         strategy: Strategy | None = None,
+        queue: LeveledQueue | None = None,
         hold_until_count: int = 0,
     ) -> None:
         self._lead = 1 if max_batch_size > 0 else 0
@@ -72,8 +76,10 @@ class DynamicPolicy:
         self._has_optional_inputs = has_optional_inputs
         self._strategy = strategy
         self._hold_until_count = hold_until_count
-        self._queue: deque[InferRequest] = deque()
-        self._refused: list[tuple[InferRequest, TritonError]] = []
+        self.may_expire = queue is not None
+        self._levels = queue
+        self._queue = queue.order if queue is not None else deque[InferRequest]()
+        self._refused: list[Refusal] = []
         self._begin()
 
     def _begin(self) -> None:
@@ -91,19 +97,42 @@ class DynamicPolicy:
         return len(self._queue)
 
     def add(self, request: InferRequest) -> None:
-        """See `BatchingPolicy`."""
-        self._queue.append(request)
+        """See `BatchingPolicy`; an attempt that the request overtakes starts over."""
+        if self._levels is None:
+            self._queue.append(request)
+        else:
+            self._disturb(self._levels.add(request))
 
     def remove(self, request: InferRequest) -> bool:
         """See `BatchingPolicy`; an attempt that had included the request starts over."""
-        try:
-            index = self._queue.index(request)
-        except ValueError:
-            return False
-        del self._queue[index]
-        if index <= self._taken:  # the one after the attempt may be what closed it
-            self._begin()
+        if self._levels is not None:
+            index = self._levels.remove(request)
+            if index < 0:
+                return False
+        else:
+            try:
+                index = self._queue.index(request)
+            except ValueError:
+                return False
+            del self._queue[index]
+        self._disturb(index)
         return True
+
+    def expire(self, now_ns: int) -> int:
+        """See `BatchingPolicy`; an attempt that had included an expired request starts over."""
+        levels = self._levels
+        if levels is None:
+            return 0
+        expired, lowest = levels.expire(now_ns)
+        self._refused += [(request, error, "REJECTED") for request, error in expired]
+        self._disturb(lowest)
+        return levels.next_deadline_ns
+
+    def _disturb(self, index: int) -> None:
+        """The queue has changed at an index: an attempt that reaches so far is none any more."""
+        # The one after the attempt may be what closed it.
+        if index < self._taken or (index == self._taken and self._closed is not None):
+            self._begin()
 
     def decide(self, now_ns: int) -> Decision:
         """See `BatchingPolicy`."""
@@ -129,7 +158,7 @@ class DynamicPolicy:
             return self._dispatch(self._taken, self._rows, Closed.QUEUE_EMPTY)
         return WaitUntil(deadline_ns)
 
-    def take_refused(self) -> list[tuple[InferRequest, TritonError]]:
+    def take_refused(self) -> list[Refusal]:
         """See `BatchingPolicy`."""
         refused, self._refused = self._refused, []
         return refused
@@ -137,7 +166,10 @@ class DynamicPolicy:
     def take_all(self) -> list[InferRequest]:
         """See `BatchingPolicy`."""
         waiting = list(self._queue)
-        self._queue.clear()
+        if self._levels is not None:
+            self._levels.clear()
+        else:
+            self._queue.clear()
         self._begin()
         return waiting
 
@@ -176,8 +208,11 @@ class DynamicPolicy:
         count, error = strategy.accept(run)
         if error is not None:
             index = self._taken + count
-            self._refused.append((run[count], error))
-            del self._queue[index]
+            self._refused.append((run[count], error, "BACKEND"))
+            if self._levels is not None:
+                self._levels.remove(run[count])
+            else:
+                del self._queue[index]
             if index == 0:
                 self._begin()
                 return [], None
@@ -204,7 +239,10 @@ class DynamicPolicy:
         return (*kind, *sorted(inputs)) if self._has_optional_inputs else kind
 
     def _dispatch(self, count: int, rows: int, closed: Closed) -> Dispatch:
-        batch = [self._queue.popleft() for _ in range(count)]
+        if self._levels is not None:
+            batch = self._levels.take(count)
+        else:
+            batch = [self._queue.popleft() for _ in range(count)]
         if self._is_open and self._strategy is not None:
             self._strategy.end()
         self._begin()

@@ -71,14 +71,15 @@ class Scheduler:
         if self._refusal is not None:
             raise self._refusal
         request.queue_start_ns = self._clock()
-        request.on_cancel = self
-        if self._order is not None:
-            self._order.enroll(request)
         if self._starts_sequences:
             self._sequence_count += 1
             request.flags |= SEQUENCE_START
             request.correlation_id = request.correlation_id or self._sequence_count
-        self._add(request)
+        self._policy.add(request)
+        request.on_cancel = self
+        if self._order is not None:
+            self._order.enroll(request)
+        self._added()
 
     def enqueue_again(self, request: InferRequest) -> None:
         """Take back a request that the model has executed and wants to execute again."""
@@ -95,11 +96,11 @@ class Scheduler:
         else:
             request.flags &= ~SEQUENCE_START
             request.queue_start_ns = self._clock()
+            self._policy.add(request)
             request.on_cancel = self
-            self._add(request)
+            self._added()
 
-    def _add(self, request: InferRequest) -> None:
-        self._policy.add(request)
+    def _added(self) -> None:
         self._stats.pending_count += 1
         if self._policy.is_lazy:
             if not self._is_pump_due:
@@ -119,17 +120,26 @@ class Scheduler:
 
     def pump(self) -> None:
         """Dispatch as long as an instance is free and the policy has something ready."""
+        deadline_ns = 0
+        if self._policy.may_expire:
+            deadline_ns = self._policy.expire(self._clock())
+            self._let_go()
         while (instance := self._free_instance()) is not None:
             decision = self._policy.decide(self._clock())
-            for request, error in self._policy.take_refused():
-                self._stats.pending_count -= 1
-                self._fail(request, error, "BACKEND")
+            self._let_go()
             if isinstance(decision, Dispatch):
                 self._dispatch(instance, decision)
                 continue
             if isinstance(decision, WaitUntil):
-                self._wake_at(decision.deadline_ns)
-            return
+                deadline_ns = min(deadline_ns or decision.deadline_ns, decision.deadline_ns)
+            break
+        if deadline_ns:
+            self._wake_at(deadline_ns)
+
+    def _let_go(self) -> None:
+        for request, error, reason in self._policy.take_refused():
+            self._stats.pending_count -= 1
+            self._fail(request, error, reason)
 
     def refuse(self, error: TritonError | None) -> None:
         """Fail everything that waits and refuse what comes, until called with None."""
