@@ -106,13 +106,6 @@ def _is_iterative(config: ModelConfig) -> bool:
 
 def _without_effect(config: ModelConfig) -> Iterator[str]:
     """Settings that this version reads and shows, but does not act on."""
-    batching = config.dynamic_batching
-    if batching.priority_levels:
-        yield "dynamic_batching.priority_levels"
-    if batching.HasField("default_queue_policy"):
-        yield "dynamic_batching.default_queue_policy"
-    if batching.priority_queue_policy:
-        yield "dynamic_batching.priority_queue_policy"
     if config.response_cache.enable:
         yield "response_cache"
     if any(group.HasField("rate_limiter") for group in config.instance_group):
