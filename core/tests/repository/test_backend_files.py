@@ -29,7 +29,7 @@ def test_a_model_py_in_the_backend_directory_is_a_backend(backends, runtime):
     assert find(backends, "mine", runtime) == BackendFiles("model.py", "python", backends / "mine")
 
 
-@pytest.mark.parametrize("name", ["empty", "nosuch", "", ".", "..", "mine/../mine", "../x"])
+@pytest.mark.parametrize("name", ["empty", "nosuch", "", ".", "..", "mine/../mine", "../x", "x" * 300])
 def test_anything_else_is_none(backends, name):
     assert find(backends, name) is None
 

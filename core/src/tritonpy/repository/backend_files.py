@@ -13,6 +13,8 @@ from tritonpy.errors import InvalidArg, NotFound
 _RUNNERS = {"model.py": "python"}
 """Which backend runs a file, by what the configuration's `runtime` calls it."""
 
+_LONGEST_NAME = 255  # bytes; what file systems take
+
 
 @dataclass(frozen=True, slots=True)
 class BackendFiles:
@@ -56,8 +58,7 @@ def find_backend_files(
         is_wanted = config.runtime == runtime
         if not is_wanted and (config.runtime or name in installed):
             continue
-        # A name from a configuration must not lead out of the backend directory.
-        if name and Path(name).name == name != ".." and (directory / runtime).is_file():
+        if _is_filename(name) and (directory / runtime).is_file():
             if runner not in installed:
                 raise NotFound(
                     f"backend '{name}' is {directory / runtime}, which needs backend '{runner}', and that is "
@@ -72,3 +73,8 @@ def find_backend_files(
     if name not in installed and (advice := advice_on(name)):
         raise NotFound(f"no installed plugin of kind 'backend' is called '{name}': {advice}")
     return None
+
+
+def _is_filename(name: str) -> bool:
+    """Whether a name from a configuration can be that of a directory, and leads nowhere else."""
+    return name not in ("", "..") and Path(name).name == name and len(name.encode()) <= _LONGEST_NAME
