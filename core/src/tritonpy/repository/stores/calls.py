@@ -45,8 +45,8 @@ class StoppableCalls:
             if self._is_stopped:
                 raise Unavailable(STOPPING)
             self._waiting.add(future)  # type: ignore[arg-type]  # nothing but an exception is put into it
-        threading.Thread(target=_fulfil, args=(future, call), name="model-store", daemon=True).start()
         try:
+            threading.Thread(target=_fulfil, args=(future, call), name="model-store", daemon=True).start()
             return future.result()
         finally:
             with self._lock:

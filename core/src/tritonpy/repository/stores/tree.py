@@ -51,7 +51,7 @@ class Tree:
 
 
 def build_tree(
-    objects: Iterable[StoredObject], prefix: str, is_directory: Callable[[str], Sequence[str]]
+    objects: Iterable[StoredObject], prefix: str, directories_below: Callable[[str], Sequence[str]]
 ) -> Tree | None:
     """Make files and directories of the objects below a prefix.
 
@@ -63,7 +63,7 @@ def build_tree(
         objects: all whose keys begin with the prefix and a slash, and one with the prefix itself for a key
             that ends in a slash.
         prefix: without a slash at its end.
-        is_directory: takes a key and lists the directories right below it, as whole keys.
+        directories_below: takes a key and lists the directories right below it, as whole keys.
 
     Returns:
         None when there is no object.
@@ -86,7 +86,8 @@ def build_tree(
         return None
     empty = [path for path, file in files.items() if file.byte_size == 0 and path not in directories]
     listed = {
-        parent: set(is_directory(f"{prefix}/{parent}".rstrip("/"))) for parent in set(map(_parent, empty))
+        parent: set(directories_below(f"{prefix}/{parent}".rstrip("/")))
+        for parent in set(map(_parent, empty))
     }
     directories.update(path for path in empty if f"{prefix}/{path}" in listed[_parent(path)])
     for path in directories & files.keys():
