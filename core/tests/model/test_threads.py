@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -168,3 +170,116 @@ def test_an_instance_that_goes_is_finalised_after_the_last_answer_that_it_owes(t
             thread.join()
         assert statuses == [200, 200]
         del first, last
+
+
+def load(server: Server, model: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+    connection.request("POST", f"/v2/repository/models/{model}/load", b"{}")
+    response = connection.getresponse()
+    error = response.read().decode()
+    connection.close()
+    return response.status, error
+
+
+@pytest.fixture
+def explicit(tmp_path: Path) -> Callable[..., Any]:
+    def serve(models: Sequence[str], hooks: dict[str, Any], **settings: Any) -> Server:
+        for model in models:
+            (tmp_path / model / "1").mkdir(parents=True)
+            (tmp_path / model / "config.pbtxt").write_text(CONFIG)
+        options = ServerOptions(
+            (str(tmp_path),),
+            http_address="127.0.0.1",
+            http_port=0,
+            allow_grpc=False,
+            allow_metrics=False,
+            model_control_mode="explicit",
+            **settings,
+        )
+        plugin = SimpleNamespace(**{name: hookimpl(hook) for name, hook in hooks.items()})
+        return Server(options, plugins={"backends": {"odd": plugin}}, discover=False)
+
+    return serve
+
+
+def execute(instance: Any, requests: Any) -> Any:
+    return [InferResponse() for _ in requests]
+
+
+@pytest.mark.parametrize("hook", ["backend_initialize", "model_initialize", "model_instance_initialize"])
+def test_one_that_exits_in_its_start_is_not_loaded_and_the_server_serves_on(
+    explicit: Callable[..., Any], hook: str
+) -> None:
+    hooks: dict[str, Any] = {
+        "backend_initialize": lambda backend: raise_exit(),
+        "model_initialize": lambda model: raise_exit(),
+        "model_instance_initialize": lambda instance: raise_exit(),
+    }
+    hooks = {"model_instance_execute": execute, hook: hooks[hook]}
+    with explicit(["m"], hooks) as server:
+        for _ in range(2):
+            status, error = load(server, "m")
+            assert status == 400
+            assert "SystemExit: enough" in error
+
+
+def test_one_that_exits_in_its_end_ends_all_the_same(explicit: Callable[..., Any]) -> None:
+    def exits(instance: Any) -> Any:
+        raise_exit()
+
+    hooks = {"model_instance_execute": execute, "model_instance_finalize": exits}
+    with explicit(["m"], hooks) as server:
+        assert load(server, "m") == (200, "")
+        (instance,) = server.runtime.registry.find("m").instances
+    assert not instance.is_left_behind
+
+
+def test_as_many_models_load_at_once_as_the_options_say_and_hold_up_nobody_else(
+    explicit: Callable[..., Any],
+) -> None:
+    count = 40  # asyncio has 32 threads at most for everybody
+    barrier, done = threading.Barrier(count + 1), threading.Event()
+
+    def model_initialize(model: Any) -> None:
+        barrier.wait(20)
+        done.wait(20)
+
+    names = [f"m{number}" for number in range(count)]
+    hooks = {"model_instance_execute": execute, "model_initialize": model_initialize}
+    with (
+        explicit(names, hooks, model_load_thread_count=count) as server,
+        ThreadPoolExecutor(count) as clients,
+    ):
+        loads = [clients.submit(load, server, name) for name in names]
+        barrier.wait(20)
+        asked = asyncio.run_coroutine_threadsafe(asyncio.to_thread(lambda: "at once"), server.loop)
+        assert asked.result(10) == "at once"
+        done.set()
+        assert [each.result(20) for each in loads] == [(200, "")] * count
+
+
+def test_a_model_that_does_not_say_whether_it_is_ready_is_asked_once(
+    explicit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tritonpy.model.threads.PROBE_TIMEOUT_S", 0.05)
+    gate, asked = threading.Event(), []
+
+    def model_instance_ready(instance: Any) -> bool:
+        asked.append(instance.name)
+        return gate.wait(20)
+
+    hooks = {"model_instance_execute": execute, "model_instance_ready": model_instance_ready}
+    with explicit(["m"], hooks) as server:
+        assert load(server, "m") == (200, "")
+        (instance,) = server.runtime.registry.find("m").instances
+
+        def probe() -> bool:
+            answer: bool = asyncio.run_coroutine_threadsafe(instance.probe(), server.loop).result(20)
+            return answer
+
+        assert [probe() for _ in range(3)] == [False] * 3
+        assert asked == ["m_0"]
+        gate.set()
+        until = time.monotonic() + 20
+        while not probe():
+            assert time.monotonic() < until

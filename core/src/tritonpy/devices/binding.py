@@ -6,18 +6,16 @@ its birth, before its first import, and the threads of a framework do too, unles
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import errno
 import os
 import platform
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from typing import ParamSpec, TypeVar
 
 from tritonpy.devices.host_policy import NUMA_NODE, HostPolicy, allowed_cores, has_affinity, spans
 from tritonpy.errors import Internal, Unsupported
+from tritonpy.own_thread import on_own_thread
 
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
@@ -44,25 +42,18 @@ def bind(policy: HostPolicy) -> None:
 async def run_under(
     policy: HostPolicy | None, function: Callable[Args, Result], *args: Args.args, **named: Args.kwargs
 ) -> Result:
-    """Call a function that blocks on a thread that keeps to a policy; like `asyncio.to_thread` without one.
+    """Call a function that blocks, for however long, on a thread of its own which keeps to a policy.
 
     Raises:
         Internal, Unsupported: the policy cannot be put in force; or what the function raises.
     """
-    if policy is None:
-        return await asyncio.to_thread(function, *args, **named)
-    # A thread of its own: one of a pool would go on with the policy, and what it had before is not known.
-    executor = ThreadPoolExecutor(1, thread_name_prefix=f"host-policy-{policy.name}")
-    context = copy_context()
 
     def call() -> Result:
-        bind(policy)
-        return context.run(function, *args, **named)
+        if policy is not None:
+            bind(policy)  # one of a pool would go on with it, and what it had before is not known
+        return function(*args, **named)
 
-    try:
-        return await asyncio.get_running_loop().run_in_executor(executor, call)
-    finally:
-        executor.shutdown(wait=False)
+    return await on_own_thread(call, f"host-policy-{policy.name}" if policy is not None else "hook")
 
 
 def _bind_cores(policy: str, cores: frozenset[int]) -> None:

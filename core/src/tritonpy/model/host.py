@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import sys
@@ -31,6 +30,7 @@ from tritonpy.model.worker_settings import (
     SharedMemorySettings,
 )
 from tritonpy.model.worker_thread import Serve
+from tritonpy.own_thread import on_own_thread
 from tritonpy.plugin_manager import Hook
 from tritonpy.request import InferRequest
 
@@ -109,7 +109,8 @@ class ProcessRunner:
         """Start the worker that completes the configuration and then becomes the first instance."""
         if self._backend.worker_command is not None and not self._in_process:
             # Once per load: it may unpack an environment, and a restart has to be quick.
-            self._command = await asyncio.to_thread(self._ask_command, self._backend.worker_command)
+            ask = partial(self._ask_command, self._backend.worker_command)
+            self._command = await on_own_thread(ask, "hook")
         self._spare = await self._start_worker(self._model.name, self._first_policy)
 
     async def complete_config(self) -> JsonObject | None:

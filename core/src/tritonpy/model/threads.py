@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 
 from tritonpy.devices.binding import bind, run_under
@@ -18,6 +19,7 @@ from tritonpy.model.backend import BoundBackend, hook_failure
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution, Times, WarmUp, checked_responses
 from tritonpy.model.placement import Slot
+from tritonpy.own_thread import on_own_thread
 from tritonpy.request import InferRequest, RequestOwner
 from tritonpy.response import InferResponse
 
@@ -60,7 +62,7 @@ class ThreadRunner:
 
     async def open(self) -> None:
         """Initialise the backend if this is its first model."""
-        await asyncio.to_thread(self._backend.acquire)
+        await on_own_thread(self._backend.acquire, "hook")
         self._is_acquired = True
 
     async def complete_config(self) -> JsonObject | None:
@@ -113,14 +115,14 @@ class ThreadRunner:
         hook = self._backend.model_finalize
         if self._is_initialized and hook is not None:
             try:
-                await asyncio.to_thread(hook, self._model)
+                await on_own_thread(partial(hook, self._model), "hook")
             except Exception:
                 _log.exception("model_finalize of '%s' failed", self._model.name)
         self._is_initialized = False
         if self._is_acquired:
             self._is_acquired = False
             try:
-                await asyncio.to_thread(self._backend.release)
+                await on_own_thread(self._backend.release, "hook")
             except Exception:
                 _log.exception("backend_finalize of '%s' failed", self._backend.name)
 
@@ -150,6 +152,7 @@ class ThreadInstance:
         self._on_idle = on_idle
         self._policy = policy
         self._running: Execution | None = None
+        self._probing: asyncio.Future[bool] | None = None
         self._open_count = 0  # requests that were not answered when their execution was over
         self._drained: asyncio.Future[None] | None = None
         self._queue: SimpleQueue[Execution | None] = SimpleQueue()
@@ -175,9 +178,13 @@ class ThreadInstance:
         hook = self._backend.instance_ready
         if not self.is_ready or hook is None or self.depth:
             return self.is_ready
+        if self._probing is None or self._probing.done():  # one at a time, however long it takes
+            work = on_own_thread(partial(hook, self._handle), "hook")
+            self._probing = asyncio.ensure_future(work)
+            self._probing.add_done_callback(_look_at)
         try:
             async with asyncio.timeout(PROBE_TIMEOUT_S):
-                return bool(await asyncio.to_thread(hook, self._handle))
+                return bool(await asyncio.shield(self._probing))
         except Exception as exc:  # a probe that fails, or takes too long, is an answer too
             _log.error("instance '%s' failed to say whether it is ready: %r", self.name, exc)
             return False
@@ -263,17 +270,19 @@ class ThreadInstance:
                 bind(self._policy)
             if initialize is not None:
                 initialize(self._handle)
-        except Exception as exc:
+        except BaseException as exc:  # sys.exit() in a hook ends a load, and is told
             error = hook_failure(f"failed to initialize instance '{self.name}'", exc)
         self._bridge.call(self._opened.set_result, error)
-        if error is None:
-            # No local variable may outlive an execution: a request that nobody answers has to become garbage.
-            while self._execute(self._queue.get()):
-                pass
-            self._finalize()
-        if self._runner is not None:
-            self._runner.close()
-        self._bridge.call(self._closed.set_result, None)
+        try:
+            if error is None:
+                # No local variable may outlive an execution: an unanswered request has to become garbage.
+                while self._execute(self._queue.get()):
+                    pass
+                self._finalize()
+            if self._runner is not None:
+                self._runner.close()
+        finally:
+            self._bridge.call(self._closed.set_result, None)
 
     def _execute(self, execution: Execution | None) -> bool:
         if execution is None:
@@ -318,8 +327,13 @@ class ThreadInstance:
             return
         try:
             finalize(self._handle)
-        except Exception:
+        except BaseException:
             _log.exception("model_instance_finalize of '%s' failed", self.name)
+
+
+def _look_at(probing: asyncio.Future[bool]) -> None:
+    if not probing.cancelled():
+        probing.exception()  # perhaps nobody waits for it any more
 
 
 class _OpenRequest:

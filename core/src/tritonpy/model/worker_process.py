@@ -28,6 +28,7 @@ from tritonpy.model.calls import WorkerCalls
 from tritonpy.model.worker_output import LEVELS, PipeReader, WorkerLines
 from tritonpy.model.worker_settings import SharedMemorySettings
 from tritonpy.model.worker_thread import Serve, WorkerThread
+from tritonpy.own_thread import on_own_thread
 
 _log = logging.getLogger("tritonpy.worker")
 _STREAMS = (("stdout", logging.INFO), ("stderr", logging.WARNING))
@@ -344,10 +345,10 @@ class WorkerProcess(asyncio.Protocol):
         process = self._process
         assert process is not None  # connected
         try:
-            status = await asyncio.to_thread(process.wait, 2.0)
+            status = await on_own_thread(partial(process.wait, 2.0), "reaper")
         except subprocess.TimeoutExpired:  # it closed its channel but lives
             process.kill()
-            status = await asyncio.to_thread(process.wait)
+            status = await on_own_thread(process.wait, "reaper")
         await self._end_output()
         self.endpoint.close()
         self.cancel_flags = bytearray(CONTROL_SLOTS)  # nobody's: those of the worker are to be unmapped
@@ -409,7 +410,7 @@ async def spawn(
     except asyncio.CancelledError:
         process = await spawning
         process.kill()
-        await asyncio.to_thread(process.wait)
+        await on_own_thread(process.wait, "reaper")
         raise
 
 

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from tritonpy.own_thread import on_own_thread
 from tritonpy.repository.agent_chain import AgentChain
-from tritonpy.repository.own_thread import on_own_thread
 
 _log = logging.getLogger("tritonpy.repository")
 

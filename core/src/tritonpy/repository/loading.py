@@ -19,6 +19,7 @@ from tritonpy.model.signature import Signature
 from tritonpy.model.threads import ThreadRunner
 from tritonpy.model.warmup import Warmup, read_warmup
 from tritonpy.model.worker_settings import read_worker_settings
+from tritonpy.own_thread import on_own_thread
 from tritonpy.repository.labels import read_labels
 from tritonpy.repository.load_settings import LoadTools
 from tritonpy.repository.progress import LoadProgress
@@ -93,11 +94,10 @@ class Loading:
         assert runner is not None  # `settle` made it
         await runner.initialize_model(config)
         self._progress.begin("batching strategy")
-        strategy = await asyncio.to_thread(
-            self._tools.strategies.find, handle, backend, is_strict=self._is_override
-        )
+        find = partial(self._tools.strategies.find, handle, backend, is_strict=self._is_override)
+        strategy = await on_own_thread(find, "hook")
         if strategy is not None:
-            await asyncio.to_thread(strategy.open)
+            await on_own_thread(strategy.open, "hook")
             strategy.on_slow_scan = self._note_slow_scan
             self._strategy = strategy
         stats = ModelStats()
@@ -143,7 +143,7 @@ class Loading:
             await self._instances.close(error)
         strategy, self._strategy = self._strategy, None
         if strategy is not None:
-            await asyncio.to_thread(strategy.close)
+            await on_own_thread(strategy.close, "hook")
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.close()

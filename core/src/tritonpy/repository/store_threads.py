@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Generic, ParamSpec, TypeVar
 
-from tritonpy.repository.own_thread import on_own_thread
+from tritonpy.own_thread import on_own_thread
 
 Args = ParamSpec("Args")
 Result = TypeVar("Result")

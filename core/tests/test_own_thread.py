@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextvars import ContextVar
 
 import pytest
-from tritonpy.repository.own_thread import on_own_thread
+from tritonpy.own_thread import on_own_thread
 
 
 async def test_the_work_is_done_elsewhere_while_the_loop_turns() -> None:
@@ -26,6 +27,22 @@ async def test_what_the_work_raises_reaches_whoever_waits() -> None:
 
     with pytest.raises(LookupError, match="no such licence"):
         await on_own_thread(fail, "own")
+
+
+@pytest.mark.parametrize("kind", [SystemExit, StopIteration, asyncio.CancelledError])
+async def test_what_would_end_the_loop_or_the_task_comes_as_an_error(kind: type[BaseException]) -> None:
+    def fail() -> None:
+        raise kind("enough")
+
+    with pytest.raises(RuntimeError, match=f"^{kind.__name__}: enough$"):
+        await on_own_thread(fail, "own")
+
+
+async def test_the_work_sees_the_context_of_whoever_asks_for_it() -> None:
+    variable: ContextVar[str] = ContextVar("variable")
+    variable.set("seen")
+
+    assert await on_own_thread(variable.get, "own") == "seen"
 
 
 async def test_many_that_block_do_not_wait_for_each_other() -> None:

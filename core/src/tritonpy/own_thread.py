@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -21,14 +22,17 @@ async def on_own_thread(work: Callable[[], Result], name: str) -> Result:
         work: raises what shall reach the caller.
         name: of the thread, as debuggers show it.
     """
-    loop = asyncio.get_running_loop()
+    loop, context = asyncio.get_running_loop(), copy_context()
     done: asyncio.Future[Result] = loop.create_future()
 
     def run() -> None:
         try:
-            result = work()
+            result = context.run(work)
         except BaseException as exc:
-            settle(done.set_exception, exc)
+            is_fit = isinstance(exc, Exception) and not isinstance(exc, StopIteration)
+            # sys.exit() would end the loop and everything on it, and a StopIteration cannot be awaited.
+            error = exc if is_fit else RuntimeError(f"{type(exc).__name__}: {exc}")
+            settle(done.set_exception, error)
         else:
             settle(done.set_result, result)
 
