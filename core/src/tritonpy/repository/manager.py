@@ -264,7 +264,7 @@ class RepositoryManager:
 
     async def _load_found(self, found: FoundModel) -> None:
         try:
-            prepared = await self._preparation.prepare(partial(fetch_source, found, None))
+            prepared = await self._preparation.prepare(found.key.name, partial(fetch_source, found, None))
         except Exception as error:  # whatever is wrong with one model ends neither the start nor the polling
             if isinstance(error, NotFound) and not await self._is_there(found):
                 return  # gone again; the next look tells
@@ -312,7 +312,7 @@ class RepositoryManager:
         self, name: str, fetch: Callable[[], ModelSource], *, anew: bool = True
     ) -> None:
         try:
-            prepared = await self._preparation.prepare(fetch)
+            prepared = await self._preparation.prepare(name, fetch)
         except Exception as error:
             raise _not_polled(name, error) from None
         await self._serve(prepared, anew=anew)

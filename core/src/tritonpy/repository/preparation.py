@@ -17,9 +17,12 @@ from tritonpy.repository.agent_chain import AgentChain
 from tritonpy.repository.agent_steps import AgentSteps
 from tritonpy.repository.agents import RepositoryAgents
 from tritonpy.repository.layout import ModelDirectory, read_model
+from tritonpy.repository.progress import INTERVAL_S, LoadProgress
 from tritonpy.repository.settle import check_config, read_given_config
 from tritonpy.repository.source import ModelSource
 from tritonpy.repository.store_threads import StoreThreads
+
+_WORTH_TELLING_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class ModelPreparation:
         auto_complete_config: a model may do without a configuration file.
         config_name: models that have a configuration of this name are configured by it; "" for none.
         max_config_byte_size: how large a configuration may be.
+        progress_interval_s: how often a model that takes long is mentioned in the log; 0 for never.
 
     Raises:
         InvalidArg: `config_name` could lead out of the models' directories.
@@ -81,6 +85,7 @@ class ModelPreparation:
         auto_complete_config: bool,
         config_name: str = "",
         max_config_byte_size: int = MAX_CONFIG_BYTE_SIZE,
+        progress_interval_s: float = INTERVAL_S,
     ) -> None:
         if config_name:
             check_config_name(config_name)
@@ -88,27 +93,37 @@ class ModelPreparation:
         self._auto_complete_config = auto_complete_config
         self._config_name = config_name
         self._max_config_byte_size = max_config_byte_size
+        self._progress_interval_s = progress_interval_s
         self._threads = StoreThreads()
 
-    async def prepare(self, fetch: Callable[[], ModelSource]) -> PreparedModel:
+    async def prepare(self, name: str, fetch: Callable[[], ModelSource]) -> PreparedModel:
         """Get a model's files, let its repository agents see them, and read its configuration.
 
         Args:
+            name: the model, for the log.
             fetch: gets the files; blocking.
 
         Raises:
             TritonError, OSError: why the model cannot even be tried; nothing is left behind.
         """
+        with LoadProgress(name, interval_s=self._progress_interval_s, least_s=_WORTH_TELLING_S) as progress:
+            return await self._prepare(fetch, progress)
+
+    async def _prepare(self, fetch: Callable[[], ModelSource], progress: LoadProgress) -> PreparedModel:
+        progress.begin("files")
         source = await self._fetched(fetch)
         steps = None
         try:
+            progress.begin("configuration")
             directory = source.directory
             config = await asyncio.to_thread(self._read, directory, source.config_override)
             if config.model_repository_agents.agents:
                 steps = AgentSteps(self._chain(source, config))
+                progress.begin("repository agents")
                 await steps.load()
                 config = steps.chain.config
                 directory = await asyncio.to_thread(_moved, directory, steps.chain.directory)
+            progress.begin("configuration")
             is_strict = not self._auto_complete_config
             await asyncio.to_thread(check_config, config, directory, is_strict=is_strict)
             return PreparedModel(source, directory, config, steps)

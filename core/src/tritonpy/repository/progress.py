@@ -1,4 +1,4 @@
-"""How far the load of a model version has come: told in the log while it takes long, and when it is done."""
+"""How far the load of a model or a version has come: told in the log while it takes long, and in the end."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ class LoadProgress:
     """One load, from its first step to its end; a context manager on the loop.
 
     Args:
-        label: the model and its version, such as `resnet:1`.
+        label: the model, and its version as soon as that is loaded, such as `resnet:1`.
         interval_s: seconds between two lines of the log; 0 for none.
+        least_s: the end of what took less is not told.
         now_s: a clock that does not jump.
         call_later: has a function called after some seconds; None for the running loop's.
     """
@@ -40,11 +41,13 @@ class LoadProgress:
         label: str,
         *,
         interval_s: float = INTERVAL_S,
+        least_s: float = 0.0,
         now_s: Callable[[], float] = time.monotonic,
         call_later: CallLater | None = None,
     ) -> None:
         self._label = label
         self._interval_s = interval_s
+        self._least_s = least_s
         self._now_s = now_s
         self._call_later = call_later
         self._timer: Timer | None = None
@@ -64,6 +67,8 @@ class LoadProgress:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self.duration_s < self._least_s:
+            return
         if error is not None:
             _log.info("loading: %s failed after %.2f s, in %s", self._label, self.duration_s, self._where())
         else:
