@@ -105,6 +105,25 @@ def test_a_terminal_has_one_table_that_is_drawn_anew(capsys: pytest.CaptureFixtu
     assert again.splitlines() == ["name  version  state  reason", "a     1        READY  -"]
 
 
+def test_a_table_longer_than_the_terminal_is_cut_until_it_stays(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LINES", "5")
+    server = FakeServer({f"m{number}": "LOADING" for number in range(9)}, dict.fromkeys("abcdefghi", "READY"))
+
+    server.watch(is_terminal=True).run()
+
+    first, again, whole = capsys.readouterr().out.split("\x1b[4A\x1b[J")
+    assert first.splitlines() == [
+        "name  version  state    reason",
+        "m0    1        LOADING  -",
+        "m1    1        LOADING  -",
+        "... and 7 more",
+    ]
+    assert again.splitlines()[-1] == "... and 7 more"
+    assert len(whole.splitlines()) == 10
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     models = ModelRepository(tmp_path)

@@ -72,6 +72,7 @@ class IndexWatch:
         self._start_s = now_s()
         self._shown: dict[tuple[str, str], tuple[str, str]] | None = None
         self._line_count = 0
+        self._is_cut = False
 
     def run(self, is_done: Callable[[], bool] = lambda: True) -> None:
         """Show what changes; returns when `is_done` and no model is on its way to another state."""
@@ -80,6 +81,8 @@ class IndexWatch:
             entries = self._read()
             self._show(entries)
             if was_done and not any(entry.get("state") in _MOVING for entry in entries):
+                if self._is_cut:
+                    self._draw(index_table(entries), is_last=True)
                 return
             self._sleep(INTERVAL_S)
 
@@ -103,11 +106,15 @@ class IndexWatch:
                     self._tell(key, *states.get(key, ("gone", "")))
         self._shown = states
 
-    def _draw(self, table: str) -> None:
+    def _draw(self, table: str, *, is_last: bool = False) -> None:
         if self._line_count:
             click.echo(f"\x1b[{self._line_count}A\x1b[J", nl=False, color=True)  # up, and clear from there on
-        width = shutil.get_terminal_size().columns  # a line that wraps would be two
-        lines = [line[:width] for line in table.splitlines()]
+        size = shutil.get_terminal_size()
+        lines = [line[: size.columns] for line in table.splitlines()]  # a line that wraps would be two
+        most = max(3, size.lines - 1)  # what has left the screen at its top cannot be drawn anew
+        self._is_cut = len(lines) > most and not is_last
+        if self._is_cut:
+            lines[most - 1 :] = [f"... and {len(lines) - most + 1} more"]
         click.echo("\n".join(lines))
         self._line_count = len(lines)
 
