@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import py_compile
+import sys
 import venv
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tritonpy.ipc import frame
+from tritonpy_backend_python.worker import sources
 
 CODE = """
 import numpy as np
@@ -126,3 +128,23 @@ def test_packages_of_an_environment_in_the_model_s_directory_keep_their_compiled
     assert word_after_load(python=str(environment / "bin" / "python")) == "a package"
 
     assert list(site_packages.glob("__pycache__/helper.*.pyc"))
+
+
+def test_models_on_threads_may_import_while_another_one_is_loaded_or_goes(tmp_path, monkeypatch):
+    """All threads have one memory of where they have looked for modules; a look at it is not to be disturbed."""
+    monkeypatch.setattr(sys, "path_importer_cache", {str(tmp_path / "m"): None, "/elsewhere": None})
+    monkeypatch.setattr(sys, "path_hooks", [*sys.path_hooks])
+    is_below = sources.is_below
+
+    def disturbed(path, directory):
+        sys.path_importer_cache[f"/imported by another thread/{len(sys.path_importer_cache)}"] = None
+        sys.path_importer_cache.pop(str(tmp_path / "m"), None)
+        return is_below(path, directory)
+
+    monkeypatch.setattr(sources, "is_below", disturbed)
+    sources.import_from_source(str(tmp_path / "m"))
+    sys.path_importer_cache[str(tmp_path / "m")] = None
+    sources.forget_directory(str(tmp_path / "m"))
+
+    assert str(tmp_path / "m") not in sys.path_importer_cache
+    assert "/elsewhere" in sys.path_importer_cache

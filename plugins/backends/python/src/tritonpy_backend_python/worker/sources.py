@@ -48,17 +48,17 @@ def import_from_source(directory: str) -> None:
     _directories.append(directory)
     if _find_own not in sys.path_hooks:
         sys.path_hooks.insert(0, _find_own)
-    for path in [path for path in sys.path_importer_cache if _is_own(path)]:
-        del sys.path_importer_cache[path]  # a finder made before would go on with compiled files
+    for path in _own_in_cache():
+        sys.path_importer_cache.pop(path, None)  # a finder made before would go on with compiled files
 
 
 def forget_directory(directory: str) -> None:
     """The model in `directory` is gone; for a process that goes on without it."""
-    own = [path for path in sys.path_importer_cache if _is_own(path)]
+    own = _own_in_cache()
     _directories.remove(directory)
     for path in own:
         if not _is_own(path):
-            del sys.path_importer_cache[path]
+            sys.path_importer_cache.pop(path, None)
     if not _directories:
         sys.path_hooks.remove(_find_own)
 
@@ -67,6 +67,11 @@ def _find_own(path: str) -> Any:  # Any: a finder, whose type is importlib's own
     if not _is_own(path):
         raise ImportError(f"{path} is no model's", path=path)
     return _find(path)
+
+
+def _own_in_cache() -> list[str]:
+    """What is remembered of models' directories; other threads import meanwhile, and remember more."""
+    return [path for path in list(sys.path_importer_cache) if _is_own(path)]
 
 
 def _is_own(path: str) -> bool:
