@@ -131,7 +131,7 @@ def test_packages_of_an_environment_in_the_model_s_directory_keep_their_compiled
 
 
 def test_models_on_threads_may_import_while_another_one_is_loaded_or_goes(tmp_path, monkeypatch):
-    """All threads have one memory of where they have looked for modules; a look at it is not to be disturbed."""
+    """All threads have one memory of where they have looked for modules."""
     monkeypatch.setattr(sys, "path_importer_cache", {str(tmp_path / "m"): None, "/elsewhere": None})
     monkeypatch.setattr(sys, "path_hooks", [*sys.path_hooks])
     is_below = sources.is_below
