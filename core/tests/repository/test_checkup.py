@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from tritonpy.config import validate
+from tritonpy.config import validate, yaml_text
+from tritonpy.config.yaml_text import read_yaml
 from tritonpy.errors import InvalidArg
 from tritonpy.repository.checkup import RULES, check_config, find_targets
 from tritonpy.repository.load_settings import LoaderSettings
@@ -123,6 +124,26 @@ def test_versions_files_and_settings_are_looked_at_too(tmp_path: Path) -> None:
         "odd: warning: ignore version directory '01' of model 'odd' which contains leading zeros in its "
         "directory name",
     ]
+
+
+def test_a_text_is_not_read_anew_for_each_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = model(
+        tmp_path / "m", {"config.yaml": "name: n\nbackend: python\nmax_batch_size: -1\ninput: [{}]\n"}
+    )
+    read: list[str] = []
+
+    def read_once(text: str) -> object:
+        read.append(text)
+        return read_yaml(text)
+
+    monkeypatch.setattr(yaml_text, "read_yaml", read_once)
+
+    assert [found.partition(": ")[0] for found in findings(path)] == [
+        "m/config.yaml:1:1",
+        "m/config.yaml:3:1",
+        "m/config.yaml:4:1",
+    ]
+    assert len(read) == 2  # for what it says, and for where
 
 
 def test_two_configurations_are_one_too_many(tmp_path: Path) -> None:

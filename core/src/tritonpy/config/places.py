@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 
 from tritonpy.config.json_text import find_place
+from tritonpy.config.read import Steps
 from tritonpy.config.write import ConfigForm
 
 Place = tuple[int, int]
@@ -30,14 +33,19 @@ def place_of_field(text: str, form: ConfigForm, field: str, value: str = "") -> 
             start = _offset(text, find_place(text, (field,)))
             is_there = text.startswith(f'"{field}"', start)
         case "yaml":
-            from tritonpy.config.yaml_text import read_yaml  # a library that only YAML needs
-
-            place = read_yaml(text)[1].get((field,))
+            place = _yaml_places(text).get((field,))
             start, is_there = (0, False) if place is None else (_offset(text, place), True)
     if not is_there:
         return None
     found = re.compile(rf"(?<![\w-])[\"']?{re.escape(value)}(?![\w-])").search(text, start) if value else None
     return _place(text, found.start() if found else start)
+
+
+@lru_cache(maxsize=1)  # who asks once about a text asks about each thing that is wrong with it
+def _yaml_places(text: str) -> Mapping[Steps, Place]:
+    from tritonpy.config.yaml_text import read_yaml  # a library that only YAML needs
+
+    return read_yaml(text)[1]
 
 
 def _in_text_format(text: str, field: str, value: str) -> Place | None:
