@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -404,6 +405,28 @@ def test_files_can_be_handed_over_during_load_only(harness: Harness, tmp_path: P
 
 
 # Directories that agents acquire
+
+
+def test_agents_are_let_go_of_whatever_keeps_their_directories_from_being_removed(
+    harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(directory: Path) -> None:
+        shutil.rmtree(directory)
+        raise RecursionError("a thousand directories deep")
+
+    monkeypatch.setattr("tritonpy.handles._remove", fail)
+    chain = harness.chain("ab")
+    for agent in harness.agents.values():
+        agent.on["LOAD"] = RepoAgentModel.acquire_directory
+    chain.load()
+    harness.take_log()
+
+    chain.failed()
+
+    assert [entry for entry in harness.take_log() if entry.endswith(" finalize")] == [
+        "b finalize",
+        "a finalize",
+    ]
 
 
 def test_an_acquired_directory_is_there_until_the_model_is_gone(harness: Harness, tmp_path: Path) -> None:

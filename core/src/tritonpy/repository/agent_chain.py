@@ -208,7 +208,7 @@ class _Link:
         try:
             with suppress(Unavailable, FileNotFoundError):
                 self._model.release_directory()
-        except OSError:
+        except Exception:  # whatever cannot be removed, the agent is let go of
             _log.exception("what %s acquired for %s cannot be removed", self._who, self._what)
         self._agent.release()
 
