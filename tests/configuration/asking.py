@@ -68,9 +68,17 @@ def lay_out(repository: Path, name: str, case: Case) -> None:
 
 
 def ask_all(server: Server, names: list[str], repository: Path, *, at_once: int) -> dict[str, Verdict]:
-    """Load every model; each that serves is unloaded again. The real server crashes over several at once."""
+    """Load every model; each that serves is unloaded again. The real server crashes over several at once.
+
+    Raises:
+        ServerEnded: names the model; see `Server.try_twice`.
+    """
+
+    def ask_for(name: str) -> Verdict:
+        return server.try_twice(name, lambda: ask(server, name, repository))
+
     with ThreadPoolExecutor(at_once) as pool:
-        return dict(zip(names, pool.map(lambda name: ask(server, name, repository), names), strict=True))
+        return dict(zip(names, pool.map(ask_for, names), strict=True))
 
 
 def ask(server: Server, name: str, repository: Path) -> Verdict:

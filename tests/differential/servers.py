@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import logging
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+import urllib.error
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import grpc
 
@@ -20,6 +24,11 @@ REAL_TRITON = Path(__file__).parents[2] / "benchmarks" / "real_triton.py"
 SERVICE = "/inference.GRPCInferenceService/"
 DEADLINE_S = 20
 START_DEADLINE_S = 60
+MAX_RESTARTS = 3
+
+_T = TypeVar("_T")
+_NO_ANSWER = (ConnectionError, TimeoutError, urllib.error.URLError, http.client.HTTPException)
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -132,11 +141,12 @@ class Server:
     """A server, real or ours, in a process of its own, on a repository.
 
     Attributes:
-        ports: by `http` and `grpc`.
+        ports: by `http` and `grpc`; they change when it is started again.
         channel: to its gRPC port.
     """
 
     def __init__(self, repository: Path, log_file: Path, *, is_real: bool, options: Sequence[str]) -> None:
+        self._restart_count = 0
         self._repository = repository
         self._log_file = log_file
         self._is_real = is_real
@@ -197,27 +207,84 @@ class Server:
                 "[Ss]ocket|onnection|connect", answer.details
             )
         if is_gone:
-            # A server that crashes takes a moment to be gone.
-            give_up = time.monotonic() + 1.0
-            while time.monotonic() < give_up and self._process.poll() is None:
-                time.sleep(0.02)
-        if self._process.poll() is not None:
-            status = self._process.returncode
-            self.channel.close()
-            self._start()
-            raise ServerEnded(f"{'the real' if self._is_real else 'our'} server ended with {status}")
+            self._wait_for_end()
+        if self.has_ended:
+            ended = ServerEnded(self._fate())
+            self.restart()
+            raise ended
         return answer
 
-    def close(self) -> None:
-        """End it."""
+    def try_twice(self, name: str, ask: Callable[[], _T]) -> _T:
+        """What `ask` returns. Where a real server ends over it or keeps silent, a new one is asked once more.
+
+        Args:
+            name: of what is asked, for the error.
+            ask: asks this server at the ports that it has then.
+
+        Raises:
+            ServerEnded: it is our server, or the second time, or a real one was started again too often.
+        """
+        try:
+            return ask()
+        except _NO_ANSWER as error:
+            self._wait_for_end()
+            ended = ServerEnded(f"{self._fate()} over '{name}'")
+            if not self._is_real or self._restart_count == MAX_RESTARTS:
+                raise ended from error
+            _logger.warning("%s, it is asked again: %r", ended, error)
+        self._restart_count += 1
+        self.restart()
+        try:
+            return ask()
+        except _NO_ANSWER as error:
+            self._wait_for_end()
+            raise ServerEnded(f"{self._fate()} over '{name}', the second time") from error
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its process is gone."""
+        return self._process.poll() is not None
+
+    def _wait_for_end(self) -> None:
+        """A server that crashes takes a moment to be gone."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+
+    def _fate(self) -> str:
+        how = f"ended with {self._process.returncode}" if self.has_ended else "gave no answer"
+        return f"{'the real' if self._is_real else 'our'} server {how}"
+
+    def restart(self) -> None:
+        """Start another one on the same repository; this one is killed if it still runs."""
+        self.kill()
+        self._start()
+
+    def kill(self) -> None:
+        """End it whatever it does; it may have ended by itself."""
         self.channel.close()
+        if self._is_real and not self.has_ended:
+            kill(self.ports["pid"])  # the process that started it ends with it
+        elif not self.has_ended:
+            self._process.kill()
+        self._process.wait(30)
+
+    def close(self) -> None:
+        """End it; a real one need not end by itself."""
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            if not self._is_real:
+                raise
         finally:
-            self._process.kill()
-            self._process.wait()
+            self.kill()
 
 
 class ServerEnded(Exception):
-    """A server's process ended over a request."""
+    """A server's process ended over a request, or left it without an answer."""
+
+
+def kill(pid: int) -> None:
+    """End a real server that may not end by itself, or may have ended already."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
