@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 MODEL = """
 import json, os, time
@@ -94,7 +94,7 @@ class Journal:
 
 
 class Client:
-    """Asks a server over HTTP.
+    """Asks a server over HTTP on one connection, which the end of a `with` closes.
 
     Args:
         port: of the server on this machine.
@@ -104,6 +104,12 @@ class Client:
     def __init__(self, port: int, name: str = "m") -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         self.name = name
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
         """Status and JSON of an answer."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tritonpy_sdk.repository import ModelRepository
 
+from ..differential.servers import Server
 from .journal import Client, Journal, config, count_of, model, wait_until, warmup
 
 pytestmark = [pytest.mark.parity, pytest.mark.timeout(180)]
 
+OPTIONS = ("--model-control-mode=explicit", "--exit-timeout-secs=5")
 ONE = {"data_type": "TYPE_FP32", "dims": [1], "zero_data": True}
 TWO_INPUTS = [
     {"name": "X", "data_type": "TYPE_FP32", "dims": [1]},
@@ -81,6 +85,20 @@ TOLD_OTHERWISE = {
 }
 
 
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[Path, str], Server]]:
+    """Start a server, `ours` or `real`, on a repository."""
+    with ExitStack() as stack:
+
+        def begin(repository: Path, kind: str) -> Server:
+            log = tmp_path / f"{kind}.log"
+            return stack.enter_context(
+                closing(Server(repository, log, is_real=kind == "real", options=OPTIONS))
+            )
+
+        yield begin
+
+
 def loaded_models(root: Path) -> ModelRepository:
     models = ModelRepository(root)
     failing = "if 'fail' in self.parameters: raise ValueError('boom')"
@@ -93,26 +111,28 @@ def loaded_models(root: Path) -> ModelRepository:
     return models
 
 
-def warm_up_all(client: Client, journal: Path) -> dict[str, tuple[str, Any]]:
-    """For each configuration what the load says, and what the statistics say after it."""
-    told: dict[str, tuple[str, Any]] = {}
-    for what, given in WARMUPS.items():
+def warm_up(server: Server, given: dict[str, Any]) -> tuple[str, Any]:
+    """What the load of a configuration says, and what the statistics say after it."""
+    with Client(server.ports["http"]) as client:
         client.ask("POST", "/v2/repository/models/m/unload")
         wait_until(lambda: client.ask("GET", "/v2/models/m/ready")[0] != 200)
-        error = client.load(config(journal, **given))
-        told[what] = (error, None if error else client.counts())
-    return told
+        error = client.load(given)
+        return error, None if error else client.counts()
+
+
+def warm_up_all(server: Server, journal: Path) -> dict[str, tuple[str, Any]]:
+    """What is said of each configuration."""
+    return {
+        what: server.try_twice(what, partial(warm_up, server, config(journal, **given)))
+        for what, given in WARMUPS.items()
+    }
 
 
 def test_warmups_are_counted_and_refused_as_by_a_real_server(
-    serve: Callable[..., Any], real_triton: Callable[..., dict[str, int]], tmp_path: Path
+    start: Callable[[Path, str], Server], tmp_path: Path
 ) -> None:
     models = loaded_models(tmp_path / "models")
-    ours = Client(serve(models.path, model_control_mode="explicit").http_port)
-    real = Client(real_triton(models.path, "--model-control-mode=explicit")["http"])
-    got, wanted = (warm_up_all(client, tmp_path / "journal") for client in (ours, real))
-    for client in (ours, real):
-        client.close()
+    got, wanted = (warm_up_all(start(models.path, kind), tmp_path / "journal") for kind in ("ours", "real"))
 
     differing = {what for what in WARMUPS if got[what] != wanted[what]}
     assert differing == TOLD_OTHERWISE, {what: (got[what], wanted[what]) for what in differing}
@@ -174,19 +194,15 @@ def change_groups(client: Client, path: Path) -> dict[str, tuple[Any, ...]]:
 
 
 def test_instances_are_kept_and_exchanged_as_by_a_real_server(
-    serve: Callable[..., Any], real_triton: Callable[..., dict[str, int]], tmp_path: Path
+    start: Callable[[Path, str], Server], tmp_path: Path
 ) -> None:
     told = []
     for kind in ("ours", "real"):
         models = ModelRepository(tmp_path / kind)
         path = tmp_path / f"{kind}.txt"
         models.python("m", model(), config(path))
-        if kind == "ours":
-            client = Client(serve(models.path, model_control_mode="explicit").http_port)
-        else:
-            client = Client(real_triton(models.path, "--model-control-mode=explicit")["http"])
-        told.append(change_groups(client, path))
-        client.close()
+        with Client(start(models.path, kind).ports["http"]) as client:
+            told.append(change_groups(client, path))
 
     ours, real = told
     assert ours == real

@@ -72,11 +72,10 @@ def test_models_that_load_each_other_in_initialize_share_one_place(
     models.python("b", model("pb_utils.load_model('c')"), config(path))
     models.python("c", model(), config(path))
     server = serve(models.path, model_control_mode="explicit", model_load_thread_count=1)
-    client = Client(server.http_port, "a")
-    assert client.load() == ""
-    _, index = client.ask("POST", "/v2/repository/index", {"ready": True})
+    with Client(server.http_port, "a") as client:
+        assert client.load() == ""
+        _, index = client.ask("POST", "/v2/repository/index", {"ready": True})
     assert [entry["name"] for entry in index] == ["a", "b", "c"]
-    client.close()
 
 
 def test_a_version_that_cannot_be_loaded_is_tried_again_at_once(
@@ -86,10 +85,8 @@ def test_a_version_that_cannot_be_loaded_is_tried_again_at_once(
     third = f"open('{path}').read().count('initialize') < 3 and pb_utils.no_such_name"
     models.python("m", model(third), config(path))
     server = serve(models.path, model_control_mode="explicit", model_load_retry_count=2)
-    client = Client(server.http_port)
-    with caplog.at_level(logging.ERROR, "tritonpy.repository"):
+    with Client(server.http_port) as client, caplog.at_level(logging.ERROR, "tritonpy.repository"):
         assert client.load() == ""
-    client.close()
 
     assert count_of(Journal(path).lines(), "initialize") == 3
     told = [message.partition(": ")[0] for message in caplog.messages if "attempt" in message]
@@ -104,11 +101,9 @@ def test_after_the_last_attempt_the_reason_is_that_of_the_last_one(
     models.python("m", model(f"raise ValueError(open('{path}').read().count('initialize'))"), config(path))
     models.python("bad", model(), {**config(path), "instance_group": [{"kind": "KIND_GPU"}]})
     server = serve(models.path, model_control_mode="explicit", model_load_retry_count=3)
-    client, bad = Client(server.http_port), Client(server.http_port, "bad")
-    assert "version 1 is at UNAVAILABLE state: Internal: ValueError: 4\n" in client.load()
-    assert "no GPUs are available" in bad.load()  # tried as often, as Triton does, and said once
-    for one in (client, bad):
-        one.close()
+    with Client(server.http_port) as client, Client(server.http_port, "bad") as bad:
+        assert "version 1 is at UNAVAILABLE state: Internal: ValueError: 4\n" in client.load()
+        assert "no GPUs are available" in bad.load()  # tried as often, as Triton does, and said once
 
 
 @pytest.mark.parametrize(("wish", "expected"), [(None, 3), ("0", 1), ("1", 3), ("yes", 3)])
