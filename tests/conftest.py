@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -72,15 +73,23 @@ def real_triton() -> Iterator[Callable[..., dict[str, int]]]:
 
             def stop() -> None:
                 process.send_signal(signal.SIGTERM)
-                process.wait(30)
-                stdout.close()
+                try:
+                    process.wait(30)
+                except subprocess.TimeoutExpired:  # it need not end by itself
+                    os.kill(ports["pid"], signal.SIGKILL)
+                    process.wait(30)
+                finally:
+                    stdout.close()
 
             stdout = process.stdout
             assert stdout is not None
-            stack.callback(stop)
             line = stdout.readline()
-            assert line, "the real tritonserver did not start"
+            if not line:
+                process.wait(30)
+                stdout.close()
+                pytest.fail("the real tritonserver did not start")
             ports: dict[str, int] = json.loads(line)
+            stack.callback(stop)
             return ports
 
         yield start

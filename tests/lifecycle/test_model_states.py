@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +14,7 @@ import pytest
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
+from ..differential.servers import Server as ServerProcess
 from .poll_scenario import CONFIG, Client, LocalTree, Owner
 
 ALL = f"{CONFIG}\nversion_policy {{ all {{}} }}"
@@ -79,14 +78,23 @@ class Control(Client):
 
 
 @pytest.fixture(scope="module", params=["ours", pytest.param("real", marks=pytest.mark.parity)])
-def control(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control]:
+def begin(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[], Control]]:
     root: Path = tmp_path_factory.mktemp("models")
     owner = Owner(LocalTree(root))
     if request.param == "real":
-        start: Callable[..., dict[str, int]] = request.getfixturevalue("real_triton")
-        ports = start(root, "--model-control-mode=explicit")
-        yield Control(ports["http"], owner, is_real=True)
-        os.kill(ports["pid"], signal.SIGKILL)
+        flags = ["--model-control-mode=explicit"]
+        log = tmp_path_factory.mktemp("log") / "log"
+        real = ServerProcess(root, log, is_real=True, options=flags)
+
+        def running() -> Control:
+            if real.has_ended:  # over an earlier test, which has failed
+                real.restart()
+            return Control(real.ports["http"], owner, is_real=True)
+
+        yield running
+        real.kill()  # after a failed load it does not end by itself
         return
     options = ServerOptions(
         (str(root),),
@@ -97,7 +105,12 @@ def control(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         allow_metrics=False,
     )
     with Server(options) as server:
-        yield Control(server.http_port, owner, is_real=False)
+        yield lambda: Control(server.http_port, owner, is_real=False)
+
+
+@pytest.fixture
+def control(begin: Callable[[], Control]) -> Control:
+    return begin()
 
 
 def test_unloaded_twice_and_loaded_again(control: Control) -> None:

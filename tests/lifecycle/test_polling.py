@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import pytest
 from tritonpy.server import Server
 
+from ..differential.servers import kill
 from .poll_scenario import Client, LocalTree, PollsByHand, begin, polls_by_hand, run
 
 POLL = {"model_control_mode": "poll"}
@@ -43,4 +42,4 @@ def test_a_real_server_does_the_same(real_triton: Callable[..., dict[str, int]],
     try:
         run(owner, client, poll_twice, is_ours=False)
     finally:
-        os.kill(ports["pid"], signal.SIGKILL)  # after a failed load it does not end by itself
+        kill(ports["pid"])  # after a failed load it does not end by itself

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +16,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
+from ..differential.servers import kill
 from .poll_scenario import Client
 
 CONFIG = {
@@ -137,7 +136,7 @@ def start(request: pytest.FixtureRequest, serve: Callable[..., Server]) -> Itera
 
     yield start_one
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        kill(pid)
 
 
 @pytest.mark.parametrize("strict", [True, False], ids=["strict", "not strict"])

@@ -23,6 +23,8 @@ from tritonpy.server import Server
 from tritonpy_sdk.pbtxt import format_config
 from tritonpy_sdk.repository import ModelRepository
 
+from ..differential.servers import Server as ServerProcess
+
 CONFIG: dict[str, Any] = {
     "backend": "python",
     "input": [{"name": "INPUT0", "data_type": "TYPE_INT32", "dims": [1]}],
@@ -357,9 +359,7 @@ VERSIONS: dict[str, tuple[tuple[str, ...], dict[str, Any] | None, list[str]]] = 
 
 
 @pytest.fixture(scope="module")
-def versioned(
-    kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Endpoint]:
+def begin_versioned(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Endpoint]]:
     """One server over all of these models."""
     root = tmp_path_factory.mktemp("versions")
     backend = "python" if kind == "real" else "identity"  # quicker, and versions are the same to all backends
@@ -380,10 +380,17 @@ def versioned(
     (root / "README.md").write_text("a file")
     (root / "pure").mkdir()
     if kind == "real":
-        ports = request.getfixturevalue("real_triton")(
-            root, "--model-control-mode=explicit", "--exit-on-error=false"
-        )
-        yield Endpoint(ports["http"], ports["grpc"], ports["metrics"], (root,), True)
+        flags = ["--model-control-mode=explicit", "--exit-on-error=false"]
+        log = tmp_path_factory.mktemp("log") / "log"
+        real = ServerProcess(root, log, is_real=True, options=flags)
+
+        def running() -> Endpoint:
+            if real.has_ended:  # over an earlier test, which has failed
+                real.restart()
+            return Endpoint(real.ports["http"], real.ports["grpc"], real.ports["metrics"], (root,), True)
+
+        yield running
+        real.kill()
         return
     options = ServerOptions(
         (str(root),),
@@ -393,8 +400,13 @@ def versioned(
         allow_metrics=False,
         model_control_mode="explicit",
     )
-    with Server(options) as running:
-        yield Endpoint(running.http_port, 0, 0, (root,), False)
+    with Server(options) as server:
+        yield lambda: Endpoint(server.http_port, 0, 0, (root,), False)
+
+
+@pytest.fixture
+def versioned(begin_versioned: Callable[[], Endpoint]) -> Endpoint:
+    return begin_versioned()
 
 
 @pytest.mark.parametrize("name", VERSIONS)
