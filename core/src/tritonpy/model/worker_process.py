@@ -6,17 +6,15 @@ import asyncio
 import logging
 import mmap
 import os
-import signal
 import socket
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from tritonpy import ipc
-from tritonpy.devices.binding import run_under
 from tritonpy.devices.host_policy import HostPolicy
 from tritonpy.errors import ErrorCode, Internal, TritonError
 from tritonpy.handles import WorkerCommand
@@ -25,6 +23,7 @@ from tritonpy.ipc.arena import CONTROL_SLOTS
 from tritonpy.ipc.channel import CHANNEL_VARIABLE, SEGMENT_VARIABLE, Endpoint
 from tritonpy.ipc.frame import FrameReader, Message
 from tritonpy.model.calls import WorkerCalls
+from tritonpy.model.program import Program, how_it_ended, spawn
 from tritonpy.model.worker_output import LEVELS, PipeReader, WorkerLines
 from tritonpy.model.worker_settings import SharedMemorySettings
 from tritonpy.model.worker_thread import Serve, WorkerThread
@@ -37,24 +36,6 @@ IPC_PATH_VARIABLE = "TRITONPY_IPC_PATH"
 
 OnMessage = Callable[[Message], None]
 OnExit = Callable[[TritonError], None]
-
-
-class Program(Protocol):
-    """What runs the worker's program: a process, or a thread of this one."""
-
-    @property
-    def pid(self) -> int:
-        """The process it runs in."""
-
-    def kill(self) -> None:
-        """End it."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; returns its exit status.
-
-        Raises:
-            subprocess.TimeoutExpired: it still runs after `timeout` seconds.
-        """
 
 
 class WorkerProcess(asyncio.Protocol):
@@ -383,46 +364,6 @@ class WorkerProcess(asyncio.Protocol):
         for pipe in self._pipes:
             pipe.close()
         await self._lines.end()
-
-
-async def spawn(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    descriptors: Sequence[int],
-    outputs: Sequence[int],
-    policy: HostPolicy | None = None,
-) -> subprocess.Popen[bytes]:
-    """Exec a program without stopping the loop; cancelled, it leaves no process behind."""
-    spawning = asyncio.ensure_future(
-        run_under(
-            policy,
-            subprocess.Popen,
-            list(command),
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=outputs[0],
-            stderr=outputs[1],
-            pass_fds=descriptors,
-        )
-    )
-    try:
-        return await asyncio.shield(spawning)
-    except asyncio.CancelledError:
-        process = await spawning
-        process.kill()
-        await on_own_thread(process.wait, "reaper")
-        raise
-
-
-def how_it_ended(status: int) -> str:
-    """What became of a process, to go on after its name."""
-    if status >= 0:
-        return f"exited with code {status}"
-    try:
-        name = signal.Signals(-status).name
-    except ValueError:
-        name = "an unknown signal"
-    return f"was killed by signal {-status} ({name})"
 
 
 def _ignore(_: Any) -> None:  # Any: a message or an error that nobody waits for yet

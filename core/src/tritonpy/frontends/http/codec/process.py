@@ -33,7 +33,7 @@ from tritonpy.ipc.channel import (
     TensorData,
 )
 from tritonpy.ipc.frame import FrameReader, Message
-from tritonpy.model.worker_process import how_it_ended, spawn
+from tritonpy.model.program import how_it_ended, spawn
 from tritonpy.tensor import Tensor
 
 _COMMAND = [sys.executable, "-m", "tritonpy.frontends.http.codec.worker"]
