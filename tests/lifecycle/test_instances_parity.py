@@ -35,8 +35,6 @@ WARMUPS: dict[str, dict[str, Any]] = {
         "instance_group": [{"kind": "KIND_CPU", "count": 3}],
     },
     "no batch dimension": {"max_batch_size": 0, "model_warmup": [warmup(count=3)]},
-    "two requests, but no batch dimension": {"max_batch_size": 0, "model_warmup": [warmup(batch_size=2)]},
-    "more than the model takes": {"model_warmup": [warmup(batch_size=9)]},
     "one of two inputs, the other one optional": {"input": TWO_INPUTS, "model_warmup": [warmup()]},
     "an input that the model does not have": {
         "model_warmup": [warmup(inputs={"X": ONE, "START": {**ONE, "data_type": "TYPE_INT32"}})]
@@ -71,17 +69,30 @@ WARMUPS: dict[str, dict[str, Any]] = {
             )
         ],
     },
-    "fails": {"parameters": {"journal": {"string_value": "/dev/null"}, "fail": {"string_value": "1"}}}
-    | {"model_warmup": [warmup(batch_size=2)]},
 }
 
 TOLD_OTHERWISE = {
-    # Triton says it once for each request of the batch.
-    "two requests, but no batch dimension",
-    "more than the model takes",
-    "fails",
-    # It leaves out a blank.
+    # Triton leaves out a blank.
     "a file that is too short",
+}
+
+# Over a sample whose requests fail when they are run, the real server ends about every fifth time, and
+# otherwise says this for each of the requests.
+_REFUSED = "load failed for model 'm': version 1 is at UNAVAILABLE state: "
+FATAL: dict[str, tuple[dict[str, Any], str]] = {
+    "two requests, but no batch dimension": (
+        {"max_batch_size": 0, "model_warmup": [warmup(batch_size=2)]},
+        f"{_REFUSED}Invalid argument: failed to run warmup sample 'sample': batch size 2 for 'm_0_0', max",
+    ),
+    "more than the model takes": (
+        {"model_warmup": [warmup(batch_size=9)]},
+        f"{_REFUSED}Invalid argument: failed to run warmup sample 'sample': batch size 9 for 'm_0_0', max",
+    ),
+    "fails": (
+        {"parameters": {"journal": {"string_value": "/dev/null"}, "fail": {"string_value": "1"}}}
+        | {"model_warmup": [warmup(batch_size=2)]},
+        f"{_REFUSED}Invalid argument: failed to run warmup sample 'sample': Failed to process the request",
+    ),
 }
 
 
@@ -139,6 +150,20 @@ def test_warmups_are_counted_and_refused_as_by_a_real_server(
     for what in differing:  # refused alike, and the first words are the same
         assert got[what][1] is wanted[what][1] is None
         assert got[what][0][:100] == wanted[what][0][:100]
+
+
+def test_warmups_that_the_real_server_may_not_survive_are_refused(
+    start: Callable[[Path, str], Server], tmp_path: Path
+) -> None:
+    server = start(loaded_models(tmp_path / "models").path, "ours")
+
+    told = {
+        what: warm_up(server, config(tmp_path / "journal", **given))[0] for what, (given, _) in FATAL.items()
+    }
+
+    assert {what: told[what][: len(words)] for what, (_, words) in FATAL.items()} == {
+        what: words for what, (_, words) in FATAL.items()
+    }
 
 
 STEPS: dict[str, list[dict[str, Any]]] = {
