@@ -10,10 +10,12 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
@@ -151,10 +153,10 @@ async def read(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes
 def codec_pids() -> list[int]:
     """Processes of this one that read large JSON."""
     found = []
-    for task in Path("/proc/self/task").iterdir():
-        for pid in (task / "children").read_text().split():
-            if b"http.codec.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(int(pid))
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):  # it has just ended
+            if any("http.codec.worker" in word for word in child.cmdline()):
+                found.append(child.pid)
     return found
 
 
