@@ -10,7 +10,7 @@ from tritonpy.model.backend import BoundBackend
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.backend_files import find_backend_files
 from tritonpy.repository.layout import read_model, require_versions
-from tritonpy.repository.loader import LoaderSettings
+from tritonpy.repository.loading.loader import LoaderSettings
 from tritonpy.repository.settle import first_config, read_config, settled_config
 
 from .asking import Verdict

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from tritonpy.repository.watcher import RepositoryWatcher
+from tritonpy.repository.following.watcher import RepositoryWatcher
 
 CONFIG = """
 backend: "python"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonpy.repository import loader, loading
+from tritonpy.repository.loading import loader, version_load
 from tritonpy_sdk.repository import ModelRepository
 
 SLOW = """
@@ -34,7 +34,7 @@ def test_a_slow_load_is_told_while_it_goes_on_and_tritons_lines_stay(
         "slow", SLOW, {"backend": "python", "instance_group": [{"kind": "KIND_CPU", "count": 2}]}
     )
     settings = loader.LoaderSettings
-    monkeypatch.setenv(loading.PARALLEL_VARIABLE, "0")
+    monkeypatch.setenv(version_load.PARALLEL_VARIABLE, "0")
     monkeypatch.setattr(
         "tritonpy.server.LoaderSettings",
         lambda *given, **named: settings(*given, **{**named, "progress_interval_s": 0.25}),

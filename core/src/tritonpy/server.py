@@ -36,19 +36,19 @@ from tritonpy.model.calls import ServerAccess
 from tritonpy.model.services import Services
 from tritonpy.options import ServerOptions
 from tritonpy.plugin_manager import PluginManager
-from tritonpy.repository.agents import RepositoryAgents
-from tritonpy.repository.loader import LoaderSettings, ModelLoader
+from tritonpy.repository.agents.repository_agents import RepositoryAgents
+from tritonpy.repository.following.polling import RepositoryPolling
+from tritonpy.repository.following.watcher import RepositoryWatcher
+from tritonpy.repository.loading.loader import LoaderSettings, ModelLoader
 from tritonpy.repository.manager import RepositoryManager
 from tritonpy.repository.metrics_feed import MetricsFeed
 from tritonpy.repository.model_control import ModelControl, WorkerModelControl
-from tritonpy.repository.polling import RepositoryPolling
 from tritonpy.repository.preparation import ModelPreparation
 from tritonpy.repository.registry import ModelRegistry
 from tritonpy.repository.repositories import Look, Repositories
 from tritonpy.repository.shutdown import drain_and_unload
 from tritonpy.repository.stores.opener import open_store
 from tritonpy.repository.table import backends_table, models_table, options_table
-from tritonpy.repository.watcher import RepositoryWatcher
 from tritonpy.scheduler.batcher import StrategyFinder
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 from tritonpy.temporary import OF_THIS_PROCESS

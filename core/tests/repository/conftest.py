@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from tritonpy.errors import Internal, TritonError
 from tritonpy.plugin_manager import PluginManager
-from tritonpy.repository.agents import RepositoryAgents
-from tritonpy.repository.instance_update import InstanceUpdate
+from tritonpy.repository.agents.repository_agents import RepositoryAgents
 from tritonpy.repository.layout import ModelDirectory
+from tritonpy.repository.loading.instance_update import InstanceUpdate
 from tritonpy.repository.manager import RepositoryManager
 from tritonpy.repository.preparation import ModelPreparation
 from tritonpy.repository.registry import ModelRegistry

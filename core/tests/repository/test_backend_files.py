@@ -6,7 +6,7 @@ import pytest
 from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import InvalidArg, NotFound
 from tritonpy.repository.backend_files import BackendFiles, find_backend_files
-from tritonpy.repository.loader import LoaderSettings
+from tritonpy.repository.loading.loader import LoaderSettings
 
 
 @pytest.fixture

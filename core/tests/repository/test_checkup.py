@@ -11,7 +11,7 @@ from tritonpy.config import validate, yaml_text
 from tritonpy.config.yaml_text import read_yaml
 from tritonpy.errors import InvalidArg
 from tritonpy.repository.checkup import RULES, check_config, find_targets
-from tritonpy.repository.load_settings import LoaderSettings
+from tritonpy.repository.loading.settings import LoaderSettings
 from tritonpy.repository.preview import settled_preview
 
 GOOD = """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tritonpy.plugin import hookimpl
 from tritonpy.plugin_manager import PluginManager
-from tritonpy.repository.agents import RepositoryAgents
+from tritonpy.repository.agents.repository_agents import RepositoryAgents
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.layout import read_model
 from tritonpy.repository.preparation import ModelPreparation

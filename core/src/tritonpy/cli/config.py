@@ -121,7 +121,7 @@ def show(
     """
     from tritonpy.devices.gpus import Gpus
     from tritonpy.errors import TritonError
-    from tritonpy.repository.loader import LoaderSettings
+    from tritonpy.repository.loading.loader import LoaderSettings
     from tritonpy.repository.preview import settled_preview
 
     if not directory.is_dir():

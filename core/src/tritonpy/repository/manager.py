@@ -20,7 +20,7 @@ from tritonpy.errors import ErrorCode, Internal, InvalidArg, NotFound, TritonErr
 from tritonpy.model.model import LoadedModel
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.layout import shown
-from tritonpy.repository.loader import ModelLoader
+from tritonpy.repository.loading.loader import ModelLoader
 from tritonpy.repository.preparation import ModelPreparation, PreparedModel
 from tritonpy.repository.registry import ModelRegistry
 from tritonpy.repository.repositories import FoundModel, Look, Repositories

@@ -9,7 +9,7 @@ from typing import Any
 from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
 from tritonpy.handles import JsonObject
 from tritonpy.model.services import Caller
-from tritonpy.repository.load_gate import LoadGate
+from tritonpy.repository.loading.gate import LoadGate
 from tritonpy.repository.manager import RepositoryManager
 from tritonpy.repository.registry import UNLOADED, ModelRegistry, ModelState
 from tritonpy.repository.store_threads import SharedCall

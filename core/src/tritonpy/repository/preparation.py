@@ -13,11 +13,11 @@ from tritonpy.config.load import MAX_CONFIG_BYTE_SIZE
 from tritonpy.config.named_files import check_model_files, check_sent_files, named_files
 from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import TritonError
-from tritonpy.repository.agent_chain import AgentChain
-from tritonpy.repository.agent_steps import AgentSteps
-from tritonpy.repository.agents import RepositoryAgents
+from tritonpy.repository.agents.chain import AgentChain
+from tritonpy.repository.agents.repository_agents import RepositoryAgents
+from tritonpy.repository.agents.steps import AgentSteps
 from tritonpy.repository.layout import ModelDirectory, read_model
-from tritonpy.repository.progress import INTERVAL_S, LoadProgress
+from tritonpy.repository.loading.progress import INTERVAL_S, LoadProgress
 from tritonpy.repository.settle import check_config, read_given_config
 from tritonpy.repository.source import ModelSource
 from tritonpy.repository.store_threads import StoreThreads

@@ -17,7 +17,7 @@ from tritonpy.model.calls import ServerAccess
 from tritonpy.model.services import Services
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.layout import read_model, require_versions
-from tritonpy.repository.loader import LoaderSettings, ModelLoader
+from tritonpy.repository.loading.loader import LoaderSettings, ModelLoader
 from tritonpy.repository.settle import read_config
 from tritonpy.scheduler.batcher import StrategyFinder
 

@@ -12,10 +12,10 @@ from typing import TypeAlias
 from tritonpy.config.versions import missing_versions, select_versions
 from tritonpy.errors import InvalidArg, TritonError, Unavailable
 from tritonpy.model.model import LoadedModel
-from tritonpy.repository.instance_update import InstanceUpdate, taken_up, unchanged_versions
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.layout import require_versions
-from tritonpy.repository.loader import ModelLoader
+from tritonpy.repository.loading.instance_update import InstanceUpdate, taken_up, unchanged_versions
+from tritonpy.repository.loading.loader import ModelLoader
 from tritonpy.repository.preparation import PreparedModel
 from tritonpy.repository.registry import ModelRegistry
 from tritonpy.repository.repositories import FoundModel

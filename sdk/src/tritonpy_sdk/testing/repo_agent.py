@@ -15,8 +15,8 @@ from tritonpy.config.schema import ModelConfig
 from tritonpy.config.show import config_to_dict
 from tritonpy.handles import JsonObject
 from tritonpy.plugin_manager import PluginManager
-from tritonpy.repository.agent_chain import AgentChain
-from tritonpy.repository.agents import RepositoryAgents
+from tritonpy.repository.agents.chain import AgentChain
+from tritonpy.repository.agents.repository_agents import RepositoryAgents
 
 _log = logging.getLogger("tritonpy.repository")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from tritonpy.errors import InvalidArg
-from tritonpy.repository.agent_steps import AgentSteps
+from tritonpy.repository.agents.steps import AgentSteps
 
 
 class FakeChain:

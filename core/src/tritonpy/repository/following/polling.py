@@ -6,7 +6,7 @@ import asyncio
 import logging
 from functools import partial
 
-from tritonpy.repository.changes import ChangeDetector, ReadErrors
+from tritonpy.repository.following.changes import ChangeDetector, ReadErrors
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.manager import RepositoryManager
 from tritonpy.repository.repositories import Look

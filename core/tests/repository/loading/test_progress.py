@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 import pytest
-from tritonpy.repository.progress import LoadProgress
+from tritonpy.repository.loading.progress import LoadProgress
 
 
 class Clock:

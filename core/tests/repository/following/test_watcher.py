@@ -5,8 +5,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from tritonpy.repository.following.watcher import RepositoryWatcher
 from tritonpy.repository.repositories import Look
-from tritonpy.repository.watcher import RepositoryWatcher
 
 NOTHING = Look({}, {}, {})
 
@@ -102,7 +102,7 @@ def test_a_watcher_that_was_never_started_can_be_stopped() -> None:
 def test_a_look_that_ends_after_the_watcher_was_stopped_is_told_to_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tritonpy.repository.watcher._STOP_S", 0.01)
+    monkeypatch.setattr("tritonpy.repository.following.watcher._STOP_S", 0.01)
     begun, gate, over = threading.Event(), threading.Event(), threading.Event()
     told: list[Look] = []
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tritonpy.errors import NotFound, Unavailable
-from tritonpy.repository.polling import RepositoryPolling
+from tritonpy.repository.following.polling import RepositoryPolling
 from tritonpy.repository.repositories import Look, Repositories
 from tritonpy.repository.stores.local import LocalStore
 

@@ -8,7 +8,7 @@ import pytest
 from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError, Unsupported
 from tritonpy.plugin import RepoAgent, hookimpl
 from tritonpy.plugin_manager import PluginManager
-from tritonpy.repository.agents import RepositoryAgents
+from tritonpy.repository.agents.repository_agents import RepositoryAgents
 
 SOURCE = """
 from tritonpy.plugin import hookimpl

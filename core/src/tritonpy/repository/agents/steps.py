@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 from tritonpy.own_thread import on_own_thread
-from tritonpy.repository.agent_chain import AgentChain
+from tritonpy.repository.agents.chain import AgentChain
 
 _log = logging.getLogger("tritonpy.repository")
 

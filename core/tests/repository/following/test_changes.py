@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from tritonpy.errors import Unavailable
-from tritonpy.repository.changes import ChangeDetector, Changes, ReadErrors
+from tritonpy.repository.following.changes import ChangeDetector, Changes, ReadErrors
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.repositories import FoundModel, Look
 

@@ -14,8 +14,8 @@ from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import ErrorCode, Internal, InvalidArg, NotFound, TritonError, Unavailable
 from tritonpy.plugin import RepoAgent, RepoAgentModel, hookimpl
 from tritonpy.plugin_manager import PluginManager
-from tritonpy.repository.agent_chain import AgentChain, check_transition
-from tritonpy.repository.agents import RepositoryAgents
+from tritonpy.repository.agents.chain import AgentChain, check_transition
+from tritonpy.repository.agents.repository_agents import RepositoryAgents
 
 ACTIONS = ("LOAD", "LOAD_COMPLETE", "LOAD_FAIL", "UNLOAD", "UNLOAD_COMPLETE")
 

@@ -19,7 +19,12 @@ from tritonpy.config.schema import ModelConfig
 from tritonpy.config.show import config_to_dict
 from tritonpy.errors import Internal, InvalidArg, Unavailable
 from tritonpy.handles import RepoAgentModel
-from tritonpy.repository.agents import AgentHooks, RepositoryAgents, SharedAgent, agent_failure
+from tritonpy.repository.agents.repository_agents import (
+    AgentHooks,
+    RepositoryAgents,
+    SharedAgent,
+    agent_failure,
+)
 
 _log = logging.getLogger("tritonpy.repository")
 

@@ -21,8 +21,8 @@ from tritonpy.model.warmup import Warmup, read_warmup
 from tritonpy.model.worker_settings import read_worker_settings
 from tritonpy.own_thread import on_own_thread
 from tritonpy.repository.labels import read_labels
-from tritonpy.repository.load_settings import LoadTools
-from tritonpy.repository.progress import LoadProgress
+from tritonpy.repository.loading.progress import LoadProgress
+from tritonpy.repository.loading.settings import LoadTools
 from tritonpy.repository.settle import settled_config
 from tritonpy.scheduler.batcher import BoundStrategy
 from tritonpy.scheduler.choice import make_scheduler

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tritonpy.repository.load_gate import LoadGate
+from tritonpy.repository.loading.gate import LoadGate
 
 
 class Loads:

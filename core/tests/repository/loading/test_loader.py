@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonpy.repository import loader, loading
-from tritonpy.repository.load_settings import LoaderSettings
+from tritonpy.repository.loading import loader, version_load
+from tritonpy.repository.loading.settings import LoaderSettings
 from tritonpy.repository.preview import settled_preview
 
 
@@ -26,7 +26,7 @@ def test_the_loop_does_not_wait_for_a_configuration_to_be_gone_through(
         monkeypatch.setattr(module, name, watch)
 
     watched(loader, "first_config")
-    watched(loading, "settled_config")
+    watched(version_load, "settled_config")
     (tmp_path / "m/1").mkdir(parents=True)
     (tmp_path / "m/config.pbtxt").write_text('backend: "identity"')
 

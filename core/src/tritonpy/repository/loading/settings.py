@@ -11,7 +11,7 @@ from tritonpy.handles import Model
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.calls import ServerAccess
 from tritonpy.model.placement import Slot, place_instances
-from tritonpy.repository.progress import INTERVAL_S
+from tritonpy.repository.loading.progress import INTERVAL_S
 from tritonpy.scheduler.batcher import StrategyFinder
 
 

@@ -17,12 +17,12 @@ from tritonpy.model.calls import ServerAccess
 from tritonpy.model.model import LoadedModel
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.backend_files import BackendFiles, find_backend_files
-from tritonpy.repository.instance_update import InstanceUpdate, copied_config, updated_config
 from tritonpy.repository.layout import ModelDirectory
-from tritonpy.repository.load_gate import LoadGate
-from tritonpy.repository.load_settings import LoaderSettings as LoaderSettings
-from tritonpy.repository.load_settings import LoadObserver, LoadTools
-from tritonpy.repository.loading import Loading
+from tritonpy.repository.loading.gate import LoadGate
+from tritonpy.repository.loading.instance_update import InstanceUpdate, copied_config, updated_config
+from tritonpy.repository.loading.settings import LoaderSettings as LoaderSettings
+from tritonpy.repository.loading.settings import LoadObserver, LoadTools
+from tritonpy.repository.loading.version_load import Loading
 from tritonpy.repository.settle import first_config
 from tritonpy.scheduler.batcher import StrategyFinder
 

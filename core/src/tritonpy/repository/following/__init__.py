@@ -1,0 +1,1 @@
+"""Following the repositories: what changes in them, and what is done about it."""

@@ -1,0 +1,1 @@
+"""From the files of a model version to one that takes requests."""
