@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +38,28 @@ _METADATA_ADDRESS = ("169.254.169.254", 80)
 """Where the clouds tell their machines which roles they have; the same address in all three."""
 
 _METADATA_TIMEOUT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """What a client is made from.
+
+    Attributes:
+        location: the repository.
+        credentials: its credentials as they are now.
+        renew: reads them again.
+        environ: other servers than the provider's own.
+        is_anonymous: requests are not signed.
+        options, retries: of obstore; the makers may add to the options.
+    """
+
+    location: Location
+    credentials: Credentials
+    renew: Callable[[], Credentials]
+    environ: Mapping[str, str]
+    is_anonymous: bool
+    options: ClientConfig
+    retries: RetryConfig
 
 
 def require_obstore(root: str) -> None:
@@ -89,7 +112,7 @@ def open_client(
         case "as":
             make = _open_azure
     try:
-        return make(location, credentials, renew, environ, is_anonymous, options, retries)
+        return make(_Wish(location, credentials, renew, environ, is_anonymous, options, retries))
     except TritonError:
         raise
     except Exception as exc:  # whatever obstore raises for settings; it may cite them
@@ -99,19 +122,11 @@ def open_client(
         ) from None
 
 
-def _open_s3(
-    location: Location,
-    credentials: Credentials,
-    renew: Callable[[], Credentials],
-    environ: Mapping[str, str],
-    is_anonymous: bool,
-    options: ClientConfig,
-    retries: RetryConfig,
-) -> ObjectStore:
+def _open_s3(wish: _Wish) -> ObjectStore:
     from obstore.store import S3Store
 
     def keys() -> S3Credential:
-        now = renew()
+        now = wish.renew()
         return {
             "access_key_id": now.key_id,
             "secret_access_key": now.secret,
@@ -120,78 +135,70 @@ def _open_s3(
         }
 
     endpoint = (
-        location.endpoint or environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
+        wish.location.endpoint
+        or wish.environ.get("AWS_ENDPOINT_URL_S3")
+        or wish.environ.get("AWS_ENDPOINT_URL")
+        or ""
     )
-    config: S3Config = {"region": credentials.region or _DEFAULT_REGION, "skip_signature": is_anonymous}
+    config: S3Config = {
+        "region": wish.credentials.region or _DEFAULT_REGION,
+        "skip_signature": wish.is_anonymous,
+    }
     if endpoint:
         # Both names, lest a variable of the second kind counts more than what the root says.
         config |= {"endpoint": endpoint, "aws_endpoint_url_s3": endpoint}
-        options["allow_http"] = endpoint.startswith("http://")
-    bundle = environ.get("AWS_CA_BUNDLE", "")
+        wish.options["allow_http"] = endpoint.startswith("http://")
+    bundle = wish.environ.get("AWS_CA_BUNDLE", "")
     if bundle:
-        options["root_certificate"] = _read_certificates(bundle)
+        wish.options["root_certificate"] = _read_certificates(bundle)
     return S3Store(
-        location.bucket,
+        wish.location.bucket,
         config=config,
-        client_options=options,
-        retry_config=retries,
-        credential_provider=keys if credentials.key_id else None,
+        client_options=wish.options,
+        retry_config=wish.retries,
+        credential_provider=keys if wish.credentials.key_id else None,
     )
 
 
-def _open_google(
-    location: Location,
-    credentials: Credentials,
-    renew: Callable[[], Credentials],
-    environ: Mapping[str, str],
-    is_anonymous: bool,
-    options: ClientConfig,
-    retries: RetryConfig,
-) -> ObjectStore:
+def _open_google(wish: _Wish) -> ObjectStore:
     from obstore.store import GCSStore
 
-    config: GCSConfig = {"skip_signature": is_anonymous}
-    if credentials.path:
-        config["application_credentials"] = credentials.path
-    server = environ.get("STORAGE_EMULATOR_HOST", "")
+    config: GCSConfig = {"skip_signature": wish.is_anonymous}
+    if wish.credentials.path:
+        config["application_credentials"] = wish.credentials.path
+    server = wish.environ.get("STORAGE_EMULATOR_HOST", "")
     if server:
         config["base_url"] = server if "://" in server else f"http://{server}"
-        options["allow_http"] = config["base_url"].startswith("http://")
-    return GCSStore(location.bucket, config=config, client_options=options, retry_config=retries)
+        wish.options["allow_http"] = config["base_url"].startswith("http://")
+    return GCSStore(
+        wish.location.bucket, config=config, client_options=wish.options, retry_config=wish.retries
+    )
 
 
-def _open_azure(
-    location: Location,
-    credentials: Credentials,
-    renew: Callable[[], Credentials],
-    environ: Mapping[str, str],
-    is_anonymous: bool,
-    options: ClientConfig,
-    retries: RetryConfig,
-) -> ObjectStore:
+def _open_azure(wish: _Wish) -> ObjectStore:
     from obstore.store import AzureStore
 
     def key() -> AzureCredential:
-        now = renew()
+        now = wish.renew()
         if now.sas_token:
             return {"sas_token": now.sas_token, "expires_at": _expiry()}
         return {"access_key": now.secret, "expires_at": _expiry()}
 
-    config: AzureConfig = {"account_name": location.account, "skip_signature": is_anonymous}
-    if credentials.client_id:
-        config["client_id"] = credentials.client_id
-    if credentials.auth_type == "default" and not _has_metadata():
+    config: AzureConfig = {"account_name": wish.location.account, "skip_signature": wish.is_anonymous}
+    if wish.credentials.client_id:
+        config["client_id"] = wish.credentials.client_id
+    if wish.credentials.auth_type == "default" and not _has_metadata():
         config["use_azure_cli"] = shutil.which("az") is not None
-    endpoint = environ.get("AZURE_STORAGE_ENDPOINT", "")
+    endpoint = wish.environ.get("AZURE_STORAGE_ENDPOINT", "")
     if endpoint:
         config["endpoint"] = endpoint
-        options["allow_http"] = endpoint.startswith("http://")
+        wish.options["allow_http"] = endpoint.startswith("http://")
     return AzureStore(
-        location.bucket,
+        wish.location.bucket,
         config=config,
-        client_options=options,
-        retry_config=retries,
-        credential_provider=key if credentials.secret or credentials.sas_token else None,
+        client_options=wish.options,
+        retry_config=wish.retries,
+        credential_provider=key if wish.credentials.secret or wish.credentials.sas_token else None,
     )
 
 
