@@ -2,7 +2,7 @@
 
 An agent is an installed plugin of kind `repo_agents` or, where none is called so, what lies in the directory
 of its name in `--repoagent-directory`: a shared object compiled for Triton, or a Python file. What they do
-for one model is in `agent_chain.py`.
+for one model is in `chain.py`.
 """
 
 from __future__ import annotations
