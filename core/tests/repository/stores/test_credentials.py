@@ -12,6 +12,12 @@ from tritonpy.repository.stores.location import read_location
 
 KEY = base64.b64encode(b"key of an account").decode()
 
+TEMPORARY_KEYS = {
+    "AWS_ACCESS_KEY_ID": "id",
+    "AWS_SECRET_ACCESS_KEY": "s3cr3t",
+    "AWS_SESSION_TOKEN": "t0k3n",
+}
+
 
 def found(root: str, tmp_path: Path, **environ: str) -> Credentials:
     return find_credentials(read_location(root), {"HOME": str(tmp_path), **environ})
@@ -27,9 +33,7 @@ def test_keys_of_aws_come_from_the_environment(tmp_path: Path) -> None:
     credentials = found(
         "s3://bucket",
         tmp_path,
-        AWS_ACCESS_KEY_ID="id",
-        AWS_SECRET_ACCESS_KEY="s3cr3t",
-        AWS_SESSION_TOKEN="t0k3n",
+        **TEMPORARY_KEYS,
         AWS_DEFAULT_REGION="eu-west-3",
     )
 
@@ -40,13 +44,7 @@ def test_keys_of_aws_come_from_the_environment(tmp_path: Path) -> None:
 
 
 def test_secrets_are_not_in_the_repr_of_credentials(tmp_path: Path) -> None:
-    credentials = found(
-        "s3://bucket",
-        tmp_path,
-        AWS_ACCESS_KEY_ID="id",
-        AWS_SECRET_ACCESS_KEY="s3cr3t",
-        AWS_SESSION_TOKEN="t0k3n",
-    )
+    credentials = found("s3://bucket", tmp_path, **TEMPORARY_KEYS)
 
     assert "s3cr3t" not in repr(credentials)
     assert "t0k3n" not in repr(credentials)
