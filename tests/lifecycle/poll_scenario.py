@@ -306,6 +306,6 @@ def polls_by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[PollsByHand]:
             polls.end()
             super().stop()
 
-    monkeypatch.setattr("tritonpy.server.RepositoryWatcher", Watcher)
+    monkeypatch.setattr("tritonpy.runtime.RepositoryWatcher", Watcher)
     yield polls
     polls.end()

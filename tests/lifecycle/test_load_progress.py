@@ -36,7 +36,7 @@ def test_a_slow_load_is_told_while_it_goes_on_and_tritons_lines_stay(
     settings = loader.LoaderSettings
     monkeypatch.setenv(version_load.PARALLEL_VARIABLE, "0")
     monkeypatch.setattr(
-        "tritonpy.server.LoaderSettings",
+        "tritonpy.runtime.LoaderSettings",
         lambda *given, **named: settings(*given, **{**named, "progress_interval_s": 0.25}),
     )
     with caplog.at_level(logging.INFO, "tritonpy.repository"):

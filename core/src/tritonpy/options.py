@@ -1,7 +1,7 @@
 """What one server is told when it starts: flat values with Triton's defaults.
 
-`cli/serve.py` builds it from the command line, an embedding program by hand. Only `server.py` sees all of it;
-every other part is given the few values it needs.
+`cli/serve.py` builds it from the command line, an embedding program by hand. Only `runtime.py` sees all of
+it; every other part is given the few values it needs.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from tritonpy.handles import JsonObject
 from tritonpy.options import ServerOptions
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
-from tritonpy.server import ServerRuntime
+from tritonpy.runtime import ServerRuntime
 from tritonpy.tensor import Array
 
 from tritonpy_sdk.testing.conformance import find_models

@@ -1,0 +1,262 @@
+"""The composition root: builds everything from the options, starts it, and takes it down in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from functools import partial
+
+from prometheus_client import CollectorRegistry
+
+from tritonpy.devices.device import DeviceFinder
+from tritonpy.devices.gpus import Gpus
+from tritonpy.devices.host_policy import HostPolicies
+from tritonpy.errors import InvalidArg, TritonError
+from tritonpy.frontends.admission import Admission
+from tritonpy.frontends.dataplane import EXTENSIONS
+from tritonpy.frontends.grpc.server import GrpcServer
+from tritonpy.frontends.http.server import HttpServer
+from tritonpy.frontends.local import LocalDataplane
+from tritonpy.frontends.metrics import MetricsFrontend
+from tritonpy.frontends.services import FrontendServices
+from tritonpy.frontends.settings import grpc_settings, http_settings
+from tritonpy.metrics.custom import CustomMetrics
+from tritonpy.metrics.loop_watch import LoopWatch
+from tritonpy.metrics.models import ModelMetrics
+from tritonpy.metrics.server import ServerMetrics
+from tritonpy.metrics.workers import WorkerMemory
+from tritonpy.model.bridge import LoopBridge
+from tritonpy.model.calls import ServerAccess
+from tritonpy.model.services import Services
+from tritonpy.options import ServerOptions
+from tritonpy.plugin_manager import PluginManager
+from tritonpy.repository.agents.repository_agents import RepositoryAgents
+from tritonpy.repository.following.polling import RepositoryPolling
+from tritonpy.repository.following.watcher import RepositoryWatcher
+from tritonpy.repository.loading.loader import LoaderSettings, ModelLoader
+from tritonpy.repository.manager import RepositoryManager
+from tritonpy.repository.metrics_feed import MetricsFeed
+from tritonpy.repository.model_control import ModelControl, WorkerModelControl
+from tritonpy.repository.preparation import ModelPreparation
+from tritonpy.repository.registry import ModelRegistry
+from tritonpy.repository.repositories import Look, Repositories
+from tritonpy.repository.shutdown import drain_and_unload
+from tritonpy.repository.stores.opener import open_store
+from tritonpy.repository.table import backends_table, models_table, options_table
+from tritonpy.scheduler.batcher import StrategyFinder
+from tritonpy.shared_memory.registry import SharedMemoryRegions
+from tritonpy.temporary import OF_THIS_PROCESS
+
+_log = logging.getLogger("tritonpy.server")
+
+CREATING = "error: creating server"
+"""What the log says first when a server cannot be made, in Triton's words."""
+
+_RELOAD_INTERVAL_S = 1.0
+
+Plugins = Mapping[str, Mapping[str, object]]
+"""Plugin objects by kind and name, beside those that are installed."""
+
+
+class ServerRuntime:
+    """Everything that lives on the server's loop, from start to stop.
+
+    Args:
+        options: what the server was told.
+        plugins: plugin objects to register beside the installed ones.
+        discover: look for installed plugins.
+        gpu_finder: finds GPUs; None asks NVIDIA's driver.
+
+    Attributes:
+        begun: what the log says first when `start` fails, in Triton's words.
+    """
+
+    def __init__(
+        self,
+        options: ServerOptions,
+        *,
+        plugins: Plugins | None = None,
+        discover: bool = True,
+        gpu_finder: DeviceFinder | None = None,
+    ) -> None:
+        self._options = options
+        self.begun = CREATING
+        managers = {
+            kind: PluginManager(
+                kind,
+                discover=discover,
+                disabled=[name for disabled_kind, name in options.disabled_plugins if disabled_kind == kind],
+            )
+            for kind in ("backends", "batching", "loaders", "repo_agents")
+        }
+        for kind, named in (plugins or {}).items():
+            for name, plugin in named.items():
+                managers[kind].register(name, plugin)
+        self._gpus = Gpus(
+            gpu_finder,
+            min_compute_capability=options.min_compute_capability,
+            load_limits=options.model_load_gpu_limits,
+        )
+        self._host_policies = HostPolicies(options.host_policies)
+        self.registry = ModelRegistry()
+        metrics_registry = CollectorRegistry()
+        self._server_metrics = ServerMetrics(metrics_registry)
+        self._services = Services()
+        custom_metrics = CustomMetrics(metrics_registry)
+        self._services.add("metrics", custom_metrics)
+        self._watch = LoopWatch(self._server_metrics.observe_loop_lag)
+        feed = MetricsFeed(self.registry, self._server_metrics)
+        self._loader = ModelLoader(
+            managers["backends"],
+            StrategyFinder(
+                managers["batching"], managers["loaders"], is_strict=options.strategy_path_policy == "strict"
+            ),
+            LoaderSettings(
+                options.auto_complete_config,
+                options.backend_config,
+                options.backend_directory,
+                debugged_models=frozenset(options.debugged_models),
+                load_thread_count=options.model_load_thread_count,
+                load_retry_count=options.model_load_retry_count,
+                gpus=self._gpus,
+                host_policies=self._host_policies,
+            ),
+            LoopBridge(asyncio.get_running_loop()),
+            feed,
+            ServerAccess(self.registry, self._services),
+        )
+        self._repository = RepositoryManager(
+            Repositories(
+                options.model_repositories,
+                namespacing=options.model_namespacing,
+                open_store=partial(open_store, timeout_s=options.repository_timeout_s),
+            ),
+            self._loader,
+            self.registry,
+            ModelPreparation(
+                RepositoryAgents(managers["repo_agents"], managers["loaders"], options.repo_agent_directory),
+                auto_complete_config=options.auto_complete_config,
+                config_name=options.model_config_name,
+                max_config_byte_size=options.max_model_config_byte_size,
+            ),
+            load_thread_count=options.model_load_thread_count,
+        )
+        control = ModelControl(
+            self._repository, self.registry, is_explicit=options.model_control_mode == "explicit"
+        )
+        self._services.add("models", WorkerModelControl(control, self._loader.gate))
+        self._watcher: RepositoryWatcher | None = None
+        self.dataplane = LocalDataplane(
+            self.registry,
+            control,
+            server_id=options.server_id,
+            strict_readiness=options.strict_readiness,
+        )
+        self.admission = Admission(options.max_inflight_byte_size)
+        services = FrontendServices(
+            self.admission,
+            SharedMemoryRegions(options.allow_client_shm),
+            custom_metrics.series_of,
+        )
+        self.http: HttpServer | None = None
+        self.grpc: GrpcServer | None = None
+        self.metrics: MetricsFrontend | None = None
+        self.metrics_port = options.metrics_port
+        if options.allow_http:
+            self.http = HttpServer(self.dataplane, services, http_settings(options))
+        if options.allow_grpc:
+            self.grpc = GrpcServer(self.dataplane, services, grpc_settings(options))
+        if options.allow_metrics:
+            model_metrics = ModelMetrics(metrics_registry, feed.models)
+            memory = WorkerMemory(metrics_registry, feed.workers)
+            self.metrics = MetricsFrontend(
+                metrics_registry, (model_metrics.take, custom_metrics.take, memory.take)
+            )
+
+    async def start(self) -> None:
+        """Load the models, then open the ports.
+
+        Raises:
+            TritonError: a model failed to load and the options say that this is the end.
+            OSError: an address cannot be had.
+        """
+        self._watch.start()
+        await asyncio.to_thread(OF_THIS_PROCESS.remove_abandoned)
+        look = await self._start_polling()  # before anything is loaded: no change is missed
+        await asyncio.to_thread(self._gpus.discover)
+        self._host_policies.log_missing_cores()
+        all_loaded = await self._load_models(look)
+        _log.info("backends:", extra={"table": backends_table(self._loader.backends_in_use(), self._options)})
+        _log.info("models:", extra={"table": models_table(self.registry.index())})
+        options = self._options
+        _log.info("options:", extra={"table": options_table(options, EXTENSIONS, self._gpus.ids)})
+        if not all_loaded and options.exit_on_error:
+            raise TritonError("failed to load all models")
+        if self.grpc is not None:
+            self.begun = "failed to start GRPC service"
+            await self.grpc.start()
+            _log.info("Started GRPCInferenceService at %s:%d", options.grpc_address, self.grpc.port)
+        if self.http is not None:
+            self.begun = "failed to start HTTP service"
+            await self.http.start()
+            _log.info("Started HTTPService at %s:%d", options.http_address, self.http.port)
+        if self.metrics is not None:
+            self.begun = "failed to start Metrics service"
+            self.metrics_port = await self.metrics.start(options.metrics_address, options.metrics_port)
+            _log.info("Started Metrics Service at %s:%d", options.metrics_address, self.metrics_port)
+        self.dataplane.set_serving()
+
+    async def _load_models(self, look: Look | None) -> bool:
+        mode, names = self._options.model_control_mode, self._options.load_models
+        if names and mode != "explicit":
+            raise InvalidArg("models to load at the start can be named in model control mode 'explicit' only")
+        match mode:
+            case "none" | "poll":
+                return await self._repository.load_all(look)
+            case "explicit":
+                return await self._repository.load_named(names)
+
+    async def stop(self) -> None:
+        """Stop accepting, drain, answer the rest UNAVAILABLE, finalise instances, models and backends."""
+        self.dataplane.set_stopping()
+        self._repository.repositories.stop()
+        if self._watcher is not None:
+            await asyncio.to_thread(self._watcher.stop)
+        if self.http is not None:
+            await self.http.stop_accepting()
+        grpc_stop = asyncio.create_task(self.grpc.stop(self._options.exit_timeout_s)) if self.grpc else None
+        await self._repository.stop_loading()
+        await drain_and_unload(self._repository, self._options.exit_timeout_s)
+        await asyncio.to_thread(self._repository.repositories.close)
+        if grpc_stop is not None:
+            await grpc_stop
+        if self.http is not None:
+            await self.http.stop(timeout_s=5.0)
+        if self.metrics is not None:
+            await self.metrics.stop()
+        self._watch.stop()
+        _log.info("Server stopped")
+
+    async def _start_polling(self) -> Look | None:
+        """Look at the repositories again and again, if the options say so; what the first look has seen."""
+        options, repositories = self._options, self._repository.repositories
+        is_polling = options.model_control_mode == "poll"
+        interval_s = _RELOAD_INTERVAL_S if options.reload else options.repository_poll_s if is_polling else 0
+        if not interval_s:
+            return None
+        loop = asyncio.get_running_loop()
+        first = await asyncio.to_thread(repositories.look)
+        polling = RepositoryPolling(
+            self._repository,
+            first,
+            only_wanted=options.model_control_mode == "explicit",
+            unloads=is_polling,
+        )
+
+        def on_look(look: Look) -> None:  # on the watcher's thread
+            loop.call_soon_threadsafe(polling.follow, look)
+
+        self._watcher = RepositoryWatcher(repositories.look, on_look, interval_s)
+        self._watcher.start()
+        return first
