@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from tritonpy.errors import Internal, NotFound, TritonError, Unsupported
 from tritonpy.response import InferResponse, ParameterValue
+from tritonpy.states import SequenceStates
 from tritonpy.tensor import Tensor
 
 _log = logging.getLogger("tritonpy.request")
@@ -81,7 +82,11 @@ class InferRequest:
         slot: where a worker process keeps it; -1 outside of one.
         chain: the executions that wait for it, when a model has made it.
         clock: times and counts its responses, when its model is decoupled.
+        states: what the model remembers of its sequence; None in a worker process, and for models without.
+        is_null: it only fills a place of a batch; see `NullRequest`.
     """
+
+    is_null: ClassVar[bool] = False
 
     __slots__ = (
         "__weakref__",
@@ -106,6 +111,7 @@ class InferRequest:
         "requested_outputs",
         "sink",
         "slot",
+        "states",
         "timeout_us",
     )
 
@@ -142,6 +148,7 @@ class InferRequest:
         self.slot = -1
         self.chain: tuple[object, ...] = ()
         self.clock: ResponseClock | None = None
+        self.states: SequenceStates | None = None
         self.cancelled = False
         self.answered = False
         self.owner: RequestOwner | None = None
@@ -165,8 +172,10 @@ class InferRequest:
             ) from None
 
     def wants(self, name: str) -> bool:
-        """Whether the client asked for output `name`; outputs nobody wants need not be computed."""
-        return self.requested_outputs is None or name in self.requested_outputs
+        """Whether the client or the server asks for output `name`; others need not be computed."""
+        if self.requested_outputs is None or name in self.requested_outputs:
+            return True
+        return self.states is not None and self.states.gives(name)
 
     @property
     def byte_size(self) -> int:
@@ -193,6 +202,8 @@ class InferRequest:
                 f"request '{self.id}' for model '{self.model_name}' is not being executed, "
                 f"or has had its final response"
             )
+        if self.states is not None and response is not None:
+            self.states.own(response)
         if final:
             # From here on its place in a worker may belong to another request.
             self._outbox = None
@@ -216,6 +227,10 @@ class InferRequest:
         owner = self.owner
         if final:
             self.answered = True
+        if self.states is not None:
+            error = self.states.take(response, final)
+            if error is not None:
+                response = InferResponse(error=error)
         if response is not None and self.requested_outputs is not None and response.outputs:
             wanted = self.requested_outputs
             if len(response.outputs) > len(wanted) or any(out.name not in wanted for out in response.outputs):
@@ -255,6 +270,22 @@ class InferRequest:
 
     def __repr__(self) -> str:
         return f"InferRequest({self.model_name!r}, id={self.id!r}, inputs={list(self.inputs.values())})"
+
+
+class NullRequest(InferRequest):
+    """Stands in a batch where no request is, so that the others keep their places.
+
+    Backends see it like any other. Nobody waits for it: what they answer is dropped, and it is counted
+    nowhere.
+    """
+
+    is_null: ClassVar[bool] = True
+
+    __slots__ = ()
+
+    def __init__(self, model_name: str, inputs: dict[str, Tensor]) -> None:
+        super().__init__(model_name, inputs)
+        self.answered = True
 
 
 class ResponseClock(Protocol):

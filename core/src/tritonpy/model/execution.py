@@ -18,26 +18,76 @@ Times = Sequence[int]
 """Monotonic nanoseconds: start of the execution, start and end of the framework's call, end of it all."""
 
 
+class BatchOwner(Protocol):
+    """A scheduler that has sequences: what comes next depends on what becomes of a batch."""
+
+    def batch_finished(self, execution: Execution) -> None:
+        """The model has executed it, or never will; its requests are answered as far as they will be."""
+
+    def stand_in(self, request: InferRequest) -> InferRequest | None:
+        """One request of the batch failed because it cannot be executed.
+
+        Returns:
+            What takes its place; None when the others may move up.
+        """
+
+
 class Execution:
     """A formed batch: handed to an instance, then answered and counted; on the loop only.
+
+    Args:
+        requests: the batch.
+        batch_size: its rows.
+        stats: where it is counted.
+        null_count: how many of the requests are null requests.
+        owner: hears of its end.
 
     Attributes:
         requests: in the order the model sees them.
         batch_size: their rows.
         rescheduled_count: requests of it that the model wants to execute again.
+        has_states: some of them have states among their inputs.
     """
 
-    __slots__ = ("_queued_since", "_stats", "batch_size", "requests", "rescheduled_count")
+    __slots__ = (
+        "_null_count",
+        "_owner",
+        "_queued_since",
+        "_stats",
+        "batch_size",
+        "has_states",
+        "requests",
+        "rescheduled_count",
+    )
 
-    def __init__(self, requests: list[InferRequest], batch_size: int, stats: ModelStats) -> None:
+    def __init__(
+        self,
+        requests: list[InferRequest],
+        batch_size: int,
+        stats: ModelStats,
+        *,
+        null_count: int = 0,
+        owner: BatchOwner | None = None,
+    ) -> None:
         self.requests = requests
         self.batch_size = batch_size
         self.rescheduled_count = 0
+        self.has_states = False
         self._stats = stats
+        self._null_count = null_count
+        self._owner = owner
         queued_since = 0  # the sum: one that is rescheduled waits anew before this execution is counted
         for request in requests:
             queued_since += request.queue_start_ns
+            if request.states is not None:
+                request.states.enter(request)
+                self.has_states = True
         self._queued_since = queued_since
+
+    @property
+    def has_sequences(self) -> bool:
+        """Whether it needs what the instance knows of earlier requests; no other can execute it."""
+        return self._owner is not None
 
     def finish(self, times: Times, responses: Sequence[InferResponse] | None) -> None:
         """The model has run; `responses` is None when the requests answer by themselves."""
@@ -46,14 +96,17 @@ class Execution:
                 if request.clock is not None:
                     request.clock.count(request, response, _durations(times))
                 request.deliver(response)
-        self._count(times, len(self.requests), self.batch_size, self._queued_since)
+        null_count = self._null_count
+        self._count(times, len(self.requests) - null_count, self.batch_size - null_count, self._queued_since)
+        if self._owner is not None:
+            self._finished()
 
     def fail(self, error: TritonError, times: Times | None = None) -> None:
         """The batch failed: in the model (with `times`), or because its instance died.
 
         That fails the requests which the model has not answered finally by then.
         """
-        answered = [request for request in self.requests if request.answered]
+        answered = [request for request in self.requests if request.answered and not request.is_null]
         queued_since = sum(request.queue_start_ns for request in answered)
         if times is not None:
             row_count = sum(request.batch_size for request in answered)
@@ -70,13 +123,28 @@ class Execution:
             if request.clock is not None and times is not None:
                 request.clock.count(request, response, _durations(times))
             request.deliver(response)
+        if self._owner is not None:
+            self._finished()
 
     def fail_one(self, index: int, error: TritonError) -> None:
         """One request cannot be executed; the others go on without it."""
         request = self.requests.pop(index)
         self.batch_size -= request.batch_size
+        self._null_count -= request.is_null
         self._queued_since -= request.queue_start_ns
+        stand_in = self._owner.stand_in(request) if self._owner is not None else None
+        if stand_in is not None:
+            self.requests.insert(index, stand_in)
+            self.batch_size += stand_in.batch_size
+            self._null_count += 1
         Execution([request], request.batch_size, self._stats).fail(error)
+        if not self.requests:
+            self._finished()
+
+    def _finished(self) -> None:
+        owner, self._owner = self._owner, None  # one that is closed by force ends twice
+        if owner is not None:
+            owner.batch_finished(self)
 
     def _count(self, times: Times, success_count: int, row_count: int, queued_since: int) -> None:
         queued_ns = times[0] * success_count - queued_since
@@ -112,6 +180,13 @@ def checked_responses(outcome: object, request_count: int) -> list[InferResponse
             f"the model returned {len(outcome)} responses for {request_count} requests; expected one for each"
         )
     return list(outcome)
+
+
+def own_states(requests: Sequence[InferRequest], responses: Sequence[InferResponse]) -> None:
+    """Give the states that a model has returned memory of their own; on the thread that ran it."""
+    for request, response in zip(requests, responses, strict=True):
+        if request.states is not None:
+            request.states.own(response)
 
 
 class Instance(Protocol):

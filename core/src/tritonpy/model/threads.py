@@ -17,7 +17,14 @@ from tritonpy.errors import TritonError, Unavailable
 from tritonpy.handles import JsonObject, Model, ModelInstance
 from tritonpy.model.backend import BoundBackend, hook_failure
 from tritonpy.model.bridge import LoopBridge
-from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution, Times, WarmUp, checked_responses
+from tritonpy.model.execution import (
+    PROBE_TIMEOUT_S,
+    Execution,
+    Times,
+    WarmUp,
+    checked_responses,
+    own_states,
+)
 from tritonpy.model.placement import Slot
 from tritonpy.own_thread import on_own_thread
 from tritonpy.request import InferRequest, RequestOwner
@@ -301,6 +308,8 @@ class ThreadInstance:
             if inspect.isawaitable(outcome):
                 outcome = self._await(outcome)
             outcome = checked_responses(outcome, len(execution.requests))
+            if execution.has_states and outcome is not None:
+                own_states(execution.requests, outcome)
         except BaseException as exc:  # sys.exit() in a hook ends a batch, not the instance
             outcome = hook_failure(
                 f"Failed to process the request(s) for model instance '{self.name}', message", exc

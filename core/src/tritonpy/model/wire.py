@@ -23,6 +23,9 @@ def encode_request(slot: int, request: InferRequest, endpoint: Endpoint) -> Mess
     Raises:
         SharedMemoryExhausted: there is no room for them; nothing is left behind.
     """
+    requested = request.requested_outputs
+    if requested is not None and request.states is not None:
+        requested = tuple(dict.fromkeys((*requested, *request.states.output_names)))
     inputs = _encode_tensors(request.inputs.values(), endpoint)
     return (
         slot,
@@ -32,7 +35,7 @@ def encode_request(slot: int, request: InferRequest, endpoint: Endpoint) -> Mess
         request.timeout_us,
         request.priority,
         request.parameters or None,
-        request.requested_outputs,
+        requested,
         inputs,
     )
 
