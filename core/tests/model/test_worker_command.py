@@ -19,10 +19,11 @@ from tritonpy.handles import Model, WorkerCommand
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.calls import ServerAccess
 from tritonpy.model.execution import Execution
-from tritonpy.model.host import ProcessRunner, WorkerEvents
+from tritonpy.model.host import ProcessRunner
 from tritonpy.model.placement import Slot
 from tritonpy.model.process_instance import ProcessInstance
 from tritonpy.model.services import Services
+from tritonpy.model.worker_events import WorkerEvents
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.registry import ModelRegistry
 from tritonpy.request import InferRequest

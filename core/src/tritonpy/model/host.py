@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from tritonpy.devices.binding import bind, run_under
@@ -19,9 +17,10 @@ from tritonpy.model.backend import BoundBackend, hook_failure
 from tritonpy.model.calls import ServerAccess, WorkerCalls
 from tritonpy.model.execution import WarmUp
 from tritonpy.model.placement import Slot
-from tritonpy.model.process_instance import OnDown, OnIdle, OnReschedule, ProcessInstance
+from tritonpy.model.process_instance import ProcessInstance
 from tritonpy.model.services import Caller
 from tritonpy.model.unanswered import UnansweredWatch
+from tritonpy.model.worker_events import OnIdle, OnReschedule, WorkerEvents
 from tritonpy.model.worker_process import WorkerProcess
 from tritonpy.model.worker_settings import (
     INITIALIZE_TIMEOUT,
@@ -37,21 +36,6 @@ from tritonpy.request import InferRequest
 _log = logging.getLogger("tritonpy.worker")
 
 CONCURRENCY_PARAMETER = "TRITONPY_CONCURRENT_BATCHES"
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerEvents:
-    """Whom a runner tells about its instances.
-
-    Attributes:
-        on_down: an instance is dead and could not be restarted at once.
-        on_restart: a worker was started again and executes.
-        on_unanswered: a request has been open for long after its `execute` returned.
-    """
-
-    on_down: OnDown
-    on_restart: Callable[[], None]
-    on_unanswered: Callable[[], None] = lambda: None
 
 
 class ProcessRunner:
@@ -141,8 +125,7 @@ class ProcessRunner:
             self._model,
             self._concurrency,
             on_idle=on_idle,
-            on_down=self._events.on_down,
-            on_restart=self._events.on_restart,
+            events=self._events,
             on_reschedule=on_reschedule,
             unanswered=UnansweredWatch(
                 self._unanswered_after_s, lambda request, age_s: self._report_unanswered(slot, request, age_s)

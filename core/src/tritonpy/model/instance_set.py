@@ -48,10 +48,19 @@ class InstanceSet:
         start: starts one instance.
         is_parallel: instances are started at the same time, not one after the other.
         on_start: told what is started now, such as `instance 1 of 3`.
+        release: waits until an instance that is left out will be given nothing more.
     """
 
-    def __init__(self, start: StartInstance, *, is_parallel: bool, on_start: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        start: StartInstance,
+        *,
+        is_parallel: bool,
+        on_start: Callable[[str], None],
+        release: Callable[[Instance], Awaitable[None]] | None = None,
+    ) -> None:
         self._start = start
+        self._release = release
         self._is_parallel = is_parallel
         self._on_start = on_start
         self._placed: list[PlacedInstance] = []
@@ -146,6 +155,8 @@ class InstanceSet:
 
     def _leave(self, instance: Instance) -> None:
         async def leave() -> None:
+            if self._release is not None:
+                await self._release(instance)
             await instance.drain()
             await instance.close()
 

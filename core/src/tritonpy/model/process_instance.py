@@ -26,14 +26,11 @@ from tritonpy.model.pace import LINGER_NS, Pace
 from tritonpy.model.placement import Slot
 from tritonpy.model.unanswered import UnansweredWatch
 from tritonpy.model.wire import decode_response, discard, encode_request
+from tritonpy.model.worker_events import OnIdle, OnReschedule, WorkerEvents
 from tritonpy.model.worker_process import WorkerProcess
 from tritonpy.request import InferRequest
 
 _log = logging.getLogger("tritonpy.worker")
-
-OnIdle = Callable[[], None]
-OnDown = Callable[[TritonError], None]
-OnReschedule = Callable[[InferRequest], None]
 
 INTERNAL = int(ErrorCode.INTERNAL)
 _LONGEST_PAUSE_S = 30.0
@@ -62,9 +59,8 @@ class ProcessInstance:
         slot: which instance this is.
         model: the model.
         concurrency: executions that the model runs side by side.
+        events: whom to tell of deaths and restarts.
         on_idle: it takes executions again.
-        on_down: it is dead and could not be restarted at once.
-        on_restart: a worker was started again and executes.
         on_reschedule: takes a request that the model wants to execute again.
         unanswered: hears of requests that are open when `execute` returns.
         warm_up: what every worker goes through before it takes requests, one that was restarted too.
@@ -80,9 +76,8 @@ class ProcessInstance:
         model: Model,
         concurrency: int,
         *,
+        events: WorkerEvents,
         on_idle: OnIdle,
-        on_down: OnDown,
-        on_restart: OnIdle,
         on_reschedule: OnReschedule,
         unanswered: UnansweredWatch,
         warm_up: WarmUp | None = None,
@@ -100,8 +95,7 @@ class ProcessInstance:
         self._slot = slot
         self._rows = min(max(1, model.max_batch_size), CONTROL_SLOTS)
         self._on_idle = on_idle
-        self._on_down = on_down
-        self._on_restart = on_restart
+        self._events = events
         self._on_reschedule = on_reschedule
         self._unanswered = unanswered
         self._warm_up = warm_up
@@ -362,7 +356,9 @@ class ProcessInstance:
         self._worker = None
         self.depth -= min(self.concurrency, len(work.batches))
         self._unsent.extendleft(reversed(work.lose(error, self.concurrency)))
+        self._fail_unsent(error, lambda execution: execution.has_sequences)
         self._check_drained()
+        self._events.on_death(self, error)
         if not self._is_closing and not self._is_warming_up:  # else whoever warms it up hears of it
             self._restarting = asyncio.get_running_loop().create_task(self._restart(error))
 
@@ -371,7 +367,7 @@ class ProcessInstance:
             self._early_deaths += 1
             if self._early_deaths > 1:
                 self._fail_unsent(reason)
-                self._on_down(reason)
+                self._events.on_down(reason)
                 await asyncio.sleep(min(0.25 * 2**self._early_deaths, _LONGEST_PAUSE_S))
             started = time.monotonic()
             try:
@@ -387,13 +383,18 @@ class ProcessInstance:
             waiting, self._unsent = self._unsent, deque()
             for execution in waiting:
                 self._send(self._worker, execution)
-            self._on_restart()
+            self._events.on_restart()
             self._on_idle()
             return
 
-    def _fail_unsent(self, reason: TritonError) -> None:
+    def _fail_unsent(
+        self, reason: TritonError, is_meant: Callable[[Execution], bool] = lambda execution: True
+    ) -> None:
         waiting, self._unsent = self._unsent, deque()
         for execution in waiting:
-            self.depth -= 1
-            execution.fail(reason)
+            if is_meant(execution):
+                self.depth -= 1
+                execution.fail(reason)
+            else:
+                self._unsent.append(execution)
         self._check_drained()

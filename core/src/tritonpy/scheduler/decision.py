@@ -5,11 +5,13 @@ A policy waits for nothing and reads no clock: requests and the time go in, one 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeAlias
 
 from tritonpy.errors import TritonError
+from tritonpy.model.execution import BatchOwner, Instance
 from tritonpy.request import InferRequest
 
 
@@ -40,11 +42,15 @@ class Dispatch:
         requests: the batch, in queue order.
         batch_size: its rows.
         closed: why it has this size.
+        null_count: how many of the requests are null requests.
+        owner: hears of the batch's end, where the policy needs to know.
     """
 
     requests: list[InferRequest]
     batch_size: int
     closed: Closed
+    null_count: int = 0
+    owner: BatchOwner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +101,8 @@ class BatchingPolicy(Protocol):
     def remove(self, request: InferRequest) -> bool:
         """Take a request out; False when it is not (any more) in the queue."""
 
-    def decide(self, now_ns: int) -> Decision:
-        """Say what to do while an instance could take a batch."""
+    def decide(self, now_ns: int, instance: Instance) -> Decision:
+        """Say what to do while this instance could take a batch."""
 
     def expire(self, now_ns: int) -> int:
         """Let go of the requests that have waited too long; when the next one will have, 0 for never."""
@@ -107,3 +113,28 @@ class BatchingPolicy(Protocol):
 
     def take_all(self) -> list[InferRequest]:
         """Empty the queue."""
+
+
+class SequencePolicy(BatchingPolicy, Protocol):
+    """A policy whose requests have to go to a certain instance: the one with the state of their sequence.
+
+    It is asked instance by instance, and hears of the end of a batch as its owner.
+    """
+
+    @property
+    def instances(self) -> Sequence[Instance]:
+        """Those that are fed: the ones in use, and those that have sequences to end first."""
+        ...
+
+    def use(self, instances: Sequence[Instance]) -> None:
+        """New sequences go to these from now on."""
+
+    def lose(self, instance: Instance, error: TritonError) -> None:
+        """What an instance knew of its sequences is gone: they end."""
+
+    def add_again(self, request: InferRequest) -> None:
+        """Take back a request that the model has executed and wants to execute again.
+
+        Raises:
+            TritonError: it cannot be.
+        """

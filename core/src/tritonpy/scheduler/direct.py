@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from tritonpy.model.execution import Instance
 from tritonpy.request import InferRequest
 from tritonpy.scheduler.decision import IDLE, Closed, Decision, Dispatch, Refusal
 
@@ -34,8 +35,8 @@ class DirectPolicy:
             return False
         return True
 
-    def decide(self, now_ns: int) -> Decision:
-        """See `BatchingPolicy`."""
+    def decide(self, now_ns: int, instance: Instance | None = None) -> Decision:
+        """See `BatchingPolicy`; any instance will do."""
         if not self._queue:
             return IDLE
         request = self._queue.popleft()

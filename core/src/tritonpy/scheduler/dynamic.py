@@ -18,6 +18,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from tritonpy.errors import TritonError
+from tritonpy.model.execution import Instance
 from tritonpy.request import InferRequest
 from tritonpy.scheduler.decision import IDLE, Closed, Decision, Dispatch, Refusal, WaitUntil
 from tritonpy.scheduler.queues import LeveledQueue
@@ -134,8 +135,8 @@ class DynamicPolicy:
         if index < self._taken or (index == self._taken and self._closed is not None):
             self._begin()
 
-    def decide(self, now_ns: int) -> Decision:
-        """See `BatchingPolicy`."""
+    def decide(self, now_ns: int, instance: Instance | None = None) -> Decision:
+        """See `BatchingPolicy`; any instance will do."""
         if self._hold_until_count:
             if len(self._queue) < self._hold_until_count:
                 return IDLE

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from tritonpy.errors import Cancelled, InvalidArg, TritonError
 from tritonpy.model.execution import Execution, Instance
 from tritonpy.request import SEQUENCE_START, InferRequest
-from tritonpy.scheduler.decision import BatchingPolicy, Closed, Dispatch, WaitUntil
+from tritonpy.scheduler.decision import BatchingPolicy, Closed, Dispatch, SequencePolicy, WaitUntil
 from tritonpy.scheduler.ordering import ResponseOrder
 from tritonpy.stats import ModelStats
 
@@ -28,6 +28,7 @@ class Scheduler:
         stats: where waiting requests, failures in the queue and executions are counted.
         order: hands responses on in the order of arrival, for `preserve_ordering`.
         starts_sequences: every request is a sequence, which the model continues by rescheduling it.
+        sequences: the policy once more, if it has sequences.
         clock: monotonic nanoseconds.
 
     Attributes:
@@ -41,6 +42,7 @@ class Scheduler:
         *,
         order: ResponseOrder | None = None,
         starts_sequences: bool = False,
+        sequences: SequencePolicy | None = None,
         clock: Clock = time.monotonic_ns,
     ) -> None:
         self._policy = policy
@@ -48,6 +50,8 @@ class Scheduler:
         self._order = order
         self._starts_sequences = starts_sequences
         self._sequence_count = 0
+        self._sequences = sequences
+        self._leaving: dict[Instance, asyncio.Future[None]] = {}
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._instances: Sequence[Instance] = ()
@@ -58,9 +62,23 @@ class Scheduler:
         self.closed_counts: Counter[Closed] = Counter()
 
     def use(self, instances: Sequence[Instance]) -> None:
-        """Feed these instances from now on."""
+        """Feed these instances from now on; one that is left out still ends the sequences it has."""
+        if self._sequences is not None:
+            self._sequences.use(instances)
         self._instances = instances
         self.pump()
+
+    async def release(self, instance: Instance) -> None:
+        """Wait until an instance that is no longer used has ended its sequences."""
+        if self._sequences is not None and instance in self._sequences.instances:
+            leaving = self._leaving[instance] = self._loop.create_future()
+            await leaving
+
+    def lose(self, instance: Instance, error: TritonError) -> None:
+        """The worker behind an instance has died, and with it what it knew of its sequences."""
+        if self._sequences is not None:
+            self._sequences.lose(instance, error)
+            self.pump()
 
     def enqueue(self, request: InferRequest) -> None:
         """Take a checked request; it is answered through its sink, whatever happens.
@@ -124,8 +142,11 @@ class Scheduler:
         if self._policy.may_expire:
             deadline_ns = self._policy.expire(self._clock())
             self._let_go()
+        if self._sequences is not None:
+            self._feed_each(self._sequences, deadline_ns)
+            return
         while (instance := self._free_instance()) is not None:
-            decision = self._policy.decide(self._clock())
+            decision = self._policy.decide(self._clock(), instance)
             self._let_go()
             if isinstance(decision, Dispatch):
                 self._dispatch(instance, decision)
@@ -135,6 +156,29 @@ class Scheduler:
             break
         if deadline_ns:
             self._wake_at(deadline_ns)
+
+    def _feed_each(self, sequences: SequencePolicy, deadline_ns: int) -> None:
+        """Ask for every free instance: what one of them could take, no other can."""
+        for instance in tuple(sequences.instances):
+            while instance.is_ready and not instance.depth:
+                decision = sequences.decide(self._clock(), instance)
+                self._let_go()
+                if isinstance(decision, Dispatch):
+                    self._dispatch(instance, decision)
+                    continue
+                if isinstance(decision, WaitUntil):
+                    deadline_ns = min(deadline_ns or decision.deadline_ns, decision.deadline_ns)
+                break
+        if self._leaving:
+            self._let_leave(sequences.instances)
+        if deadline_ns:
+            self._wake_at(deadline_ns)
+
+    def _let_leave(self, staying: Sequence[Instance]) -> None:
+        for instance in [instance for instance in self._leaving if instance not in staying]:
+            leaving = self._leaving.pop(instance)
+            if not leaving.done():
+                leaving.set_result(None)
 
     def _let_go(self) -> None:
         for request, error, reason in self._policy.take_refused():
@@ -157,6 +201,7 @@ class Scheduler:
             self._timer.cancel()
         self._instances = ()
         self.refuse(error)
+        self._let_leave(())
 
     def _pump_when_due(self) -> None:
         self._is_pump_due = False
@@ -178,11 +223,19 @@ class Scheduler:
         return None if self._policy.is_lazy else best
 
     def _dispatch(self, instance: Instance, batch: Dispatch) -> None:
-        self._stats.pending_count -= len(batch.requests)
+        self._stats.pending_count -= len(batch.requests) - batch.null_count
         self.closed_counts[batch.closed] += 1
         for request in batch.requests:
             request.on_cancel = None
-        instance.submit(Execution(batch.requests, batch.batch_size, self._stats))
+        instance.submit(
+            Execution(
+                batch.requests,
+                batch.batch_size,
+                self._stats,
+                null_count=batch.null_count,
+                owner=batch.owner,
+            )
+        )
 
     def _wake_at(self, deadline_ns: int) -> None:
         if self._timer is not None:

@@ -11,13 +11,14 @@ from tritonpy.errors import TritonError, Unsupported
 from tritonpy.handles import BackendAttributes, JsonObject, Model
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.execution import Instance
-from tritonpy.model.host import ProcessRunner, WorkerEvents
+from tritonpy.model.host import ProcessRunner
 from tritonpy.model.instance_set import InstanceSet
 from tritonpy.model.model import LoadedModel
 from tritonpy.model.placement import Slot, first_slot
 from tritonpy.model.signature import Signature
 from tritonpy.model.threads import ThreadRunner
 from tritonpy.model.warmup import Warmup, read_warmup
+from tritonpy.model.worker_events import WorkerEvents
 from tritonpy.model.worker_settings import read_worker_settings
 from tritonpy.own_thread import on_own_thread
 from tritonpy.repository.labels import read_labels
@@ -26,6 +27,7 @@ from tritonpy.repository.loading.settings import LoadTools
 from tritonpy.repository.settle import settled_config
 from tritonpy.scheduler.batcher import BoundStrategy
 from tritonpy.scheduler.choice import make_scheduler
+from tritonpy.scheduler.scheduler import Scheduler
 from tritonpy.stats import ModelStats
 
 _log = logging.getLogger("tritonpy.repository")
@@ -51,6 +53,7 @@ class Loading:
         self._handle = handle
         self._runner: ThreadRunner | ProcessRunner | None = None
         self._strategy: BoundStrategy | None = None
+        self._scheduler: Scheduler | None = None
         self._instances: InstanceSet | None = None
         self._model: LoadedModel | None = None
         self._progress = LoadProgress(
@@ -101,7 +104,7 @@ class Loading:
             strategy.on_slow_scan = self._note_slow_scan
             self._strategy = strategy
         stats = ModelStats()
-        scheduler = make_scheduler(config, stats, strategy)
+        self._scheduler = scheduler = make_scheduler(config, stats, strategy)
         signature = Signature(config)
         samples = await asyncio.to_thread(read_warmup, config, signature, handle.directory)
         warmup = Warmup(samples, handle.name, str(handle.version), signature.max_batch_size, stats)
@@ -119,6 +122,7 @@ class Loading:
             start,
             is_parallel=_is_parallel(backend.attributes),
             on_start=partial(self._progress.begin, "initialize"),
+            release=scheduler.release,
         )
         instances.switch(await instances.prepare(self._tools.slots(handle)))
         self._model = LoadedModel(
@@ -184,7 +188,9 @@ class Loading:
             self._backend,
             self._handle,
             access=self._tools.access,
-            events=WorkerEvents(self._instance_down, self._instance_restarted, self._note_unanswered),
+            events=WorkerEvents(
+                self._instance_down, self._instance_restarted, self._note_unanswered, self._instance_died
+            ),
             start_timeout_s=None if is_debugged else workers.start_timeout_s,
             initialize_timeout_s=None if is_debugged else workers.initialize_timeout_s,
             unanswered_after_s=workers.unanswered_after_s,
@@ -198,6 +204,10 @@ class Loading:
     def _instance_down(self, error: TritonError) -> None:
         if self._model is not None:
             self._model.instance_down(error)
+
+    def _instance_died(self, instance: Instance, error: TritonError) -> None:
+        if self._scheduler is not None:
+            self._scheduler.lose(instance, error)
 
     def _instance_restarted(self) -> None:
         self._tools.observer.worker_restarted(self._handle.name, str(self._handle.version))
