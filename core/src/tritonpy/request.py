@@ -8,7 +8,7 @@ there) reads it and may call `respond`. The loop that owns the server calls `del
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol
 
 from tritonpy.errors import Internal, NotFound, TritonError, Unsupported
@@ -55,6 +55,39 @@ class Outbox(Protocol):
         """Hand over one response; may block the caller while too many wait to be written."""
 
 
+class RequestTrace(Protocol):
+    """What is noted of one request on its way through the server; a `tritonpy.tracing.trace.Trace`.
+
+    Plugins use the first four.
+    """
+
+    @property
+    def id(self) -> int:
+        """The number of this trace."""
+
+    @property
+    def context(self) -> str | None:
+        """JSON for OpenTelemetry's propagators, to go on with this trace elsewhere; None in Triton's mode."""
+
+    def report_activity(self, name: str, timestamp_ns: int = 0) -> None:
+        """Note an activity of one's own; of the monotonic clock, 0 for now. From any thread."""
+
+    def child(self, model_name: str = "", model_version: str = "") -> RequestTrace:
+        """The trace of a request that is made on behalf of this one."""
+
+    def started(self, request: InferRequest) -> None:
+        """Its model has been found."""
+
+    def queued(self, request: InferRequest) -> None:
+        """The model takes it."""
+
+    def computed(self, times: Sequence[int]) -> None:
+        """It has been executed: start, start and end of the framework's call, end."""
+
+    def responded(self, response: InferResponse | None, final: bool) -> None:
+        """The model has answered; None for a final flag that comes alone."""
+
+
 class RequestOwner(Protocol):
     """The loaded model that accepted the request and counts it until its final response."""
 
@@ -82,6 +115,7 @@ class InferRequest:
         slot: where a worker process keeps it; -1 outside of one.
         chain: the executions that wait for it, when a model has made it.
         clock: times and counts its responses, when its model is decoupled.
+        trace: takes notes of it, when it is traced.
         states: what the model remembers of its sequence; None in a worker process, and for models without.
         is_null: it only fills a place of a batch; see `NullRequest`.
     """
@@ -113,6 +147,7 @@ class InferRequest:
         "slot",
         "states",
         "timeout_us",
+        "trace",
     )
 
     def __init__(
@@ -149,6 +184,7 @@ class InferRequest:
         self.chain: tuple[object, ...] = ()
         self.clock: ResponseClock | None = None
         self.states: SequenceStates | None = None
+        self.trace: RequestTrace | None = None
         self.cancelled = False
         self.answered = False
         self.owner: RequestOwner | None = None
@@ -235,6 +271,8 @@ class InferRequest:
             wanted = self.requested_outputs
             if len(response.outputs) > len(wanted) or any(out.name not in wanted for out in response.outputs):
                 response.outputs = [out for out in response.outputs if out.name in wanted]
+        if self.trace is not None:
+            self.trace.responded(response, final)
         sink = self.sink
         try:
             if sink is not None:
