@@ -108,6 +108,8 @@ class LoadedModel:
         Raises:
             TritonError: the request does not fit the model, or nothing can run it now.
         """
+        if request.trace is not None:
+            request.trace.started(request)
         self.signature.check(request)
         request.model_version = self.version_text
         request.owner = self
@@ -116,6 +118,8 @@ class LoadedModel:
         self._inflight += 1
         if self._inflight == 1:
             self._idle.clear()
+        if request.trace is not None:
+            request.trace.queued(request)
         try:
             self.scheduler.enqueue(request)
         except BaseException:
