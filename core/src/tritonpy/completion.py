@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
+from tritonpy.batches.given import given_inputs, kept_outputs
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import Backend, JsonObject
@@ -77,7 +78,8 @@ def complete_config(
 
     A model that can form batches gets `batch_size` as its `max_batch_size` where that is 0, unless dims that
     are configured spell the dimension of the batch out; and one that ends up with more than 1 gets dynamic
-    batching where no scheduler is chosen. Inputs are filled in where none is configured, outputs likewise.
+    batching where no scheduler is chosen. Inputs are filled in where none is configured, outputs likewise;
+    controls and states of sequences and batch inputs, which the server gives and keeps, are left out.
 
     Args:
         config: as the hook `model_auto_complete_config` finds it in `model.config`.
@@ -91,6 +93,10 @@ def complete_config(
     """
     completed = dict(config)
     size = int(config.get("max_batch_size", 0))
+    given = {tensor.name for tensor in given_inputs(config)}
+    kept = {tensor.name for tensor in kept_outputs(config)}
+    inputs = [tensor for tensor in inputs if tensor.name not in given]
+    outputs = [tensor for tensor in outputs if tensor.name not in kept]
     if can_batch((*inputs, *outputs)):
         if size == 0 and not _spells_out_batch(config, inputs, outputs):
             size = batch_size

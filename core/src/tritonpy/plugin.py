@@ -3,6 +3,9 @@
 Importing this pulls neither a web framework nor gRPC nor protobuf.
 """
 
+from tritonpy.batches.bindings import Binding
+from tritonpy.batches.given import GivenTensor, given_inputs, kept_outputs
+from tritonpy.batches.plan import BatchPlan
 from tritonpy.buffers import BlockPool, Buffer, BufferLocation, HostBuffer, MemoryType
 from tritonpy.completion import (
     FileTensor,
@@ -54,7 +57,9 @@ __all__ = [
     "BackendAttributes",
     "Batch",
     "Batcher",
+    "BatchPlan",
     "BlockPool",
+    "Binding",
     "Buffer",
     "BufferLocation",
     "Cache",
@@ -64,6 +69,7 @@ __all__ = [
     "FileTensor",
     "HostBuffer",
     "InferRequest",
+    "GivenTensor",
     "InferResponse",
     "Internal",
     "InvalidArg",
@@ -89,5 +95,7 @@ __all__ = [
     "default_max_batch_size",
     "hookimpl",
     "pack_bytes",
+    "given_inputs",
     "unpack_bytes",
+    "kept_outputs",
 ]

@@ -3,13 +3,8 @@ from __future__ import annotations
 import onnxruntime
 import pytest
 from tritonpy.plugin import DATATYPES, TritonError
-from tritonpy_backend_onnxruntime.signature import (
-    Binding,
-    ModelSignature,
-    TensorInfo,
-    bind_tensors,
-    read_signature,
-)
+from tritonpy_backend_onnxruntime.signature import ModelSignature, check_tensors, read_signature
+from tritonpy_backend_onnxruntime.tensor_info import TensorInfo
 
 ONNX_TYPES = {
     "BOOL": "bool",
@@ -70,11 +65,14 @@ def test_every_datatype_is_read_from_a_model(datatype, onnx):
         (FIXED, config({"X": ["1", "3"]}, {"Y": ["1", "10"]})),
     ],
 )
-def test_configuration_that_fits_is_bound(signature, given):
-    inputs, outputs = bind_tensors(given, signature)
+def test_configuration_that_fits_is_accepted(signature, given):
+    assert check_tensors(given, signature) == {}
 
-    assert [binding.name for binding in inputs + outputs] == ["X", "Y"]
-    assert all(binding.model is None for binding in inputs + outputs)
+
+def test_scalars_have_a_dimension_for_clients_only():
+    signature = ModelSignature((info("X", []), info("Z", [2])), (), (info("Y", []),))
+
+    assert check_tensors(config({"X": [1, 1], "Z": [2]}, {"Y": [1]}), signature) == {"X": (), "Y": ()}
 
 
 @pytest.mark.parametrize(
@@ -131,7 +129,7 @@ def test_configuration_that_fits_is_bound(signature, given):
 )
 def test_configuration_that_does_not_fit_is_refused_in_tritons_words(signature, given, text):
     with pytest.raises(TritonError) as refused:
-        bind_tensors(given, signature)
+        check_tensors(given, signature)
 
     assert refused.value.message == text
     assert refused.value.code.text == "Invalid argument"
@@ -142,7 +140,7 @@ def test_wrong_datatype_is_refused_in_tritons_words():
     given["input"][0]["data_type"] = "TYPE_INT32"
 
     with pytest.raises(TritonError) as refused:
-        bind_tensors(given, IMAGE)
+        check_tensors(given, IMAGE)
 
     assert refused.value.message == (
         "unable to load model 'net', configuration expects datatype TYPE_INT32 for input 'X', "
@@ -150,63 +148,168 @@ def test_wrong_datatype_is_refused_in_tritons_words():
     )
 
 
-def test_output_that_is_not_configured_is_not_bound():
-    signature = ModelSignature(FIXED.inputs, (), (*FIXED.outputs, info("EXTRA", [1])))
+def test_output_that_is_not_configured_is_not_compared():
+    signature = ModelSignature(FIXED.inputs, (), (*FIXED.outputs, TensorInfo("EXTRA", "map", "", ())))
 
-    assert [
-        binding.name for binding in bind_tensors(config({"X": [1, 3]}, {"Y": [1, 10]}), signature)[1]
-    ] == ["Y"]
+    assert check_tensors(config({"X": [1, 3]}, {"Y": [1, 10]}), signature) == {}
 
 
 def test_input_with_a_default_in_the_file_may_be_configured_or_not():
     signature = ModelSignature(FIXED.inputs, (info("W", [3]),), FIXED.outputs)
+    with_it = config({"X": [1, 3], "W": [3]}, {"Y": [1, 10]})
+    with_it["input"][1]["optional"] = True
 
-    without = bind_tensors(config({"X": [1, 3]}, {"Y": [1, 10]}), signature)[0]
-    with_it = bind_tensors(config({"X": [1, 3], "W": [3]}, {"Y": [1, 10]}), signature)[0]
-
-    assert [binding.name for binding in without] == ["X"]
-    assert [binding.name for binding in with_it] == ["X", "W"]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"batch_input": [{"kind": "BATCH_ELEMENT_COUNT"}]}, {"batch_output": [{"target_name": ["Y"]}]}],
-)
-def test_batch_inputs_and_outputs_are_refused_clearly(change):
-    with pytest.raises(TritonError, match="does not support batch_input and batch_output"):
-        bind_tensors(config({"X": [1, 3]}, {"Y": [1, 10]}) | change, FIXED)
+    assert check_tensors(config({"X": [1, 3]}, {"Y": [1, 10]}), signature) == {}
+    assert check_tensors(with_it, signature) == {}
 
 
-def test_ragged_input_is_refused_clearly():
+def test_an_input_that_the_model_requires_cannot_be_optional():
     given = config({"X": [1, 3]}, {"Y": [1, 10]})
-    given["input"][0]["allow_ragged_batch"] = True
+    given["input"][0]["optional"] = True
 
-    with pytest.raises(
-        TritonError, match="input 'X': backend 'onnxruntime' does not support allow_ragged_batch"
-    ):
-        bind_tensors(given, FIXED)
+    with pytest.raises(TritonError, match="optional input 'X' is required by the model"):
+        check_tensors(given, FIXED)
 
 
 def test_configured_output_without_datatype_is_refused_with_its_onnx_type():
     signature = ModelSignature(FIXED.inputs, (), (TensorInfo("Y", "seq(tensor(float))", "", ()),))
 
     with pytest.raises(TritonError, match=r"output 'Y' has ONNX type seq\(tensor\(float\)\)"):
-        bind_tensors(config({"X": [1, 3]}, {"Y": [1]}), signature)
+        check_tensors(config({"X": [1, 3]}, {"Y": [1]}), signature)
+
+
+RAGGED = ModelSignature(
+    (info("X", [-1]), info("ENDS", [-1]), info("SHAPES", [-1, 2])), (), (info("Y", [-1]),)
+)
+STATEFUL = ModelSignature(
+    (info("X", [-1, 1]), info("START", [-1, 1], "INT32"), info("IN", [-1, 4])),
+    (),
+    (info("Y", [-1, 1]), info("OUT", [-1, 4])),
+)
+
+
+def ragged(dims=(-1, 2), **changes):
+    """A ragged X of these dims, whose sizes come in ENDS and SHAPES and which cuts Y."""
+    given = config({"X": list(dims)}, {"Y": list(dims)}, 4)
+    given["input"][0]["allow_ragged_batch"] = True
+    counts = {"data_type": "TYPE_FP32", "source_input": ["X"]}
+    given["batch_input"] = [
+        {"kind": "BATCH_ACCUMULATED_ELEMENT_COUNT", "target_name": ["ENDS"], **counts},
+        {"kind": "BATCH_ITEM_SHAPE", "target_name": ["SHAPES"], **counts},
+    ]
+    given["batch_output"] = [{"target_name": ["Y"], "source_input": ["X"]}]
+    return given | changes
+
+
+def stateful(control=None, state=None):
+    """X and Y, and a control and a state that no client sends."""
+    given = config({"X": [1]}, {"Y": [1]}, 4)
+    given["sequence_batching"] = {
+        "control_input": [
+            {
+                "name": "START",
+                "control": [{"kind": "CONTROL_SEQUENCE_START", "int32_false_true": [0, 1]}],
+                **(control or {}),
+            }
+        ],
+        "state": [
+            {"input_name": "IN", "output_name": "OUT", "data_type": "TYPE_FP32", "dims": [4], **(state or {})}
+        ],
+    }
+    return given
+
+
+@pytest.mark.parametrize(("signature", "given"), [(RAGGED, ragged()), (STATEFUL, stateful())])
+def test_what_the_server_gives_need_not_be_an_input(signature, given):
+    assert check_tensors(given, signature) == {}
 
 
 @pytest.mark.parametrize(
-    ("client", "model", "batches", "came", "wanted"),
+    ("signature", "given", "text"),
     [
-        ((4,), (2, 2), False, (4,), (2, 2)),
-        ((4,), (2, 2), True, (5, 4), (5, 2, 2)),
-        ((1,), (), True, (5, 1), (5,)),
-        ((1,), (), False, (1,), ()),
-        ((-1, 3, -1), (3, -1, -1), False, (5, 3, 7), (3, 5, 7)),
-        ((-1, 2, 2), (-1, 4), True, (0, 6, 2, 2), (0, 6, 4)),
+        (
+            FIXED,
+            ragged(batch_input=[]),
+            "unable to load model 'net', configuration expects model provides input with shape [-1] for "
+            "ragged input 'X', model provides [1,3]",
+        ),
+        (
+            RAGGED,
+            ragged(batch_input=[]),
+            "unable to load model 'net', configuration expects 1 inputs, model provides 3",
+        ),
+        (
+            ModelSignature((info("X", [-1]),), (), (info("Y", [-1]),)),
+            ragged(),
+            "configuration specified batch input 'ENDS', but model does not provide that input",
+        ),
+        (
+            ModelSignature(
+                (*RAGGED.inputs[:1], info("ENDS", [-1], "INT32"), RAGGED.inputs[2]), (), RAGGED.outputs
+            ),
+            ragged(),
+            "unable to load model 'net', configuration expects datatype TYPE_FP32 for batch input 'ENDS', "
+            "model provides TYPE_INT32",
+        ),
+        (
+            ModelSignature((*RAGGED.inputs[:2], info("SHAPES", [-1])), (), RAGGED.outputs),
+            ragged(),
+            "model 'net', tensor 'SHAPES': the model expects 1 dimensions (shape [-1]) but the model "
+            "configuration specifies 2 dimensions (shape [-1,-1])",
+        ),
+        (
+            STATEFUL,
+            stateful(control={"name": "BEGIN"}),
+            "configuration specified sequence control 'BEGIN', but model does not provide that input",
+        ),
+        (
+            STATEFUL,
+            stateful(control={"name": "IN"}),
+            "unable to load model 'net', sequence control 'IN' in model has dims [4] but dims [1] is "
+            "expected",
+        ),
+        (
+            STATEFUL,
+            stateful(control={"control": [{"fp32_false_true": [0, 1]}]}),
+            "unable to load model 'net', sequence control 'START', the model expects data-type INT32 but the "
+            "model configuration specifies data-type TYPE_FP32",
+        ),
+        (
+            STATEFUL,
+            stateful(state={"input_name": "MISSING"}),
+            "configuration specified state 'MISSING', but model does not provide that input",
+        ),
+        (
+            STATEFUL,
+            stateful(state={"output_name": "MISSING"}),
+            "configuration specified state 'MISSING', but model does not provide that output",
+        ),
+        (
+            STATEFUL,
+            stateful(state={"data_type": "TYPE_INT64"}),
+            "unable to load model 'net', configuration expects datatype TYPE_INT64 for input state 'IN', "
+            "model provides TYPE_FP32",
+        ),
+        (
+            STATEFUL,
+            stateful(state={"dims": [5]}),
+            "model 'net', tensor 'IN': the model expects 2 dimensions (shape [-1,4]) but the model "
+            "configuration specifies 2 dimensions (an initial batch dimension because max_batch_size > 0 and "
+            "then the configured dims, complete shape [-1,5])",
+        ),
     ],
 )
-def test_reshape_moves_free_dimensions_in_order_and_back(client, model, batches, came, wanted):
-    binding = Binding("X", "FP32", client, model, batches)
+def test_what_the_server_gives_has_to_be_what_the_model_has(signature, given, text):
+    with pytest.raises(TritonError) as refused:
+        check_tensors(given, signature)
 
-    assert binding.to_model(came) == wanted
-    assert binding.to_client(wanted) == came
+    assert refused.value.message == text
+
+
+def test_a_ragged_input_cannot_be_optional():
+    given = ragged()
+    given["input"][0]["optional"] = True
+    signature = ModelSignature(RAGGED.inputs[1:], RAGGED.inputs[:1], RAGGED.outputs)
+
+    with pytest.raises(TritonError, match="ragged input 'X', which is not supported for optional input"):
+        check_tensors(given, signature)

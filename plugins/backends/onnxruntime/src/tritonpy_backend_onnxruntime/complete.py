@@ -7,7 +7,8 @@ import logging
 from tritonpy.plugin import JsonObject
 from tritonpy.plugin import complete_config as complete
 
-from tritonpy_backend_onnxruntime.signature import ModelSignature, TensorInfo
+from tritonpy_backend_onnxruntime.signature import ModelSignature
+from tritonpy_backend_onnxruntime.tensor_info import TensorInfo
 
 _log = logging.getLogger("tritonpy.backend.onnxruntime")
 

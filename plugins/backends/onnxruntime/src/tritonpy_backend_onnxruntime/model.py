@@ -7,12 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tritonpy.plugin import JsonObject, Model, ModelInstance, NotFound, Unsupported
+from tritonpy.plugin import BatchPlan, JsonObject, Model, ModelInstance, NotFound, Unsupported
 
 from tritonpy_backend_onnxruntime.framework import Framework, framework_error
 from tritonpy_backend_onnxruntime.options import SessionSettings, read_settings, session_options
 from tritonpy_backend_onnxruntime.providers import Provider, providers_for
-from tritonpy_backend_onnxruntime.signature import Binding, ModelSignature, bind_tensors, read_signature
+from tritonpy_backend_onnxruntime.signature import ModelSignature, check_tensors, read_signature
 
 MODEL_FILENAME = "model.onnx"
 
@@ -29,15 +29,13 @@ class OnnxModel:
         framework: ONNX Runtime and the settings for all models.
         settings: how sessions are made.
         signature: what the file says.
-        inputs: configured inputs; set by `bind`.
-        outputs: configured outputs; set by `bind`.
+        plan: how batches are executed; set by `bind`.
     """
 
     def __init__(self, model: Model, framework: Framework, settings: SessionSettings) -> None:
         self.framework = framework
         self.settings = settings
-        self.inputs: tuple[Binding, ...] = ()
-        self.outputs: tuple[Binding, ...] = ()
+        self.plan = BatchPlan({"name": model.name}, framework.pool)
         self._name = model.name
         self._config = model.config
         self._lock = threading.Lock()  # guards _sessions
@@ -60,9 +58,8 @@ class OnnxModel:
             TritonError: they do not fit.
         """
         self._config = config
-        self.inputs, self.outputs = bind_tensors(config, self.signature)
-        datatypes = {binding.datatype for binding in self.inputs + self.outputs}
-        if {"BF16", "BYTES"} <= datatypes:
+        self.plan = BatchPlan(config, self.framework.pool, check_tensors(config, self.signature))
+        if {"BF16", "BYTES"} <= {binding.datatype for binding in self.plan.bindings}:
             raise Unsupported(
                 f"model '{self._name}': ONNX Runtime's Python interface cannot run a model that takes or "
                 f"gives both bfloat16 and strings"
