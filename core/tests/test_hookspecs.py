@@ -43,6 +43,7 @@ SIGNATURES = {
         "cache_finalize": ["cache"],
         "cache_lookup": ["cache", "key"],
         "cache_insert": ["cache", "key", "entry"],
+        "cache_usage": ["cache"],
     },
     "loaders": {"load_shared_object": ["kind", "path"]},
     "op_libraries": {"op_library_paths": ["framework", "model"]},

@@ -302,12 +302,33 @@ def _remove(directory: Path) -> None:
 
 @dataclass(slots=True)
 class Cache:
-    """One response cache, shared by all models that enable it.
+    """The response cache of a server, shared by all models that enable it.
 
     Attributes:
         settings: the values of `--cache-config NAME,key=value`.
         state: the plugin's own.
+        name: the NAME.
+        is_shared: entries are seen by other servers or outlive this one; for `cache_initialize` to set. The keys
+            of a shared cache are the same for the same files of a model, whoever loads them; those of another
+            differ with every load.
     """
 
     settings: Mapping[str, str]
     state: Any = None  # Any: the plugin's own
+    name: str = ""
+    is_shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUsage:
+    """How full a response cache is.
+
+    Attributes:
+        entry_count: entries that it holds now.
+        eviction_count: entries that had to go for others, since the start.
+        fraction: of its room that is used, from 0 to 1.
+    """
+
+    entry_count: int
+    eviction_count: int
+    fraction: float

@@ -28,6 +28,7 @@ from tritonpy.handles import (
     Batch,
     Batcher,
     Cache,
+    CacheUsage,
     JsonObject,
     Model,
     ModelInstance,
@@ -273,25 +274,43 @@ class RepoAgentHooks:
 class CacheHooks:
     """Group `tritonpy.caches`: keeps responses. Mirrors TRITONCACHE. May be `async def`.
 
-    Called on the loop; a cache that has to wait must be `async def`. Bounded by a timeout, whose expiry
-    counts as a miss. An exception counts as a miss and is logged.
+    `cache_lookup` and `cache_insert` are required. A server has one cache, chosen by `--cache-config`. What an
+    entry says and what a key covers is the server's business: a cache keeps bytes under names, and may lose
+    them. Entries are checked when they come back, so one that was damaged or mixed up does no harm.
+
+    Hooks are called on the loop: one that waits for anything but memory must be `async def`. The time that
+    `cache_lookup` and `cache_insert` may then wait is bounded (`--cache-timeout-ms`); they are cancelled when it
+    is over, and requests go on without the cache. An exception counts as a miss and is logged. A cache that
+    fails three times in a row is left alone for a second, and then asked for one key to see whether it is back.
     """
 
     @hookspec(firstresult=True)
-    def cache_initialize(self, cache: Cache) -> None:
-        """Once at start, with the values of `--cache-config`. An exception ends the start."""
+    def cache_initialize(self, cache: Cache) -> Awaitable[None] | None:
+        """Once at the start, before models are loaded: check `cache.settings`, set `cache.state`.
+
+        A cache whose entries other servers can see, or that outlive this one, sets `cache.is_shared`. An
+        exception ends the start with its text.
+        """
 
     @hookspec(firstresult=True)
-    def cache_finalize(self, cache: Cache) -> None:
-        """Once at shutdown."""
+    def cache_finalize(self, cache: Cache) -> Awaitable[None] | None:
+        """Once at the end, after the last model is gone. Exceptions are logged."""
 
     @hookspec(firstresult=True)
     def cache_lookup(self, cache: Cache, key: str) -> bytes | Awaitable[bytes | None] | None:
-        """The entry stored under `key`, or None."""
+        """The entry stored under `key`, or None. The request waits for this."""
 
     @hookspec(firstresult=True)
     def cache_insert(self, cache: Cache, key: str, entry: bytes) -> Awaitable[None] | None:
-        """Store `entry`; an existing key keeps its value."""
+        """Store `entry`; an existing key may keep its value. Nobody waits for this.
+
+        Raise a `TritonError` to refuse this one entry, because it is too large for example: that is no
+        failure of the cache. AlreadyExists is not even logged.
+        """
+
+    @hookspec(firstresult=True)
+    def cache_usage(self, cache: Cache) -> CacheUsage | None:
+        """Optional: how full it is, for the metrics; asked at each scrape, so answer from memory."""
 
 
 class LoaderHooks:

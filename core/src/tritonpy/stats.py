@@ -114,10 +114,17 @@ class ModelStats:
         last_inference_ms: wall clock of the latest execution, milliseconds since the epoch.
         pending_count: requests waiting for an execution now.
         failures: failed requests by reason.
+        cache_hit_count, cache_hit_ns: requests that the response cache has answered, and their lookups.
+        cache_miss_count, cache_miss_ns: those that it did not know, with lookups and insertions.
         batch_stats: executions by batch size, those that failed included.
         response_stats: responses of decoupled models, by their index in the stream.
     """
 
+        closed_counts: batches by the reason for which they left with the size they had; see
+            `tritonpy.scheduler.decision.Closed`.
+        latencies: how durations are spread; None where the server does not keep it.
+        is_cached: its responses are kept in a cache.
+        since_ns: when counting began, on the monotonic clock.
     success_count: int = 0
     success_ns: int = 0
     fail_count: int = 0
@@ -143,6 +150,10 @@ class ModelStats:
     response_stats: dict[int, ResponseStats] = field(default_factory=dict)
 
     def count_execution(
+    closed_counts: Counter[str] = field(default_factory=Counter)
+    latencies: Latencies | None = None
+    is_cached: bool = False
+    since_ns: int = field(default_factory=time.monotonic_ns)
         self, request_count: int, row_count: int, batch_size: int, queued_ns: int, times: Sequence[int]
     ) -> None:
         """Count one executed batch.
@@ -186,6 +197,31 @@ class ModelStats:
 
     def count_response(
         self,
+    def count_cache_hit(self, queued_ns: int, lookup_ns: int, duration_ns: int) -> None:
+        """Count one request that the response cache has answered.
+
+        Args:
+            queued_ns: from its arrival to the lookup.
+            lookup_ns: the lookup.
+            duration_ns: from its arrival to the answer.
+        """
+        self.success_count += 1
+        self.success_ns += duration_ns
+        self.queue_count += 1
+        self.queue_ns += queued_ns
+        self.cache_hit_count += 1
+        self.cache_hit_ns += lookup_ns
+
+    def count_cache_miss(self, lookup_ns: int) -> None:
+        """Count one request that the response cache did not know; it is executed."""
+        self.cache_miss_count += 1
+        self.cache_miss_ns += lookup_ns
+
+    def count_cache_insertion(self, lookup_ns: int, insertion_ns: int) -> None:
+        """Count that the response of such a request was kept; its lookup is part of its success."""
+        self.cache_miss_ns += insertion_ns
+        self.success_ns += lookup_ns + insertion_ns
+
         index: int,
         response: InferResponse | None,
         durations: tuple[int, int],

@@ -11,11 +11,11 @@ from tritonpy.response import InferResponse
 class _Place:
     """One request's place in the line; holds its responses until everything before it is complete."""
 
-    __slots__ = ("_order", "_sink", "held", "is_complete")
+    __slots__ = ("_order", "held", "is_complete", "sink")
 
     def __init__(self, order: ResponseOrder, sink: ResponseSink | None) -> None:
         self._order = order
-        self._sink = sink
+        self.sink = sink
         self.held: list[tuple[InferRequest, InferResponse | None, bool]] = []
         self.is_complete = False
 
@@ -28,9 +28,9 @@ class _Place:
     def flush(self) -> None:
         """Hand on what is held."""
         held, self.held = self.held, []
-        if self._sink is not None:
+        if self.sink is not None:
             for request, response, final in held:
-                self._sink.on_response(request, response, final)
+                self.sink.on_response(request, response, final)
 
 
 class ResponseOrder:
@@ -45,6 +45,14 @@ class ResponseOrder:
         place = _Place(self, request.sink)
         request.sink = place
         self._line.append(place)
+
+    def withdraw(self, request: InferRequest) -> None:
+        """Take back the place of a request that was refused after all."""
+        place = request.sink
+        if isinstance(place, _Place):
+            request.sink = place.sink
+            self._line.remove(place)
+            self.release()
 
     def release(self) -> None:
         """Let pass what may pass now."""

@@ -1,0 +1,1 @@
+"""The response cache: keys of requests, entries of responses, and plugins that keep them."""
