@@ -120,11 +120,6 @@ class ModelStats:
         response_stats: responses of decoupled models, by their index in the stream.
     """
 
-        closed_counts: batches by the reason for which they left with the size they had; see
-            `tritonpy.scheduler.decision.Closed`.
-        latencies: how durations are spread; None where the server does not keep it.
-        is_cached: its responses are kept in a cache.
-        since_ns: when counting began, on the monotonic clock.
     success_count: int = 0
     success_ns: int = 0
     fail_count: int = 0
@@ -150,10 +145,6 @@ class ModelStats:
     response_stats: dict[int, ResponseStats] = field(default_factory=dict)
 
     def count_execution(
-    closed_counts: Counter[str] = field(default_factory=Counter)
-    latencies: Latencies | None = None
-    is_cached: bool = False
-    since_ns: int = field(default_factory=time.monotonic_ns)
         self, request_count: int, row_count: int, batch_size: int, queued_ns: int, times: Sequence[int]
     ) -> None:
         """Count one executed batch.
