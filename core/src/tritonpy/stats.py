@@ -186,8 +186,6 @@ class ModelStats:
         self.fail_ns += duration_ns
         self.failures[reason] += 1
 
-    def count_response(
-        self,
     def count_cache_hit(self, queued_ns: int, lookup_ns: int, duration_ns: int) -> None:
         """Count one request that the response cache has answered.
 
@@ -213,6 +211,8 @@ class ModelStats:
         self.cache_miss_ns += insertion_ns
         self.success_ns += lookup_ns + insertion_ns
 
+    def count_response(
+        self,
         index: int,
         response: InferResponse | None,
         durations: tuple[int, int],
