@@ -116,6 +116,7 @@ class InferRequest:
         chain: the executions that wait for it, when a model has made it.
         clock: times and counts its responses, when its model is decoupled.
         trace: takes notes of it, when it is traced.
+        meter: hears how long its execution took, when it is a step of an ensemble.
         states: what the model remembers of its sequence; None in a worker process, and for models without.
         is_null: it only fills a place of a batch; see `NullRequest`.
     """
@@ -135,6 +136,7 @@ class InferRequest:
         "flags",
         "id",
         "inputs",
+        "meter",
         "model_name",
         "model_version",
         "on_cancel",
@@ -185,6 +187,7 @@ class InferRequest:
         self.clock: ResponseClock | None = None
         self.states: SequenceStates | None = None
         self.trace: RequestTrace | None = None
+        self.meter: ComputeMeter | None = None
         self.cancelled = False
         self.answered = False
         self.owner: RequestOwner | None = None
@@ -343,6 +346,13 @@ class ResponseClock(Protocol):
         self, request: InferRequest, response: InferResponse | None, durations: tuple[int, int]
     ) -> None:
         """Count a response with these durations, on the loop."""
+
+
+class ComputeMeter(Protocol):
+    """Adds up what the steps of a request take; a run of an ensemble."""
+
+    def executed(self, input_ns: int, infer_ns: int, output_ns: int) -> None:
+        """A step has been executed, which took so long."""
 
 
 class RequestCanceller(Protocol):

@@ -180,6 +180,34 @@ class ModelStats:
         batch.compute_infer_ns += infer_ns
         batch.compute_output_ns += output_ns
 
+    def count_ensemble(
+        self, batch_size: int, queue_ns: int, duration_ns: int, compute_ns: Sequence[int]
+    ) -> None:
+        """Count one request that an ensemble has answered.
+
+        Args:
+            batch_size: its rows.
+            queue_ns: from enqueueing to its first step.
+            duration_ns: from enqueueing to its answer.
+            compute_ns: the three phases, each added up over its steps.
+        """
+        start, ends, now = 0, [], 0
+        for phase_ns in compute_ns:
+            now += phase_ns
+            ends.append(now)
+        self.success_count += 1
+        self.success_ns += duration_ns
+        self.count_execution(1, batch_size, batch_size, queue_ns, (start, *ends))
+
+    def add_compute(self, batch_size: int, compute_ns: Sequence[int]) -> None:
+        """Add what a step took that was over only after its ensemble had answered."""
+        input_ns, infer_ns, output_ns = compute_ns
+        batch = self.batch_stats[batch_size]
+        for stats in (self, batch):
+            stats.compute_input_ns += input_ns
+            stats.compute_infer_ns += infer_ns
+            stats.compute_output_ns += output_ns
+
     def count_failure(self, reason: str, duration_ns: int) -> None:
         """Count one request that failed; `reason` is one of `REASONS`."""
         self.fail_count += 1
