@@ -12,6 +12,7 @@ from typing import Literal
 LogFormat = Literal["default", "ISO8601", "json"]
 StrategyPathPolicy = Literal["any", "strict"]
 ModelControlMode = Literal["none", "poll", "explicit"]
+RateLimitMode = Literal["off", "execution_count"]
 CompressionLevel = Literal["none", "low", "medium", "high"]
 RestrictedCalls = tuple[tuple[str, ...], str, str]
 """Categories of calls, the header that they need, and what it must say."""
@@ -49,6 +50,9 @@ class ServerOptions:
         host_policies: `(policy, setting, value)` each; the settings are `numa-node` and `cpu-cores`.
         min_compute_capability: GPUs below it are not used.
         model_load_gpu_limits: `(device, fraction)` each: above this part of a GPU's memory nothing is loaded.
+        rate_limit: `execution_count` lets instances execute only while the resources they share are free.
+        rate_limit_resources: `(name, count, device)` each: how much there is of a resource, on each device
+            where that is None.
         pinned_memory_pool_byte_size, cuda_memory_pool_byte_sizes, cuda_virtual_address_sizes: pools of memory
             for transfers to GPUs, `(device, bytes)` each where one belongs to a device. Only shown: the
             server makes none.
@@ -103,6 +107,8 @@ class ServerOptions:
     host_policies: tuple[tuple[str, str, str], ...] = ()
     min_compute_capability: float = 6.0
     model_load_gpu_limits: tuple[tuple[int, float], ...] = ()
+    rate_limit: RateLimitMode = "off"
+    rate_limit_resources: tuple[tuple[str, int, int | None], ...] = ()
     pinned_memory_pool_byte_size: int = 268_435_456
     cuda_memory_pool_byte_sizes: tuple[tuple[int, int], ...] = ()
     cuda_virtual_address_sizes: tuple[tuple[int, int], ...] = ()

@@ -45,6 +45,7 @@ from tritonpy.repository.shutdown import drain_and_unload
 from tritonpy.repository.stores.opener import open_store
 from tritonpy.repository.table import backends_table, models_table, options_table
 from tritonpy.scheduler.batcher import StrategyFinder
+from tritonpy.scheduler.rate_limiter import make_rate_limiter
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 from tritonpy.temporary import OF_THIS_PROCESS
 
@@ -80,6 +81,7 @@ class ServerRuntime:
         discover: bool = True,
         gpu_finder: DeviceFinder | None = None,
     ) -> None:
+        loop = asyncio.get_running_loop()
         self._options = options
         self.begun = CREATING
         managers = {
@@ -121,8 +123,11 @@ class ServerRuntime:
                 load_retry_count=options.model_load_retry_count,
                 gpus=self._gpus,
                 host_policies=self._host_policies,
+                rate_limiter=make_rate_limiter(
+                    options.rate_limit, options.rate_limit_resources, loop.call_soon
+                ),
             ),
-            LoopBridge(asyncio.get_running_loop()),
+            LoopBridge(loop),
             feed,
             ServerAccess(self.registry, self._services),
         )

@@ -151,6 +151,30 @@ def test_a_setting_of_models_or_devices_that_makes_no_sense_is_refused(
     assert text in error
 
 
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (
+            "--rate-limit=often",
+            "invalid argument for --rate-limit, got: often; expected off or execution_count",
+        ),
+        ("--rate-limit-resource=R1", "'<resource_name>:<count>'. Got R1"),
+        ("--rate-limit-resource=:1", "'<resource_name>:<count>'. Got :1"),
+        ("--rate-limit-resource=R:1:2:3", "'<resource_name>:<count>'. Got R:1:2:3"),
+        ("--rate-limit-resource=R:much", "Invalid option value. Got much"),
+        ("--rate-limit-resource=R:-1", "out of bound. Got -1"),
+        ("--rate-limit-resource=R:1:x", "Invalid option value. Got x"),
+    ],
+)
+def test_a_setting_of_the_rate_limiter_that_makes_no_sense_is_refused(
+    capsys: pytest.CaptureFixture[str], given: str, text: str
+) -> None:
+    error = error_of(capsys, given)
+
+    assert error.startswith(f'Error: Bad option: "{given.partition("=")[0]}". ')
+    assert text in error
+
+
 WISHES = (
     "--allow-cpu-metrics=true",
     "--allow-gpu-metrics=1",
@@ -162,8 +186,6 @@ WISHES = (
     "--metrics-config=summary_latencies=true",
     "--metrics-config=summary_quantiles=0.5:0.05",
     "--metrics-interval-ms=soon",
-    "--rate-limit=execution_count",
-    "--rate-limit-resource=R1",
     "--response-cache-byte-size=1048576",
     "--sagemaker-port=x",
     "--sagemaker-safe-port-range=8000",
@@ -187,9 +209,6 @@ ASKING_FOR_NOTHING = (
     "--metrics-config=counter_latencies=true",
     "--metrics-config=summary_latencies=false",
     "--metrics-interval-ms=500.5",
-    "--rate-limit=OFF",
-    "--rate-limit-resource=R1:4:0",
-    "--rate-limit-resource=R2:4",
     "--response-cache-byte-size=0",
     "--sagemaker-port=8080",
     "--sagemaker-safe-port-range=8080-9080",

@@ -40,7 +40,6 @@ REASONS = {flag: why for flag, _, _, _, why in _IGNORED}
 
 _TRACING = "tracing is not there yet"
 _CACHE = "there is no response cache yet"
-_RATE = "there is no rate limiter yet: instances run as soon as they are free"
 _SAGEMAKER = "the SageMaker frontend is not there yet"
 _VERTEX = "the Vertex AI frontend is not there yet"
 
@@ -63,8 +62,6 @@ _MISSING = (
         _FLOAT,
         "nothing is sampled yet: counters are read when the page is asked for",
     ),
-    ("--rate-limit", "off", _RATE),
-    ("--rate-limit-resource", "[^:]+:[0-9]+(:[0-9]+)?", _RATE),
     ("--response-cache-byte-size", "0+", _CACHE),
     ("--sagemaker-port", _NUMBER, _SAGEMAKER),
     ("--sagemaker-safe-port-range", "[0-9]+-[0-9]+", _SAGEMAKER),
@@ -89,7 +86,6 @@ _REPEATED = frozenset(
     (
         "--cache-config",
         "--metrics-config",
-        "--rate-limit-resource",
         "--trace-config",
         "--trace-level",
     )

@@ -7,6 +7,7 @@ import click
 from tritonpy.cli import port_flags
 from tritonpy.cli.flags import number, option, several, switch
 from tritonpy.cli.other_flags import WITHOUT_EFFECT
+from tritonpy.cli.rate_limit_flags import RATE_LIMITER
 from tritonpy.cli.values import (
     read_backend_setting,
     read_bool,
@@ -249,6 +250,7 @@ GROUPS: dict[str, tuple[click.Option, ...]] = {
     "gRPC": port_flags.GRPC,
     "Metrics": port_flags.METRICS,
     "Limits and access": LIMITS,
+    "Rate limiter": RATE_LIMITER,
     "Logging": LOGGING,
     "Accepted, without effect": WITHOUT_EFFECT,
 }

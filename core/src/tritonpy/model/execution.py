@@ -32,6 +32,13 @@ class BatchOwner(Protocol):
         """
 
 
+class ResourceClaim(Protocol):
+    """What an instance has taken to execute a batch; see `scheduler.rate_limiter`."""
+
+    def give_back(self) -> None:
+        """The execution is over."""
+
+
 class Execution:
     """A formed batch: handed to an instance, then answered and counted; on the loop only.
 
@@ -47,6 +54,7 @@ class Execution:
         batch_size: their rows.
         rescheduled_count: requests of it that the model wants to execute again.
         has_states: some of them have states among their inputs.
+        claim: what the instance gives back at the end of it.
     """
 
     __slots__ = (
@@ -55,6 +63,7 @@ class Execution:
         "_queued_since",
         "_stats",
         "batch_size",
+        "claim",
         "has_states",
         "requests",
         "rescheduled_count",
@@ -73,6 +82,7 @@ class Execution:
         self.batch_size = batch_size
         self.rescheduled_count = 0
         self.has_states = False
+        self.claim: ResourceClaim | None = None
         self._stats = stats
         self._null_count = null_count
         self._owner = owner
@@ -98,7 +108,7 @@ class Execution:
                 request.deliver(response)
         null_count = self._null_count
         self._count(times, len(self.requests) - null_count, self.batch_size - null_count, self._queued_since)
-        if self._owner is not None:
+        if self._owner is not None or self.claim is not None:
             self._finished()
 
     def fail(self, error: TritonError, times: Times | None = None) -> None:
@@ -123,7 +133,7 @@ class Execution:
             if request.clock is not None and times is not None:
                 request.clock.count(request, response, _durations(times))
             request.deliver(response)
-        if self._owner is not None:
+        if self._owner is not None or self.claim is not None:
             self._finished()
 
     def fail_one(self, index: int, error: TritonError) -> None:
@@ -142,7 +152,11 @@ class Execution:
             self._finished()
 
     def _finished(self) -> None:
-        owner, self._owner = self._owner, None  # one that is closed by force ends twice
+        # One that is closed by force ends twice.
+        owner, self._owner = self._owner, None
+        claim, self.claim = self.claim, None
+        if claim is not None:
+            claim.give_back()
         if owner is not None:
             owner.batch_finished(self)
 

@@ -49,6 +49,7 @@ class InstanceSet:
         is_parallel: instances are started at the same time, not one after the other.
         on_start: told what is started now, such as `instance 1 of 3`.
         release: waits until an instance that is left out will be given nothing more.
+        on_end: told of each that has been closed.
     """
 
     def __init__(
@@ -58,9 +59,11 @@ class InstanceSet:
         is_parallel: bool,
         on_start: Callable[[str], None],
         release: Callable[[Instance], Awaitable[None]] | None = None,
+        on_end: Callable[[Instance], None] | None = None,
     ) -> None:
         self._start = start
         self._release = release
+        self._on_end = on_end
         self._is_parallel = is_parallel
         self._on_start = on_start
         self._placed: list[PlacedInstance] = []
@@ -70,6 +73,11 @@ class InstanceSet:
     def instances(self) -> list[Instance]:
         """Those that take batches."""
         return [placed.instance for placed in self._placed]
+
+    @property
+    def slots(self) -> list[Slot]:
+        """Where those live."""
+        return [placed.slot for placed in self._placed]
 
     async def prepare(self, slots: Sequence[Slot]) -> InstanceChange:
         """Start what `slots` has and this set has not; what serves is kept for any slot like its own.
@@ -84,13 +92,13 @@ class InstanceSet:
         try:
             await self._start_all(missing, added)
         except BaseException as error:
-            await _close_all(added, error)
+            await self._close_all(added, error)
             raise
         return InstanceChange(kept, added)
 
     async def discard(self, change: InstanceChange) -> None:
         """Close what was started for a change that does not come about."""
-        await _close_all(change.added, None)
+        await self._close_all(change.added, None)
 
     def switch(self, change: InstanceChange) -> None:
         """Go on with these; one that is left out finishes what it has been given, then it is closed."""
@@ -104,11 +112,11 @@ class InstanceSet:
         """Close them all. With `error`, what runs now is answered with it instead of being waited for."""
         placed, self._placed = self._placed, []
         leaving = dict(self._leaving)
-        await asyncio.gather(*(each.instance.close(error) for each in placed))
+        await asyncio.gather(*(self._close(each.instance, error) for each in placed))
         if error is not None:
             for task in leaving.values():
                 task.cancel()
-            await asyncio.gather(*(instance.close(error) for instance in leaving))
+            await asyncio.gather(*(self._close(instance, error) for instance in leaving))
         if leaving:
             await asyncio.wait(leaving.values())
 
@@ -153,12 +161,24 @@ class InstanceSet:
         for task in tasks:
             task.result()
 
+    async def _close_all(self, placed: Sequence[PlacedInstance], error: BaseException | None) -> None:
+        """Close what serves nothing; one that is stopped in the middle of a warmup is not waited for."""
+        reason = Unavailable("the load was given up") if isinstance(error, asyncio.CancelledError) else None
+        await asyncio.gather(*(self._close(each.instance, reason) for each in placed))
+
+    async def _close(self, instance: Instance, error: TritonError | None) -> None:
+        try:
+            await instance.close(error)
+        finally:
+            if self._on_end is not None:
+                self._on_end(instance)
+
     def _leave(self, instance: Instance) -> None:
         async def leave() -> None:
             if self._release is not None:
                 await self._release(instance)
             await instance.drain()
-            await instance.close()
+            await self._close(instance, None)
 
         task = asyncio.get_running_loop().create_task(leave())
         self._leaving[instance] = task
@@ -185,9 +205,3 @@ def _renamed(slot: Slot, taken: set[tuple[str, int]]) -> Slot:
         name = f"{group}_{number}"
     taken.add((name, slot.device_id))
     return replace(slot, name=name)
-
-
-async def _close_all(placed: Sequence[PlacedInstance], error: BaseException | None) -> None:
-    """Close instances that serve nothing; one that is stopped in the middle of a warmup is not waited for."""
-    reason = Unavailable("the load was given up") if isinstance(error, asyncio.CancelledError) else None
-    await asyncio.gather(*(each.instance.close(reason) for each in placed))

@@ -11,6 +11,21 @@ from tritonpy.handles import JsonObject, Model, ModelInstance
 
 
 @dataclass(frozen=True, slots=True)
+class ResourceNeed:
+    """What an instance needs while it executes, where the rate limiter is on.
+
+    Attributes:
+        name: of the resource.
+        count: how much of it.
+        is_global: all devices share it, instead of each having its own.
+    """
+
+    name: str
+    count: int
+    is_global: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Slot:
     """Where one instance will live.
 
@@ -23,6 +38,8 @@ class Slot:
         secondary_devices: kind and number of each.
         host_policy: the name of the policy that says which processors it keeps to.
         settings: what else the group says of its instances, as JSON; one that differs is another instance.
+        resources: what it needs to execute.
+        priority: whose number is higher executes less often while they wait for the same resources.
     """
 
     name: str
@@ -33,6 +50,8 @@ class Slot:
     secondary_devices: tuple[tuple[str, int], ...] = ()
     host_policy: str = ""
     settings: str = ""
+    resources: tuple[ResourceNeed, ...] = ()
+    priority: int = 1
 
     def handle(self, model: Model) -> ModelInstance:
         """What the hooks of the instance receive."""
@@ -79,7 +98,12 @@ def _slots(config: JsonObject, capabilities: Mapping[int, str]) -> Iterator[Slot
         secondary = tuple(
             (device["kind"], int(device["device_id"])) for device in group.get("secondary_devices", ())
         )
-        settings = json.dumps([group.get("profile"), group.get("rate_limiter")], sort_keys=True)
+        settings = json.dumps(group.get("profile"), sort_keys=True)
+        limits: JsonObject = group.get("rate_limiter") or {}
+        resources = tuple(
+            ResourceNeed(need.get("name", ""), int(need.get("count", 0)), bool(need.get("global", False)))
+            for need in limits.get("resources", ())
+        )
         for number in range(int(group.get("count", 1))):
             for device_id in map(int, group.get("gpus", ()) or (0,)):
                 yield Slot(
@@ -91,5 +115,7 @@ def _slots(config: JsonObject, capabilities: Mapping[int, str]) -> Iterator[Slot
                     secondary,
                     group.get("host_policy") or default_policy(kind, device_id),
                     settings,
+                    resources,
+                    max(1, int(limits.get("priority", 0))),
                 )
                 index += 1

@@ -108,8 +108,6 @@ def _without_effect(config: ModelConfig) -> Iterator[str]:
     """Settings that this version reads and shows, but does not act on."""
     if config.response_cache.enable:
         yield "response_cache"
-    if any(group.HasField("rate_limiter") for group in config.instance_group):
-        yield "instance_group.rate_limiter"
 
 
 def first_config(config: ModelConfig, attributes: BackendAttributes, gpus: Gpus = NO_GPUS) -> JsonObject:

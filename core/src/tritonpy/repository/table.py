@@ -73,7 +73,11 @@ def options_table(options: ServerOptions, extensions: Sequence[str], gpus: Seque
         *((f"startup_models_{n}", name) for n, name in enumerate(options.load_models)),
         ("strict_model_config", str(int(not options.auto_complete_config))),
         ("model_config_name", options.model_config_name),
-        ("rate_limit", "OFF"),
+        ("rate_limit", "OFF" if options.rate_limit == "off" else "EXEC_COUNT"),
+        *(
+            (f"rate_limit_resource[{n}]", f'{{"name":"{name}", "count":{count} "device":{_device(device)}}}')
+            for n, (name, count, device) in enumerate(options.rate_limit_resources)
+        ),
         ("pinned_memory_pool_byte_size", str(options.pinned_memory_pool_byte_size)),
         *((f"cuda_memory_pool_byte_size{{{id}}}", str(size)) for id, size in sorted(pools.items())),
         ("min_supported_compute_capability", f"{options.min_compute_capability:.1f}"),
@@ -82,6 +86,11 @@ def options_table(options: ServerOptions, extensions: Sequence[str], gpus: Seque
         ("cache_enabled", "0"),
     ]
     return format_table(rows)
+
+
+def _device(device: int | None) -> int:
+    """A device as Triton's table shows it: -1 is each of them."""
+    return -1 if device is None else device
 
 
 def format_table(rows: Sequence[Sequence[str]]) -> str:

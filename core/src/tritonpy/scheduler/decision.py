@@ -28,6 +28,8 @@ class Closed(StrEnum):
     """The next request's inputs have other shapes, or it carries other inputs."""
     STRATEGY = "strategy"
     """The batching strategy refused the next request."""
+    UTILIZATION = "utilization"
+    """So many slots have a request as the direct strategy of sequences asks for."""
     DELAY = "delay"
     """The oldest request has waited for the queue delay."""
     QUEUE_EMPTY = "queue empty"
@@ -104,6 +106,10 @@ class BatchingPolicy(Protocol):
     def decide(self, now_ns: int, instance: Instance) -> Decision:
         """Say what to do while this instance could take a batch."""
 
+    def has_batch(self, now_ns: int, instance: Instance) -> bool:
+        """Whether `decide` would have a batch for it; asked while the instance may have to wait for it."""
+        ...
+
     def expire(self, now_ns: int) -> int:
         """Let go of the requests that have waited too long; when the next one will have, 0 for never."""
         ...
@@ -119,7 +125,12 @@ class SequencePolicy(BatchingPolicy, Protocol):
     """A policy whose requests have to go to a certain instance: the one with the state of their sequence.
 
     It is asked instance by instance, and hears of the end of a batch as its owner.
+
+    Attributes:
+        is_iterative: a model continues a sequence by rescheduling its request.
     """
+
+    is_iterative: bool
 
     @property
     def instances(self) -> Sequence[Instance]:

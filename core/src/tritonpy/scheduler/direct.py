@@ -42,6 +42,10 @@ class DirectPolicy:
         request = self._queue.popleft()
         return Dispatch([request], request.batch_size, Closed.SINGLE)
 
+    def has_batch(self, now_ns: int, instance: Instance) -> bool:
+        """See `BatchingPolicy`."""
+        return bool(self._queue)
+
     def expire(self, now_ns: int) -> int:
         """See `BatchingPolicy`; requests wait for ever here."""
         return 0

@@ -20,7 +20,7 @@ from typing import Protocol
 from tritonpy.errors import TritonError
 from tritonpy.model.execution import Instance
 from tritonpy.request import InferRequest
-from tritonpy.scheduler.decision import IDLE, Closed, Decision, Dispatch, Refusal, WaitUntil
+from tritonpy.scheduler.decision import IDLE, Closed, Decision, Dispatch, Idle, Refusal, WaitUntil
 from tritonpy.scheduler.queues import LeveledQueue
 
 
@@ -137,6 +137,15 @@ class DynamicPolicy:
 
     def decide(self, now_ns: int, instance: Instance | None = None) -> Decision:
         """See `BatchingPolicy`; any instance will do."""
+        outcome = self._outcome(now_ns)
+        return self._dispatch(*outcome) if isinstance(outcome, tuple) else outcome
+
+    def has_batch(self, now_ns: int, instance: Instance | None = None) -> bool:
+        """See `BatchingPolicy`; the attempt stays open."""
+        return isinstance(self._outcome(now_ns), tuple)
+
+    def _outcome(self, now_ns: int) -> tuple[int, int, Closed] | WaitUntil | Idle:
+        """How many requests are to go, their rows, and why; or what to do while none are."""
         if self._hold_until_count:
             if len(self._queue) < self._hold_until_count:
                 return IDLE
@@ -148,15 +157,15 @@ class DynamicPolicy:
         deadline_ns = self._queue[0].queue_start_ns + delay_ns
         is_late = delay_ns > 0 and now_ns >= deadline_ns
         if self._best and not is_late:
-            return self._dispatch(self._best, self._best_rows, Closed.PREFERRED)
+            return self._best, self._best_rows, Closed.PREFERRED
         if self._closed is not None:
-            return self._dispatch(self._taken, self._rows, self._closed)
+            return self._taken, self._rows, self._closed
         if self._rows >= self._max_preferred:
-            return self._dispatch(self._taken, self._rows, Closed.FULL)
+            return self._taken, self._rows, Closed.FULL
         if is_late:
-            return self._dispatch(self._taken, self._rows, Closed.DELAY)
+            return self._taken, self._rows, Closed.DELAY
         if delay_ns == 0:
-            return self._dispatch(self._taken, self._rows, Closed.QUEUE_EMPTY)
+            return self._taken, self._rows, Closed.QUEUE_EMPTY
         return WaitUntil(deadline_ns)
 
     def take_refused(self) -> list[Refusal]:

@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from tritonpy.errors import Cancelled, InvalidArg, TritonError
-from tritonpy.model.execution import Execution, Instance
+from tritonpy.model.execution import Execution, Instance, ResourceClaim
 from tritonpy.request import SEQUENCE_START, InferRequest
+from tritonpy.scheduler.contender import Contender
 from tritonpy.scheduler.decision import BatchingPolicy, Closed, Dispatch, SequencePolicy, WaitUntil
 from tritonpy.scheduler.ordering import ResponseOrder
+from tritonpy.scheduler.rate_limiter import RateLimiter
 from tritonpy.stats import ModelStats
 
 Clock = Callable[[], int]
@@ -52,6 +54,7 @@ class Scheduler:
         self._sequence_count = 0
         self._sequences = sequences
         self._leaving: dict[Instance, asyncio.Future[None]] = {}
+        self._contender: Contender | None = None
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._instances: Sequence[Instance] = ()
@@ -60,6 +63,11 @@ class Scheduler:
         self._is_pump_due = False
         self._refusal: TritonError | None = None
         self.closed_counts: Counter[Closed] = Counter()
+
+    def contend(self, limiter: RateLimiter) -> Contender:
+        """Let instances execute only while they have the resources that they need."""
+        self._contender = Contender(limiter, self.pump)
+        return self._contender
 
     def use(self, instances: Sequence[Instance]) -> None:
         """Feed these instances from now on; one that is left out still ends the sequences it has."""
@@ -78,6 +86,7 @@ class Scheduler:
         """The worker behind an instance has died, and with it what it knew of its sequences."""
         if self._sequences is not None:
             self._sequences.lose(instance, error)
+        if self._sequences is not None or self._contender is not None:
             self.pump()
 
     def enqueue(self, request: InferRequest) -> None:
@@ -88,6 +97,8 @@ class Scheduler:
         """
         if self._refusal is not None:
             raise self._refusal
+        if self._contender is not None and request.chain:
+            self._contender.note_call(request)
         request.queue_start_ns = self._clock()
         if self._starts_sequences:
             self._sequence_count += 1
@@ -142,6 +153,9 @@ class Scheduler:
         if self._policy.may_expire:
             deadline_ns = self._policy.expire(self._clock())
             self._let_go()
+        if self._contender is not None:
+            self._feed_in_turn(self._contender, deadline_ns)
+            return
         if self._sequences is not None:
             self._feed_each(self._sequences, deadline_ns)
             return
@@ -174,6 +188,20 @@ class Scheduler:
         if deadline_ns:
             self._wake_at(deadline_ns)
 
+    def _feed_in_turn(self, contender: Contender, deadline_ns: int) -> None:
+        """Feed the instances that get the resources they need."""
+        sequences = self._sequences
+        if sequences is None:
+            next_ns = contender.feed(self._policy, self._instances, self._clock, self._dispatch)
+        else:
+            fed = tuple(sequences.instances)
+            next_ns = contender.feed(sequences, fed, self._clock, self._dispatch, is_bound=True)
+            if self._leaving:
+                self._let_leave(sequences.instances)
+        self._let_go()
+        if next_ns or deadline_ns:
+            self._wake_at(min(next_ns or deadline_ns, deadline_ns or next_ns))
+
     def _let_leave(self, staying: Sequence[Instance]) -> None:
         for instance in [instance for instance in self._leaving if instance not in staying]:
             leaving = self._leaving.pop(instance)
@@ -190,6 +218,8 @@ class Scheduler:
         self._refusal = error
         if error is None:
             return
+        if self._contender is not None:
+            self._contender.stop()
         waiting = self._policy.take_all()
         self._stats.pending_count -= len(waiting)
         for request in waiting:
@@ -222,20 +252,20 @@ class Scheduler:
         # A batch that may still grow is not closed early only to wait in front of a busy instance.
         return None if self._policy.is_lazy else best
 
-    def _dispatch(self, instance: Instance, batch: Dispatch) -> None:
+    def _dispatch(self, instance: Instance, batch: Dispatch, claim: ResourceClaim | None = None) -> None:
         self._stats.pending_count -= len(batch.requests) - batch.null_count
         self.closed_counts[batch.closed] += 1
         for request in batch.requests:
             request.on_cancel = None
-        instance.submit(
-            Execution(
-                batch.requests,
-                batch.batch_size,
-                self._stats,
-                null_count=batch.null_count,
-                owner=batch.owner,
-            )
+        execution = Execution(
+            batch.requests,
+            batch.batch_size,
+            self._stats,
+            null_count=batch.null_count,
+            owner=batch.owner,
         )
+        execution.claim = claim
+        instance.submit(execution)
 
     def _wake_at(self, deadline_ns: int) -> None:
         if self._timer is not None:

@@ -13,6 +13,7 @@ from tritonpy.model.calls import ServerAccess
 from tritonpy.model.placement import Slot, place_instances
 from tritonpy.repository.loading.progress import INTERVAL_S
 from tritonpy.scheduler.batcher import StrategyFinder
+from tritonpy.scheduler.rate_limiter import RateLimiter
 
 
 class LoadObserver(Protocol):
@@ -44,6 +45,7 @@ class LoaderSettings:
         progress_interval_s: how often a load that takes long is mentioned in the log; 0 for never.
         gpus: where models can be placed beside the CPU.
         host_policies: which processors instances keep to.
+        rate_limiter: has the resources that instances share; None lets them execute whenever they are free.
     """
 
     auto_complete_config: bool = True
@@ -57,6 +59,7 @@ class LoaderSettings:
     progress_interval_s: float = INTERVAL_S
     gpus: Gpus = NO_GPUS
     host_policies: HostPolicies = field(default_factory=HostPolicies)
+    rate_limiter: RateLimiter | None = None
 
     def for_backend(self, *names: str) -> dict[str, str]:
         """The settings of one backend; its own win over those of all backends.

@@ -118,11 +118,14 @@ class Loading:
 
         if handle.name in self._tools.settings.debugged_models:
             _log.info("model '%s' runs on a thread of process %d, to be debugged", handle.name, os.getpid())
+        limiter = self._tools.settings.rate_limiter
+        contender = scheduler.contend(limiter) if limiter is not None else None
         self._instances = instances = InstanceSet(
-            start,
+            contender.limited(start) if contender is not None else start,
             is_parallel=_is_parallel(backend.attributes),
             on_start=partial(self._progress.begin, "initialize"),
             release=scheduler.release,
+            on_end=contender.leave if contender is not None else None,
         )
         instances.switch(await instances.prepare(self._tools.slots(handle)))
         self._model = LoadedModel(

@@ -1,0 +1,253 @@
+"""What instances may use at the same time: resources that are counted, and a line of those who wait for them.
+
+An instance takes its resources when it begins an execution, all of them or none, and gives them back at its
+end. Who comes first is decided as in Triton: an instance has a *level*, the number of its executions times
+its priority, and the lowest level goes first. Triton's faults are not copied:
+
+* Whoever waits reserves what it needs against those behind it. So one that needs much gets it some day, and
+  one that needs nothing of it, or for which enough is left, goes at once; Triton holds everybody up.
+* Everybody who can go after an end goes, not only one.
+* A level counts from where the competition is. A model that comes late, or was idle for a night, would
+  otherwise shut the others out for as many executions as they are ahead.
+
+Pure: no loop and no clock; owned by the loop, no lock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tritonpy.errors import InvalidArg
+from tritonpy.model.placement import Slot
+from tritonpy.options import RateLimitMode
+
+Resource = tuple[int | None, str]
+"""The device that has it, None where all devices share one; and its name."""
+
+_EXECUTIONS_BEFORE = 2  # Triton counts the initialization and the warmup of an instance
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceLimit:
+    """How much there is of a resource, where whoever starts the server has said it.
+
+    Attributes:
+        name: of the resource, in any case.
+        count: how much.
+        device: the device that has it; None for each of them.
+    """
+
+    name: str
+    count: int
+    device: int | None = None
+
+
+def make_rate_limiter(
+    mode: RateLimitMode,
+    resources: Iterable[tuple[str, int, int | None]],
+    call_soon: Callable[[Callable[[], None]], object],
+) -> RateLimiter | None:
+    """What a server's options ask for; None lets instances execute whenever they are free."""
+    if mode == "off":
+        return None
+    return RateLimiter([ResourceLimit(*limit) for limit in resources], call_soon)
+
+
+class Claim:
+    """What one instance takes for an execution, and its place among those that want the same.
+
+    Attributes:
+        name: of the instance.
+        needs: how much of each resource.
+        priority: what an execution adds to its level; a high number is a low priority.
+        level: executions × priority, from where the competition was.
+        latest: which of all executions was its latest; 0 before its first one.
+        on_turn: called when it waits and may go now.
+        overtakes: what others have reserved is no obstacle; see `Contender.note_call`.
+    """
+
+    __slots__ = ("_limiter", "latest", "level", "name", "needs", "on_turn", "overtakes", "priority")
+
+    def __init__(
+        self,
+        limiter: RateLimiter,
+        name: str,
+        needs: Mapping[Resource, int],
+        priority: int,
+        on_turn: Callable[[], None],
+    ) -> None:
+        self._limiter = limiter
+        self.name = name
+        self.needs = needs
+        self.priority = priority
+        self.level = _EXECUTIONS_BEFORE * priority
+        self.latest = 0
+        self.on_turn = on_turn
+        self.overtakes = False
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """Whose is lower goes first."""
+        return self.level, self.latest
+
+    def give_back(self) -> None:
+        """An execution that took it is over."""
+        self._limiter.give_back(self)
+
+
+class RateLimiter:
+    """The resources of a server, and the line of those that wait for them.
+
+    Args:
+        limits: what there is, if it is not to be the most that one instance needs.
+        call_soon: has the loop call a function in its next turn.
+    """
+
+    def __init__(
+        self, limits: Sequence[ResourceLimit], call_soon: Callable[[Callable[[], None]], object]
+    ) -> None:
+        self._limits = tuple(limits)
+        self._call_soon = call_soon
+        self._claims: list[Claim] = []
+        self._capacities: dict[Resource, int] = {}
+        self._held: Counter[Resource] = Counter()
+        self._levels: dict[Resource, int] = {}  # the highest at which a resource was taken
+        self._line: dict[Claim, None] = {}
+        self._execution_count = 0
+        self._is_serving_due = False
+
+    def join(self, slot: Slot, on_turn: Callable[[], None]) -> Claim:
+        """Take in an instance that is about to be started.
+
+        Args:
+            slot: says what it needs.
+            on_turn: called when it waits and may go now.
+
+        Raises:
+            InvalidArg: there will never be enough of a resource, or it is one of each device for some and
+                shared by all for others; nothing has changed.
+        """
+        needs = {
+            (None if need.is_global else slot.device_id, need.name): need.count for need in slot.resources
+        }
+        for resource, count in needs.items():
+            self._check(slot, resource, count)
+        claim = Claim(self, slot.name, needs, max(1, slot.priority), on_turn)
+        self._claims.append(claim)
+        self._measure()
+        return claim
+
+    def leave(self, claim: Claim) -> None:
+        """Forget an instance; it executes nothing any more."""
+        if claim in self._claims:
+            self._claims.remove(claim)
+            self._line.pop(claim, None)
+            self._measure()
+
+    def take(self, claim: Claim) -> bool:
+        """Begin an execution if its resources are free and nobody before it has reserved them."""
+        if not self._is_free(claim):
+            return False
+        self._line.pop(claim, None)
+        self._execution_count += 1
+        for resource, count in claim.needs.items():
+            self._held[resource] += count
+            self._levels[resource] = max(self._levels.get(resource, 0), claim.level)
+        claim.level += claim.priority
+        claim.latest = self._execution_count
+        return True
+
+    def give_back(self, claim: Claim) -> None:
+        """End an execution."""
+        for resource, count in claim.needs.items():
+            self._held[resource] -= count
+        self._serve_soon()
+
+    def wait(self, claim: Claim) -> None:
+        """Put an instance into the line; it keeps its place if it waits already."""
+        self._line.setdefault(claim)
+
+    def forget(self, claim: Claim) -> None:
+        """It has nothing to execute any more; what it had reserved is there for others."""
+        if claim in self._line:
+            del self._line[claim]
+            self._serve_soon()
+
+    def floor(self, claim: Claim) -> int:
+        """Where the competition for its resources is."""
+        return max((self._levels.get(resource, 0) for resource in claim.needs), default=0)
+
+    def suffices_beside(self, claim: Claim, holders: Iterable[Claim]) -> bool:
+        """Whether it will get its resources some day though these never give theirs back."""
+        kept: Counter[Resource] = Counter()
+        for holder in holders:
+            kept.update(holder.needs)
+        return all(
+            kept[resource] + count <= self._capacities[resource] for resource, count in claim.needs.items()
+        )
+
+    def _is_free(self, claim: Claim) -> bool:
+        reserved: Counter[Resource] = Counter()
+        if self._line and not claim.overtakes:
+            for other in self._in_line():
+                if other is claim or other.turn > claim.turn:
+                    break
+                reserved.update(other.needs)
+        return all(
+            self._held[resource] + reserved[resource] + count <= self._capacities[resource]
+            for resource, count in claim.needs.items()
+        )
+
+    def _in_line(self) -> list[Claim]:
+        """Those that wait, in the order of their turns; of equals, who came first."""
+        return sorted(self._line, key=lambda claim: claim.turn)
+
+    def _serve_soon(self) -> None:
+        if self._line and not self._is_serving_due:
+            self._is_serving_due = True
+            self._call_soon(self._serve_line)
+
+    def _serve_line(self) -> None:
+        self._is_serving_due = False
+        for claim in self._in_line():
+            if claim in self._line and self._is_free(claim):
+                claim.on_turn()
+
+    def _check(self, slot: Slot, resource: Resource, count: int) -> None:
+        name = resource[1]
+        if self._limits and (limit := self._limit(resource)) < count:
+            raise InvalidArg(
+                f'Resource count for "{name}" is limited to {limit} which will prevent scheduling of one or '
+                f"more model instances, the minimum required count is {count} (instance '{slot.name}'; "
+                f"--rate-limit-resource says how much there is)"
+            )
+        others = {other for claim in self._claims for other, called in claim.needs if called == name}
+        others |= {None if need.is_global else slot.device_id for need in slot.resources if need.name == name}
+        if {other is None for other in others} == {True, False}:
+            raise InvalidArg(
+                f'Resource "{name}" is present as both global and device-specific resource in the model '
+                f"configuration. (instance '{slot.name}')"
+            )
+
+    def _limit(self, resource: Resource) -> int:
+        device, name = resource
+        return max(
+            (
+                limit.count
+                for limit in self._limits
+                if limit.name.casefold() == name.casefold()
+                and (device is None or limit.device is None or limit.device == device)
+            ),
+            default=0,
+        )
+
+    def _measure(self) -> None:
+        """How much there is, with the instances that there are."""
+        most: dict[Resource, int] = {}
+        for claim in self._claims:
+            for resource, count in claim.needs.items():
+                most[resource] = max(most.get(resource, 0), count)
+        self._capacities = {r: self._limit(r) if self._limits else count for r, count in most.items()}
+        self._serve_soon()
