@@ -445,6 +445,48 @@ COMPLETE = {
         state("dims: [1]", "name: 'a' data_type: TYPE_FP32 dims: [1]"),
         "initial_state setting expects state'i' to have state_data set",
     ),
+    "state without names": (
+        sequence("state { input_name: 'i' data_type: TYPE_FP32 dims: [1] }"),
+        "sequence batching state must specify 'input_name' and 'output_name' for m",
+    ),
+    "state without type": (
+        sequence("state { input_name: 'i' output_name: 'o' dims: [1] }"),
+        "sequence batching state 'i' must specify 'data_type' for m",
+    ),
+    "state of no size": (
+        sequence("state { input_name: 'i' output_name: 'o' data_type: TYPE_FP32 dims: [-2] }"),
+        "sequence batching state 'i' dimension must be integer >= 0, or -1 to indicate a variable-size "
+        "dimension for m",
+    ),
+    "two states from one output": (
+        sequence(
+            "state { input_name: 'i' output_name: 'o' data_type: TYPE_FP32 dims: [1] } "
+            "state { input_name: 'j' output_name: 'o' data_type: TYPE_FP32 dims: [1] }"
+        ),
+        "Detected duplicate 'output_name' in the state configuration: 'o' for m",
+    ),
+    "two states for one input": (
+        sequence(
+            "state { input_name: 'i' output_name: 'o' data_type: TYPE_FP32 dims: [1] } "
+            "state { input_name: 'i' output_name: 'p' data_type: TYPE_FP32 dims: [1] }"
+        ),
+        "Detected duplicate 'input_name' in the state configuration: 'i' for m",
+    ),
+    "growable memory in two places": (
+        state(
+            "dims: [1] use_growable_memory: true", "name: 'a' data_type: TYPE_FP32 dims: [1] zero_data: true"
+        ),
+        "In order to 'use_growable_memory', you must also enable 'use_single_buffer' for state input name "
+        "'i'.",
+    ),
+    "growable memory of a CPU": (
+        state(
+            "dims: [1] use_growable_memory: true use_same_buffer_for_input_output: true",
+            "name: 'a' data_type: TYPE_FP32 dims: [1] zero_data: true",
+        ),
+        "'use_growable_memory' can only work with KIND_GPU model instances right now. Please either change "
+        "the instance type to KIND_GPU or set 'use_growable_memory' to false for state input name 'i'.",
+    ),
     "group on absent GPUs": (
         "instance_group { kind: KIND_GPU }",
         "instance group m_0 of model m has kind KIND_GPU but no GPUs are available",
