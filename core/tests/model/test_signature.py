@@ -46,6 +46,25 @@ def test_a_model_of_optional_inputs_takes_none() -> None:
     assert asked.batch_size == 1
 
 
+def test_a_shape_tensor_has_no_dimension_for_the_batch() -> None:
+    sizes = {"name": "SIZES", "data_type": "TYPE_INT32", "dims": [2], "is_shape_tensor": True}
+    rows = {"name": "ROWS", "data_type": "TYPE_FP32", "dims": [1]}
+    check = Signature({"name": "m", "max_batch_size": 4, "input": [sizes, rows], "output": []}).check
+
+    def asked(*shape: int) -> InferRequest:
+        tensors = [Tensor("SIZES", "INT32", shape, bytes(8)), Tensor("ROWS", "FP32", (3, 1), bytes(12))]
+        return InferRequest("m", {tensor.name: tensor for tensor in tensors})
+
+    good = asked(2)
+    check(good)
+
+    assert good.batch_size == 3
+    with pytest.raises(
+        InvalidArg, match=r"unexpected shape for input 'SIZES' .* Expected \[2\], got \[3,2\]"
+    ):
+        check(asked(3, 2))
+
+
 @pytest.mark.parametrize("shape", [(-1,), (-2,), (2, -1), (-1, 2), (-(2**63),)])
 def test_a_negative_dimension_is_no_dimension(shape: tuple[int, ...]) -> None:
     with pytest.raises(InvalidArg, match=r"All input dimensions should be specified for input 'IN0'"):

@@ -40,12 +40,14 @@ class TensorSpec:
         datatype: protocol name, such as `FP32`.
         shape: as clients see it: a leading -1 when the model batches; -1 for any size.
         optional: a request may leave the input out.
+        is_shape_tensor: it has no dimension for the batch.
     """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
     optional: bool = False
+    is_shape_tensor: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,8 @@ class Signature:
         if self.max_batch_size == 0:
             return 1
         batch_size = 1  # of a request without inputs, all of which are optional then
-        for index, tensor in enumerate(tensors):
+        rows = [tensor for tensor in tensors if not self.inputs[tensor.name].is_shape_tensor]
+        for index, tensor in enumerate(rows):
             if not tensor.shape:
                 raise InvalidArg(
                     f"{label}input '{tensor.name}' has no shape but model requires batch dimension for "
@@ -265,11 +268,13 @@ def _has_equal_lengths(buffer: bytes | bytearray | memoryview, count: int) -> bo
 
 def _specs(tensors: Iterable[JsonObject], lead: tuple[int, ...]) -> Iterable[TensorSpec]:
     for tensor in tensors:
+        is_shape_tensor = bool(tensor.get("is_shape_tensor", False))
         yield TensorSpec(
             tensor["name"],
             CONFIG_DATATYPES[tensor["data_type"]].name,
-            lead + tuple(int(dim) for dim in tensor.get("dims", ())),
+            (() if is_shape_tensor else lead) + tuple(int(dim) for dim in tensor.get("dims", ())),
             bool(tensor.get("optional", False)),
+            is_shape_tensor,
         )
 
 

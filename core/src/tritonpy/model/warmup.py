@@ -180,7 +180,9 @@ def _read_sample(entry: JsonObject, signature: Signature, directory: Path) -> Wa
                 f"{_LABEL}inference input '{input_name}' data-type is '<invalid>', but model "
                 f"'{signature.model_name}' expects '{expected}'"
             )
-        shape = (*lead, *(int(dim) for dim in given.get("dims", ())))
+        shape = tuple(int(dim) for dim in given.get("dims", ()))
+        if input_name not in signature.inputs or not signature.inputs[input_name].is_shape_tensor:
+            shape = (*lead, *shape)
         try:
             buffer = _data(given, datatype, prod(shape), directory)
         except (MemoryError, OverflowError) as exc:

@@ -42,6 +42,7 @@ class HookWorker:
         self._instance: ModelInstance | None = None
         self._setup_error: tuple[TritonError, str] | None = None
         self._is_decoupled = False
+        self._shape_tensors: frozenset[str] = frozenset()
         self._runner: asyncio.Runner | None = None
 
     def serve(self) -> None:
@@ -119,6 +120,11 @@ class HookWorker:
         assert model is not None
         model.config = spec["config"]
         self._is_decoupled = model.is_decoupled
+        self._shape_tensors = frozenset(
+            tensor["name"]
+            for tensor in model.config.get("input", ())
+            if tensor.get("is_shape_tensor", False)
+        )
         if backend.model_initialize is not None:
             backend.model_initialize(model)
         self._instance = ModelInstance(
@@ -204,8 +210,11 @@ class HookWorker:
         request.slot = slot
         request.channel = self._channel
         request.mark_ns = time.monotonic_ns() if self._is_decoupled else 0
-        if self._model.max_batch_size > 0 and request.inputs:
-            request.batch_size = max(1, next(iter(request.inputs.values())).shape[0])
+        if self._model.max_batch_size > 0:
+            shapes = (
+                tensor.shape for tensor in request.inputs.values() if tensor.name not in self._shape_tensors
+            )
+            request.batch_size = max(1, next(shapes, (1,))[0])
         request.attach(self)
         return request
 
