@@ -9,7 +9,13 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tritonpy.config import validate, validate_ensemble, validate_scheduling, validate_states, validate_tensors
+from tritonpy.config import (
+    validate,
+    validate_ensemble,
+    validate_scheduling,
+    validate_states,
+    validate_tensors,
+)
 from tritonpy.config.complete import complete_backend, normalize
 from tritonpy.config.files import find_config
 from tritonpy.config.load import FORMS, load_config
