@@ -100,7 +100,7 @@ def test_a_file_that_is_too_small_is_refused() -> None:
         specs(state(initial_state=[initial]), start=bytes(7))
 
     assert refusal.value.message == (
-        "initial_state setting expects 8 bytes, but the data provided from start only has 7 bytes"
+        "initial_state setting expects 8 bytes, but the data provided from start only has 7 bytes."
     )
 
 
@@ -168,6 +168,16 @@ def test_a_request_that_is_executed_again_is_given_what_it_gave() -> None:
     Execution([request], 1, ModelStats())
 
     assert request.input("IN").numpy().tolist() == [[7, 8]]
+
+
+def test_a_null_request_has_states_of_the_same_shapes_and_changes_none() -> None:
+    states = specs(state(dims=[-1])).fresh()
+    step(states, gives(1, 2, 3))
+
+    request, _ = step(states.throw_away(), gives(4))
+
+    assert request.input("IN").shape == (1, 3)
+    assert states.tensor("IN").numpy().tolist() == [[1, 2, 3]]
 
 
 def test_sequences_do_not_see_each_other() -> None:

@@ -84,6 +84,12 @@ class SequenceStates:
         self._tensors = {spec.input_name: spec.initial for spec in specs.specs}
         self._staged: dict[str, Tensor] = {}
 
+    def throw_away(self) -> SequenceStates:
+        """States for a null request in the batch of this sequence: of the same shapes, and kept by nobody."""
+        states = SequenceStates(self._specs)
+        states._tensors = dict(self._tensors)
+        return states
+
     @property
     def output_names(self) -> tuple[str, ...]:
         """What the model calls the states that it gives back."""
@@ -235,7 +241,7 @@ def _initial(
     if len(data) < size:
         raise InvalidArg(
             f"initial_state setting expects {size} bytes, but the data provided from {filename} only has "
-            f"{len(data)} bytes"
+            f"{len(data)} bytes."
         )
     if datatype.byte_size:
         data = data[:size]

@@ -26,6 +26,7 @@ from tritonpy.model.execution import Execution, Instance
 from tritonpy.model.signature import Signature
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
+from tritonpy.states import StateSpecs
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor
 
@@ -89,6 +90,7 @@ class Warmup:
         version: its version, as requests carry it.
         max_batch_size: of the model; 0 for one that does not batch.
         stats: where the executions are counted.
+        states: those of the model; every request begins a sequence.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Warmup:
         version: str,
         max_batch_size: int,
         stats: ModelStats,
+        states: StateSpecs | None = None,
     ) -> None:
         self._samples = tuple(samples)
         self._model_name = model_name
@@ -105,6 +108,7 @@ class Warmup:
         self._most_requests = max(1, max_batch_size)
         self._max_batch_size = max_batch_size
         self._stats = stats
+        self._states = states
 
     async def run(self, instance: Instance) -> None:
         """Run every sample on an instance that takes no requests yet.
@@ -142,6 +146,7 @@ class Warmup:
                 self._model_name, dict(sample.inputs), model_version=self._version, sink=answers
             )
             request.arrival_ns = request.queue_start_ns = time.monotonic_ns()
+            request.states = self._states.fresh() if self._states is not None else None
             requests.append(request)
         instance.submit(Execution(requests, sample.batch_size, self._stats))
         del request, requests  # one that the model drops without an answer has to become garbage
