@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from tritonpy.devices.device import Device, NoDevices
+from tritonpy.devices.device import Device, DeviceSample, NoDevices
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
@@ -65,6 +65,9 @@ class Machine:
 
     def used_memory_byte_size(self, device: Device) -> int:
         return self.used
+
+    def sample(self, device: Device) -> DeviceSample:
+        return DeviceSample(0.25, 10 * GIB, self.used, 50.5, 250.0, 1000.25)
 
 
 class Asked:

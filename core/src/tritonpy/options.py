@@ -74,6 +74,9 @@ class ServerOptions:
             grpc_http2_max_pings_without_data, grpc_http2_min_recv_ping_interval_without_data_ms,
             grpc_http2_max_ping_strikes, grpc_max_connection_age_ms, grpc_max_connection_age_grace_ms: pings
             and the age of gRPC connections; an age of 0 means no limit.
+        allow_cpu_metrics, allow_gpu_metrics: show the machine's processors and memory, and its GPUs.
+        metrics_interval_ms: how old what is shown of the machine may be.
+        metrics_config: `<setting>=<value>` each: which latencies of models are kept, and how they are shown.
         max_inflight_byte_size: bytes of requests held at once; above it nothing more is read from clients of
             HTTP, and calls over gRPC are refused. A request that arrives while nothing else is held is let in
             whatever its size over HTTP; no message over gRPC may be larger than this. 0 means no limit.
@@ -147,6 +150,10 @@ class ServerOptions:
     allow_metrics: bool = True
     metrics_address: str = "0.0.0.0"
     metrics_port: int = 8002
+    allow_cpu_metrics: bool = True
+    allow_gpu_metrics: bool = True
+    metrics_interval_ms: float = 2000
+    metrics_config: tuple[str, ...] = ()
     max_inflight_byte_size: int = 1_073_741_824
     log_verbose: int = 0
     log_info: bool = True

@@ -23,8 +23,10 @@ from tritonpy.frontends.services import FrontendServices
 from tritonpy.frontends.settings import grpc_settings, http_settings
 from tritonpy.metrics.custom import CustomMetrics
 from tritonpy.metrics.loop_watch import LoopWatch
+from tritonpy.metrics.machine import MachineMetrics, machine_metrics
 from tritonpy.metrics.models import ModelMetrics
 from tritonpy.metrics.server import ServerMetrics
+from tritonpy.metrics.settings import read_settings
 from tritonpy.metrics.workers import WorkerMemory
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.calls import ServerAccess
@@ -108,7 +110,8 @@ class ServerRuntime:
         custom_metrics = CustomMetrics(metrics_registry)
         self._services.add("metrics", custom_metrics)
         self._watch = LoopWatch(self._server_metrics.observe_loop_lag)
-        feed = MetricsFeed(self.registry, self._server_metrics)
+        feed = MetricsFeed(self.registry, self._server_metrics, self._gpus)
+        metrics_settings = read_settings(options.metrics_config)
         self._loader = ModelLoader(
             managers["backends"],
             StrategyFinder(
@@ -123,6 +126,7 @@ class ServerRuntime:
                 load_retry_count=options.model_load_retry_count,
                 gpus=self._gpus,
                 host_policies=self._host_policies,
+                metrics=metrics_settings,
                 rate_limiter=make_rate_limiter(
                     options.rate_limit, options.rate_limit_resources, loop.call_soon
                 ),
@@ -167,13 +171,15 @@ class ServerRuntime:
         self.http: HttpServer | None = None
         self.grpc: GrpcServer | None = None
         self.metrics: MetricsFrontend | None = None
+        self._machine_metrics: MachineMetrics | None = None
         self.metrics_port = options.metrics_port
         if options.allow_http:
             self.http = HttpServer(self.dataplane, services, http_settings(options))
         if options.allow_grpc:
             self.grpc = GrpcServer(self.dataplane, services, grpc_settings(options))
         if options.allow_metrics:
-            model_metrics = ModelMetrics(metrics_registry, feed.models)
+            model_metrics = ModelMetrics(metrics_registry, feed.models, metrics_settings)
+            self._machine_metrics = machine_metrics(options, metrics_registry, self._gpus)
             memory = WorkerMemory(metrics_registry, feed.workers)
             self.metrics = MetricsFrontend(
                 metrics_registry, (model_metrics.take, custom_metrics.take, memory.take)
@@ -191,6 +197,8 @@ class ServerRuntime:
         look = await self._start_polling()  # before anything is loaded: no change is missed
         await asyncio.to_thread(self._gpus.discover)
         self._host_policies.log_missing_cores()
+        if self._machine_metrics is not None:
+            await asyncio.to_thread(self._machine_metrics.start)
         all_loaded = await self._load_models(look)
         _log.info("backends:", extra={"table": backends_table(self._loader.backends_in_use(), self._options)})
         _log.info("models:", extra={"table": models_table(self.registry.index())})
@@ -240,6 +248,8 @@ class ServerRuntime:
             await self.http.stop(timeout_s=5.0)
         if self.metrics is not None:
             await self.metrics.stop()
+        if self._machine_metrics is not None:
+            await asyncio.to_thread(self._machine_metrics.stop)
         self._watch.stop()
         _log.info("Server stopped")
 

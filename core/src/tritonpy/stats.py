@@ -7,10 +7,12 @@ request of a batch waits for the whole batch, so each phase adds `duration × re
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tritonpy.errors import ErrorCode
+from tritonpy.latencies import CACHE_HIT, CACHE_MISS, COMPUTE, QUEUE, REQUEST, Latencies
 from tritonpy.response import InferResponse
 
 MOST_RESPONSES = 1024
@@ -112,12 +114,17 @@ class ModelStats:
         inference_count: rows of successful requests.
         execution_count: batches executed, those that failed included.
         last_inference_ms: wall clock of the latest execution, milliseconds since the epoch.
-        pending_count: requests waiting for an execution now.
-        failures: failed requests by reason.
         cache_hit_count, cache_hit_ns: requests that the response cache has answered, and their lookups.
         cache_miss_count, cache_miss_ns: those that it did not know, with lookups and insertions.
+        pending_count: requests waiting for an execution now.
+        failures: failed requests by reason.
         batch_stats: executions by batch size, those that failed included.
         response_stats: responses of decoupled models, by their index in the stream.
+        closed_counts: batches by the reason for which they left with the size they had; see
+            `tritonpy.scheduler.decision.Closed`.
+        latencies: how durations are spread; None where the server does not keep it.
+        is_cached: its responses are kept in a cache.
+        since_ns: when counting began, on the monotonic clock.
     """
 
     success_count: int = 0
@@ -143,6 +150,10 @@ class ModelStats:
     failures: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
     batch_stats: dict[int, BatchStats] = field(default_factory=dict)
     response_stats: dict[int, ResponseStats] = field(default_factory=dict)
+    closed_counts: Counter[str] = field(default_factory=Counter)
+    latencies: Latencies | None = None
+    is_cached: bool = False
+    since_ns: int = field(default_factory=time.monotonic_ns)
 
     def count_execution(
         self, request_count: int, row_count: int, batch_size: int, queued_ns: int, times: Sequence[int]
@@ -179,6 +190,16 @@ class ModelStats:
         batch.compute_input_ns += input_ns
         batch.compute_infer_ns += infer_ns
         batch.compute_output_ns += output_ns
+        if self.latencies is not None:
+            for phase, duration_ns in zip(COMPUTE, (input_ns, infer_ns, output_ns), strict=True):
+                self.latencies.add(phase, duration_ns, request_count)
+
+    def count_success(self, duration_ns: int) -> None:
+        """Count one request that was answered; how it was executed is counted with its batch."""
+        self.success_count += 1
+        self.success_ns += duration_ns
+        if self.latencies is not None:
+            self.latencies.add(REQUEST, duration_ns)
 
     def count_ensemble(
         self, batch_size: int, queue_ns: int, duration_ns: int, compute_ns: Sequence[int]
@@ -195,8 +216,9 @@ class ModelStats:
         for phase_ns in compute_ns:
             now += phase_ns
             ends.append(now)
-        self.success_count += 1
-        self.success_ns += duration_ns
+        self.count_success(duration_ns)
+        if self.latencies is not None:
+            self.latencies.add(QUEUE, queue_ns)
         self.count_execution(1, batch_size, batch_size, queue_ns, (start, *ends))
 
     def add_compute(self, batch_size: int, compute_ns: Sequence[int]) -> None:
@@ -222,12 +244,14 @@ class ModelStats:
             lookup_ns: the lookup.
             duration_ns: from its arrival to the answer.
         """
-        self.success_count += 1
-        self.success_ns += duration_ns
+        self.count_success(duration_ns)
         self.queue_count += 1
         self.queue_ns += queued_ns
         self.cache_hit_count += 1
         self.cache_hit_ns += lookup_ns
+        if self.latencies is not None:
+            self.latencies.add(QUEUE, queued_ns)
+            self.latencies.add(CACHE_HIT, lookup_ns)
 
     def count_cache_miss(self, lookup_ns: int) -> None:
         """Count one request that the response cache did not know; it is executed."""
@@ -238,6 +262,13 @@ class ModelStats:
         """Count that the response of such a request was kept; its lookup is part of its success."""
         self.cache_miss_ns += insertion_ns
         self.success_ns += lookup_ns + insertion_ns
+        if self.latencies is not None:
+            self.latencies.add(CACHE_MISS, lookup_ns + insertion_ns)
+
+    def count_first_response(self, queued_since_ns: int) -> None:
+        """Count that a request of a decoupled model, which was queued then, has its first response now."""
+        if self.latencies is not None and self.latencies.first_response is not None:
+            self.latencies.first_response.add((time.monotonic_ns() - queued_since_ns) / 1_000_000)
 
     def count_response(
         self,
@@ -270,6 +301,8 @@ class ModelStats:
             for size, batch in self.batch_stats.items()
         }
         copy.response_stats = {}
+        copy.closed_counts = self.closed_counts.copy()
+        copy.latencies = self.latencies.snapshot() if self.latencies is not None else None
         return copy
 
 

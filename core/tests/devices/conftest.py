@@ -25,6 +25,11 @@ class Card:
     is_partitioned: bool = False
     parent: Card | None = None
     failure: str = ""
+    load: int = 0
+    milliwatts: int = 0
+    milliwatt_limit: int = 0
+    millijoules: int = 0
+    unsupported: tuple[str, ...] = ()
 
 
 class NVMLError(Exception):
@@ -58,6 +63,14 @@ def make_nvml(cards: Sequence[Card], parts: Sequence[Card] = ()) -> Any:
             raise NVMLError_NotSupported("Not Supported")
         return [int(card.is_partitioned), 0]
 
+    def number(field: str) -> Callable[[Card], int]:
+        def read(card: Card) -> int:
+            if field in card.unsupported:
+                raise NVMLError_NotSupported("Not Supported")
+            return int(getattr(card, field))
+
+        return read
+
     return SimpleNamespace(
         NVMLError=NVMLError,
         NVMLError_LibraryNotFound=NVMLError_LibraryNotFound,
@@ -73,6 +86,10 @@ def make_nvml(cards: Sequence[Card], parts: Sequence[Card] = ()) -> Any:
         nvmlDeviceGetMemoryInfo=lambda card: SimpleNamespace(
             total=card.total, used=card.used, free=card.total - card.used
         ),
+        nvmlDeviceGetUtilizationRates=lambda card: SimpleNamespace(gpu=number("load")(card), memory=0),
+        nvmlDeviceGetPowerUsage=number("milliwatts"),
+        nvmlDeviceGetPowerManagementLimit=number("milliwatt_limit"),
+        nvmlDeviceGetTotalEnergyConsumption=number("millijoules"),
         nvmlDeviceGetPciInfo=lambda card: SimpleNamespace(busId=card.bus),
         nvmlDeviceGetMigMode=mig_mode,
         nvmlDeviceGetDeviceHandleFromMigDeviceHandle=lambda card: card.parent,

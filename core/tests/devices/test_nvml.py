@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonpy.devices.device import NoDevices
+from tritonpy.devices.device import DeviceSample, NoDevices
 from tritonpy.devices.gpus import Gpus
 from tritonpy.devices.nvml import NvmlFinder, numa_node_of, pci_address
 
@@ -147,6 +147,21 @@ def test_used_memory_is_asked_for_anew(nvml: Make, card: Make) -> None:
     cards[0].used = 3 * GIB
 
     assert asked.used_memory_byte_size(device) == 3 * GIB
+
+
+def test_a_sample_is_in_whole_units(nvml: Make, card: Make) -> None:
+    a = card("GPU-a", used=3 * GIB, load=25, milliwatts=50_500, milliwatt_limit=250_000, millijoules=1_500)
+    asked = finder(nvml([a]))
+    (device,) = asked.find()
+
+    assert asked.sample(device) == DeviceSample(0.25, 16 * GIB, 3 * GIB, 50.5, 250.0, 1.5)
+
+
+def test_what_a_device_does_not_support_is_unknown(nvml: Make, card: Make) -> None:
+    asked = finder(nvml([card("GPU-a", unsupported=("load", "milliwatts", "millijoules"))]))
+    (device,) = asked.find()
+
+    assert asked.sample(device) == DeviceSample(None, 16 * GIB, 1 * GIB, None, 0.0, None)
 
 
 def test_the_memory_node_is_what_linux_says(tmp_path: Path) -> None:

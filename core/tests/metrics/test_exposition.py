@@ -38,6 +38,30 @@ def test_labels_are_in_alphabetical_order() -> None:
     assert b'nv_things{_team="x",model="m",version="1"} 1\n' in render(OneFamily(metric))
 
 
+def test_what_part_of_a_family_a_line_is_stands_behind_whose_it_is() -> None:
+    metric = Metric("nv_times", "Times", "summary")
+    metric.add_sample("nv_times", {"version": "1", "quantile": "0.5", "model": "m"}, 1)
+
+    assert b'nv_times{model="m",version="1",quantile="0.5"} 1\n' in render(OneFamily(metric))
+
+
+def test_families_of_one_kind_stand_together() -> None:
+    registry = CollectorRegistry()
+    Histogram("a", "A", registry=registry)
+    Gauge("b", "B", registry=registry)
+    Counter("c", "C", registry=registry)
+    Gauge("d", "D", registry=registry)
+
+    lines = render(registry).decode().splitlines()
+
+    assert [line.split()[2:] for line in lines if line.startswith("# TYPE")] == [
+        ["c_total", "counter"],
+        ["b", "gauge"],
+        ["d", "gauge"],
+        ["a", "histogram"],
+    ]
+
+
 def test_label_values_survive_quotes_backslashes_and_newlines() -> None:
     metric = Metric("nv_things", "Things\nand more", "gauge")
     metric.add_sample("nv_things", {"model": 'a"b\\c\nd'}, 1)
@@ -56,7 +80,8 @@ def test_label_values_survive_quotes_backslashes_and_newlines() -> None:
         (12.0, "12"),
         (2**53, "9007199254740992"),
         (0.25, "0.25"),
-        (float("nan"), "NaN"),
+        (8 / 33, "0.2424242424242424"),
+        (float("nan"), "Nan"),
         (float("inf"), "+Inf"),
         (float("-inf"), "-Inf"),
     ],

@@ -4,7 +4,9 @@ import re
 
 import pytest
 from prometheus_client import CollectorRegistry
+from tritonpy.latencies import COMPUTE, REQUEST, Histogram, Latencies
 from tritonpy.metrics import ModelMetrics, ModelSnapshot, ServerMetrics, render
+from tritonpy.metrics.settings import MetricsSettings
 from tritonpy.stats import ModelStats
 
 
@@ -15,9 +17,9 @@ def counted() -> ModelStats:
     return stats
 
 
-def scrape(*models: ModelSnapshot) -> str:
+def scrape(*models: ModelSnapshot, settings: MetricsSettings | None = None) -> str:
     registry = CollectorRegistry()
-    metrics = ModelMetrics(registry, lambda: models)
+    metrics = ModelMetrics(registry, lambda: models, settings)
     metrics.take()
     return render(registry).decode()
 
@@ -62,12 +64,6 @@ def test_metric_tags_become_labels_that_begin_with_an_underscore() -> None:
     assert 'nv_inference_count{_a_b="c",_team="vision",model="m",version="1"} 0\n' in text
 
 
-def test_a_model_without_a_queue_has_no_pending_requests() -> None:
-    text = scrape(ModelSnapshot("m", "1", ModelStats(), has_queue=False))
-
-    assert "nv_inference_pending_request_count" not in text
-
-
 def test_counting_after_take_does_not_change_what_is_rendered() -> None:
     stats = ModelStats()
     registry = CollectorRegistry()
@@ -108,3 +104,96 @@ def test_models_of_one_name_are_told_apart_by_their_namespace() -> None:
     lines = [line.rsplit(" ", 1)[0] for line in text.splitlines() if line and not line.startswith("#")]
     assert len(lines) == len(set(lines))
     assert 'nv_inference_request_success{model="m",namespace="/a",version="1"}' in text
+
+
+LABELS = '{model="m",version="1"}'
+
+
+def test_durations_are_left_out_without_freezing_anything_else() -> None:
+    text = scrape(ModelSnapshot("m", "1", counted()), settings=MetricsSettings(has_counters=False))
+
+    found = values(text)
+    assert "duration_us" not in text
+    assert found[f"nv_inference_request_success{LABELS}"] == "5"
+    assert found['nv_inference_request_failure{model="m",reason="BACKEND",version="1"}'] == "1"
+    assert found[f"nv_inference_count{LABELS}"] == "6"
+    assert found[f"nv_inference_exec_count{LABELS}"] == "1"
+
+
+def test_a_summary_has_quantiles_a_count_and_a_sum() -> None:
+    stats = ModelStats(latencies=Latencies((REQUEST, *COMPUTE)))
+    stats.count_success(700_999)
+    stats.count_success(300_000)
+    stats.count_execution(2, 6, 6, 4_000, (0, 1_000, 5_000, 7_000))
+
+    text = scrape(ModelSnapshot("m", "1", stats), settings=MetricsSettings(quantiles=(0.5, 0.99)))
+
+    assert (
+        "# TYPE nv_inference_request_summary_us summary\n"
+        'nv_inference_request_summary_us_count{model="m",version="1"} 2\n'
+        'nv_inference_request_summary_us_sum{model="m",version="1"} 1000\n'
+        'nv_inference_request_summary_us{model="m",version="1",quantile="0.5"} 300\n'
+        'nv_inference_request_summary_us{model="m",version="1",quantile="0.99"} 700\n'
+    ) in text
+    assert values(text)['nv_inference_compute_infer_summary_us{model="m",version="1",quantile="0.5"}'] == "4"
+    assert values(text)[f"nv_inference_compute_infer_summary_us_count{LABELS}"] == "2"
+
+
+def test_an_empty_summary_has_tritons_word_for_no_number() -> None:
+    text = scrape(ModelSnapshot("m", "1", ModelStats(latencies=Latencies((REQUEST,)))))
+
+    assert 'nv_inference_request_summary_us{model="m",version="1",quantile="0.999"} Nan\n' in text
+    assert "nv_inference_queue_summary_us" not in text
+
+
+def test_first_responses_are_a_histogram_of_milliseconds() -> None:
+    histogram = Histogram((100.0, 2.5e3))
+    histogram.add(30.5)
+    histogram.add(9000)
+    text = scrape(ModelSnapshot("m", "1", ModelStats(latencies=Latencies((), histogram))))
+
+    name = "nv_inference_first_response_histogram_ms"
+    assert text.endswith(
+        f"# TYPE {name} histogram\n"
+        f"{name}_count{LABELS} 2\n"
+        f"{name}_sum{LABELS} 9030.5\n"
+        f'{name}_bucket{{model="m",version="1",le="100"}} 1\n'
+        f'{name}_bucket{{model="m",version="1",le="2500"}} 1\n'
+        f'{name}_bucket{{model="m",version="1",le="+Inf"}} 2\n'
+    )
+
+
+def test_only_models_with_a_cache_count_what_it_does() -> None:
+    cached = ModelStats(is_cached=True)
+    cached.count_cache_hit(1_000, 2_000, 9_000)
+    cached.count_cache_miss(3_000)
+
+    text = scrape(ModelSnapshot("m", "1", ModelStats()), ModelSnapshot("c", "1", cached))
+
+    found = {name: value for name, value in values(text).items() if name.startswith("nv_cache")}
+    assert found == {
+        'nv_cache_num_hits_per_model{model="c",version="1"}': "1",
+        'nv_cache_hit_duration_per_model{model="c",version="1"}': "2",
+        'nv_cache_num_misses_per_model{model="c",version="1"}': "1",
+        'nv_cache_miss_duration_per_model{model="c",version="1"}': "3",
+    }
+
+
+def test_why_batches_closed_is_counted_by_reason() -> None:
+    stats = ModelStats()
+    stats.closed_counts["queue empty"] += 3
+    stats.closed_counts["full"] += 1
+
+    text = scrape(ModelSnapshot("m", "1", stats))
+
+    assert (
+        "# TYPE tritonpy_batch_closed_total counter\n"
+        'tritonpy_batch_closed_total{model="m",reason="full",version="1"} 1\n'
+        'tritonpy_batch_closed_total{model="m",reason="queue empty",version="1"} 3\n'
+    ) in text
+
+
+def test_a_model_on_one_gpu_names_it() -> None:
+    text = scrape(ModelSnapshot("m", "1", ModelStats(), gpu_uuid="GPU-a"))
+
+    assert 'nv_inference_count{gpu_uuid="GPU-a",model="m",version="1"} 0\n' in text

@@ -2,7 +2,7 @@
 
 What tunes machinery that does not exist here is accepted, so that a command line written for tritonserver
 goes on to work; what would change what clients see is refused with its reason. A value that asks for nothing,
-such as `--allow-gpu-metrics=false`, is always accepted, and nothing is said about it.
+such as `--trace-level=OFF`, is always accepted, and nothing is said about it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ _ANY = ".*"
 _NEVER = "(?!)"
 _OFF = "false|0|off"  # as `read_bool` takes them
 _NUMBER = "[+-]?[0-9]+"
-_FLOAT = r"[0-9]*\.?[0-9]+"
 
 _IGNORED = (
     # flag, its value, tritonserver's default, values that ask for nothing, why others do nothing here
@@ -46,22 +45,10 @@ _VERTEX = "the Vertex AI frontend is not there yet"
 _MISSING = (
     # flag, values that ask for nothing (of something that is off unless another flag asks for it: any), why
     # others are refused
-    ("--allow-cpu-metrics", _OFF, "metrics of the machine are not there yet; a node exporter has them"),
-    ("--allow-gpu-metrics", _OFF, "metrics of GPUs are not there yet; a GPU exporter has them"),
     ("--allow-sagemaker", _OFF, _SAGEMAKER),
     ("--allow-vertex-ai", _OFF, _VERTEX),
     ("--cache-config", _NEVER, _CACHE),
     ("--cache-directory", _ANY, _CACHE),
-    (
-        "--metrics-config",
-        rf"counter_latencies=(true|1|on)|(summary|histogram)_latencies=({_OFF})",
-        "latency summaries and histograms are not there yet",
-    ),
-    (
-        "--metrics-interval-ms",
-        _FLOAT,
-        "nothing is sampled yet: counters are read when the page is asked for",
-    ),
     ("--response-cache-byte-size", "0+", _CACHE),
     ("--sagemaker-port", _NUMBER, _SAGEMAKER),
     ("--sagemaker-safe-port-range", "[0-9]+-[0-9]+", _SAGEMAKER),
@@ -85,7 +72,6 @@ _MISSING = (
 _REPEATED = frozenset(
     (
         "--cache-config",
-        "--metrics-config",
         "--trace-config",
         "--trace-level",
     )

@@ -119,13 +119,3 @@ GRPC: tuple[click.Option, ...] = (
         "Milliseconds that the calls of a connection may take after that; 0 for ever.",
     ),
 )
-
-METRICS: tuple[click.Option, ...] = (
-    switch("--allow-metrics", "allow_metrics", "Serve metrics."),
-    click.Option(
-        ["--metrics-address", "metrics_address"],
-        metavar="ADDRESS",
-        help="Address for metrics.  [default: the HTTP address]",
-    ),
-    port("--metrics-port", "metrics_port", "metrics"),
-)

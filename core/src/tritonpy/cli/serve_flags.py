@@ -6,6 +6,7 @@ import click
 
 from tritonpy.cli import port_flags
 from tritonpy.cli.flags import number, option, several, switch
+from tritonpy.cli.metrics_flags import METRICS
 from tritonpy.cli.other_flags import WITHOUT_EFFECT
 from tritonpy.cli.rate_limit_flags import RATE_LIMITER
 from tritonpy.cli.values import (
@@ -248,7 +249,7 @@ GROUPS: dict[str, tuple[click.Option, ...]] = {
     "Devices": DEVICES,
     "HTTP": port_flags.HTTP,
     "gRPC": port_flags.GRPC,
-    "Metrics": port_flags.METRICS,
+    "Metrics": METRICS,
     "Limits and access": LIMITS,
     "Rate limiter": RATE_LIMITER,
     "Logging": LOGGING,

@@ -38,6 +38,25 @@ class Device:
         return f"{major}.{minor}"
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceSample:
+    """What a GPU does at one moment; None for what it does not tell.
+
+    Attributes:
+        utilization: the part of the time, from 0 to 1, in which something ran on it lately.
+        memory_byte_size, used_memory_byte_size: its memory, and what is taken of it by whichever process.
+        power_w, power_limit_w: what it draws, and the most that it may.
+        energy_j: what it has drawn since its driver was loaded.
+    """
+
+    utilization: float | None = None
+    memory_byte_size: int | None = None
+    used_memory_byte_size: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    energy_j: float | None = None
+
+
 class NoDevices(Exception):
     """There is nothing to be found, and the text says why."""
 
@@ -54,6 +73,13 @@ class DeviceFinder(Protocol):
 
     def used_memory_byte_size(self, device: Device) -> int:
         """How much of a device's memory is taken now, by whichever process.
+
+        Raises:
+            NoDevices: it cannot be asked any more.
+        """
+
+    def sample(self, device: Device) -> DeviceSample:
+        """What a device does now.
 
         Raises:
             NoDevices: it cannot be asked any more.

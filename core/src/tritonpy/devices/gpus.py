@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from tritonpy.devices.device import Device, DeviceFinder, NoDevices
+from tritonpy.devices.device import Device, DeviceFinder, DeviceSample, NoDevices
 from tritonpy.devices.nvml import NvmlFinder
 from tritonpy.errors import Unavailable
 
@@ -76,6 +76,24 @@ class Gpus:
     def ids(self) -> list[int]:
         """The usable GPUs' numbers, ascending."""
         return sorted(self._devices)
+
+    @property
+    def devices(self) -> list[Device]:
+        """The usable GPUs, by their numbers."""
+        return [self._devices[id] for id in self.ids]
+
+    def sample(self, device: Device) -> DeviceSample:
+        """What one of `devices` does now; may block.
+
+        Raises:
+            NoDevices: it cannot be asked any more.
+        """
+        return self._finder.sample(device)
+
+    def uuid(self, id: int) -> str:
+        """The identity of a GPU; "" where there is no such one."""
+        device = self._devices.get(id)
+        return device.uuid if device is not None else ""
 
     def capabilities(self) -> dict[int, str]:
         """The compute capability of each usable GPU, such as `8.6`."""

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tritonpy.devices.device import Device, NoDevices
+from tritonpy.devices.device import Device, DeviceSample, NoDevices
 from tritonpy.devices.visible import visible_devices
 
 _log = logging.getLogger("tritonpy.devices")
@@ -60,6 +60,30 @@ class NvmlFinder:
     def used_memory_byte_size(self, device: Device) -> int:
         """See `DeviceFinder`."""
         return self._ask(lambda: int(self._memory(self._handle(device.uuid)).used))
+
+    def sample(self, device: Device) -> DeviceSample:
+        """See `DeviceFinder`; what NVML does not support, such as the load of a part of a GPU, is None."""
+        return self._ask(lambda: self._sample(device))
+
+    def _sample(self, device: Device) -> DeviceSample:
+        nvml = self._nvml
+        handle = self._handle(device.uuid)
+        memory = self._told(self._memory, handle)
+        rates = self._told(nvml.nvmlDeviceGetUtilizationRates, handle)
+        return DeviceSample(
+            utilization=rates.gpu / 100 if rates is not None else None,
+            memory_byte_size=int(memory.total) if memory is not None else None,
+            used_memory_byte_size=int(memory.used) if memory is not None else None,
+            power_w=_thousandth(self._told(nvml.nvmlDeviceGetPowerUsage, handle)),
+            power_limit_w=_thousandth(self._told(nvml.nvmlDeviceGetPowerManagementLimit, handle)),
+            energy_j=_thousandth(self._told(nvml.nvmlDeviceGetTotalEnergyConsumption, handle)),
+        )
+
+    def _told(self, question: Callable[[Any], Any], handle: Any) -> Any:  # Any: see `load`
+        try:
+            return question(handle)
+        except self._nvml.NVMLError_NotSupported:
+            return None
 
     def _ask(self, question: Callable[[], Answer]) -> Answer:
         """Have a thread ask, and wait for it no longer than the deadline."""
@@ -166,6 +190,10 @@ class NvmlFinder:
                 "unless %s=PCI_BUS_ID is set; set it, so that both mean the same",
                 ORDER_VARIABLE,
             )
+
+
+def _thousandth(value: float | None) -> float | None:
+    return value / 1000 if value is not None else None
 
 
 def pci_address(bus: str) -> str:

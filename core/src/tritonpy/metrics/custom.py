@@ -86,11 +86,11 @@ class Family:
             if self.kind != _HISTOGRAM:
                 metric.add_sample(self.name, labels, value)
                 continue
+            metric.add_sample(f"{self.name}_count", labels, sum(counts))
+            metric.add_sample(f"{self.name}_sum", labels, value)
             limits = [*map(number_text, bounds), "+Inf"]
             for limit, so_far in zip(limits, accumulate(counts), strict=True):
                 metric.add_sample(f"{self.name}_bucket", {**labels, "le": limit}, so_far)
-            metric.add_sample(f"{self.name}_count", labels, sum(counts))
-            metric.add_sample(f"{self.name}_sum", labels, value)
         yield metric
 
 

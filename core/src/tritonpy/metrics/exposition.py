@@ -1,4 +1,4 @@
-"""The Prometheus text format, under exactly the names that the families have.
+"""The Prometheus text format, under exactly the names that the families have, and in Triton's order.
 
 `prometheus_client.generate_latest` appends `_total` to every counter it prints. Triton's counters have no
 such suffix, and dashboards look for Triton's names.
@@ -11,6 +11,12 @@ from typing import Protocol
 
 from prometheus_client import Metric
 from prometheus_client.samples import Sample
+
+_KINDS = ("counter", "gauge", "histogram", "summary")
+"""Families of one kind stand together."""
+
+_LAST_LABELS = ("le", "quantile")
+"""Say which part of a family a line is, behind the labels that say whose."""
 
 
 class Collector(Protocol):
@@ -26,7 +32,7 @@ def render(collector: Collector) -> bytes:
     Safe on a thread as long as the families are copies or lock themselves, as those of prometheus_client do.
     """
     lines: list[str] = []
-    for metric in collector.collect():
+    for metric in sorted(collector.collect(), key=_kind_order):
         # The moment a series was made is an OpenMetrics notion; Triton does not print it.
         samples = [sample for sample in metric.samples if sample.name != f"{metric.name}_created"]
         if not samples:
@@ -42,24 +48,29 @@ def render(collector: Collector) -> bytes:
     return "\n".join(lines).encode()
 
 
+def _kind_order(metric: Metric) -> int:
+    return _KINDS.index(metric.type) if metric.type in _KINDS else len(_KINDS)
+
+
 def _line(sample: Sample) -> str:
     labels = ",".join(
-        f'{key}="{_escaped(value, quote=True)}"' for key, value in sorted(sample.labels.items())
+        f'{key}="{_escaped(value, quote=True)}"' for key, value in sorted(sample.labels.items(), key=_rank)
     )
-    return (
-        f"{sample.name}{{{labels}}} {number_text(sample.value)}"
-        if labels
-        else (f"{sample.name} {number_text(sample.value)}")
-    )
+    value = number_text(sample.value)
+    return f"{sample.name}{{{labels}}} {value}" if labels else f"{sample.name} {value}"
+
+
+def _rank(label: tuple[str, str]) -> tuple[bool, str]:
+    return label[0] in _LAST_LABELS, label[0]
 
 
 def number_text(value: float) -> str:
-    """A number as Prometheus and Triton write it."""
+    """A number as Triton writes it and Prometheus reads it: sixteen digits of what is no whole number."""
     if value != value:
-        return "NaN"
+        return "Nan"
     if value in (float("inf"), float("-inf")):
         return "+Inf" if value > 0 else "-Inf"
-    return str(int(value)) if value == int(value) else repr(float(value))
+    return str(int(value)) if value == int(value) else f"{value:.16g}"
 
 
 def _escaped(text: str, *, quote: bool = False) -> str:

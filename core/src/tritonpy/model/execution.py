@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from tritonpy.errors import ErrorCode, Internal, TritonError
+from tritonpy.latencies import QUEUE, REQUEST, Latencies
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.stats import ModelStats
@@ -108,6 +109,8 @@ class Execution:
                 request.deliver(response)
         null_count = self._null_count
         self._count(times, len(self.requests) - null_count, self.batch_size - null_count, self._queued_since)
+        if self._stats.latencies is not None:
+            self._observe(self._stats.latencies, times[0], self.requests, self.requests)
         if self._owner is not None or self.claim is not None:
             self._finished()
 
@@ -121,6 +124,8 @@ class Execution:
         if times is not None:
             row_count = sum(request.batch_size for request in answered)
             self._count(times, len(answered), row_count, queued_since)
+            if self._stats.latencies is not None:
+                self._observe(self._stats.latencies, times[0], answered, answered)
         elif answered:
             self._count_successes(len(answered), queued_since)
         now = time.monotonic_ns()
@@ -164,6 +169,33 @@ class Execution:
         queued_ns = times[0] * success_count - queued_since
         self._stats.count_execution(success_count, row_count, self.batch_size, queued_ns, times)
         self._count_successes(success_count, queued_since)
+
+    def _observe(
+        self,
+        latencies: Latencies,
+        start_ns: int,
+        waited: Sequence[InferRequest],
+        succeeded: Sequence[InferRequest],
+    ) -> None:
+        """Keep how long each request waited for the execution, and how long each took that is over."""
+        now = time.monotonic_ns()
+        # One that is to be executed again waits anew already: it is not over.
+        latencies.add_each(
+            QUEUE,
+            [
+                start_ns - request.queue_start_ns
+                for request in waited
+                if request.queue_start_ns <= start_ns and not request.is_null
+            ],
+        )
+        latencies.add_each(
+            REQUEST,
+            [
+                now - request.queue_start_ns
+                for request in succeeded
+                if request.queue_start_ns <= start_ns and not request.is_null
+            ],
+        )
 
     def _count_successes(self, count: int, queued_since: int) -> None:
         self._stats.success_count += count - self.rescheduled_count

@@ -34,5 +34,7 @@ class ResponseClock:
     ) -> None:
         """See `ResponseClock`; what follows the final response is not counted."""
         if not request.answered:
+            if self._index == 0 and response is not None:
+                self._stats.count_first_response(request.queue_start_ns)
             self._stats.count_response(self._index, response, durations, request.cancelled)
             self._index += 1

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 
+from tritonpy.devices.gpus import NO_GPUS, Gpus
 from tritonpy.metrics.models import ModelSnapshot
 from tritonpy.metrics.server import ServerMetrics
 from tritonpy.metrics.workers import WorkerSnapshot
+from tritonpy.model.model import LoadedModel
 from tritonpy.model.process_instance import ProcessInstance
 from tritonpy.repository.registry import ModelRegistry
 
@@ -17,11 +19,13 @@ class MetricsFeed:
     Args:
         registry: the models; read on the loop only.
         metrics: counts what happens to models.
+        gpus: names the GPUs of instances.
     """
 
-    def __init__(self, registry: ModelRegistry, metrics: ServerMetrics) -> None:
+    def __init__(self, registry: ModelRegistry, metrics: ServerMetrics, gpus: Gpus = NO_GPUS) -> None:
         self._registry = registry
         self._metrics = metrics
+        self._gpus = gpus
 
     def worker_restarted(self, model: str, version: str) -> None:
         """Count it."""
@@ -45,6 +49,7 @@ class MetricsFeed:
                 model.config.get("metric_tags", {}),
                 load_duration_s=model.load_duration_s,
                 namespace=key.namespace,
+                gpu_uuid=self._gpu_uuid(model),
             )
             for key, model in self._registry.all_keyed()
         ]
@@ -57,3 +62,12 @@ class MetricsFeed:
             for instance in model.instances
             if isinstance(instance, ProcessInstance) and instance.pid not in (0, os.getpid())
         ]
+
+    def _gpu_uuid(self, model: LoadedModel) -> str:
+        """The GPU that all instances of a model are on; "" where there is no such one."""
+        if not self._gpus.ids:
+            return ""
+        slots = model.instance_set.slots
+        ids = {slot.device_id if slot.kind == "KIND_GPU" else None for slot in slots}
+        id = ids.pop() if len(ids) == 1 else None
+        return self._gpus.uuid(id) if id is not None else ""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 from tritonpy.errors import Cancelled, InvalidArg, TritonError
 from tritonpy.model.execution import Execution, Instance, ResourceClaim
 from tritonpy.request import SEQUENCE_START, InferRequest
 from tritonpy.scheduler.contender import Contender
-from tritonpy.scheduler.decision import BatchingPolicy, Closed, Dispatch, SequencePolicy, WaitUntil
+from tritonpy.scheduler.decision import BatchingPolicy, Dispatch, SequencePolicy, WaitUntil
 from tritonpy.scheduler.ordering import ResponseOrder
 from tritonpy.scheduler.rate_limiter import RateLimiter
 from tritonpy.stats import ModelStats
@@ -32,9 +31,6 @@ class Scheduler:
         starts_sequences: every request is a sequence, which the model continues by rescheduling it.
         sequences: the policy once more, if it has sequences.
         clock: monotonic nanoseconds.
-
-    Attributes:
-        closed_counts: how many batches left for which reason.
     """
 
     def __init__(
@@ -62,7 +58,6 @@ class Scheduler:
         self._timer_ns = 0
         self._is_pump_due = False
         self._refusal: TritonError | None = None
-        self.closed_counts: Counter[Closed] = Counter()
 
     def contend(self, limiter: RateLimiter) -> Contender:
         """Let instances execute only while they have the resources that they need."""
@@ -254,7 +249,7 @@ class Scheduler:
 
     def _dispatch(self, instance: Instance, batch: Dispatch, claim: ResourceClaim | None = None) -> None:
         self._stats.pending_count -= len(batch.requests) - batch.null_count
-        self.closed_counts[batch.closed] += 1
+        self._stats.closed_counts[batch.closed] += 1
         for request in batch.requests:
             request.on_cancel = None
         execution = Execution(

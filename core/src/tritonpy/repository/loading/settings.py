@@ -8,6 +8,7 @@ from typing import Protocol
 from tritonpy.devices.gpus import NO_GPUS, Gpus
 from tritonpy.devices.host_policy import HostPolicies
 from tritonpy.handles import Model
+from tritonpy.metrics.settings import MetricsSettings
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.calls import ServerAccess
 from tritonpy.model.placement import Slot, place_instances
@@ -46,6 +47,7 @@ class LoaderSettings:
         gpus: where models can be placed beside the CPU.
         host_policies: which processors instances keep to.
         rate_limiter: has the resources that instances share; None lets them execute whenever they are free.
+        metrics: which latencies of models are kept.
     """
 
     auto_complete_config: bool = True
@@ -60,6 +62,7 @@ class LoaderSettings:
     gpus: Gpus = NO_GPUS
     host_policies: HostPolicies = field(default_factory=HostPolicies)
     rate_limiter: RateLimiter | None = None
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
 
     def for_backend(self, *names: str) -> dict[str, str]:
         """The settings of one backend; its own win over those of all backends.

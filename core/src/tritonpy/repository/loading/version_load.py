@@ -103,7 +103,7 @@ class Loading:
             await on_own_thread(strategy.open, "hook")
             strategy.on_slow_scan = self._note_slow_scan
             self._strategy = strategy
-        stats = ModelStats()
+        stats = ModelStats(latencies=self._tools.settings.metrics.latencies(config))
         self._scheduler = scheduler = make_scheduler(config, stats, strategy)
         signature = Signature(config)
         samples = await asyncio.to_thread(read_warmup, config, signature, handle.directory)
