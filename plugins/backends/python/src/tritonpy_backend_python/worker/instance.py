@@ -54,7 +54,7 @@ class ModelInstance:
     Attributes:
         is_decoupled: whether a request may have any number of responses.
         max_batch_size: 0 for a model that does not batch.
-        outputs: the outputs in the configuration, and whether each is BF16.
+        outputs: the outputs in the configuration, and the states it gives back; and whether each is BF16.
         is_probed: the model has an `is_ready` to be asked.
     """
 
@@ -68,6 +68,8 @@ class ModelInstance:
         self.outputs: dict[str, bool] = {
             output["name"]: output.get("data_type") == "TYPE_BF16" for output in config.get("output", ())
         }
+        for state in config.get("sequence_batching", {}).get("state", ()):
+            self.outputs[state["output_name"]] = state["data_type"] == "TYPE_BF16"
         self.is_probed = callable(getattr(model, "is_ready", None))
         self._model_name = file.name
         self._model = model
