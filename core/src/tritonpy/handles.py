@@ -308,9 +308,9 @@ class Cache:
         settings: the values of `--cache-config NAME,key=value`.
         state: the plugin's own.
         name: the NAME.
-        is_shared: entries are seen by other servers or outlive this one; for `cache_initialize` to set. The keys
-            of a shared cache are the same for the same files of a model, whoever loads them; those of another
-            differ with every load.
+        is_shared: entries are seen by other servers or outlive this one; for `cache_initialize` to set. The
+            keys of a shared cache are the same for the same files of a model, whoever loads them; those of
+            another differ with every load.
     """
 
     settings: Mapping[str, str]

@@ -274,14 +274,14 @@ class RepoAgentHooks:
 class CacheHooks:
     """Group `tritonpy.caches`: keeps responses. Mirrors TRITONCACHE. May be `async def`.
 
-    `cache_lookup` and `cache_insert` are required. A server has one cache, chosen by `--cache-config`. What an
-    entry says and what a key covers is the server's business: a cache keeps bytes under names, and may lose
-    them. Entries are checked when they come back, so one that was damaged or mixed up does no harm.
+    `cache_lookup` and `cache_insert` are required. A server has one cache, chosen by `--cache-config`. What
+    an entry says and what a key covers is the server's business: a cache keeps bytes under names, and may
+    lose them. Entries are checked when they come back, so one that was damaged or mixed up does no harm.
 
     Hooks are called on the loop: one that waits for anything but memory must be `async def`. The time that
-    `cache_lookup` and `cache_insert` may then wait is bounded (`--cache-timeout-ms`); they are cancelled when it
-    is over, and requests go on without the cache. An exception counts as a miss and is logged. A cache that
-    fails three times in a row is left alone for a second, and then asked for one key to see whether it is back.
+    `cache_lookup` and `cache_insert` may then wait is bounded (`--cache-timeout-ms`); they are cancelled when
+    it is over, and requests go on without the cache. An exception counts as a miss and is logged. A cache
+    that fails three times in a row is left alone for a second, and then asked once to see whether it is back.
     """
 
     @hookspec(firstresult=True)

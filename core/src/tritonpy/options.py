@@ -44,6 +44,9 @@ class ServerOptions:
         model_load_retry_count: how often a version whose load failed is tried again.
         backend_directory: where shared-object backends lie.
         repo_agent_directory: where repository agents lie that are files.
+        cache_config: `(cache, key, value)` each: which response cache, and its settings; all name the same.
+        cache_directory: where response caches lie that are files.
+        cache_timeout_ms: how long a request waits for a response cache that is not in memory.
         backend_config: `(backend, key, value)` each; the backend is "" for a setting of all backends.
         disabled_plugins: `(kind, name)` of plugins that must not be loaded.
         strategy_path_policy: `strict` keeps batching strategy files inside the model's directory.
@@ -104,6 +107,9 @@ class ServerOptions:
     debugged_models: tuple[str, ...] = ()
     backend_directory: str = "/opt/tritonserver/backends"
     repo_agent_directory: str = "/opt/tritonserver/repoagents"
+    cache_config: tuple[tuple[str, str, str], ...] = ()
+    cache_directory: str = "/opt/tritonserver/caches"
+    cache_timeout_ms: int = 100
     backend_config: tuple[tuple[str, str, str], ...] = ()
     disabled_plugins: tuple[tuple[str, str], ...] = ()
     strategy_path_policy: StrategyPathPolicy = "any"

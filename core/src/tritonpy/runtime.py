@@ -9,6 +9,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
+from tritonpy.cache.settings import make_cache
 from tritonpy.devices.device import DeviceFinder
 from tritonpy.devices.gpus import Gpus
 from tritonpy.devices.host_policy import HostPolicies
@@ -21,6 +22,7 @@ from tritonpy.frontends.local import LocalDataplane
 from tritonpy.frontends.metrics import MetricsFrontend
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.frontends.settings import grpc_settings, http_settings
+from tritonpy.metrics.cache import CacheMetrics
 from tritonpy.metrics.custom import CustomMetrics
 from tritonpy.metrics.loop_watch import LoopWatch
 from tritonpy.metrics.machine import MachineMetrics, machine_metrics
@@ -92,7 +94,7 @@ class ServerRuntime:
                 discover=discover,
                 disabled=[name for disabled_kind, name in options.disabled_plugins if disabled_kind == kind],
             )
-            for kind in ("backends", "batching", "loaders", "repo_agents")
+            for kind in ("backends", "batching", "caches", "loaders", "repo_agents")
         }
         for kind, named in (plugins or {}).items():
             for name, plugin in named.items():
@@ -110,6 +112,7 @@ class ServerRuntime:
         custom_metrics = CustomMetrics(metrics_registry)
         self._services.add("metrics", custom_metrics)
         self._watch = LoopWatch(self._server_metrics.observe_loop_lag)
+        self._cache = make_cache(options, managers["caches"], managers["loaders"])
         feed = MetricsFeed(self.registry, self._server_metrics, self._gpus)
         metrics_settings = read_settings(options.metrics_config)
         self._loader = ModelLoader(
@@ -126,6 +129,7 @@ class ServerRuntime:
                 load_retry_count=options.model_load_retry_count,
                 gpus=self._gpus,
                 host_policies=self._host_policies,
+                cache=self._cache,
                 metrics=metrics_settings,
                 rate_limiter=make_rate_limiter(
                     options.rate_limit, options.rate_limit_resources, loop.call_soon
@@ -181,9 +185,10 @@ class ServerRuntime:
             model_metrics = ModelMetrics(metrics_registry, feed.models, metrics_settings)
             self._machine_metrics = machine_metrics(options, metrics_registry, self._gpus)
             memory = WorkerMemory(metrics_registry, feed.workers)
-            self.metrics = MetricsFrontend(
-                metrics_registry, (model_metrics.take, custom_metrics.take, memory.take)
-            )
+            before_scrape = [model_metrics.take, custom_metrics.take, memory.take]
+            if self._cache is not None:
+                before_scrape.append(CacheMetrics(metrics_registry, self._cache).take)
+            self.metrics = MetricsFrontend(metrics_registry, before_scrape)
 
     async def start(self) -> None:
         """Load the models, then open the ports.
@@ -199,6 +204,8 @@ class ServerRuntime:
         self._host_policies.log_missing_cores()
         if self._machine_metrics is not None:
             await asyncio.to_thread(self._machine_metrics.start)
+        if self._cache is not None:
+            await self._cache.open()
         all_loaded = await self._load_models(look)
         _log.info("backends:", extra={"table": backends_table(self._loader.backends_in_use(), self._options)})
         _log.info("models:", extra={"table": models_table(self.registry.index())})
@@ -241,6 +248,8 @@ class ServerRuntime:
         grpc_stop = asyncio.create_task(self.grpc.stop(self._options.exit_timeout_s)) if self.grpc else None
         await self._repository.stop_loading()
         await drain_and_unload(self._repository, self._options.exit_timeout_s)
+        if self._cache is not None:
+            await self._cache.close()
         await asyncio.to_thread(self._repository.repositories.close)
         if grpc_stop is not None:
             await grpc_stop

@@ -182,9 +182,6 @@ def test_a_setting_of_the_rate_limiter_that_makes_no_sense_is_refused(
 WISHES = (
     "--allow-sagemaker=on",
     "--allow-vertex-ai=true",
-    "--cache-config=local,size=1048576",
-    "--cache-config=local,size=0",
-    "--response-cache-byte-size=1048576",
     "--sagemaker-port=x",
     "--sagemaker-safe-port-range=8000",
     "--sagemaker-thread-count=x",
@@ -201,8 +198,6 @@ WISHES = (
 ASKING_FOR_NOTHING = (
     "--allow-sagemaker=0",
     "--allow-vertex-ai=off",
-    "--cache-directory=/opt/tritonserver/caches",
-    "--response-cache-byte-size=0",
     "--sagemaker-port=8080",
     "--sagemaker-safe-port-range=8080-9080",
     "--sagemaker-thread-count=8",
@@ -238,7 +233,7 @@ def test_an_option_of_tritonserver_that_is_refused_says_why(
 def test_every_flag_that_is_refused_is_tried_here() -> None:
     tried = {given.partition("=")[0] for given in WISHES}
 
-    assert set(REFUSED) - tried == {"--cache-directory", "--trace-file"}
+    assert set(REFUSED) - tried == {"--trace-file"}
 
 
 @pytest.mark.parametrize(

@@ -43,12 +43,12 @@ class KeyMaker:
     Args:
         name: the model.
         version: its version.
-        namespace: the repository that tells it from others of its name; "" where names are unique.
-        generation: differs between loads of the model whose answers may differ; kept from clients.
+        generation: differs between loads whose answers may differ, also between models of one name in several
+            repositories; kept from clients.
     """
 
-    def __init__(self, name: str, version: str, generation: bytes, namespace: str = "") -> None:
-        identity = repr((name, version, namespace, generation)).encode()
+    def __init__(self, name: str, version: str, generation: bytes) -> None:
+        identity = repr((name, version, generation)).encode()
         self._identity = hashlib.blake2b(identity, digest_size=24).digest()
         self._seed = int.from_bytes(self._identity[:8], "little")
         self._model = f"{name}:{version}"

@@ -7,7 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from inspect import isawaitable
 
@@ -61,6 +61,15 @@ class CacheFigures:
     lookup_ns: int = 0
     insertion_ns: int = 0
     errors: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    @property
+    def lookup_count(self) -> int:
+        """How often it was asked."""
+        return self.hit_count + self.miss_count
+
+    def snapshot(self) -> CacheFigures:
+        """A copy that another thread may read."""
+        return replace(self, errors=self.errors.copy())
 
 
 class ResponseCache:

@@ -29,9 +29,9 @@ def option(flag: str, field: str, metavar: str, help: str, read: Read = str) -> 
     )
 
 
-def number(flag: str, field: str, help: str, *, most: int = 2**31 - 1) -> click.Option:
-    """An option whose value is a whole number from 0."""
-    return option(flag, field, "NUMBER", help, read_integer(0, most))
+def number(flag: str, field: str, help: str, *, least: int = 0, most: int = 2**31 - 1) -> click.Option:
+    """An option whose value is a whole number from 0, or from `least`."""
+    return option(flag, field, "NUMBER", help, read_integer(least, most))
 
 
 def port(flag: str, field: str, service: str) -> click.Option:

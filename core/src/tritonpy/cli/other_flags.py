@@ -38,7 +38,6 @@ REASONS = {flag: why for flag, _, _, _, why in _IGNORED}
 """Why a flag of `WITHOUT_EFFECT` does nothing."""
 
 _TRACING = "tracing is not there yet"
-_CACHE = "there is no response cache yet"
 _SAGEMAKER = "the SageMaker frontend is not there yet"
 _VERTEX = "the Vertex AI frontend is not there yet"
 
@@ -47,9 +46,6 @@ _MISSING = (
     # others are refused
     ("--allow-sagemaker", _OFF, _SAGEMAKER),
     ("--allow-vertex-ai", _OFF, _VERTEX),
-    ("--cache-config", _NEVER, _CACHE),
-    ("--cache-directory", _ANY, _CACHE),
-    ("--response-cache-byte-size", "0+", _CACHE),
     ("--sagemaker-port", _NUMBER, _SAGEMAKER),
     ("--sagemaker-safe-port-range", "[0-9]+-[0-9]+", _SAGEMAKER),
     ("--sagemaker-thread-count", _NUMBER, _SAGEMAKER),
@@ -71,7 +67,6 @@ _MISSING = (
 
 _REPEATED = frozenset(
     (
-        "--cache-config",
         "--trace-config",
         "--trace-level",
     )

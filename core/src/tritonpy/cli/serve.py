@@ -10,6 +10,7 @@ from typing import Any, Never
 import click
 
 from tritonpy import logs
+from tritonpy.cli.cache_flags import take_old_size
 from tritonpy.cli.malloc import MallocUnavailable, use_allocator
 from tritonpy.cli.other_flags import MISSING, REASONS, WITHOUT_EFFECT, asks_for_nothing
 from tritonpy.cli.serve_command import ServeCommand
@@ -79,6 +80,7 @@ def read_options(ctx: click.Context, given: dict[str, Any]) -> ServerOptions:  #
             "corectl serve: --strict-model-config is deprecated, use --disable-auto-complete-config", err=True
         )
     given["auto_complete_config"] = not (disabled or strict)
+    take_old_size(ctx, given)
     if given["metrics_address"] is None:
         given["metrics_address"] = given["http_address"]
     options = ServerOptions(**given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tritonpy.cli import port_flags
+from tritonpy.cli.cache_flags import CACHE
 from tritonpy.cli.flags import number, option, several, switch
 from tritonpy.cli.metrics_flags import METRICS
 from tritonpy.cli.other_flags import WITHOUT_EFFECT
@@ -252,6 +253,7 @@ GROUPS: dict[str, tuple[click.Option, ...]] = {
     "Metrics": METRICS,
     "Limits and access": LIMITS,
     "Rate limiter": RATE_LIMITER,
+    "Response cache": CACHE,
     "Logging": LOGGING,
     "Accepted, without effect": WITHOUT_EFFECT,
 }

@@ -37,9 +37,12 @@ def _shown(field: str, value: object) -> str:
         return str(value).lower()
     if value is None or value in ("", ()):
         return "-"
-    if field == "backend_config":
+    if field in ("backend_config", "cache_config"):
         settings: Sequence[tuple[str, str, str]] = value  # type: ignore[assignment]  # as read
-        return " ".join(f"{backend},{key}={text}".lstrip(",") for backend, key, text in settings)
+        return " ".join(
+            f"{name},{key}={_SECRET if key == 'password' else text}".lstrip(",")
+            for name, key, text in settings
+        )
     if field in ("http_restricted_apis", "grpc_restricted_protocols"):
         calls: Sequence[RestrictedCalls] = value  # type: ignore[assignment]  # as read
         return " ".join(f"{','.join(names)}:{header}={_SECRET}" for names, header, _ in calls)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 from tritonpy.config.complete import complete_backend, normalize
@@ -22,8 +20,6 @@ from tritonpy.devices.gpus import NO_GPUS, Gpus
 from tritonpy.errors import NotFound, Unsupported
 from tritonpy.handles import BackendAttributes, JsonObject
 from tritonpy.repository.layout import CONFIG_FILENAME, ModelDirectory
-
-_log = logging.getLogger("tritonpy.repository")
 
 _SERVED_BY_NOTHING_YET = {
     "sequence_batching": "sequence batching",
@@ -94,20 +90,12 @@ def check_config(config: ModelConfig, directory: ModelDirectory, *, is_strict: b
     unserved = _SERVED_BY_NOTHING_YET.get(config.WhichOneof("scheduling_choice") or "")
     if unserved is not None and not _is_iterative(config):
         raise Unsupported(f"model '{directory.name}': this server does not do {unserved} yet")
-    for setting in _without_effect(config):
-        _log.warning("model '%s': '%s' has no effect in this version", directory.name, setting)
 
 
 def _is_iterative(config: ModelConfig) -> bool:
     """Whether requests are sequences of their own, which the model continues by rescheduling them."""
     batching = config.sequence_batching
     return batching.iterative_sequence and not (batching.control_input or batching.state)
-
-
-def _without_effect(config: ModelConfig) -> Iterator[str]:
-    """Settings that this version reads and shows, but does not act on."""
-    if config.response_cache.enable:
-        yield "response_cache"
 
 
 def first_config(config: ModelConfig, attributes: BackendAttributes, gpus: Gpus = NO_GPUS) -> JsonObject:

@@ -83,7 +83,7 @@ def options_table(options: ServerOptions, extensions: Sequence[str], gpus: Seque
         ("min_supported_compute_capability", f"{options.min_compute_capability:.1f}"),
         ("strict_readiness", str(int(options.strict_readiness))),
         ("exit_timeout", f"{options.exit_timeout_s:g}"),
-        ("cache_enabled", "0"),
+        ("cache_enabled", str(int(bool(options.cache_config)))),
     ]
     return format_table(rows)
 

@@ -84,6 +84,11 @@ class Scheduler:
         if self._sequences is not None or self._contender is not None:
             self.pump()
 
+    def give_up_order(self) -> ResponseOrder | None:
+        """Hand the line of responses to whoever stands in front of this scheduler from now on."""
+        order, self._order = self._order, None
+        return order
+
     def enqueue(self, request: InferRequest) -> None:
         """Take a checked request; it is answered through its sink, whatever happens.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tritonpy.cache.response_cache import ResponseCache
 from tritonpy.devices.gpus import NO_GPUS, Gpus
 from tritonpy.devices.host_policy import HostPolicies
 from tritonpy.handles import Model
@@ -46,6 +47,7 @@ class LoaderSettings:
         progress_interval_s: how often a load that takes long is mentioned in the log; 0 for never.
         gpus: where models can be placed beside the CPU.
         host_policies: which processors instances keep to.
+        cache: keeps the responses of models that want it.
         rate_limiter: has the resources that instances share; None lets them execute whenever they are free.
         metrics: which latencies of models are kept.
     """
@@ -61,6 +63,7 @@ class LoaderSettings:
     progress_interval_s: float = INTERVAL_S
     gpus: Gpus = NO_GPUS
     host_policies: HostPolicies = field(default_factory=HostPolicies)
+    cache: ResponseCache | None = None
     rate_limiter: RateLimiter | None = None
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
 

@@ -22,6 +22,7 @@ from tritonpy.model.worker_events import WorkerEvents
 from tritonpy.model.worker_settings import read_worker_settings
 from tritonpy.own_thread import on_own_thread
 from tritonpy.repository.labels import read_labels
+from tritonpy.repository.loading.caching import with_cache
 from tritonpy.repository.loading.progress import LoadProgress
 from tritonpy.repository.loading.settings import LoadTools
 from tritonpy.repository.settle import settled_config
@@ -132,7 +133,7 @@ class Loading:
             handle,
             signature,
             stats,
-            scheduler,
+            await with_cache(scheduler, handle, stats, self._tools.settings.cache),
             instances,
             self.take_down,
             strategy_name=strategy.name if strategy is not None else "",

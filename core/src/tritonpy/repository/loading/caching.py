@@ -1,0 +1,103 @@
+"""The response cache in front of a model version's scheduler, where the model and the server want it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import xxhash
+
+from tritonpy.cache.key import KeyMaker
+from tritonpy.cache.response_cache import ResponseCache
+from tritonpy.config.files import CONFIG_NAMES_DIRECTORY
+from tritonpy.config.load import FORMS
+from tritonpy.handles import JsonObject, Model
+from tritonpy.model.model import RequestScheduler
+from tritonpy.own_thread import on_own_thread
+from tritonpy.repository.fingerprint import read_fingerprint
+from tritonpy.scheduler.cached import CachedScheduler
+from tritonpy.scheduler.scheduler import Scheduler
+from tritonpy.stats import ModelStats
+
+_log = logging.getLogger("tritonpy.repository")
+
+_PIECE = 1024 * 1024
+_CONFIG_NAMES = {f"config{suffix}" for suffix in FORMS}
+_WITHOUT_INFLUENCE = ("instance_group", "version_policy", "model_warmup", "response_cache")
+"""Fields of a configuration that answers do not depend on: servers that differ in them share entries."""
+
+
+async def with_cache(
+    scheduler: RequestScheduler,
+    handle: Model,
+    stats: ModelStats,
+    cache: ResponseCache | None,
+    *,
+    steps: Callable[[], object] | None = None,
+) -> RequestScheduler:
+    """The scheduler behind the cache, or as it is.
+
+    Args:
+        scheduler: of a version that is being loaded.
+        handle: describes the version, with its settled configuration.
+        stats: of the version.
+        cache: the server's; None for none.
+        steps: see `CachedScheduler`.
+    """
+    if not handle.config.get("response_cache", {}).get("enable", False):
+        return scheduler
+    if cache is None:
+        _log.warning(
+            "model '%s' wants its responses cached, but the server has no cache: see --cache-config",
+            handle.name,
+        )
+        return scheduler
+    if cache.handle.is_shared:
+        generation = await on_own_thread(partial(content_digest, handle), "model digest")
+    else:  # no answer of what was loaded before is ever given, whatever else the model depends on
+        generation = os.urandom(16)
+    stats.is_cached = True
+    keys = KeyMaker(handle.name, str(handle.version), generation)
+    order = scheduler.give_up_order() if isinstance(scheduler, Scheduler) else None
+    return CachedScheduler(scheduler, cache, keys, stats, order=order, steps=steps)
+
+
+def content_digest(handle: Model) -> bytes:
+    """What tells a version of a model from others by what it is made of, on all servers alike; blocking.
+
+    That is its configuration, but for what has no influence on answers, and the files of its directory, but
+    for other versions, configurations, and what `read_fingerprint` leaves out.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    config: JsonObject = {
+        field: value for field, value in handle.config.items() if field not in _WITHOUT_INFLUENCE
+    }
+    digest = hashlib.blake2b(json.dumps(config, sort_keys=True).encode(), digest_size=16)
+    for path, _, byte_size in sorted(read_fingerprint(handle.directory)):
+        if byte_size >= 0 and _belongs(path, handle.version):
+            digest.update(f"{path}\0{byte_size}\0".encode(errors="surrogateescape"))
+            digest.update(_file_digest(handle.directory / path))
+    return digest.digest()
+
+
+def _belongs(path: str, version: int) -> bool:
+    first, _, rest = path.partition("/")
+    if rest:
+        return first != CONFIG_NAMES_DIRECTORY and not (first.isdecimal() and int(first) != version)
+    return first not in _CONFIG_NAMES
+
+
+def _file_digest(path: Path) -> bytes:
+    # Quick, because a model may have gigabytes; nobody gains by two files of one digest.
+    hasher = xxhash.xxh3_128()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            hasher.update(piece)
+    return hasher.digest()
