@@ -14,6 +14,7 @@ from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.agents.repository_agents import RepositoryAgents
 from tritonpy.repository.layout import ModelDirectory
 from tritonpy.repository.loading.instance_update import InstanceUpdate
+from tritonpy.repository.loading.settings import LoaderSettings
 from tritonpy.repository.manager import RepositoryManager
 from tritonpy.repository.preparation import ModelPreparation
 from tritonpy.repository.registry import ModelRegistry
@@ -31,6 +32,7 @@ class FakeModel:
         self.content = (directory.path / str(version) / "model.txt").read_text()
         self.is_override = is_override
         self.is_ready = True
+        self.steps = ()
         self.handle = SimpleNamespace(config={})
         self.instance_set = self
         self.closed_with: TritonError | None = None
@@ -44,6 +46,9 @@ class FakeModel:
         self.handle.config = config
 
     async def discard(self, change: None) -> None:
+        pass
+
+    async def unused(self) -> None:
         pass
 
     async def drain(self) -> None:
@@ -62,9 +67,11 @@ class FakeLoader:
         running: loads that are under way.
         most_running: the most of them at once, by model.
         gate: loads wait for it.
+        settings: those of a server that is told nothing.
     """
 
     def __init__(self) -> None:
+        self.settings = LoaderSettings()
         self.loaded: list[FakeModel] = []
         self.running = 0
         self.most_running = 0

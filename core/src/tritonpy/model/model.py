@@ -47,6 +47,7 @@ class LoadedModel:
         strategy_name: the batching strategy, "" for none.
         load_duration_s: how long loading took.
         labels: what the elements of outputs stand for, by output and index.
+        steps: the models that an ensemble is made of, each once.
 
     Args:
         instance_set: has the instances.
@@ -65,6 +66,7 @@ class LoadedModel:
         strategy_name: str = "",
         load_duration_s: float = 0.0,
         labels: Mapping[str, Sequence[bytes]] | None = None,
+        steps: Sequence[LoadedModel] = (),
     ) -> None:
         self.handle = handle
         self.name = handle.name
@@ -80,6 +82,10 @@ class LoadedModel:
         self.strategy_name = strategy_name
         self.load_duration_s = load_duration_s
         self.labels = labels or {}
+        self.steps = steps
+        self._user_count = 0
+        self._unused = asyncio.Event()
+        self._unused.set()
         self._close = close
         self._inflight = 0
         self._idle = asyncio.Event()
@@ -89,13 +95,18 @@ class LoadedModel:
 
     @property
     def is_ready(self) -> bool:
-        """Whether at least one instance would take an execution now, or soon will have finished one."""
-        return self._down is None
+        """Whether at least one instance would take an execution now, or soon will have finished one.
+
+        An ensemble is, when all its models are.
+        """
+        return self._down is None and all(step.is_ready for step in self.steps)
 
     @property
     def down_reason(self) -> str:
         """Why it is not ready; "" while it is."""
-        return self._down.message if self._down is not None else ""
+        if self._down is None:
+            return next((step.down_reason for step in self.steps if not step.is_ready), "")
+        return self._down.message
 
     @property
     def inflight_count(self) -> int:
@@ -163,7 +174,29 @@ class LoadedModel:
         """Whether requests are taken and, where the model can be asked, one of its instances says so."""
         if not self.is_ready:
             return False
+        if self.steps:
+            return all(await asyncio.gather(*(step.probe() for step in self.steps)))
         return any(await asyncio.gather(*(instance.probe() for instance in self.instances)))
+
+    @property
+    def all_models(self) -> frozenset[LoadedModel]:
+        """Itself and, of an ensemble, all that it is made of."""
+        return frozenset((self,)).union(*(step.all_models for step in self.steps))
+
+    def hold(self) -> None:
+        """An ensemble is made of it: it is not to be closed before that one is."""
+        self._user_count += 1
+        self._unused.clear()
+
+    def let_go(self) -> None:
+        """Such an ensemble is closed."""
+        self._user_count -= 1
+        if not self._user_count:
+            self._unused.set()
+
+    async def unused(self) -> None:
+        """Wait until all ensembles that are made of it are closed."""
+        await self._unused.wait()
 
     async def drain(self) -> None:
         """Wait until every accepted request is answered."""

@@ -5,7 +5,8 @@ one is ready the registry switches in one step, and the old ones answer what the
 finalised in the background. When one of them fails, the others are taken down and nothing has changed.
 
 Loads and unloads of one model run one after the other (a lock for each name); different models do not wait
-for each other. Once begun, a load goes on though whoever asked for it has gone away.
+for each other, but an ensemble waits for the models it is made of. Once begun, a load goes on though whoever
+asked for it has gone away.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from functools import partial
 
 from tritonpy.errors import ErrorCode, Internal, InvalidArg, NotFound, TritonError
 from tritonpy.model.model import LoadedModel
+from tritonpy.repository.composing import ComposingModels
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.layout import shown
 from tritonpy.repository.loading.loader import ModelLoader
@@ -44,6 +46,10 @@ class RepositoryManager:
         registry: where loaded versions, and reasons for the others, are kept.
         preparation: gets models' files and reads their configurations.
         load_thread_count: how many models are prepared at once at the start.
+
+    Attributes:
+        repositories: as given.
+        composing: sees to the models that ensembles are made of.
     """
 
     def __init__(
@@ -62,6 +68,9 @@ class RepositoryManager:
         self._wanted: set[str] = set()
         self._due: dict[ModelKey, _Due] = {}
         self._turns = Turns()
+        self.composing = ComposingModels(
+            self._served, self._turns, self._wanted, repositories.find, self._load_step
+        )
         self._threads = StoreThreads()
         self._start_gate = asyncio.Semaphore(load_thread_count)
 
@@ -115,9 +124,14 @@ class RepositoryManager:
     async def _load_at_start(self, found: FoundModel) -> bool:
         name = found.key.name
         self._wanted.add(name)
-        async with self._start_gate, self._turns.lock(name):
+        async with self._turns.lock(name):
             try:
-                await self._load_found(found)
+                async with self._start_gate:
+                    prepared = await self._prepare_found(found)
+                    if prepared is not None and not prepared.is_ensemble:
+                        await self._serve(prepared)
+                if prepared is not None and prepared.is_ensemble:  # it waits for others, which need the gate
+                    await self._serve(prepared)
             except TritonError:  # logged where it happened
                 return False
             return True
@@ -157,14 +171,15 @@ class RepositoryManager:
 
         Args:
             name: the model.
-            unload_dependents: the models that an ensemble is made of, too; there are no ensembles yet.
+            unload_dependents: the models that an ensemble is made of, too; not those that somebody has
+                loaded by name, or that another ensemble is made of.
         """
-        await self._turns.see_through(self._unload(name))
+        await self._turns.see_through(self._unload(name, unload_dependents))
 
-    def unload_soon(self, name: str) -> None:
+    def unload_soon(self, name: str, unload_dependents: bool = False) -> None:
         """Take a model out of service now or, while a load of it is under way, after that."""
-        if self._turns.is_taken(name):
-            self._turns.start(self._unload(name))
+        if unload_dependents or self._turns.is_taken(name):
+            self._turns.start(self._unload(name, unload_dependents))
         else:
             self._retire(name)
 
@@ -229,7 +244,7 @@ class RepositoryManager:
             if only_wanted and key.name not in self._wanted:
                 return True
             try:
-                if await self._load_changed(due.found):
+                if await self._load_changed(due.found, loads_steps=only_wanted):
                     _log.info("reloaded '%s', whose files have changed", key)
             except TritonError as error:  # logged where it happened
                 if self._registry.versions_of(key):
@@ -241,7 +256,7 @@ class RepositoryManager:
                 return error.code is not ErrorCode.UNAVAILABLE
             return True
 
-    async def _load_changed(self, found: FoundModel) -> bool:
+    async def _load_changed(self, found: FoundModel, *, loads_steps: bool) -> bool:
         """Load what lies there now; whether that took the place of something else.
 
         Only this one repository is asked: the others may not answer.
@@ -259,17 +274,18 @@ class RepositoryManager:
             self._registry.note_stale(key, "")  # what was wrong with the files has been taken back
             return False
         is_new = not self._registry.versions_of(key)
-        await self._load_found(found)
+        prepared = await self._prepare_found(found)
+        if prepared is not None:
+            await self._serve(prepared, loads_steps=loads_steps)
         return not is_new
 
-    async def _load_found(self, found: FoundModel) -> None:
+    async def _prepare_found(self, found: FoundModel) -> PreparedModel | None:
         try:
-            prepared = await self._preparation.prepare(found.key.name, partial(fetch_source, found, None))
+            return await self._preparation.prepare(found.key.name, partial(fetch_source, found, None))
         except Exception as error:  # whatever is wrong with one model ends neither the start nor the polling
             if isinstance(error, NotFound) and not await self._is_there(found):
-                return  # gone again; the next look tells
+                return None  # gone again; the next look tells
             raise self._refused(found.key, error) from None
-        await self._serve(prepared)
 
     async def _is_there(self, found: FoundModel) -> bool:
         try:
@@ -294,6 +310,7 @@ class RepositoryManager:
     async def _load_now(
         self, name: str, config_override: str | None, files: Mapping[str, bytes] | None, force: bool
     ) -> bool:
+        self.composing.implied.discard(name)
         if files:
             await self._prepare_and_serve(name, partial(lay_out_source, name, config_override, files))
             self._wanted.discard(name)  # changes in the repository are none of its own
@@ -303,6 +320,10 @@ class RepositoryManager:
         except Exception as error:
             raise _not_polled(name, error) from None
         self._wanted.add(name)
+        for found in models:
+            ensemble = self._served.ensembles.get(found.key)
+            if ensemble is not None:  # also if its own files have not changed
+                await self.composing.see_to(found.key, ensemble.model_names, loads=True)
         changed = [found for found in models if force or not self._served.serves(found, config_override)]
         for found in changed:
             await self._prepare_and_serve(name, partial(fetch_source, found, config_override), anew=force)
@@ -315,24 +336,41 @@ class RepositoryManager:
             prepared = await self._preparation.prepare(name, fetch)
         except Exception as error:
             raise _not_polled(name, error) from None
-        await self._serve(prepared, anew=anew)
+        await self._serve(prepared, anew=anew, loads_steps=True)
 
-    async def _serve(self, prepared: PreparedModel, *, anew: bool = False) -> None:
+    async def _serve(self, prepared: PreparedModel, *, anew: bool = False, loads_steps: bool = False) -> None:
+        """Load what was prepared, and for an ensemble with `loads_steps` what it is made of, too."""
         try:
+            if prepared.is_ensemble:
+                names = [step.model_name for step in prepared.config.ensemble_scheduling.step]
+                await self.composing.see_to(prepared.source.key, names, loads=loads_steps)
             await self._served.load(prepared, anew=anew)
         except BaseException:
-            await prepared.discard()
+            if not self._served.keeps(prepared):
+                await prepared.discard()
             raise
 
-    async def _unload(self, name: str) -> None:
-        async with self._turns.lock(name):
-            self._retire(name)
+    async def _load_step(self, found: FoundModel) -> None:
+        await self._prepare_and_serve(found.key.name, partial(fetch_source, found, None), anew=False)
 
-    def _retire(self, name: str) -> None:
+    async def _unload(self, name: str, unload_dependents: bool) -> None:
+        async with self._turns.lock(name):
+            step_names = self._retire(name)
+        for needless in self.composing.needless(step_names) if unload_dependents else ():
+            await self._unload(needless, unload_dependents)
+
+    def _retire(self, name: str) -> list[str]:
+        """Returns the models that it was made of."""
+        step_names: dict[str, None] = {}
+        for key in self._registry.keys_of(name):
+            ensemble = self._served.ensembles.get(key)
+            step_names.update(dict.fromkeys(ensemble.model_names if ensemble is not None else ()))
+        self.composing.implied.discard(name)
         self._wanted.discard(name)
         for key in self._registry.keys_of(name):
             self._served.retire(key)
             self._registry.excuse(key)
+        return list(step_names)
 
     async def _remove_later(self, key: ModelKey, reason: str) -> None:
         async with self._turns.lock(key.name):

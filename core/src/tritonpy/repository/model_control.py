@@ -14,6 +14,7 @@ from tritonpy.repository.manager import RepositoryManager
 from tritonpy.repository.registry import UNLOADED, ModelRegistry, ModelState
 from tritonpy.repository.store_threads import SharedCall
 from tritonpy.repository.turns import NOT_READY
+from tritonpy.repository.waits import Waits
 
 MOST_REQUESTS = 1000
 """How many requests to load and unload models may be under way at once."""
@@ -35,6 +36,11 @@ class ModelControl:
         self._is_serving = False
         self._request_count = 0
         self._listed = SharedCall(manager.repositories.listed)
+
+    @property
+    def waits(self) -> Waits:
+        """Loads that wait for others."""
+        return self._manager.composing.waits
 
     def set_serving(self, is_serving: bool) -> None:
         """Take requests from now on, or no more."""
@@ -74,14 +80,14 @@ class ModelControl:
         with self._request(name):
             await self._manager.unload(name, unload_dependents)
 
-    def unload_soon(self, name: str) -> None:
+    def unload_soon(self, name: str, unload_dependents: bool = False) -> None:
         """See `RepositoryManager.unload_soon`.
 
         Raises:
             Unavailable: not now, or not in this control mode.
         """
         self.check_allowed()
-        self._manager.unload_soon(name)
+        self._manager.unload_soon(name, unload_dependents)
 
     async def is_ready(self, name: str, version: str) -> bool:
         """Whether a version, or the newest for "", takes requests and says so; False for an unknown one.
@@ -179,7 +185,7 @@ class WorkerModelControl:
     def __init__(self, control: ModelControl, gate: LoadGate | None = None) -> None:
         self._control = control
         self._gate = gate or LoadGate(1)
-        self._initializing: list[tuple[str, str]] = []  # who waits in its `initialize`, for the load of what
+        self._waits = control.waits
 
     async def ask(self, caller: Caller, what: str, args: tuple[Any, ...]) -> Any:  # Any: plain values
         """Answer `load`, `unload` and `ready`; see `Subject`."""
@@ -188,8 +194,7 @@ class WorkerModelControl:
                 case "load":
                     return await self._load(caller, *args)
                 case "unload":
-                    name, _ = args
-                    return self._control.unload_soon(name)
+                    return self._control.unload_soon(*args)
                 case "ready":
                     self._control.check_serving()
                     return await self._control.is_ready(*args)
@@ -217,30 +222,12 @@ class WorkerModelControl:
         if not is_initializing and not caller.is_loading:
             await self._control.load(name, config_override, files)
             return
-        chain = self._chain(name, caller.model)
+        chain = self._waits.chain(name, caller.model)
         if chain:
             raise InvalidArg(
                 f"'{caller.model}' cannot wait for '{name}' while it is itself being loaded, because that "
                 f"would wait for it: {' -> '.join([caller.model, *chain])}"
             )
-        wait = (caller.model, name)
-        self._initializing.append(wait)
-        try:
+        with self._waits.waiting(caller.model, name):
             async with self._gate.step_aside((caller.model, caller.version)):
                 await self._control.load(name, config_override, files)
-        finally:
-            self._initializing.remove(wait)
-
-    def _chain(self, name: str, target: str) -> list[str]:
-        """The way from `name` to `target`, each waiting for the next; empty when there is none."""
-        ways = [[name]]
-        seen = {name}
-        while ways:
-            way = ways.pop()
-            if way[-1] == target:
-                return way
-            for waiting, awaited in self._initializing:
-                if waiting == way[-1] and awaited not in seen:
-                    seen.add(awaited)
-                    ways.append([*way, awaited])
-        return []

@@ -43,6 +43,11 @@ class PreparedModel:
     config: ModelConfig
     agents: AgentSteps | None = None
 
+    @property
+    def is_ensemble(self) -> bool:
+        """Whether it is made of other models."""
+        return self.config.HasField("ensemble_scheduling")
+
     async def discard(self) -> None:
         """It could not be loaded: give up what was made for this load."""
         await _discard(self.source, self.agents)

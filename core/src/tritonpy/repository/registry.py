@@ -227,6 +227,16 @@ class ModelRegistry:
         if models:
             self._by_text[name, ""] = models[-1]
 
+    def failure_of(self, key: ModelKey) -> str:
+        """Why no version of a model could be loaded; "" if none was tried, or one was unloaded."""
+        if key in self.refusals:
+            return self.refusals[key]
+        return "".join(
+            f"version {version} is at {entry.state} state: {entry.reason};"
+            for version, entry in sorted(self._entries.get(key, {}).items())
+            if entry.state is ModelState.UNAVAILABLE and entry.reason != UNLOADED
+        )
+
     def keys_of(self, name: str) -> list[ModelKey]:
         """The models known under a name: at most one without namespacing."""
         return list(self._keys.get(name, ()))

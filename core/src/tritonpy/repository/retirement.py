@@ -67,6 +67,7 @@ class Retirement:
 
     async def _retire(self, model: LoadedModel, on_closed: Callable[[], None]) -> None:
         try:
+            await model.unused()  # those who still send it requests
             await model.drain()
             await _close(model, Unavailable(f"model '{model.name}' version {model.version} was unloaded"))
             _log.info("successfully unloaded '%s' version %d", model.name, model.version)

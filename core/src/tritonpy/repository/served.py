@@ -12,8 +12,10 @@ from typing import TypeAlias
 from tritonpy.config.versions import missing_versions, select_versions
 from tritonpy.errors import InvalidArg, TritonError, Unavailable
 from tritonpy.model.model import LoadedModel
+from tritonpy.repository.ensembles import Ensembles
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.layout import require_versions
+from tritonpy.repository.loading.ensemble_load import settle_ensemble
 from tritonpy.repository.loading.instance_update import InstanceUpdate, taken_up, unchanged_versions
 from tritonpy.repository.loading.loader import ModelLoader
 from tritonpy.repository.preparation import PreparedModel
@@ -37,11 +39,15 @@ class ServedModels:
     Args:
         loader: loads model versions.
         registry: where loaded versions, and reasons for the others, are kept.
+
+    Attributes:
+        ensembles: those that are wanted.
     """
 
     def __init__(self, loader: ModelLoader, registry: ModelRegistry) -> None:
         self._loader = loader
         self._registry = registry
+        self.ensembles = Ensembles(registry, loader.settings)
         self._retirement = Retirement()
         self._prepared: dict[ModelKey, PreparedModel] = {}
         self._closed_count = 0
@@ -96,6 +102,9 @@ class ServedModels:
             if not self._registry.versions_of(key):
                 self._registry.refuse(key, error.described(), has_versions=False)
             raise InvalidArg(f"load failed for model '{key}': {error}\n") from None
+        if prepared.is_ensemble:
+            await self._load_ensemble(prepared, versions)
+            return
         served = self._prepared.get(key)
         unchanged = frozenset() if served is None or anew else unchanged_versions(served, prepared)
         kept = {
@@ -106,12 +115,12 @@ class ServedModels:
         if served is None or kept.keys().isdisjoint(versions):
             models = await self._load_versions(prepared, versions, {})
             self._prepared[key] = prepared
-            self._retire(key, self._registry.switch(key, models), served)
+            self._retire(key, self._switch(key, models), served)
         else:
             wanted = taken_up(served, prepared)
             models = await self._load_versions(wanted, versions, kept)
             self._prepared[key] = wanted
-            self._retire(key, self._registry.switch(key, models), None)
+            self._retire(key, self._switch(key, models), None)
             self._retirement.follow(prepared.end())  # the files that are loaded are those of before
         for model in models:
             _log.info("successfully loaded '%s' version %d", name, model.version)
@@ -121,16 +130,29 @@ class ServedModels:
     def retire(self, key: ModelKey) -> None:
         """Serve a model no more; what it has accepted is answered before it is finalised."""
         prepared = self._prepared.pop(key, None)
-        self._retire(key, self._registry.switch(key, ()), prepared)
+        self.ensembles.drop(key)
+        self._retire(key, self._switch(key, ()), prepared)
+
+    def keeps(self, prepared: PreparedModel) -> bool:
+        """Whether a model serves, or is an ensemble that will as soon as its models can."""
+        return self._prepared.get(prepared.source.key) is prepared
+
+    def is_brought(self, key: ModelKey) -> bool:
+        """Whether the files of a model came with a load request."""
+        prepared = self._prepared.get(key)
+        return prepared is not None and not prepared.source.root
 
     async def close(self) -> None:
         """Take everything down; what still waits is answered UNAVAILABLE."""
         error = Unavailable(_STOPPING)
         models = self._registry.all_models()
         left, self._prepared = list(self._prepared.values()), {}
+        for ensemble in models:  # before the models that work for them
+            if ensemble.steps:
+                await self._close_for_good(ensemble, error)
         await asyncio.gather(
             *(prepared.leave() for prepared in left),
-            *(self._close_for_good(model, error) for model in models),
+            *(self._close_for_good(model, error) for model in models if not model.steps),
             self._retirement.finish(error),
         )
         await asyncio.gather(*(prepared.end() for prepared in left))
@@ -139,6 +161,68 @@ class ServedModels:
         await close_all((model,), error)
         self._closed_count += 1  # the registry keeps it, for whoever still reads its statistics
         _log.info("successfully unloaded '%s' version %d", model.name, model.version)
+
+    async def _load_ensemble(self, prepared: PreparedModel, versions: Sequence[int]) -> None:
+        """Serve an ensemble made of the models that serve now.
+
+        Without one of them it waits for that one: from then on it is served, whoever has loaded it.
+        """
+        key, name = prepared.source.key, prepared.directory.name
+        for version in versions:
+            _log.info("loading: %s:%d", name, version)
+        before = self.ensembles.get(key)
+        try:
+            ensemble = await asyncio.to_thread(settle_ensemble, prepared, versions)
+            self.ensembles.want(ensemble)
+            models = self.ensembles.bind(ensemble)
+        except TritonError as error:
+            _log.error("failed to load '%s': %s", name, error.described())
+            if self._registry.versions_of(key):
+                assert before is not None  # it serves
+                self.ensembles.want(before)
+            else:
+                if self.ensembles.get(key) is not before:
+                    self._replace(key, prepared)
+                self._registry.refuse(key, error.described())
+                self._rebind(key)  # those made of this one fail for the same reason
+            raise InvalidArg(f"load failed for model '{key}': {error}\n") from None
+        served = self._prepared.get(key)
+        self._prepared[key] = prepared
+        self._retire(key, self._switch(key, models), served)
+        for model in models:
+            _log.info("successfully loaded '%s' version %d", name, model.version)
+        with suppress(asyncio.CancelledError):
+            await prepared.loaded()
+
+    def _replace(self, key: ModelKey, prepared: PreparedModel) -> None:
+        """Keep an ensemble that cannot be served yet, in place of one that could not either."""
+        served = self._prepared.get(key)
+        self._prepared[key] = prepared
+        self._retire(key, (), served)
+
+    def _switch(self, key: ModelKey, models: Sequence[LoadedModel]) -> list[LoadedModel]:
+        """Serve these versions and no others; ensembles are made of them in the same step."""
+        left = self._registry.switch(key, models)
+        self._rebind(key)
+        return left
+
+    def _rebind(self, key: ModelKey) -> None:
+        """Serve the ensembles made of a model with what serves of it now, or no more if they do not fit."""
+        for ensemble in self.ensembles.affected_by(key):
+            try:
+                models = self.ensembles.bind(ensemble)
+            except InvalidArg as error:
+                _log.error("ensemble '%s' cannot be served: %s", ensemble.key, error)
+                self.ensembles.unbind(ensemble.key)
+                if self._registry.versions_of(ensemble.key):
+                    self._retire(ensemble.key, self._registry.switch(ensemble.key, ()), None)
+                elif ensemble.key in self._registry.refusals:
+                    self._registry.refuse(ensemble.key, error.described())
+                continue
+            if models != self._registry.versions_of(ensemble.key):
+                self._retire(ensemble.key, self._registry.switch(ensemble.key, models), None)
+                for model in models:
+                    _log.info("successfully loaded '%s' version %d", model.name, model.version)
 
     async def _load_versions(
         self, prepared: PreparedModel, versions: Sequence[int], kept: Mapping[int, LoadedModel]
@@ -192,7 +276,9 @@ class ServedModels:
     def _retire(self, key: ModelKey, models: Sequence[LoadedModel], prepared: PreparedModel | None) -> None:
         """Have versions closed when they have answered; with the last one ends what was made for its load."""
         remaining = set(models)
-        if prepared is not None:
+        if prepared is not None and not models:  # an ensemble that was not served
+            self._retirement.follow(_leave_at_once(prepared))
+        elif prepared is not None:
             self._retirement.follow(prepared.leave())
 
         def on_closed(model: LoadedModel) -> None:
@@ -203,6 +289,11 @@ class ServedModels:
 
         for model in models:
             self._retirement.add(model, partial(on_closed, model))
+
+
+async def _leave_at_once(prepared: PreparedModel) -> None:
+    await prepared.leave()
+    await prepared.end()
 
 
 def _served(result: _BroughtUp) -> LoadedModel:

@@ -23,7 +23,6 @@ from tritonpy.repository.layout import CONFIG_FILENAME, ModelDirectory
 
 _SERVED_BY_NOTHING_YET = {
     "sequence_batching": "sequence batching",
-    "ensemble_scheduling": "ensembles",
 }
 
 

@@ -43,6 +43,7 @@ class ModelLoader:
         access: what models in workers can reach.
 
     Attributes:
+        settings: as given.
         gate: lets so many loads run at once as the settings say.
     """
 
@@ -56,7 +57,7 @@ class ModelLoader:
         access: ServerAccess,
     ) -> None:
         self._backends = backends
-        self._settings = settings
+        self.settings = settings
         self._tools = LoadTools(settings, strategies, bridge, observer, access)
         self.gate = LoadGate(settings.load_thread_count)
         self._bound: dict[tuple[str, BackendFiles | None], BoundBackend] = {}
@@ -68,7 +69,7 @@ class ModelLoader:
             config: its `runtime` is filled in for a backend that is a file.
         """
         name = config.backend
-        directory = Path(self._settings.backend_directory)
+        directory = Path(self.settings.backend_directory)
         files = find_backend_files(config, directory, self._backends.names())
         if files is not None:
             config.runtime = files.runtime
@@ -78,7 +79,7 @@ class ModelLoader:
             bound = BoundBackend(
                 name,
                 self._backends,
-                self._settings.for_backend(runner, name),
+                self.settings.for_backend(runner, name),
                 runner=runner,
                 directory=files.directory if files is not None else None,
             )
@@ -115,7 +116,7 @@ class ModelLoader:
 
     async def _tried(self, name: str, version: int, load: Callable[[], Awaitable[Loaded]]) -> Loaded:
         """Load when there is room for it, and as often as it takes or the settings allow."""
-        most = 1 + self._settings.load_retry_count
+        most = 1 + self.settings.load_retry_count
         async with self.gate.enter((name, version)):
             for attempt in range(1, most):
                 try:
@@ -160,7 +161,7 @@ class ModelLoader:
     async def _update(self, model: LoadedModel, config: ModelConfig) -> InstanceUpdate:
         handle, own = model.handle, copied_config(config)
         attributes = self.bind_backend(own).attributes
-        settled = await asyncio.to_thread(updated_config, own, handle, attributes, self._settings.gpus)
+        settled = await asyncio.to_thread(updated_config, own, handle, attributes, self.settings.gpus)
         before, handle.config = handle.config, settled  # what new instances are to see
         try:
             change = await model.instance_set.prepare(self._tools.slots(handle))
@@ -195,6 +196,6 @@ class ModelLoader:
         own = copied_config(config)  # it is filled in
         backend = self.bind_backend(own)
         # On a thread, as all that reads a configuration whole: one of a megabyte takes a second.
-        document = await asyncio.to_thread(first_config, own, backend.attributes, self._settings.gpus)
+        document = await asyncio.to_thread(first_config, own, backend.attributes, self.settings.gpus)
         handle = Model(directory.name, version, document, directory.path, backend.handle)
         return Loading(self._tools, backend, handle, is_override)

@@ -1,0 +1,352 @@
+"""One request to an ensemble, from its first step to its answer.
+
+A state machine that moves whenever a step has answered: no task, no future. Tensors are handed from step to
+step as they are. What a model leaves out is missing for the steps behind it, as if the client had done so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Protocol
+
+from tritonpy.errors import Cancelled, Internal, TritonError
+from tritonpy.model.waiting import Instantiated, path_to_caller
+from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
+from tritonpy.response import InferResponse
+from tritonpy.scheduler.ensemble.limits import StepLimits
+from tritonpy.scheduler.ensemble.open_step import OpenStep, Sequence, Way
+from tritonpy.scheduler.ensemble.plan import Stage
+from tritonpy.stats import ModelStats
+from tritonpy.tensor import Tensor
+
+_DEADLOCK = "unexpected deadlock, at least one output is not set while no more ensemble steps can be made"
+
+
+class RunOwner(Protocol):
+    """The ensemble that a run belongs to.
+
+    Attributes:
+        name: of the ensemble.
+        is_decoupled: it may answer any number of times.
+        stats: its counters.
+        limits: of its steps, if they have any.
+    """
+
+    name: str
+    is_decoupled: bool
+    stats: ModelStats
+    limits: StepLimits | None
+
+    def run_ended(self, run: EnsembleRun) -> None:
+        """The request is answered."""
+
+
+class EnsembleRun:
+    """What has been done of one request, and what is to be done next; on the loop only.
+
+    Args:
+        ensemble: it belongs to.
+        request: what the client has sent.
+
+    Attributes:
+        request: as given.
+        is_over: it is answered, and nobody wants what its steps still answer.
+    """
+
+    __slots__ = (
+        "_ensemble",
+        "_held_count",
+        "_infer_ns",
+        "_input_ns",
+        "_is_advancing",
+        "_is_counted",
+        "_open",
+        "_output_ns",
+        "_ready",
+        "_start_ns",
+        "is_over",
+        "request",
+    )
+
+    def __init__(self, ensemble: RunOwner, request: InferRequest) -> None:
+        self._ensemble = ensemble
+        self.request = request
+        self.is_over = False
+        self._open: set[InferRequest] = set()
+        self._ready: deque[OpenStep] = deque()
+        self._held_count = 0
+        self._is_advancing = False
+        self._is_counted = False
+        self._input_ns = self._infer_ns = self._output_ns = 0
+        self._start_ns = 0
+
+    def start(self, course: Stage) -> None:
+        """Begin with what needs nothing but the request's own tensors."""
+        self._start_ns = time.monotonic_ns()
+        self._begin(Way(course, dict(self.request.inputs)))
+        self._advance()
+
+    def request_cancelled(self, request: InferRequest) -> None:
+        """See `RequestCanceller`: no step is begun any more, and those that run are told."""
+        if not self.is_over:
+            self._fail(Cancelled(f"{request.label}request was cancelled"), "CANCELED")
+
+    def abandon(self, error: TritonError) -> None:
+        """Answer with an error that is none of a step's."""
+        self._fail(error, "OTHER", is_of_step=False)
+
+    def executed(self, input_ns: int, infer_ns: int, output_ns: int) -> None:
+        """A model has executed a step: how long the phases took, for the sums of the ensemble."""
+        if self._is_counted:  # a decoupled model answers before it returns
+            request = self.request
+            self._ensemble.stats.add_compute(request.batch_size, (input_ns, infer_ns, output_ns))
+            if request.meter is not None:
+                request.meter.executed(input_ns, infer_ns, output_ns)
+        else:
+            self._input_ns += input_ns
+            self._infer_ns += infer_ns
+            self._output_ns += output_ns
+
+    @property
+    def open_requests(self) -> tuple[InferRequest, ...]:
+        """The requests to its models that are not answered."""
+        return tuple(self._open)
+
+    # What happens to its steps.
+
+    def step_admitted(self, step: OpenStep) -> None:
+        """See `StepOwner`."""
+        self._held_count -= 1
+        if step.way.producer is not None:
+            step.way.producer.hold(-1)
+        self._ready.append(step)
+        self._advance()
+
+    def step_answered(
+        self, step: OpenStep, request: InferRequest, response: InferResponse | None, final: bool
+    ) -> None:
+        """See `StepOwner`."""
+        if final:
+            self._open.discard(request)
+        if not self.is_over:
+            if response is not None and response.error is not None:
+                self._fail(response.error, "OTHER")
+            elif step.step.opens is not None:
+                if response is not None:
+                    self._open_way(step, step.step.opens, request, response)
+                if final:
+                    step.way.step_left()
+            elif not step.is_answered and (final or response is not None):
+                step.is_answered = True
+                self._take(step, request, response)
+            self._advance()
+        limits = self._ensemble.limits
+        if final and limits is not None:
+            limits.leave(step.step.number)
+
+    def _open_way(self, step: OpenStep, stage: Stage, request: InferRequest, response: InferResponse) -> None:
+        """A response of a decoupled model: all that is behind it is run for this one."""
+        names = step.step.outputs
+        tensors = {names[tensor.name]: tensor for tensor in response.outputs if tensor.name in names}
+        sequence = _sequence(step.way, request, response)
+        sequences = None if sequence is None else dict.fromkeys(names.values(), sequence)
+        self._begin(Way(stage, tensors, step, sequences))
+
+    def _take(self, step: OpenStep, request: InferRequest, response: InferResponse | None) -> None:
+        """The response of any other model: what waits for it may run."""
+        way, names = step.way, step.step.outputs
+        if response is not None:
+            for tensor in response.outputs:
+                name = names.get(tensor.name)
+                if name is not None:
+                    way.tensors[name] = tensor
+            if response.parameters or way.sequences is not None:
+                sequence = _sequence(way, request, response)
+                if sequence is not None:
+                    way.sequences = {**(way.sequences or {}), **dict.fromkeys(names.values(), sequence)}
+        for follower in way.stage.followers[step.position]:
+            way.waits_for[follower] -= 1
+            if not way.waits_for[follower]:
+                self._queue(way, follower)
+        way.step_left()
+        if step.step.writes_output:
+            way.writers_left -= 1
+            if not way.writers_left:
+                self._respond(way)
+
+    # What is done.
+
+    def _begin(self, way: Way) -> None:
+        stage = way.stage
+        if way.producer is not None and way.left:
+            way.producer.way_began()
+        for position in stage.first:
+            self._queue(way, position)
+        if stage.outputs is not None and not stage.writer_count:
+            self._respond(way)
+
+    def _queue(self, way: Way, position: int) -> None:
+        step = OpenStep(self, way, position)
+        limits = self._ensemble.limits
+        if limits is None or limits.enter(step.step.number, step):
+            self._ready.append(step)
+        else:
+            self._held_count += 1
+            if way.producer is not None:
+                way.producer.hold(1)
+
+    def _advance(self) -> None:
+        """Send what is ready; a model that answers at once adds to it, and does not come back here."""
+        if self._is_advancing:
+            return
+        self._is_advancing = True
+        limits = self._ensemble.limits
+        ready = self._ready
+        while ready:
+            step = ready.popleft()
+            if not self.is_over:
+                self._send(step)
+            elif limits is not None:
+                limits.leave(step.step.number)
+        self._is_advancing = False
+        if not self.is_over and self._is_idle:
+            self._end()
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether nothing is left to be done or waited for."""
+        return not (self._open or self._ready or self._held_count)
+
+    def _send(self, step: OpenStep) -> None:
+        way, plan, parent = step.way, step.step, self.request
+        inputs: dict[str, Tensor] = {}
+        readers, tensors = way.readers, way.tensors
+        for name, source, fit in plan.inputs:
+            tensor = tensors.get(source)
+            if tensor is not None:
+                inputs[name] = tensor.renamed(name) if fit is None else fit.apply(tensor, name)
+            if source in readers:
+                readers[source] -= 1
+                if not readers[source]:
+                    tensors.pop(source, None)
+        request = InferRequest(
+            plan.model.name,
+            inputs,
+            id=parent.id,
+            requested_outputs=plan.wanted,
+            parameters=parent.parameters,
+            flags=parent.flags,
+            correlation_id=parent.correlation_id,
+            priority=parent.priority,
+            timeout_us=parent.timeout_us,
+            sink=step,
+            arrival_ns=time.monotonic_ns(),
+        )
+        request.meter = self
+        step.request = request
+        if way.sequences is not None:
+            for _, source, _ in plan.inputs:
+                if source in way.sequences:
+                    request.correlation_id, request.flags = way.sequences[source]
+        if plan.opens is not None:
+            request.response_flow().upstream = parent.response_flow()
+        self._open.add(request)
+        try:
+            if parent.chain:
+                self._refuse_cycle(request, step)
+            plan.model.infer(request)
+        except TritonError as error:
+            request.sink = None
+            self._open.discard(request)
+            if self._ensemble.limits is not None:
+                self._ensemble.limits.leave(plan.number)
+            self._fail(error, "OTHER")
+
+    def _refuse_cycle(self, request: InferRequest, step: OpenStep) -> None:
+        """A model that called the ensemble waits for it; an instance that waits cannot run a step of it."""
+        request.chain = self.request.chain
+        model = step.step.model
+        path = path_to_caller(model.instances, request.chain) if isinstance(model, Instantiated) else None
+        if path is not None:
+            waits = " waits for ".join(f"'{name}'" for name in path)
+            raise Internal(
+                f"step {step.step.number} cannot be run by model '{model.name}': the call of the ensemble "
+                f"would wait for itself for ever ({waits}, which waits for the ensemble). Give "
+                f"'{model.name}' more instances (instance_group count) or break the cycle"
+            )
+
+    def _respond(self, way: Way) -> None:
+        """All outputs of a way are there."""
+        assert way.stage.outputs is not None  # only such a stage has writers
+        request = self.request
+        outputs: list[Tensor] = []
+        sequence: Sequence = request.correlation_id, request.flags
+        for name, fit in way.stage.outputs:
+            tensor = way.tensors.get(name)
+            if tensor is not None:
+                outputs.append(tensor.renamed(name) if fit is None else fit.apply(tensor, name))
+            if way.sequences is not None:
+                sequence = way.sequences.get(name, sequence)
+        response = InferResponse(outputs)
+        if outputs:
+            response.parameters = {
+                "sequence_id": sequence[0],
+                "sequence_start": bool(sequence[1] & SEQUENCE_START),
+                "sequence_end": bool(sequence[1] & SEQUENCE_END),
+            }
+        if not self._ensemble.is_decoupled or self._is_idle:
+            self._succeed(response)
+        else:
+            request.deliver(response, False)
+
+    def _end(self) -> None:
+        if self._ensemble.is_decoupled:
+            self._succeed(None)
+        else:
+            self._fail(Internal(_DEADLOCK), "OTHER")
+
+    def _succeed(self, response: InferResponse | None) -> None:
+        request = self.request
+        input_ns, infer_ns, output_ns = self._input_ns, self._infer_ns, self._output_ns
+        self._ensemble.stats.count_ensemble(
+            request.batch_size,
+            queue_ns=self._start_ns - request.queue_start_ns,
+            duration_ns=time.monotonic_ns() - request.queue_start_ns,
+            compute_ns=(input_ns, infer_ns, output_ns),
+        )
+        self._is_counted = True
+        if request.meter is not None:  # it is a step itself
+            request.meter.executed(input_ns, infer_ns, output_ns)
+        self._finish()
+        request.deliver(response)
+
+    def _fail(self, error: TritonError, reason: str, *, is_of_step: bool = True) -> None:
+        request, ensemble = self.request, self._ensemble
+        ensemble.stats.count_failure(reason, time.monotonic_ns() - request.queue_start_ns)
+        self._finish()
+        for running in tuple(self._open):
+            running.cancel()
+        text = f"in ensemble '{ensemble.name}', {error}" if is_of_step else error.message
+        request.fail(TritonError(text, error.code))
+
+    def _finish(self) -> None:
+        self.is_over = True
+        self.request.on_cancel = None
+        self._ensemble.run_ended(self)
+
+
+def _sequence(way: Way, request: InferRequest, response: InferResponse) -> Sequence | None:
+    """What the outputs of a step carry on, if that is not what the request to the ensemble says."""
+    parameters = response.parameters
+    flags = {"sequence_start": SEQUENCE_START, "sequence_end": SEQUENCE_END}
+    if way.sequences is None and not ("sequence_id" in parameters or flags.keys() & parameters.keys()):
+        return None
+    correlation_id, combined = request.correlation_id, request.flags
+    given = parameters.get("sequence_id", correlation_id)
+    if isinstance(given, int | str):
+        correlation_id = given
+    for name, flag in flags.items():
+        if name in parameters:
+            combined = combined | flag if parameters[name] else combined & ~flag
+    return correlation_id, combined
