@@ -149,6 +149,8 @@ class Execution:
         self._queued_since -= request.queue_start_ns
         stand_in = self._owner.stand_in(request) if self._owner is not None else None
         if stand_in is not None:
+            if stand_in.states is not None:
+                stand_in.states.enter(stand_in)
             self.requests.insert(index, stand_in)
             self.batch_size += stand_in.batch_size
             self._null_count += 1
