@@ -58,16 +58,10 @@ DIFFERENCES = (
         ours=".*warmup setting expects .* provided from .* only has .*",
         what=WORDS,
     ),
-    Difference(
-        "sequence batching",
-        "It is not there yet.",
-        ours="poll Unsupported: .* does not do sequence batching yet",
-    ),
 )
 """Of ours as a server."""
 
 ONLY_IN_A_SERVER = {
-    "sequence batching",
     "the index of a model without a version",
     "a blank in a warmup message",
 }

@@ -73,10 +73,9 @@ class Difference:
 DIFFERENCES = (
     Difference(
         "the release",
-        "Version and extensions in the server metadata are ours; sequences, schedule policies and traces are "
-        "not there yet.",
+        "The version in the server metadata is ours.",
         asked=lambda request: gets("/v2")(request) or calls("ServerMetadata")(request),
-        same=without("version", "extensions"),
+        same=without("version"),
     ),
     Difference(
         "which of several wrong inputs is named",

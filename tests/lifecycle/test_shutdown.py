@@ -163,10 +163,10 @@ def test_a_signal_to_the_whole_process_group_still_drains(
 
 
 def test_the_start_table_says_why_a_model_was_refused(corectl: Callable[..., Any], tmp_path: Path) -> None:
-    ModelRepository(tmp_path).model("sequences", {**CONFIG, "sequence_batching": {}})
+    ModelRepository(tmp_path).model("refused", {**CONFIG, "max_batch_size": -1})
     server = corectl(f"--model-repository={tmp_path}", "--exit-on-error=false")
     server.stop()
 
-    table = [line for line in server.log.splitlines() if line.startswith("| sequences")]
+    table = [line for line in server.log.splitlines() if line.startswith("| refused")]
     assert len(table) == 1, server.log
-    assert "does not do sequence batching yet" in table[0]
+    assert "'max_batch_size' must be non-negative value for refused" in table[0]

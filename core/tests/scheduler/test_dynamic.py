@@ -12,10 +12,12 @@ from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.request import InferRequest
 from tritonpy.scheduler.decision import Closed, Dispatch, Idle, WaitUntil
 from tritonpy.scheduler.dynamic import DynamicPolicy
+from tritonpy.scheduler.kinds import RequestKinds
 from tritonpy.scheduler.queues import LeveledQueue, QueuePolicy
 from tritonpy.tensor import Tensor
 
 MS = 1_000_000
+EQUAL_SHAPES = RequestKinds(1, ["INPUT0"], has_optional_inputs=False)
 
 
 def request(
@@ -143,7 +145,7 @@ def test_a_request_that_does_not_fit_closes_the_batch() -> None:
 
 
 def test_requests_of_different_shapes_do_not_share_a_batch() -> None:
-    policy = DynamicPolicy(max_batch_size=8, equal_shape_inputs=["INPUT0"], queue_delay_ns=100 * MS)
+    policy = DynamicPolicy(max_batch_size=8, kinds=EQUAL_SHAPES, queue_delay_ns=100 * MS)
     add(policy, request(columns=2), request(2, columns=2), request(columns=3))
 
     assert drain(policy) == [([1, 2], Closed.SHAPE)]
@@ -157,7 +159,8 @@ def test_fixed_shapes_are_not_compared() -> None:
 
 
 def test_requests_with_other_optional_inputs_do_not_share_a_batch() -> None:
-    policy = DynamicPolicy(max_batch_size=8, has_optional_inputs=True)
+    kinds = RequestKinds(1, (), has_optional_inputs=True)
+    policy = DynamicPolicy(max_batch_size=8, kinds=kinds)
     add(policy, request(inputs=["A", "B"]), request(inputs=["B", "A"]), request(inputs=["A"]))
 
     assert drain(policy) == [([1, 1], Closed.SHAPE), ([1], Closed.QUEUE_EMPTY)]
@@ -277,7 +280,7 @@ def test_no_request_is_lost_or_sent_twice_and_no_batch_exceeds_the_limit(
         max_batch_size=max_batch_size,
         preferred_batch_sizes=[size for size in preferred if size <= max_batch_size],
         queue_delay_ns=delay_ns,
-        equal_shape_inputs=["INPUT0"],
+        kinds=EQUAL_SHAPES,
         strategy=ByteLimit(byte_limit) if byte_limit is not None else None,
     )
     now = 0

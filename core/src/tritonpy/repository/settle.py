@@ -22,7 +22,6 @@ from tritonpy.handles import BackendAttributes, JsonObject
 from tritonpy.repository.layout import CONFIG_FILENAME, ModelDirectory
 
 _SERVED_BY_NOTHING_YET = {
-    "sequence_batching": "sequence batching",
 }
 
 
@@ -87,14 +86,8 @@ def check_config(config: ModelConfig, directory: ModelDirectory, *, is_strict: b
     if is_strict:
         validate_tensors(config)
     unserved = _SERVED_BY_NOTHING_YET.get(config.WhichOneof("scheduling_choice") or "")
-    if unserved is not None and not _is_iterative(config):
+    if unserved is not None:
         raise Unsupported(f"model '{directory.name}': this server does not do {unserved} yet")
-
-
-def _is_iterative(config: ModelConfig) -> bool:
-    """Whether requests are sequences of their own, which the model continues by rescheduling them."""
-    batching = config.sequence_batching
-    return batching.iterative_sequence and not (batching.control_input or batching.state)
 
 
 def first_config(config: ModelConfig, attributes: BackendAttributes, gpus: Gpus = NO_GPUS) -> JsonObject:

@@ -150,7 +150,8 @@ class StrategyFinder:
         """Bind the model's strategy, or return None when it has none. Blocking.
 
         Order: the parameter `TRITON_BATCH_STRATEGY_PATH`; a file `batchstrategy.so` or `batchstrategy.py` in
-        the version's, then the model's directory; the backend's own hooks.
+        the version's, then the model's directory; the backend's own hooks. A model with sequences has
+        none.
 
         Args:
             model: whose strategy.
@@ -162,6 +163,9 @@ class StrategyFinder:
             TritonError: it is named but cannot be found, opened or bound.
         """
         name = model.parameter(PATH_PARAMETER)
+        if model.config.get("sequence_batching") is not None:
+            self._refuse_beside_sequences(name, model)
+            return None
         if name:
             if "/" in name or name.endswith((".so", ".py")):
                 return self._from_file(self._resolve(name, model, is_strict), model)
@@ -169,13 +173,21 @@ class StrategyFinder:
                 return BoundStrategy(name, bind_object("batching", _import_object(name), name), model)
             plugin = self._strategies.load(name)
             return BoundStrategy(name, lambda hook: self._strategies.bind(plugin, hook), model)
-        for directory in (model.version_directory, model.directory):
-            for filename in _FILENAMES:
-                if (directory / filename).is_file():
-                    return self._from_file(directory / filename, model)
+        for path in _files_of(model):
+            if path.is_file():
+                return self._from_file(path, model)
         if any(backend.batching.values()):
             return BoundStrategy(f"backend {backend.name}", backend.batching.get, model)
         return None
+
+    def _refuse_beside_sequences(self, name: str, model: Model) -> None:
+        """A strategy of the model's own would decide nothing: sequences have batchers of another kind."""
+        found = [name] if name else [str(path) for path in _files_of(model) if path.is_file()]
+        if found:
+            raise InvalidArg(
+                f"{PATH_PARAMETER} cannot be specified with sequence batcher, using default batching "
+                f"strategy (model '{model.name}' has '{found[0]}')"
+            )
 
     def _resolve(self, name: str, model: Model, is_strict: bool) -> Path:
         candidates = [Path(name)]
@@ -207,6 +219,12 @@ class StrategyFinder:
         if plugin is None:
             raise NotFound(f"no installed plugin of kind 'loaders' opens the batching library {path}")
         return plugin
+
+
+def _files_of(model: Model) -> list[Path]:
+    """Where a strategy may lie that belongs to a model."""
+    directories = (model.version_directory, model.directory)
+    return [directory / filename for directory in directories for filename in _FILENAMES]
 
 
 def _import_object(name: str) -> object:

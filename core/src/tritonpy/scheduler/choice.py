@@ -3,52 +3,124 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
 
 from tritonpy.handles import JsonObject
+from tritonpy.request import InferRequest
 from tritonpy.scheduler.batcher import BoundStrategy
-from tritonpy.scheduler.decision import BatchingPolicy
 from tritonpy.scheduler.direct import DirectPolicy
 from tritonpy.scheduler.dynamic import DynamicPolicy
+from tritonpy.scheduler.kinds import read_kinds
 from tritonpy.scheduler.ordering import ResponseOrder
 from tritonpy.scheduler.queues import LeveledQueue, QueuePolicy
 from tritonpy.scheduler.scheduler import Scheduler
+from tritonpy.scheduler.sequences.controls import ControlInputs
+from tritonpy.scheduler.sequences.direct import DirectBatcher
+from tritonpy.scheduler.sequences.oldest import OldestBatcher
+from tritonpy.scheduler.sequences.policy import Batcher, SequenceBatching
+from tritonpy.scheduler.sequences.sequence import SlotRow
+from tritonpy.states import StateSpecs
 from tritonpy.stats import ModelStats
 
 DELAY_VARIABLE = "TRITONSERVER_DELAY_SCHEDULER"
+BACKLOG_VARIABLE = "TRITONSERVER_BACKLOG_DELAY_SCHEDULER"
 
 
-def make_scheduler(config: JsonObject, stats: ModelStats, strategy: BoundStrategy | None) -> Scheduler:
-    """The scheduler that a normalised configuration asks for."""
+def make_scheduler(
+    config: JsonObject, stats: ModelStats, strategy: BoundStrategy | None, states: StateSpecs | None = None
+) -> Scheduler:
+    """The scheduler that a normalised configuration asks for.
+
+    Args:
+        config: of the model.
+        stats: where it counts.
+        strategy: narrows what would go together, for models with a dynamic batcher.
+        states: what the server remembers of each sequence.
+    """
+    if config.get("sequence_batching") is not None:
+        policy = make_sequence_batching(config, states)
+        return Scheduler(policy, stats, sequences=policy)
     batching: JsonObject | None = config.get("dynamic_batching")
-    iterative = config.get("sequence_batching")
-    if iterative is not None:
-        # Rescheduled requests join whatever waits; without a batch dimension, one at a time.
-        batching = iterative.get("oldest", {}) if config["max_batch_size"] > 0 else None
     if batching is None:
-        return Scheduler(DirectPolicy(), stats, starts_sequences=iterative is not None)
+        return Scheduler(DirectPolicy(), stats)
     order = ResponseOrder() if batching.get("preserve_ordering") else None
-    policy = _dynamic_policy(config, batching, strategy)
-    return Scheduler(policy, stats, order=order, starts_sequences=iterative is not None)
+    return Scheduler(_dynamic_policy(config, batching, strategy), stats, order=order)
+
+
+def make_sequence_batching(config: JsonObject, states: StateSpecs | None = None) -> SequenceBatching:
+    """The sequence batcher that a normalised configuration asks for."""
+    batching: JsonObject = config["sequence_batching"]
+    oldest: JsonObject | None = batching.get("oldest")
+    slot_count = max(1, config["max_batch_size"])
+    make: Callable[[SequenceBatching, SlotRow], Batcher]
+    if oldest is not None:
+        slot_count = oldest.get("max_candidate_sequences", 0) or slot_count
+        make = partial(_oldest_batcher, config, oldest)
+    else:
+        make = partial(_direct_batcher, config, batching.get("direct", {}))
+    return SequenceBatching(
+        config["name"],
+        slot_count=slot_count,
+        max_idle_us=batching["max_sequence_idle_microseconds"],
+        controls=ControlInputs(config),
+        make_batcher=make,
+        states=states,
+        is_iterative=batching.get("iterative_sequence", False),
+    )
+
+
+def _direct_batcher(
+    config: JsonObject, direct: JsonObject, policy: SequenceBatching, row: SlotRow
+) -> DirectBatcher:
+    held_count, backlog_count = _count_in(DELAY_VARIABLE), _count_in(BACKLOG_VARIABLE)
+    return DirectBatcher(
+        policy.book,
+        row,
+        policy,
+        make_null=policy.make_null,
+        kind_of=read_kinds(config).of,
+        least_share=direct.get("minimum_slot_utilization", 0.0),
+        queue_delay_ns=direct.get("max_queue_delay_microseconds", 0) * 1000,
+        frees_early=not policy.is_iterative,
+        is_held=partial(policy.holds_fewer, held_count, backlog_count) if held_count else None,
+    )
+
+
+def _oldest_batcher(
+    config: JsonObject, oldest: JsonObject, policy: SequenceBatching, row: SlotRow
+) -> OldestBatcher:
+    return OldestBatcher(
+        policy.book,
+        row,
+        policy,
+        make_inner=partial(_dynamic_policy, config, oldest, None),
+        order=ResponseOrder() if oldest.get("preserve_ordering") else None,
+        is_iterative=policy.is_iterative,
+    )
+
+
+def _count_in(variable: str) -> int:
+    """A number of requests that the environment may name."""
+    return int(os.environ.get(variable, "0") or 0)
 
 
 def _dynamic_policy(
-    config: JsonObject, batching: JsonObject, strategy: BoundStrategy | None
-) -> BatchingPolicy:
-    inputs: Iterable[JsonObject] = config.get("input", ())
+    config: JsonObject,
+    batching: JsonObject,
+    strategy: BoundStrategy | None,
+    since_ns: Callable[[InferRequest], int] = attrgetter("queue_start_ns"),
+) -> DynamicPolicy:
     return DynamicPolicy(
         max_batch_size=config["max_batch_size"],
         preferred_batch_sizes=batching.get("preferred_batch_size", ()),
         queue_delay_ns=batching.get("max_queue_delay_microseconds", 0) * 1000,
-        equal_shape_inputs=[
-            tensor["name"]
-            for tensor in inputs
-            if -1 in tensor["dims"] and not tensor.get("allow_ragged_batch", False)
-        ],
-        has_optional_inputs=any(tensor.get("optional", False) for tensor in inputs),
+        kinds=read_kinds(config),
         strategy=strategy,
         queue=_leveled_queue(batching),
-        hold_until_count=int(os.environ.get(DELAY_VARIABLE, "0") or 0),
+        hold_until_count=_count_in(DELAY_VARIABLE),
+        since_ns=since_ns,
     )
 
 

@@ -14,13 +14,15 @@ checks:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from operator import attrgetter
 from typing import Protocol
 
 from tritonpy.errors import TritonError
 from tritonpy.model.execution import Instance
 from tritonpy.request import InferRequest
 from tritonpy.scheduler.decision import IDLE, Closed, Decision, Dispatch, Idle, Refusal, WaitUntil
+from tritonpy.scheduler.kinds import Kind, RequestKinds
 from tritonpy.scheduler.queues import LeveledQueue
 
 
@@ -47,11 +49,11 @@ class DynamicPolicy:
         max_batch_size: rows that must not be exceeded; 0 counts as 1.
         preferred_batch_sizes: sizes at which a batch leaves without waiting; empty means `max_batch_size`.
         queue_delay_ns: how long the oldest request may wait for company.
-        equal_shape_inputs: inputs whose shapes must be the same throughout a batch.
-        has_optional_inputs: only requests with the same set of inputs go together.
+        kinds: tells which requests may go together; None for all.
         strategy: narrows what would go together.
         queue: priorities and limits of those that wait; None for the order of arrival without limits.
         hold_until_count: decide nothing until so many requests have been queued, once (a test hook).
+        since_ns: when a request came to this batcher, if it has waited elsewhere before.
     """
 
     is_lazy = True
@@ -62,21 +64,20 @@ class DynamicPolicy:
         max_batch_size: int,
         preferred_batch_sizes: Collection[int] = (),
         queue_delay_ns: int = 0,
-        equal_shape_inputs: Sequence[str] = (),
-        has_optional_inputs: bool = False,
+        kinds: RequestKinds | None = None,
         strategy: Strategy | None = None,
         queue: LeveledQueue | None = None,
         hold_until_count: int = 0,
+        since_ns: Callable[[InferRequest], int] = attrgetter("queue_start_ns"),
     ) -> None:
-        self._lead = 1 if max_batch_size > 0 else 0
         self._max_batch_size = max(1, max_batch_size)
         self._preferred = frozenset(preferred_batch_sizes) or {self._max_batch_size}
         self._max_preferred = max(self._preferred)
         self._queue_delay_ns = queue_delay_ns
-        self._equal_shape_inputs = tuple(equal_shape_inputs)
-        self._has_optional_inputs = has_optional_inputs
+        self._kind_of = (kinds or RequestKinds(0, (), has_optional_inputs=False)).of
         self._strategy = strategy
         self._hold_until_count = hold_until_count
+        self._since_ns = since_ns
         self.may_expire = queue is not None
         self._levels = queue
         self._queue = queue.order if queue is not None else deque[InferRequest]()
@@ -89,7 +90,7 @@ class DynamicPolicy:
         self._best = 0  # requests of it that make a preferred size
         self._best_rows = 0
         self._closed: Closed | None = None
-        self._kind: tuple[object, ...] = ()
+        self._kind: Kind = ()
         self._is_open = False  # whether the strategy has been told of this attempt
 
     @property
@@ -154,7 +155,7 @@ class DynamicPolicy:
         if not self._taken:
             return IDLE
         delay_ns = self._queue_delay_ns
-        deadline_ns = self._queue[0].queue_start_ns + delay_ns
+        deadline_ns = self._since_ns(self._queue[0]) + delay_ns if delay_ns else 0
         is_late = delay_ns > 0 and now_ns >= deadline_ns
         if self._best and not is_late:
             return self._best, self._best_rows, Closed.PREFERRED
@@ -240,13 +241,6 @@ class DynamicPolicy:
         self._rows += request.batch_size
         if self._rows in self._preferred:
             self._best, self._best_rows = self._taken, self._rows
-
-    def _kind_of(self, request: InferRequest) -> tuple[object, ...]:
-        inputs = request.inputs
-        kind: tuple[object, ...] = tuple(
-            [inputs[name].shape[self._lead :] for name in self._equal_shape_inputs if name in inputs]
-        )
-        return (*kind, *sorted(inputs)) if self._has_optional_inputs else kind
 
     def _dispatch(self, count: int, rows: int, closed: Closed) -> Dispatch:
         if self._levels is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from tritonpy.errors import Cancelled, InvalidArg, TritonError
 from tritonpy.model.execution import Execution, Instance, ResourceClaim
-from tritonpy.request import SEQUENCE_START, InferRequest
+from tritonpy.request import InferRequest
 from tritonpy.scheduler.contender import Contender
 from tritonpy.scheduler.decision import BatchingPolicy, Dispatch, SequencePolicy, WaitUntil
 from tritonpy.scheduler.ordering import ResponseOrder
@@ -28,7 +28,6 @@ class Scheduler:
         policy: decides which requests go together.
         stats: where waiting requests, failures in the queue and executions are counted.
         order: hands responses on in the order of arrival, for `preserve_ordering`.
-        starts_sequences: every request is a sequence, which the model continues by rescheduling it.
         sequences: the policy once more, if it has sequences.
         clock: monotonic nanoseconds.
     """
@@ -39,15 +38,12 @@ class Scheduler:
         stats: ModelStats,
         *,
         order: ResponseOrder | None = None,
-        starts_sequences: bool = False,
         sequences: SequencePolicy | None = None,
         clock: Clock = time.monotonic_ns,
     ) -> None:
         self._policy = policy
         self._stats = stats
         self._order = order
-        self._starts_sequences = starts_sequences
-        self._sequence_count = 0
         self._sequences = sequences
         self._leaving: dict[Instance, asyncio.Future[None]] = {}
         self._contender: Contender | None = None
@@ -100,10 +96,6 @@ class Scheduler:
         if self._contender is not None and request.chain:
             self._contender.note_call(request)
         request.queue_start_ns = self._clock()
-        if self._starts_sequences:
-            self._sequence_count += 1
-            request.flags |= SEQUENCE_START
-            request.correlation_id = request.correlation_id or self._sequence_count
         self._policy.add(request)
         request.on_cancel = self
         if self._order is not None:
@@ -116,18 +108,23 @@ class Scheduler:
             self._fail(request, self._refusal, "OTHER")
         elif request.cancelled:
             self._fail(request, Cancelled(f"{request.label}request was cancelled"), "CANCELED")
-        elif not self._starts_sequences:
-            text = (
-                f"model '{request.model_name}' rescheduled a request, which only a model with "
-                f"'sequence_batching {{ iterative_sequence: true }}' may do"
-            )
-            self._fail(request, InvalidArg(text), "BACKEND")
         else:
-            request.flags &= ~SEQUENCE_START
-            request.queue_start_ns = self._clock()
-            self._policy.add(request)
-            request.on_cancel = self
-            self._added()
+            self._reschedule(request)
+
+    def _reschedule(self, request: InferRequest) -> None:
+        try:
+            if self._sequences is None or not self._sequences.is_iterative:
+                raise InvalidArg(
+                    f"model '{request.model_name}' rescheduled a request, which only a model with "
+                    f"'sequence_batching {{ iterative_sequence: true }}' may do"
+                )
+            self._sequences.add_again(request)
+        except TritonError as error:
+            self._fail(request, error, "BACKEND")
+            return
+        request.queue_start_ns = self._clock()
+        request.on_cancel = self
+        self._added()
 
     def _added(self) -> None:
         self._stats.pending_count += 1

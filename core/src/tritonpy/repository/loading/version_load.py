@@ -12,6 +12,7 @@ from tritonpy.handles import BackendAttributes, JsonObject, Model
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.execution import Instance
 from tritonpy.model.host import ProcessRunner
+from tritonpy.model.initial_states import read_states
 from tritonpy.model.instance_set import InstanceSet
 from tritonpy.model.model import LoadedModel
 from tritonpy.model.placement import Slot, first_slot
@@ -105,10 +106,11 @@ class Loading:
             strategy.on_slow_scan = self._note_slow_scan
             self._strategy = strategy
         stats = ModelStats(latencies=self._tools.settings.metrics.latencies(config))
-        self._scheduler = scheduler = make_scheduler(config, stats, strategy)
         signature = Signature(config)
+        states = await asyncio.to_thread(read_states, config, handle.directory)
+        self._scheduler = scheduler = make_scheduler(config, stats, strategy, states)
         samples = await asyncio.to_thread(read_warmup, config, signature, handle.directory)
-        warmup = Warmup(samples, handle.name, str(handle.version), signature.max_batch_size, stats)
+        warmup = Warmup(samples, handle.name, str(handle.version), signature.max_batch_size, stats, states)
 
         async def start(slot: Slot) -> Instance:
             if slot.kind == "KIND_GPU":

@@ -1,0 +1,80 @@
+"""Sequences that wait for a slot, and how long they may."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from tritonpy.scheduler.sequences.sequence import Sequence
+
+_US = 1000
+_LEAST_GONE = 64
+
+
+class Backlog:
+    """A line of sequences; the first one gets the next slot that becomes free."""
+
+    def __init__(self) -> None:
+        self._line: dict[Sequence, None] = {}
+        self._deadlines: list[tuple[int, int, Sequence]] = []
+        self._count = 0  # no two entries are compared by sequence
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._line)
+
+    def __contains__(self, sequence: Sequence) -> bool:
+        return sequence in self._line
+
+    def add(self, sequence: Sequence) -> None:
+        """Put a sequence at the end."""
+        self._line[sequence] = None
+
+    def put_back(self, sequences: list[Sequence]) -> None:
+        """Put sequences that had a slot before all others, in this order."""
+        self._line = dict.fromkeys([*sequences, *self._line])
+
+    def limit(self, sequence: Sequence, now_ns: int, timeout_us: int) -> None:
+        """Let a sequence wait no longer than this from now on; one of its requests has asked for it."""
+        deadline_ns = now_ns + timeout_us * _US
+        if not sequence.deadline_ns or deadline_ns < sequence.deadline_ns:
+            sequence.deadline_ns = deadline_ns
+            self._count += 1
+            heapq.heappush(self._deadlines, (deadline_ns, self._count, sequence))
+
+    def pop(self) -> Sequence:
+        """Take out the first one; there must be one."""
+        sequence = next(iter(self._line))
+        del self._line[sequence]
+        self._sweep()
+        return sequence
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take one out, wherever it is."""
+        self._line.pop(sequence, None)
+        self._sweep()
+
+    def expire(self, now_ns: int) -> list[Sequence]:
+        """Take out those that have waited too long."""
+        expired = []
+        while (deadline_ns := self.next_deadline_ns) and deadline_ns <= now_ns:
+            _, _, sequence = heapq.heappop(self._deadlines)
+            del self._line[sequence]
+            expired.append(sequence)
+        return expired
+
+    @property
+    def next_deadline_ns(self) -> int:
+        """When the next one will have waited too long; 0 for never."""
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][2] not in self._line:
+            heapq.heappop(deadlines)
+        return deadlines[0][0] if deadlines else 0
+
+    def _sweep(self) -> None:
+        """Forget the deadlines of sequences that left, before they outnumber those that wait."""
+        if len(self._deadlines) > 2 * len(self._line) + _LEAST_GONE:
+            self._deadlines = [entry for entry in self._deadlines if entry[2] in self._line]
+            heapq.heapify(self._deadlines)
