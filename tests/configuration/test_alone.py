@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from tritonpy.plugin_manager import PluginManager
-from tritonpy.repository import settle
 
 from .alone import judge
 from .asking import Verdict, lay_out
@@ -23,12 +22,6 @@ NEEDS_A_SERVER = re.compile("warmup_(?!of_any_size|without_data).*|missing_agent
 @pytest.fixture(scope="module")
 def backends() -> PluginManager:
     return PluginManager("backends")
-
-
-@pytest.fixture(autouse=True)
-def all_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What this version cannot serve it can read and check all the same."""
-    monkeypatch.setattr(settle, "_SERVED_BY_NOTHING_YET", {})
 
 
 def explanations(case: str, real: Verdict, ours: Verdict) -> list[Difference]:

@@ -17,12 +17,9 @@ from tritonpy.config.validate import (
     validate_tensors,
 )
 from tritonpy.devices.gpus import NO_GPUS, Gpus
-from tritonpy.errors import NotFound, Unsupported
+from tritonpy.errors import NotFound
 from tritonpy.handles import BackendAttributes, JsonObject
 from tritonpy.repository.layout import CONFIG_FILENAME, ModelDirectory
-
-_SERVED_BY_NOTHING_YET = {
-}
 
 
 def read_config(directory: ModelDirectory, *, is_strict: bool = False, config_name: str = "") -> ModelConfig:
@@ -85,9 +82,6 @@ def check_config(config: ModelConfig, directory: ModelDirectory, *, is_strict: b
     validate_structure(config, directory.name)
     if is_strict:
         validate_tensors(config)
-    unserved = _SERVED_BY_NOTHING_YET.get(config.WhichOneof("scheduling_choice") or "")
-    if unserved is not None:
-        raise Unsupported(f"model '{directory.name}': this server does not do {unserved} yet")
 
 
 def first_config(config: ModelConfig, attributes: BackendAttributes, gpus: Gpus = NO_GPUS) -> JsonObject:
