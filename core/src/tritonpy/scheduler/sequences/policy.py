@@ -193,8 +193,8 @@ class SequenceBatching:
     def make_null(self, like: InferRequest) -> NullRequest:
         """A request that only fills a place, with inputs like those of another one."""
         null = self._controls.null(like)
-        if self._states is not None:
-            null.states = self._states.fresh()
+        if like.states is not None:
+            null.states = like.states.throw_away()
         return null
 
     def _finish(self, request: InferRequest) -> None:
