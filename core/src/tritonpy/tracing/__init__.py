@@ -1,0 +1,1 @@
+"""Traces of requests: which are taken, what is noted, and where it goes."""

@@ -1,0 +1,171 @@
+"""Traces as spans for an OpenTelemetry collector, through OpenTelemetry's own SDK.
+
+Importing this needs the extra `tritonpy[opentelemetry]`. The SDK's batch processor has the queue, the thread
+and the retries. Its tracer is not used: a trace comes here complete, with times and ids of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
+from opentelemetry.util.types import AttributeValue
+
+from tritonpy.tracing.collector_settings import CollectorSettings
+from tritonpy.tracing.context import TraceContext, new_span_id
+from tritonpy.tracing.trace import FinishedTrace, Span, Stamp
+
+_ROOT = "InferRequest"
+_COMPUTE = "compute"
+_OF_FRONTENDS = ("HTTP_", "GRPC_", "INFER_RESPONSE_COMPLETE")
+_COMPUTE_PREFIX = "COMPUTE_"
+_SCOPE = InstrumentationScope("triton-server")
+_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+
+
+class SpanExport:
+    """Sends traces to a collector; satisfies `TraceDestination`.
+
+    Raises:
+        ValueError: the sizes of the settings do not fit together.
+    """
+
+    def __init__(self, settings: CollectorSettings) -> None:
+        exporter = OTLPSpanExporter(endpoint=settings.url or None)
+        self._resource = _resource(settings.resource)
+        self._processor = BatchSpanProcessor(
+            exporter,
+            max_queue_size=settings.max_queue_size,
+            schedule_delay_millis=settings.schedule_delay_ms,
+            max_export_batch_size=settings.max_export_batch_size,
+        )
+
+    def take(self, traces: Sequence[FinishedTrace]) -> None:
+        """See `TraceDestination`."""
+        to_wall_clock = time.time_ns() - time.monotonic_ns()
+        for trace in traces:
+            for span in _spans(trace, self._resource, to_wall_clock):
+                self._processor.on_end(span)
+
+    def end_stream(self, stream: object) -> None:
+        """See `TraceDestination`; all traces go to one collector."""
+
+    def close(self) -> None:
+        """See `TraceDestination`."""
+        self._processor.shutdown()  # type: ignore[no-untyped-call]  # theirs
+
+
+def _resource(given: Sequence[tuple[str, str]]) -> Resource:
+    """What was given, then what the environment says; without a name, that of Triton's servers."""
+    attributes = dict(given)
+    if SERVICE_NAME not in attributes:
+        found = str(Resource.create().attributes.get(SERVICE_NAME, ""))
+        if not found or found.startswith("unknown_service"):
+            attributes[SERVICE_NAME] = "triton-inference-server"
+    return Resource.create(dict(attributes))
+
+
+def _spans(trace: FinishedTrace, resource: Resource, to_wall_clock: int) -> Iterator[ReadableSpan]:
+    """The spans of a client's request: one for it, one for each model it came to, one for each execution."""
+    context = trace.context
+    assert context is not None  # taken in mode `opentelemetry`
+    writer = _Writer(context, resource, to_wall_clock)
+    client, root_id = trace.spans[0], new_span_id()
+    ids = {span.id: span.span_id for span in trace.spans}
+    times = [ns for span in trace.spans for _, ns in span.stamps]
+    times += [span.ended_ns for span in trace.spans if span.ended_ns]
+    if not times:
+        return
+    for span in trace.spans:
+        yield from writer.model_spans(span, ids.get(span.parent_id, root_id))
+    stamps = [stamp for stamp in client.stamps if stamp[0].startswith(_OF_FRONTENDS)]
+    yield writer.span(
+        _ROOT, root_id, context.span_id, sorted(stamps, key=_when), (min(times), max(times)), remote=True
+    )
+
+
+class _Writer:
+    """Makes the spans of one trace."""
+
+    def __init__(self, context: TraceContext, resource: Resource, to_wall_clock: int) -> None:
+        self._context = context
+        self._resource = resource
+        self._offset = to_wall_clock
+        self._state = TraceState.from_header([context.state]) if context.state else TraceState()
+
+    def model_spans(self, span: Span, parent_id: str) -> Iterator[ReadableSpan]:
+        """What happened in one model."""
+        stamps = [stamp for stamp in span.stamps if not stamp[0].startswith(_OF_FRONTENDS)]
+        if not stamps:  # it was refused before it got there
+            return
+        if span.ended_ns:
+            stamps.append(("REQUEST_END", span.ended_ns))
+        stamps.sort(key=_when)
+        bounds = stamps[0][1], stamps[-1][1]
+        for execution in _executions(stamps):
+            times = execution[0][1], execution[-1][1]
+            yield self.span(_COMPUTE, new_span_id(), span.span_id, execution, times)
+        others = [stamp for stamp in stamps if not stamp[0].startswith(_COMPUTE_PREFIX)]
+        attributes: dict[str, AttributeValue] = {
+            "triton.model_name": span.model_name,
+            "triton.model_version": int(span.model_version) if span.model_version.isdecimal() else -1,
+            "triton.trace_id": span.id,
+            "triton.trace_parent_id": span.parent_id,
+        }
+        if span.request_id:
+            attributes["triton.request_id"] = span.request_id
+        status = Status(StatusCode.ERROR, span.error) if span.error else Status()
+        yield self.span(
+            span.model_name, span.span_id, parent_id, others, bounds, attributes=attributes, status=status
+        )
+
+    def span(
+        self,
+        name: str,
+        span_id: str,
+        parent_id: str,
+        stamps: Sequence[Stamp],
+        bounds: tuple[int, int],
+        *,
+        attributes: dict[str, AttributeValue] | None = None,
+        status: Status | None = None,
+        remote: bool = False,
+    ) -> ReadableSpan:
+        """One span; `stamps` are its events, `bounds` its start and end on the monotonic clock."""
+        return ReadableSpan(
+            name,
+            context=self._span_context(span_id),
+            parent=self._span_context(parent_id, remote=remote) if parent_id else None,
+            resource=self._resource,
+            attributes=attributes or {},
+            events=[Event(what, timestamp=ns + self._offset) for what, ns in stamps],
+            kind=SpanKind.SERVER,
+            status=status or Status(),
+            start_time=bounds[0] + self._offset,
+            end_time=bounds[1] + self._offset,
+            instrumentation_scope=_SCOPE,
+        )
+
+    def _span_context(self, span_id: str, *, remote: bool = False) -> SpanContext:
+        return SpanContext(int(self._context.trace_id, 16), int(span_id, 16), remote, _SAMPLED, self._state)
+
+
+def _executions(stamps: Sequence[Stamp]) -> list[list[Stamp]]:
+    """The stamps of each execution: a request may be executed again."""
+    executions: list[list[Stamp]] = []
+    for stamp in stamps:
+        if stamp[0] == "COMPUTE_START":
+            executions.append([])
+        if stamp[0].startswith(_COMPUTE_PREFIX) and executions:
+            executions[-1].append(stamp)
+    return executions
+
+
+def _when(stamp: Stamp) -> int:
+    return stamp[1]

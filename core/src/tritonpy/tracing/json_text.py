@@ -1,0 +1,76 @@
+"""Traces as Triton's trace files have them: a JSON array of small objects, each with the id of its trace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import Any
+
+import orjson
+
+from tritonpy.tracing.tensor_text import tensor_text
+from tritonpy.tracing.trace import FinishedTrace, Span, TracedTensor
+
+Entry = dict[str, Any]  # Any: JSON
+
+
+def trace_text(trace: FinishedTrace) -> bytes:
+    """The elements of the array for one client's request, separated by commas.
+
+    What models and ensembles have asked for stands before what they were asked, as in Triton's files.
+    """
+    return b",".join(_json(entry) for span in reversed(trace.spans) for entry in _entries(span))
+
+
+def _entries(span: Span) -> Iterator[Entry]:
+    """Everything noted of one request, by its time; what it was asked of stands where its model begins."""
+    stamps = list(span.stamps)
+    if span.ended_ns and stamps:
+        stamps.append(("REQUEST_END", span.ended_ns))
+    noted: list[tuple[int, int, Entry]] = [
+        (ns, 1, {"id": span.id, "timestamps": [{"name": name, "ns": ns}]}) for name, ns in stamps
+    ]
+    # Outputs stand before the stamp of their response, which has the same time.
+    noted += [(tensor.ns, 0, _tensor_entry(span.id, tensor)) for tensor in span.tensors]
+    noted.sort(key=itemgetter(0, 1))
+    is_introduced = False
+    for _, _, entry in noted:
+        is_start = "timestamps" not in entry or entry["timestamps"][0]["name"] == "REQUEST_START"
+        if is_start and not is_introduced:
+            is_introduced = True
+            yield _introduction(span)
+        yield entry
+    if not is_introduced:
+        yield _introduction(span)
+
+
+def _introduction(span: Span) -> Entry:
+    entry: Entry = {
+        "id": span.id,
+        "model_name": span.model_name,
+        "model_version": int(span.model_version) if span.model_version.isdecimal() else -1,
+    }
+    if span.request_id:
+        entry["request_id"] = span.request_id
+    if span.parent_id:
+        entry["parent_id"] = span.parent_id
+    return entry
+
+
+def _tensor_entry(id: int, tensor: TracedTensor) -> Entry:
+    shape = ",".join(map(str, tensor.shape))
+    described = {
+        "name": tensor.name,
+        "data": tensor_text(tensor),
+        "shape": shape,
+        "dtype": tensor.datatype,
+    }
+    return {"id": id, "activity": tensor.activity, "tensor": described}
+
+
+def _json(entry: Entry) -> bytes:
+    try:
+        return orjson.dumps(entry)
+    except TypeError:  # half of a surrogate pair in a request id
+        return json.dumps(entry, separators=(",", ":")).encode()

@@ -1,0 +1,55 @@
+"""Which requests are traced under one set of settings."""
+
+from __future__ import annotations
+
+from tritonpy.tracing.files import TraceStream
+from tritonpy.tracing.settings import TraceLevel, TraceSettings
+
+
+class Sampler:
+    """Counts requests and says which are traced; on the loop only.
+
+    Settings that change get a new one: it counts from the start, as Triton's do.
+
+    Args:
+        settings: what is traced.
+        specified: the fields that were set here, and do not follow other settings.
+        possible: the levels that can be noted.
+        needs_file: nothing is traced without a file.
+
+    Attributes:
+        settings, specified: as given.
+        level: what is noted.
+        remaining: how many more are traced; -1 for no limit.
+        stream: where its traces belong.
+        is_on: its settings let anything be traced.
+    """
+
+    __slots__ = ("_seen_count", "is_on", "level", "remaining", "settings", "specified", "stream")
+
+    def __init__(
+        self,
+        settings: TraceSettings,
+        specified: frozenset[str] = frozenset(),
+        possible: TraceLevel = TraceLevel.TIMESTAMPS | TraceLevel.TENSORS,
+        *,
+        needs_file: bool,
+    ) -> None:
+        self.settings = settings
+        self.specified = specified
+        self.remaining = settings.count
+        self.stream = TraceStream(settings.file, settings.log_frequency, settings.count)
+        self.level = settings.level & possible
+        self.is_on = bool(self.level) and settings.objection(needs_file) is None
+        self._seen_count = 0
+
+    def wants(self) -> bool:
+        """Whether the next request is traced."""
+        if not self.is_on or not self.remaining:
+            return False
+        self._seen_count += 1
+        if self._seen_count % self.settings.rate:
+            return False
+        if self.remaining > 0:
+            self.remaining -= 1
+        return True
