@@ -90,7 +90,6 @@ def test_flags_that_ask_for_nothing_are_taken_by_both(
         "--sagemaker-safe-port-range=8080-9080",
         "--trace-config=level=OFF",
         "--trace-config=triton,log-frequency=0",
-        "--trace-level=OFF",
         "--pinned-memory-pool-byte-size=0",
         "--cuda-memory-pool-byte-size=0:0",
     ]

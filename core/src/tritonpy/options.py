@@ -80,6 +80,8 @@ class ServerOptions:
         allow_cpu_metrics, allow_gpu_metrics: show the machine's processors and memory, and its GPUs.
         metrics_interval_ms: how old what is shown of the machine may be.
         metrics_config: `<setting>=<value>` each: which latencies of models are kept, and how they are shown.
+        trace_config: `(mode, setting, value)` each, as `--trace-config` has them; the mode is "" for a setting
+            of both.
         max_inflight_byte_size: bytes of requests held at once; above it nothing more is read from clients of
             HTTP, and calls over gRPC are refused. A request that arrives while nothing else is held is let in
             whatever its size over HTTP; no message over gRPC may be larger than this. 0 means no limit.
@@ -160,6 +162,7 @@ class ServerOptions:
     allow_gpu_metrics: bool = True
     metrics_interval_ms: float = 2000
     metrics_config: tuple[str, ...] = ()
+    trace_config: tuple[tuple[str, str, str], ...] = ()
     max_inflight_byte_size: int = 1_073_741_824
     log_verbose: int = 0
     log_info: bool = True

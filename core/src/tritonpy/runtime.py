@@ -52,6 +52,7 @@ from tritonpy.scheduler.batcher import StrategyFinder
 from tritonpy.scheduler.rate_limiter import make_rate_limiter
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 from tritonpy.temporary import OF_THIS_PROCESS
+from tritonpy.tracing.configuration import make_tracing
 
 _log = logging.getLogger("tritonpy.server")
 
@@ -167,10 +168,12 @@ class ServerRuntime:
             strict_readiness=options.strict_readiness,
         )
         self.admission = Admission(options.max_inflight_byte_size)
+        self.tracing = make_tracing(options.trace_config)
         services = FrontendServices(
             self.admission,
             SharedMemoryRegions(options.allow_client_shm),
             custom_metrics.series_of,
+            self.tracing,
         )
         self.http: HttpServer | None = None
         self.grpc: GrpcServer | None = None
@@ -257,6 +260,7 @@ class ServerRuntime:
             await self.http.stop(timeout_s=5.0)
         if self.metrics is not None:
             await self.metrics.stop()
+        await asyncio.to_thread(self.tracing.close)
         if self._machine_metrics is not None:
             await asyncio.to_thread(self._machine_metrics.stop)
         self._watch.stop()

@@ -185,12 +185,6 @@ WISHES = (
     "--sagemaker-port=x",
     "--sagemaker-safe-port-range=8000",
     "--sagemaker-thread-count=x",
-    "--trace-config=level=TIMESTAMPS",
-    "--trace-config=level",
-    "--trace-count=x",
-    "--trace-level=TENSORS",
-    "--trace-log-frequency=x",
-    "--trace-rate=x",
     "--vertex-ai-default-model=m",
     "--vertex-ai-port=8080",
     "--vertex-ai-thread-count=8",
@@ -201,17 +195,6 @@ ASKING_FOR_NOTHING = (
     "--sagemaker-port=8080",
     "--sagemaker-safe-port-range=8080-9080",
     "--sagemaker-thread-count=8",
-    "--trace-config=level=OFF",
-    "--trace-config=rate=1000",
-    "--trace-config=count=-1",
-    "--trace-config=mode=opentelemetry",
-    "--trace-config=triton,file=/tmp/trace.json",
-    "--trace-config=opentelemetry,url=localhost:4318/v1/traces",
-    "--trace-count=-1",
-    "--trace-file=",
-    "--trace-level=off",
-    "--trace-log-frequency=0",
-    "--trace-rate=1000",
 )
 POOLS_OF_NOTHING = (
     "--buffer-manager-thread-count=0",
@@ -233,7 +216,7 @@ def test_an_option_of_tritonserver_that_is_refused_says_why(
 def test_every_flag_that_is_refused_is_tried_here() -> None:
     tried = {given.partition("=")[0] for given in WISHES}
 
-    assert set(REFUSED) - tried == {"--trace-file"}
+    assert set(REFUSED) - tried == set()
 
 
 @pytest.mark.parametrize(
@@ -244,14 +227,6 @@ def test_a_flag_that_asks_for_nothing_is_accepted(capsys: pytest.CaptureFixture[
     status = main(["serve", "--model-repository=m", "--show-config", *given.split()])
 
     assert (status, capsys.readouterr().err) == (0, "")
-
-
-def test_of_a_flag_that_stands_several_times_each_value_is_looked_at(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    error = error_of(capsys, "--trace-config=level=TIMESTAMPS", "--trace-config=rate=1")
-
-    assert error.startswith("Error: '--trace-config=level=TIMESTAMPS' is an option of tritonserver that is")
 
 
 def test_flags_that_are_refused_are_not_proposed(capsys: pytest.CaptureFixture[str]) -> None:

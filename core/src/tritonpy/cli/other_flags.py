@@ -37,7 +37,6 @@ WITHOUT_EFFECT: tuple[click.Option, ...] = tuple(
 REASONS = {flag: why for flag, _, _, _, why in _IGNORED}
 """Why a flag of `WITHOUT_EFFECT` does nothing."""
 
-_TRACING = "tracing is not there yet"
 _SAGEMAKER = "the SageMaker frontend is not there yet"
 _VERTEX = "the Vertex AI frontend is not there yet"
 
@@ -49,29 +48,11 @@ _MISSING = (
     ("--sagemaker-port", _NUMBER, _SAGEMAKER),
     ("--sagemaker-safe-port-range", "[0-9]+-[0-9]+", _SAGEMAKER),
     ("--sagemaker-thread-count", _NUMBER, _SAGEMAKER),
-    (
-        "--trace-config",
-        rf"level=off|(rate|count)={_NUMBER}|mode=(triton|opentelemetry)|(triton|opentelemetry),[^=]+=.*",
-        _TRACING,
-    ),
-    ("--trace-count", _NUMBER, _TRACING),
-    ("--trace-file", _ANY, _TRACING),
-    ("--trace-level", "off", _TRACING),
-    ("--trace-log-frequency", _NUMBER, _TRACING),
-    ("--trace-rate", _NUMBER, _TRACING),
     # The Vertex AI platform asks for its frontend by a variable, not by a flag: these are never idle.
     ("--vertex-ai-default-model", _NEVER, _VERTEX),
     ("--vertex-ai-port", _NEVER, _VERTEX),
     ("--vertex-ai-thread-count", _NEVER, _VERTEX),
 )
-
-_REPEATED = frozenset(
-    (
-        "--trace-config",
-        "--trace-level",
-    )
-)
-"""Each of their values counts; of the others' the last one does."""
 
 REFUSED = {flag: why for flag, _, why in _MISSING}
 """Flags of tritonserver that are refused, and why."""
@@ -105,9 +86,6 @@ def _refuse_wishes(flag: str) -> Callable[[str], str]:
 
 
 MISSING: tuple[click.Option, ...] = tuple(
-    click.Option(
-        [flag], type=_refuse_wishes(flag), multiple=flag in _REPEATED, hidden=True, expose_value=False
-    )
-    for flag in REFUSED
+    click.Option([flag], type=_refuse_wishes(flag), hidden=True, expose_value=False) for flag in REFUSED
 )
 """The flags of `REFUSED`, so that they are read like others; no help shows them."""

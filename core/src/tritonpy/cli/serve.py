@@ -16,6 +16,7 @@ from tritonpy.cli.other_flags import MISSING, REASONS, WITHOUT_EFFECT, asks_for_
 from tritonpy.cli.serve_command import ServeCommand
 from tritonpy.cli.serve_flags import GROUPS
 from tritonpy.cli.show_config import describe
+from tritonpy.cli.trace_flags import merge_old_flags
 from tritonpy.options import RestrictedCalls, ServerOptions
 
 SWITCH_INTERVAL_S = 0.0005
@@ -81,6 +82,7 @@ def read_options(ctx: click.Context, given: dict[str, Any]) -> ServerOptions:  #
         )
     given["auto_complete_config"] = not (disabled or strict)
     take_old_size(ctx, given)
+    merge_old_flags(given)
     if given["metrics_address"] is None:
         given["metrics_address"] = given["http_address"]
     options = ServerOptions(**given)

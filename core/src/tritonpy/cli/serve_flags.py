@@ -10,6 +10,7 @@ from tritonpy.cli.flags import number, option, several, switch
 from tritonpy.cli.metrics_flags import METRICS
 from tritonpy.cli.other_flags import WITHOUT_EFFECT
 from tritonpy.cli.rate_limit_flags import RATE_LIMITER
+from tritonpy.cli.trace_flags import TRACING
 from tritonpy.cli.values import (
     read_backend_setting,
     read_bool,
@@ -255,6 +256,7 @@ GROUPS: dict[str, tuple[click.Option, ...]] = {
     "Rate limiter": RATE_LIMITER,
     "Response cache": CACHE,
     "Logging": LOGGING,
+    "Tracing": TRACING,
     "Accepted, without effect": WITHOUT_EFFECT,
 }
 """Options by the heading they stand under; every option of the command is in exactly one."""

@@ -37,7 +37,7 @@ def _shown(field: str, value: object) -> str:
         return str(value).lower()
     if value is None or value in ("", ()):
         return "-"
-    if field in ("backend_config", "cache_config"):
+    if field in ("backend_config", "cache_config", "trace_config"):
         settings: Sequence[tuple[str, str, str]] = value  # type: ignore[assignment]  # as read
         return " ".join(
             f"{name},{key}={_SECRET if key == 'password' else text}".lstrip(",")

@@ -23,6 +23,7 @@ EXTENSIONS = (
     "binary_tensor_data",
     "parameters",
     "statistics",
+    "trace",
     "logging",
 )
 """The protocol extensions this server implements, as its metadata lists them."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tritonpy.frontends.admission import Admission
 from tritonpy.shared_memory.registry import SharedMemoryRegions
+from tritonpy.tracing.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +18,10 @@ class FrontendServices:
         admission: the bytes of requests that are held.
         regions: the shared memory that clients have registered.
         model_metrics: gives labels and values of a family of metrics that models keep, by its name.
+        tracing: says which requests are traced.
     """
 
     admission: Admission
     regions: SharedMemoryRegions
     model_metrics: Callable[[str], list[tuple[tuple[tuple[str, str], ...], float]]] = lambda name: []
+    tracing: Tracing = field(default_factory=Tracing)

@@ -55,12 +55,12 @@ def refusing(handler: Handler, text: str) -> Handler:
 
 
 def _model_infer(servicer: Servicer) -> UnaryCall:
-    forwards = servicer.forwards_metadata
+    reads_metadata = servicer.reads_metadata
 
     async def handle(body: bytes, context: Context) -> bytes:
         try:
-            metadata = context.invocation_metadata() if forwards else None
-            outcome = await servicer.model_infer(body, metadata or ())
+            metadata = context.invocation_metadata() if reads_metadata else None
+            outcome = await servicer.model_infer(body, metadata or (), context.add_done_callback)
         except Exception as exc:
             outcome = as_triton_error(exc, "ModelInfer")
         if isinstance(outcome, TritonError):

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import NoReturn, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -28,10 +28,12 @@ from tritonpy.frontends.grpc.repository import RepositoryCalls
 from tritonpy.frontends.grpc.settings import GrpcSettings
 from tritonpy.frontends.grpc.shared_memory import SharedMemoryCalls
 from tritonpy.frontends.grpc.stream import STOPPING, InferStream, Read, Write
+from tritonpy.frontends.grpc.tracing import TraceCalls, WhenDone, begin_trace, note_sending
 from tritonpy.frontends.outputs import UNTREATED, References
 from tritonpy.frontends.services import FrontendServices
+from tritonpy.frontends.trace_settings import TraceSettings
 from tritonpy.handles import JsonObject
-from tritonpy.request import InferRequest
+from tritonpy.request import InferRequest, RequestTrace
 from tritonpy.response import InferResponse
 
 DescribedCall: TypeAlias = "Callable[[Message], Message | Awaitable[Message]]"
@@ -47,7 +49,7 @@ class Servicer:
         settings: of the port.
 
     Attributes:
-        forwards_metadata: metadata is looked for what becomes parameters of requests.
+        reads_metadata: metadata may become parameters of requests, or bring a trace.
 
     Raises:
         InvalidArg: the settings are not in order.
@@ -59,9 +61,11 @@ class Servicer:
         self._admission = services.admission
         self._encoder = ResponseEncoder()
         self._references = References(dataplane, services.regions)
+        self._tracing = services.tracing
+        self._trace_settings = TraceSettings(dataplane, services.tracing)
         self._max_held_byte_size = settings.max_held_byte_size
         self._forwarding = MetadataForwarding.of(settings.header_forward_pattern)
-        self.forwards_metadata = self._forwarding is not None
+        self.reads_metadata = self._forwarding is not None or services.tracing.takes_context
         self._streams: set[InferStream] = set()
         self._unary_count = 0
         self._is_stopping = False
@@ -76,7 +80,9 @@ class Servicer:
             self._drained = asyncio.get_running_loop().create_future()
             await self._drained
 
-    async def model_infer(self, body: bytes, metadata: Metadata = ()) -> bytes | TritonError:
+    async def model_infer(
+        self, body: bytes, metadata: Metadata = (), when_done: WhenDone | None = None
+    ) -> bytes | TritonError:
         """Run one serialized `ModelInferRequest` and return the serialized response, or the model's error.
 
         The error is returned, not raised: it may be shared by a whole batch, and raising would tie each
@@ -84,7 +90,8 @@ class Servicer:
 
         Args:
             body: the request.
-            metadata: what the client sent along, if `forwards_metadata`.
+            metadata: what the client sent along, if `reads_metadata`.
+            when_done: has a function called when the call is over.
 
         Raises:
             TritonError: the request was refused.
@@ -100,7 +107,10 @@ class Servicer:
         admission.hold(byte_size)
         self._unary_count += 1
         try:
-            return await sink.outcome
+            outcome = await sink.outcome
+            if sink.trace is not None and when_done is not None:
+                note_sending(sink.trace, when_done)
+            return outcome
         except asyncio.CancelledError:  # the client went away, or its deadline passed
             alive = request()
             if alive is not None and not alive.answered:
@@ -127,6 +137,8 @@ class Servicer:
             request.parameters = {**request.parameters, **self._forwarding.parameters(metadata)}
         request.arrival_ns = arrival_ns
         request.sink = sink
+        if self._tracing.is_on:
+            request.trace = sink.trace = begin_trace(self._tracing, metadata, request.model_name, arrival_ns)
         self._dataplane.infer(request)
         return weakref.ref(request)
 
@@ -150,6 +162,8 @@ class Servicer:
             max_held_byte_size=self._max_held_byte_size,
             ends_on_error=("triton_grpc_error", "true") in metadata,
             forwarding=partial(self._forwarding.parameters, metadata) if self._forwarding else None,
+            tracing=self._tracing,
+            metadata=metadata,
         )
         if self._is_stopping:
             raise Unavailable(STOPPING)
@@ -172,7 +186,7 @@ class Servicer:
                 "ModelMetadata": self._model_metadata,
                 "ModelConfig": self._model_config,
                 "ModelStatistics": self._model_statistics,
-                "TraceSetting": self._trace_setting,
+                "TraceSetting": TraceCalls(self._trace_settings).trace_setting,
                 "LogSettings": log_settings,
             }.items()
         }
@@ -211,9 +225,6 @@ class Servicer:
         statistics = self._dataplane.model_statistics(request.name, request.version)
         return _filled(protos.ModelStatisticsResponse(), statistics)
 
-    def _trace_setting(self, request: protos.TraceSettingRequest) -> NoReturn:
-        raise Unsupported("the server does not support tracing")
-
 
 def _filled(message: Message, document: JsonObject) -> Message:
     return json_format.ParseDict(document, message, descriptor_pool=protos.POOL)
@@ -226,9 +237,10 @@ class _UnarySink:
         outcome: what the call returns.
         treatments: what is wanted with outputs beside their bytes.
         on_end: called when the model is done with a request whose client has gone away.
+        trace: takes notes of the request, when it is traced.
     """
 
-    __slots__ = ("_encoder", "_response", "on_end", "outcome", "treatments")
+    __slots__ = ("_encoder", "_response", "on_end", "outcome", "trace", "treatments")
 
     def __init__(self, encoder: ResponseEncoder, outcome: asyncio.Future[bytes | TritonError]) -> None:
         self._encoder = encoder
@@ -236,6 +248,7 @@ class _UnarySink:
         self.outcome = outcome
         self.treatments = UNTREATED
         self.on_end: Callable[[], None] | None = None
+        self.trace: RequestTrace | None = None
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """See `ResponseSink`."""

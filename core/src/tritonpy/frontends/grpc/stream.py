@@ -31,9 +31,12 @@ from tritonpy.frontends.grpc.encoder import (
     encode_refusal,
 )
 from tritonpy.frontends.grpc.errors import as_triton_error
+from tritonpy.frontends.grpc.forwarding import Metadata
+from tritonpy.frontends.grpc.tracing import TracedMessage, begin_trace
 from tritonpy.frontends.outputs import UNTREATED, References, Treatments
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse, ParameterValue
+from tritonpy.tracing.tracing import Tracing
 
 _REQUEST_OVERHEAD_BYTES = 2048
 """What an open request costs beside its message."""
@@ -60,6 +63,8 @@ class InferStream:
         ends_on_error: the first error that comes from running a request ends the call with that error's
             status, instead of travelling as a message.
         forwarding: gives parameters that every request of the stream gets from its metadata, or raises.
+        tracing: says which requests are traced.
+        metadata: what the client sent along, which may bring a trace.
     """
 
     def __init__(
@@ -72,6 +77,8 @@ class InferStream:
         max_held_byte_size: int,
         ends_on_error: bool = False,
         forwarding: Callable[[], Mapping[str, ParameterValue]] | None = None,
+        tracing: Tracing | None = None,
+        metadata: Metadata = (),
     ) -> None:
         self._dataplane = dataplane
         self._encoder = encoder
@@ -80,6 +87,8 @@ class InferStream:
         self._limit = max_held_byte_size
         self._ends_on_error = ends_on_error
         self._forwarding = forwarding
+        self._tracing = tracing
+        self._metadata = metadata
         self._queue: deque[bytes | TritonError] = deque()
         self._queued_byte_size = 0
         self._open_byte_size = 0
@@ -150,6 +159,8 @@ class InferStream:
                 request.parameters = {**request.parameters, **self._forwarding()}
             request.arrival_ns = arrival_ns
             request.sink = sink
+            if self._tracing is not None and self._tracing.is_on:
+                request.trace = begin_trace(self._tracing, self._metadata, request.model_name, arrival_ns)
             if wants_empty_final:
                 sink.empty_final = encode_empty_final(request.model_name, request.model_version, request.id)
             self._open[sink] = weakref.ref(request)
@@ -242,7 +253,10 @@ class InferStream:
                 item = queue.popleft()
                 if isinstance(item, TritonError):
                     raise item.with_traceback(None)
-                await write(item)
+                if type(item) is TracedMessage:
+                    await item.leave(write)
+                else:
+                    await write(item)
                 self._queued_byte_size -= len(item)
                 self._make_room()
                 del item  # nor does a stream hold the last response
@@ -325,6 +339,8 @@ class _StreamSink:
             item: bytes | TritonError | None = self._stream.encode(request, response, final, self.treatments)
         else:
             item = self.empty_final
+        if request.trace is not None and isinstance(item, bytes):
+            item = TracedMessage.of(item, request.trace)
         if final:
             self.complete(item)
         elif item is not None:

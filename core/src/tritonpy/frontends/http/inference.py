@@ -26,6 +26,7 @@ from tritonpy.frontends.http.connection.protocol import HttpConnection
 from tritonpy.frontends.http.infer import Body, OutputForm, RequestDecoder, split_body
 from tritonpy.frontends.http.raw_request import parse_raw_request
 from tritonpy.frontends.http.settings import HttpSettings
+from tritonpy.frontends.http.tracing import begin_trace
 from tritonpy.frontends.outputs import References
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.request import InferRequest
@@ -49,6 +50,7 @@ class Inference:
         self, dataplane: Dataplane, services: FrontendServices, settings: HttpSettings, codec: JsonCodec
     ) -> None:
         self._dataplane = dataplane
+        self._tracing = services.tracing
         self._admission = services.admission
         self._limit = settings.max_input_byte_size
         self._codec = codec
@@ -156,6 +158,8 @@ class Inference:
         coding = accepted_coding(accepts) if accepts is not None else None
         infer_request.sink = InferAnswer(connection, self._writer, form, coding, on_done)
         connection.request_id = infer_request.id
+        if self._tracing.is_on:
+            infer_request.trace = begin_trace(self._tracing, connection, infer_request.model_name, arrival_ns)
         self._dataplane.infer(infer_request)
         if not infer_request.answered:
             connection.watch(Canceller(infer_request))

@@ -12,9 +12,11 @@ from tritonpy.frontends.http.repository import RepositoryCalls
 from tritonpy.frontends.http.routing import Route, get, post
 from tritonpy.frontends.http.settings import HttpSettings
 from tritonpy.frontends.http.shared_memory import SharedMemoryCalls
+from tritonpy.frontends.http.tracing import TraceCalls
 from tritonpy.frontends.http.trtis import VersionOne
 from tritonpy.frontends.restriction import guards
 from tritonpy.frontends.services import FrontendServices
+from tritonpy.frontends.trace_settings import TraceSettings
 
 MODEL = "/v2/models/{model}[/versions/{version}]"
 REPOSITORY = "/v2/repository[/{repository}]"
@@ -41,6 +43,7 @@ def make_routes(
     health = HealthChecks(dataplane, restricted)
     repository = RepositoryCalls(dataplane)
     memory = SharedMemoryCalls(services.regions)
+    traces = TraceCalls(TraceSettings(dataplane, services.tracing))
     routes = [
         Route(b"POST", f"{MODEL}/infer", "inference", inference.infer),
         Route(b"POST", f"{MODEL}/generate", "inference", generation.generate),
@@ -55,6 +58,10 @@ def make_routes(
         get(f"{MODEL}/config", "model-config", dataplane.model_config),
         get("/v2/logging", "logging", show_log_settings),
         post("/v2/logging", "logging", change_log_settings),
+        get("/v2/trace/setting", "trace", traces.show),
+        post("/v2/trace/setting", "trace", traces.change),
+        get("/v2/models/{model}/trace/setting", "trace", traces.show),
+        post("/v2/models/{model}/trace/setting", "trace", traces.change),
         post(f"{REPOSITORY}/index", "model-repository", repository.index),
         post(f"{REPOSITORY}/models/{{model}}/load", "model-repository", repository.load, takes_large=True),
         post(f"{REPOSITORY}/models/{{model}}/unload", "model-repository", repository.unload),

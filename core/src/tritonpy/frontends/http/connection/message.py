@@ -36,6 +36,7 @@ class HttpRequest:
         is_http_1_0: the client speaks the older version, which knows no chunks.
         forwarded: the headers that become parameters of an inference, as they were written; None when there
             are none.
+        begun_ns: when its first bytes came, if the last did not come with them.
     """
 
     method: bytes
@@ -45,6 +46,7 @@ class HttpRequest:
     keep_alive: bool
     is_http_1_0: bool = False
     forwarded: list[tuple[bytes, bytes]] | None = None
+    begun_ns: int = 0
 
 
 def response_head(

@@ -26,6 +26,7 @@ from tritonpy.frontends.http.connection.message import (
 from tritonpy.frontends.http.connection.port import Port
 from tritonpy.frontends.http.connection.reader import RequestReader
 from tritonpy.frontends.http.connection.stream import ResponseStream
+from tritonpy.request import RequestTrace
 
 _JOIN_BELOW = 64 * 1024
 _DISCARD_S = 2.0
@@ -39,6 +40,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     Attributes:
         request_id: of the current request, for the access log; set by who reads the body.
+        trace: takes notes of the current request; see `follow`.
     """
 
     __slots__ = (
@@ -66,6 +68,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         "_transport",
         "_waiting",
         "request_id",
+        "trace",
     )
 
     def __init__(self, port: Port) -> None:
@@ -93,6 +96,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._note: Note | None = None
         self._is_closing = False
         self.request_id = ""
+        self.trace: RequestTrace | None = None
 
     # What handlers call.
 
@@ -142,6 +146,16 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._is_write_paused:
             stream.pause()
         return stream
+
+    @property
+    def current(self) -> HttpRequest | None:
+        """The request that is answered now."""
+        return self._current
+
+    def follow(self, trace: RequestTrace) -> None:
+        """Note in a trace when the current request is answered; whoever starts a stream does that itself."""
+        self.trace = trace
+        self._is_special = True
 
     @property
     def keep_alive(self) -> bool:
@@ -195,6 +209,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         """The client is gone."""
         self._transport = None
         self._is_dead = True
+        self.trace = None
         self._port.on_close(self)
         self._stop_waiting_for_room()
         self._reader.close()
@@ -335,6 +350,8 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _specially(self, response: bytes, byte_size: int) -> bytes:
         """Note an answer of so many bytes, and put its head into the words that its client knows."""
+        if self.trace is not None and self._stream is None:
+            self.trace.report_activity("HTTP_SEND_START")
         if self._note is not None:
             self._note.end(response, 0 if self._transport is None else byte_size, self.request_id)
             self._note = None
@@ -353,6 +370,10 @@ class HttpConnection(asyncio.BufferedProtocol):
         current = self._current
         if current is None:
             return
+        if self.trace is not None:
+            if self._stream is None:
+                self.trace.report_activity("HTTP_SEND_END")
+            self.trace = None
         self._on_lost = None
         self._stream = None
         held, self._current_held = self._current_held, 0

@@ -8,6 +8,7 @@ parser is replaced by a fresh one, since the old one still waits for it.
 from __future__ import annotations
 
 import sys
+import time
 from typing import Protocol
 
 import httptools
@@ -71,6 +72,7 @@ class RequestReader:
 
     __slots__ = (
         "_admission",
+        "_begun_ns",
         "_body",
         "_chunks",
         "_forwarded",
@@ -142,6 +144,8 @@ class RequestReader:
             self._unfinished += len(data)
             if self._unfinished > MOST_HEADER_BYTES:
                 self._receiver.on_refusal(headers_too_large().response)
+        if self.is_mid_message and not self._begun_ns:
+            self._begun_ns: int = time.monotonic_ns()
 
     def discard(self) -> None:
         """Forget the request that was being read."""
@@ -163,15 +167,16 @@ class RequestReader:
         self._header_sink = self.headers
         self._forwarded: list[tuple[bytes, bytes]] | None = None
         self._head_bytes = 0
-        self._unfinished = 0
+        self._begun_ns = 0
+        self._unfinished: int = 0
         self._body: bytes | bytearray = b""
         self.view: memoryview | None = None
         self.filled = 0
         self._is_chunked = False
         self.announced = 0
         self.held = 0
-        self.is_mid_message = False
-        self.is_in_head = False
+        self.is_mid_message: bool = False
+        self.is_in_head: bool = False
 
     def on_message_begin(self) -> None:
         """A request starts."""
@@ -315,7 +320,14 @@ class RequestReader:
         query = url.find(b"?")
         path = (url if query < 0 else url[:query]).decode("latin-1")
         return HttpRequest(
-            self._method, path, self.headers, body, self._keep_alive, self._is_http_1_0, self._forwarded
+            self._method,
+            path,
+            self.headers,
+            body,
+            self._keep_alive,
+            self._is_http_1_0,
+            self._forwarded,
+            self._begun_ns,
         )
 
     def _complete(self, body: bytes | memoryview) -> None:
