@@ -15,6 +15,7 @@ import click
 # name: module that holds a click command of that name, one line for the listing
 BUILT_IN = {
     "config": ("tritonpy.cli.config", "Check, show and convert configurations of models, without a server."),
+    "explain": ("tritonpy.cli.explain", "Say why the batches of a model have the sizes they have."),
     "infer": ("tritonpy.cli.infer", "Send one inference request to a running server."),
     "models": ("tritonpy.cli.models", "List the models of a running server, load and unload them."),
     "plugins": ("tritonpy.cli.plugins", "List the plugins installed here."),

@@ -76,6 +76,9 @@ class Dataplane(Protocol):
     def model_statistics(self, name: str = "", version: str = "") -> JsonObject:
         """`model_stats` of one version, of all versions of a model, or of everything."""
 
+    def model_explanation(self, name: str, version: str = "") -> JsonObject:
+        """`models`: what one version does with its requests, or all versions of a model that are loaded."""
+
     async def repository_index(self, ready: bool = False) -> list[JsonObject]:
         """Name, version, state and reason of every model version, or of the ready ones only."""
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.frontends.classification import OutputClasses
 from tritonpy.frontends.dataplane import EXTENSIONS, Unready
+from tritonpy.frontends.explanation import explanation
 from tritonpy.handles import JsonObject
 from tritonpy.model.model import LoadedModel
 from tritonpy.model.signature import TensorSpec
@@ -104,16 +105,14 @@ class LocalDataplane:
 
     def model_statistics(self, name: str = "", version: str = "") -> JsonObject:
         """See `Dataplane`."""
-        if not name:
-            models = self._registry.all_models()
-        elif version:
-            models = [self._found_for_statistics(name, version)]
-        else:
-            self._found_for_statistics(name, version)
-            models = self._registry.loaded_as(name)
+        models = self._loaded(name, version) if name else self._registry.all_models()
         return {
             "model_stats": [statistics_json(model.name, model.version_text, model.stats) for model in models]
         }
+
+    def model_explanation(self, name: str, version: str = "") -> JsonObject:
+        """See `Dataplane`."""
+        return {"models": [explanation(model) for model in self._loaded(name, version)]}
 
     async def repository_index(self, ready: bool = False) -> list[JsonObject]:
         """See `Dataplane`."""
@@ -154,6 +153,11 @@ class LocalDataplane:
     def infer(self, request: InferRequest) -> None:
         """See `Dataplane`."""
         self._registry.find(request.model_name, request.model_version).infer(request)
+
+    def _loaded(self, name: str, version: str) -> list[LoadedModel]:
+        """One version, or all of a model that are loaded."""
+        found = self._found_for_statistics(name, version)
+        return [found] if version else self._registry.loaded_as(name)
 
     def _found_for_statistics(self, name: str, version: str) -> LoadedModel:
         try:

@@ -55,6 +55,7 @@ def make_routes(
         get("/v2/models/stats", "statistics", dataplane.model_statistics),
         get(MODEL, "metadata", dataplane.model_metadata),
         get(f"{MODEL}/stats", "statistics", dataplane.model_statistics),
+        get(f"{MODEL}/explain", "statistics", dataplane.model_explanation),
         get(f"{MODEL}/config", "model-config", dataplane.model_config),
         get("/v2/logging", "logging", show_log_settings),
         post("/v2/logging", "logging", change_log_settings),
