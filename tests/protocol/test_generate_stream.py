@@ -201,9 +201,9 @@ def test_a_client_that_never_reads_loses_its_request_and_nobody_else_does(
         slow.settimeout(30)
         slow.connect(("127.0.0.1", generate_port))
         slow.sendall(
-            request_bytes("flood/generate_stream", {"id": "slow", "count": 90, "byte_size": 1 << 20})
+            request_bytes("flood/generate_stream", {"id": "slow", "count": 300, "byte_size": 1 << 20})
         )
-        quick = send(generate_port, "flood/generate_stream", {"count": 90, "byte_size": 1000})
+        quick = send(generate_port, "flood/generate_stream", {"count": 300, "byte_size": 1000})
         answer = read_until(quick, b"0\r\n\r\n")
         quick.close()
         wait_for(lambda: any("[request id: slow]" in record.message for record in caplog.records))
@@ -211,11 +211,11 @@ def test_a_client_that_never_reads_loses_its_request_and_nobody_else_does(
         slow.close()
 
     assert statistics(generate_port, "flood")["execution_count"] == before + 1  # they were one batch
-    assert answer.count(b"data: ") == 90
+    assert answer.count(b"data: ") == 300
     assert b'"error"' not in answer
     warning = next(record.message for record in caplog.records if "[request id: slow]" in record.message)
     assert "reads too slowly" in warning
-    assert "at most 67108864 are held" in warning
+    assert "at most 1024 responses or 67108864 bytes are held" in warning
     event = late[late.rindex(b"data: ") :].partition(b"\n\n")[0]
     assert "reads too slowly" in json.loads(event.removeprefix(b"data: "))["error"]
 

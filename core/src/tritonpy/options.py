@@ -77,14 +77,18 @@ class ServerOptions:
             grpc_http2_max_pings_without_data, grpc_http2_min_recv_ping_interval_without_data_ms,
             grpc_http2_max_ping_strikes, grpc_max_connection_age_ms, grpc_max_connection_age_grace_ms: pings
             and the age of gRPC connections; an age of 0 means no limit.
+        trace_config: `(mode, setting, value)` each, as `--trace-config` has them; the mode is "" for settings
+            of both.
         allow_cpu_metrics, allow_gpu_metrics: show the machine's processors and memory, and its GPUs.
         metrics_interval_ms: how old what is shown of the machine may be.
         metrics_config: `<setting>=<value>` each: which latencies of models are kept, and how they are shown.
-        trace_config: `(mode, setting, value)` each, as `--trace-config` has them; the mode is "" for a setting
-            of both.
         max_inflight_byte_size: bytes of requests held at once; above it nothing more is read from clients of
             HTTP, and calls over gRPC are refused. A request that arrives while nothing else is held is let in
             whatever its size over HTTP; no message over gRPC may be larger than this. 0 means no limit.
+        max_stream_response_count, max_stream_byte_size: responses, and their bytes, that are held for a client
+            of a stream before the sender of its request waits.
+        slow_client_timeout_s: how long such a client may read nothing before its request is cancelled; 0 for
+            ever.
         log_verbose: 0 is off; higher numbers tell more.
         log_info, log_warning, log_error: which lines are written.
         log_file: "" writes to standard error.
@@ -164,6 +168,9 @@ class ServerOptions:
     metrics_config: tuple[str, ...] = ()
     trace_config: tuple[tuple[str, str, str], ...] = ()
     max_inflight_byte_size: int = 1_073_741_824
+    max_stream_response_count: int = 1024
+    max_stream_byte_size: int = 67_108_864
+    slow_client_timeout_s: float = 30
     log_verbose: int = 0
     log_info: bool = True
     log_warning: bool = True

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol
 
 from tritonpy.errors import Internal, NotFound, TritonError, Unsupported
+from tritonpy.flow import ResponseFlow
 from tritonpy.response import InferResponse, ParameterValue
 from tritonpy.states import SequenceStates
 from tritonpy.tensor import Tensor
@@ -21,7 +22,28 @@ _log = logging.getLogger("tritonpy.request")
 SEQUENCE_START = 1
 SEQUENCE_END = 2
 
+COUNTED, COUNTS_AS_SUCCESS, COUNTS_AS_FAILURE = 0, 1, 2
+"""What the final response of a request does to the statistics of its model; see `InferRequest.tally`."""
+
 _LONGEST_CORRELATION_ID = 128
+
+_MOST_NAMED = 8
+
+
+def label_of(request_id: str) -> str:
+    """How messages name a request, in Triton's words; with a stand-in when it has no id."""
+    return f"[request id: {request_id or '<id_unknown>'}] "
+
+
+def about_batch(requests: Sequence[InferRequest], instance: str) -> dict[str, str]:
+    """What log lines about requests that are executed together carry, as `extra`; of many the first ids."""
+    if not requests:
+        return {"instance": instance}
+    named = [request.id for request in requests if request.id]
+    ids = ",".join(named[:_MOST_NAMED])
+    more = len(named) - _MOST_NAMED
+    request_id = f"{ids},… {more} more" if more > 0 else ids
+    return requests[0].about | {"instance": instance, "request_id": request_id}
 
 
 def checked_correlation_id(correlation_id: str) -> str:
@@ -134,6 +156,7 @@ class InferRequest:
         "clock",
         "correlation_id",
         "flags",
+        "flow",
         "id",
         "inputs",
         "meter",
@@ -148,6 +171,7 @@ class InferRequest:
         "sink",
         "slot",
         "states",
+        "tally",
         "timeout_us",
         "trace",
     )
@@ -185,6 +209,8 @@ class InferRequest:
         self.slot = -1
         self.chain: tuple[object, ...] = ()
         self.clock: ResponseClock | None = None
+        self.tally = COUNTED
+        self.flow: ResponseFlow | None = None
         self.states: SequenceStates | None = None
         self.trace: RequestTrace | None = None
         self.meter: ComputeMeter | None = None
@@ -253,7 +279,12 @@ class InferRequest:
     @property
     def label(self) -> str:
         """How messages name this request: `[request id: <id>] `, with a stand-in when it has none."""
-        return f"[request id: {self.id or '<id_unknown>'}] "
+        return label_of(self.id)
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What log lines about this request carry, as `extra`."""
+        return {"model": self.model_name, "version": self.model_version, "request_id": self.id}
 
     def attach(self, outbox: Outbox | None) -> None:
         """Say where `respond` goes; called by the instance that is about to execute the request."""
@@ -266,6 +297,8 @@ class InferRequest:
         owner = self.owner
         if final:
             self.answered = True
+            if self.flow is not None:
+                self.flow.end()
         if self.states is not None:
             error = self.states.take(response, final)
             if error is not None:
@@ -281,7 +314,7 @@ class InferRequest:
             if sink is not None:
                 sink.on_response(self, response, final)
         except Exception:  # a sink that fails costs its own client, never the other requests of the batch
-            _log.exception("%sthe response could not be handed on", self.label)
+            _log.exception("%sthe response could not be handed on", self.label, extra=self.about)
         finally:
             if final and owner is not None:
                 self.owner = None
@@ -289,6 +322,8 @@ class InferRequest:
 
     def fail(self, error: TritonError) -> None:
         """Answer with an error and nothing after it; on the loop only."""
+        if self.tally:
+            self.tally = COUNTS_AS_FAILURE
         self.deliver(InferResponse(error=error))
 
     def cancel(self) -> None:
@@ -296,10 +331,31 @@ class InferRequest:
         if self.cancelled or self.answered:
             return
         self.cancelled = True
-        about = {"model": self.model_name, "request_id": self.id}
-        _log.debug("[request id: %s] Issuing cancellation", self.id or "<id_unknown>", extra=about)
+        _log.debug("%sIssuing cancellation", self.label, extra=self.about)
         if self.on_cancel is not None:
             self.on_cancel.request_cancelled(self)
+        if self.flow is not None:
+            self.flow.end()
+
+    def give_up(self) -> None:
+        """Cancel it because its client does not take its responses; it counts as cancelled."""
+        if not self.cancelled and not self.answered:
+            self.response_flow().is_given_up = True
+            self.cancel()
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the server has cancelled it because its client does not take its responses."""
+        return self.flow is not None and self.flow.is_given_up
+
+    def response_flow(self) -> ResponseFlow:
+        """What its sender asks whether it may go on."""
+        flow = self.flow
+        if flow is None:
+            flow = self.flow = ResponseFlow()
+            if self.cancelled or self.answered:
+                flow.end()
+        return flow
 
     def __del__(self) -> None:
         # A backend that returned None and then dropped the request would leave its client waiting for ever.

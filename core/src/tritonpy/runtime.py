@@ -21,7 +21,7 @@ from tritonpy.frontends.http.server import HttpServer
 from tritonpy.frontends.local import LocalDataplane
 from tritonpy.frontends.metrics import MetricsFrontend
 from tritonpy.frontends.services import FrontendServices
-from tritonpy.frontends.settings import grpc_settings, http_settings
+from tritonpy.frontends.settings import flow_limits, grpc_settings, http_settings
 from tritonpy.metrics.cache import CacheMetrics
 from tritonpy.metrics.custom import CustomMetrics
 from tritonpy.metrics.loop_watch import LoopWatch
@@ -138,7 +138,7 @@ class ServerRuntime:
             ),
             LoopBridge(loop),
             feed,
-            ServerAccess(self.registry, self._services),
+            ServerAccess(self.registry, self._services, flow_limits(options)),
         )
         self._repository = RepositoryManager(
             Repositories(
@@ -260,9 +260,9 @@ class ServerRuntime:
             await self.http.stop(timeout_s=5.0)
         if self.metrics is not None:
             await self.metrics.stop()
-        await asyncio.to_thread(self.tracing.close)
         if self._machine_metrics is not None:
             await asyncio.to_thread(self._machine_metrics.stop)
+        await asyncio.to_thread(self.tracing.close)
         self._watch.stop()
         _log.info("Server stopped")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tritonpy.cli import port_flags
+from tritonpy.cli import flow_flags, port_flags
 from tritonpy.cli.cache_flags import CACHE
 from tritonpy.cli.flags import number, option, several, switch
 from tritonpy.cli.metrics_flags import METRICS
@@ -252,7 +252,7 @@ GROUPS: dict[str, tuple[click.Option, ...]] = {
     "HTTP": port_flags.HTTP,
     "gRPC": port_flags.GRPC,
     "Metrics": METRICS,
-    "Limits and access": LIMITS,
+    "Limits and access": (*LIMITS, *flow_flags.FLOW),
     "Rate limiter": RATE_LIMITER,
     "Response cache": CACHE,
     "Logging": LOGGING,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tritonpy.flow import FlowLimits
 from tritonpy.frontends.grpc.settings import GrpcSettings, Keepalive
 from tritonpy.frontends.http.settings import HttpSettings
 from tritonpy.frontends.restriction import Restriction
@@ -23,6 +24,7 @@ def http_settings(options: ServerOptions) -> HttpSettings:
         key_path=options.https_key,
         access_log_path=options.http_access_log,
         allow_v1=options.allow_trtis_v1,
+        flow_limits=flow_limits(options),
     )
 
 
@@ -50,6 +52,14 @@ def grpc_settings(options: ServerOptions) -> GrpcSettings:
             max_connection_age_ms=options.grpc_max_connection_age_ms,
             max_connection_age_grace_ms=options.grpc_max_connection_age_grace_ms,
         ),
+        flow_limits=flow_limits(options),
+    )
+
+
+def flow_limits(options: ServerOptions) -> FlowLimits:
+    """How far clients may fall behind, and models with what they have called."""
+    return FlowLimits(
+        options.max_stream_response_count, options.max_stream_byte_size, options.slow_client_timeout_s
     )
 
 

@@ -47,10 +47,13 @@ From the worker to the server
 
 A request is `(slot, id, flags, correlation_id, timeout_us, priority, parameters, requested, inputs)`: `slot`
 names it until its final response and is its index into the cancellation flags; `parameters` is a dict or
-None, `requested` a tuple of names or None. A tensor is `(name, datatype, shape, data)`; `data` is bytes, or
+None, `requested` a tuple of names or None. A request that is traced has one element more: to the worker
+`(trace, context)`, its number and JSON or None; in a CALL that belongs to that trace `(slot, trace)`. A tensor is `(name, datatype, shape, data)`; `data` is bytes, or
 `(reference, byte_size)` of a block in the sender's shared memory. A response is
 `(outputs, parameters | None, error | None)` with `error = (code, message)`; None stands for "no response,
-only the final flag". `times` is `(exec_start, compute_start, compute_end, exec_end)` of the monotonic clock,
+only the final flag". The question `flow.open`, with a slot, is answered when the request in it may have more
+responses (see `window.py`); `call.taken` tells how many more responses of a call its caller has taken.
+`times` is `(exec_start, compute_start, compute_end, exec_end)` of the monotonic clock,
 which all processes of a machine share, in nanoseconds.
 """
 
@@ -63,6 +66,8 @@ from typing import Any
 SETUP, COMPLETE, INITIALIZE, EXECUTE, FINALIZE, CALLED, ANSWER, FORGET, PROBE = 1, 2, 3, 4, 5, 6, 7, 8, 9
 COMPLETED, INITIALIZED, FAILED, EXECUTED, RESPONSE, LOG, FINALIZED, PROBED = 11, 12, 13, 14, 15, 16, 17, 10
 CALL, CANCEL, ASK, TELL, RESCHEDULE, STARTED = 18, 19, 20, 21, 22, 23
+
+OPEN_QUESTION, TAKEN_NOTICE = "flow.open", "call.taken"
 
 _MARSHAL_VERSION = 2
 _LENGTH = struct.Struct("<I")

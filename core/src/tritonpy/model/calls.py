@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
-from tritonpy.errors import Internal, TritonError
+from tritonpy.errors import Cancelled, Internal, TritonError
+from tritonpy.flow import DEFAULT_LIMITS, Backlog, FlowLimits
 from tritonpy.ipc import frame
 from tritonpy.ipc.arena import SharedMemoryExhausted
 from tritonpy.ipc.channel import Endpoint
-from tritonpy.ipc.frame import Message
+from tritonpy.ipc.frame import OPEN_QUESTION, TAKEN_NOTICE, Message
 from tritonpy.model.execution import Execution
 from tritonpy.model.services import Caller, Services
 from tritonpy.model.waiting import WaitingInstance, path_to_caller
 from tritonpy.model.wire import EMPTY_RESPONSE, decode_call, encode_response
-from tritonpy.request import InferRequest, checked_correlation_id
+from tritonpy.request import InferRequest, RequestTrace, checked_correlation_id
 from tritonpy.response import InferResponse
 
 _log = logging.getLogger("tritonpy.worker")
@@ -52,10 +55,12 @@ class ServerAccess:
     Attributes:
         models: other models.
         services: everything else.
+        flow_limits: how far a model may fall behind with the responses of one it has called.
     """
 
     models: ModelFinder
     services: Services
+    flow_limits: FlowLimits = DEFAULT_LIMITS
 
 
 class CallingInstance(Protocol):
@@ -63,6 +68,12 @@ class CallingInstance(Protocol):
 
     def running(self, batch: int) -> Execution | None:
         """The execution of that number, while `execute` has not returned."""
+
+    def request_in(self, slot: int) -> InferRequest | None:
+        """The request in a slot, while it has no final response."""
+
+    def when_open(self, slot: int, go_on: Callable[[], None]) -> None:
+        """Call `go_on` when the request in a slot may have more responses; see `ResponseFlow`."""
 
 
 class Worker(Protocol):
@@ -96,6 +107,7 @@ class WorkerCalls:
         self.caller = caller
         self._access = access
         self._open: dict[int, tuple[InferRequest, int]] = {}
+        self._unread: dict[int, UnreadResponses] = {}
         self._questions: set[asyncio.Task[None]] = set()
         self.instance: CallingInstance | None = None
         self.has_called = False
@@ -109,12 +121,19 @@ class WorkerCalls:
             request, _ = self._open.get(message[2], (None, 0))
             if request is not None:
                 request.cancel()
+        elif kind == frame.ASK and message[3] == OPEN_QUESTION and self.instance is not None:
+            self.instance.when_open(message[4][0], partial(self._answer, message[2]))
         elif kind == frame.ASK:
             task = asyncio.get_running_loop().create_task(self._ask(message))
             self._questions.add(task)
             task.add_done_callback(self._questions.discard)
         else:
             _, _, what, args = message
+            if what == TAKEN_NOTICE:
+                unread = self._unread.get(args[0])
+                if unread is not None:
+                    unread.take(args[1])
+                return
             try:
                 self._access.services.tell(self.caller, what, args)
             except Exception:  # a service that fails costs what it was told, not the channel
@@ -141,6 +160,9 @@ class WorkerCalls:
     def close(self) -> None:
         """The worker is gone: give up what it has asked for."""
         calls, self._open = self._open, {}
+        for unread in self._unread.values():
+            unread.close()
+        self._unread.clear()
         for request, _ in calls.values():
             request.sink = None
             request.cancel()
@@ -152,6 +174,9 @@ class WorkerCalls:
         """Send one response to a call."""
         if final:
             self._open.pop(call, None)
+            unread = self._unread.pop(call, None)
+            if unread is not None:
+                unread.close()
         worker = self._worker
         if not worker.is_connected:
             return
@@ -168,7 +193,16 @@ class WorkerCalls:
         self.has_called = True
         request = decode_call(model, version, encoded, self._worker.endpoint)
         request.arrival_ns = time.monotonic_ns()
-        request.sink = _CallSink(self, call, is_single=not decoupled)
+        if len(encoded) > 9:
+            slot, number = encoded[9]
+            request.trace = self._child_trace(slot, number, model)
+        if decoupled:
+            self._unread[call] = unread = UnreadResponses(
+                self._access.flow_limits, partial(self._give_up, call, model)
+            )
+            request.sink = _CallSink(self, call, unread)
+        else:
+            request.sink = _CallSink(self, call, None)
         self._open[call] = request, batch
         try:
             target = self._access.models.find(model, request.model_version)
@@ -188,6 +222,12 @@ class WorkerCalls:
             _log.exception("the call of '%s' by instance '%s' failed", model, self.caller.instance)
             self.reply(call, InferResponse(error=Internal(f"{type(exc).__name__}: {exc}")), True)
 
+    def _child_trace(self, slot: int, number: int, model: str) -> RequestTrace | None:
+        """The trace of a call, which belongs to that of the request in a slot, if it is that request still."""
+        parent = self.instance.request_in(slot) if self.instance is not None else None
+        trace = parent.trace if parent is not None else None
+        return trace.child(model) if trace is not None and trace.id == number else None
+
     def _refuse_cycle(self, request: InferRequest, batch: int, target: CalledModel) -> None:
         """Note who waits for the request, and refuse it if they wait for each other for ever."""
         execution = self.instance.running(batch) if self.instance is not None else None
@@ -206,6 +246,27 @@ class WorkerCalls:
                 f"the cycle"
             )
 
+    def _give_up(self, call: int, model: str, reason: str) -> None:
+        """The caller does not take what it has called for."""
+        request, _ = self._open.get(call, (None, 0))
+        if request is None:
+            return
+        _log.warning(
+            "%sa call of '%s' by instance '%s' is ended: %s",
+            request.label,
+            model,
+            self.caller.instance,
+            reason,
+            extra=request.about,
+        )
+        request.sink = None
+        self.reply(call, InferResponse(error=Cancelled(reason)), True)
+        request.give_up()
+
+    def _answer(self, ask: int) -> None:
+        if self._worker.is_connected:
+            self._worker.send(frame.ANSWER, ask, None, None)
+
     async def _ask(self, message: Message) -> None:
         _, _, ask, what, args = message
         value: Any = None  # Any: a plain value
@@ -220,19 +281,53 @@ class WorkerCalls:
         self._worker.send(frame.ANSWER, ask, value, error)
 
 
+class UnreadResponses:
+    """The responses of one call that its caller has not taken from its iterator; on the loop only."""
+
+    __slots__ = ("_backlog", "_byte_sizes")
+
+    def __init__(self, limits: FlowLimits, on_stalled: Callable[[str], None]) -> None:
+        self._backlog = Backlog(limits, on_stalled)
+        self._byte_sizes: deque[int] = deque()
+
+    def add(self, request: InferRequest, response: InferResponse | None) -> bool:
+        """Count one that is sent to the caller; False when the call was given up instead."""
+        byte_size = sum(output.byte_size for output in response.outputs) if response is not None else 0
+        self._byte_sizes.append(byte_size)
+        return self._backlog.add(byte_size, request.response_flow)
+
+    def take(self, count: int) -> None:
+        """The caller has taken so many more."""
+        for _ in range(min(count, len(self._byte_sizes))):
+            self._backlog.take(self._byte_sizes.popleft())
+
+    def close(self) -> None:
+        """Nobody counts any more."""
+        self._byte_sizes.clear()
+        self._backlog.close()
+
+
 class _CallSink:
-    """Brings the responses of one call back to the worker; satisfies `ResponseSink`."""
+    """Brings the responses of one call back to the worker; satisfies `ResponseSink`.
 
-    __slots__ = ("_call", "_calls", "_is_single")
+    Args:
+        calls: sends them.
+        call: its number.
+        unread: counts them; None for a call that takes one response only.
+    """
 
-    def __init__(self, calls: WorkerCalls, call: int, *, is_single: bool) -> None:
+    __slots__ = ("_call", "_calls", "_unread")
+
+    def __init__(self, calls: WorkerCalls, call: int, unread: UnreadResponses | None) -> None:
         self._calls = calls
         self._call = call
-        self._is_single = is_single
+        self._unread = unread
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """See `ResponseSink`."""
-        if self._is_single:
+        if self._unread is None:
             request.sink = None  # whatever a model sends, one response is all the caller takes
             final = True
+        elif not final and not self._unread.add(request, response):
+            return
         self._calls.reply(self._call, response, final)

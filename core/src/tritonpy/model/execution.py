@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tritonpy.errors import ErrorCode, Internal, TritonError
 from tritonpy.latencies import QUEUE, REQUEST, Latencies
-from tritonpy.request import InferRequest
+from tritonpy.request import COUNTS_AS_SUCCESS, InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.stats import ModelStats
 
@@ -100,17 +100,52 @@ class Execution:
         """Whether it needs what the instance knows of earlier requests; no other can execute it."""
         return self._owner is not None
 
-    def finish(self, times: Times, responses: Sequence[InferResponse] | None) -> None:
-        """The model has run; `responses` is None when the requests answer by themselves."""
-        if responses is not None:
-            for request, response in zip(self.requests, responses, strict=True):
-                if request.clock is not None:
-                    request.clock.count(request, response, _durations(times))
-                request.deliver(response)
+    def finish(self, times: Times, responses: Sequence[InferResponse]) -> None:
+        """The model has run, and this is what it answers."""
+        for request, response in zip(self.requests, responses, strict=True):
+            if request.clock is not None:
+                request.clock.count(request, response, _durations(times))
+            if request.trace is not None:
+                request.trace.computed(times)
+            if request.meter is not None:
+                request.meter.executed(times[1] - times[0], times[2] - times[1], times[3] - times[2])
+            request.deliver(response)
         null_count = self._null_count
         self._count(times, len(self.requests) - null_count, self.batch_size - null_count, self._queued_since)
         if self._stats.latencies is not None:
             self._observe(self._stats.latencies, times[0], self.requests, self.requests)
+        if self._owner is not None or self.claim is not None:
+            self._finished()
+
+    def leave(self, times: Times, left_open: Sequence[InferRequest]) -> None:
+        """The model has run, and answers by itself; a request that is open counts when it is answered.
+
+        Args:
+            times: of the execution.
+            left_open: the requests that have no final response.
+        """
+        null_count = self._null_count
+        count, since = len(self.requests) - null_count, self._queued_since
+        self._count_execution(times, count, self.batch_size - null_count, since)
+        for request in left_open:
+            if not request.is_null:
+                request.tally = COUNTS_AS_SUCCESS
+                count -= 1
+                since -= request.queue_start_ns
+        now = time.monotonic_ns()
+        for request in self.requests:
+            if request.trace is not None:
+                request.trace.computed(times)
+            if request.meter is not None:
+                request.meter.executed(times[1] - times[0], times[2] - times[1], times[3] - times[2])
+            if request.is_given_up and not request.tally:
+                self._stats.count_failure("CANCELED", now - request.queue_start_ns)
+                count -= 1
+                since -= request.queue_start_ns
+        self._count_successes(count, since)
+        if self._stats.latencies is not None:
+            over = [request for request in self.requests if not request.tally and not request.is_given_up]
+            self._observe(self._stats.latencies, times[0], self.requests, over)
         if self._owner is not None or self.claim is not None:
             self._finished()
 
@@ -132,6 +167,8 @@ class Execution:
         reason = "CANCELED" if error.code is ErrorCode.CANCELLED else "BACKEND"
         response = InferResponse(error=error)
         for request in self.requests:
+            if request.trace is not None and times is not None:
+                request.trace.computed(times)
             if request.answered:
                 continue
             self._stats.count_failure(reason, now - request.queue_start_ns)
@@ -168,9 +205,12 @@ class Execution:
             owner.batch_finished(self)
 
     def _count(self, times: Times, success_count: int, row_count: int, queued_since: int) -> None:
+        self._count_execution(times, success_count, row_count, queued_since)
+        self._count_successes(success_count, queued_since)
+
+    def _count_execution(self, times: Times, success_count: int, row_count: int, queued_since: int) -> None:
         queued_ns = times[0] * success_count - queued_since
         self._stats.count_execution(success_count, row_count, self.batch_size, queued_ns, times)
-        self._count_successes(success_count, queued_since)
 
     def _observe(
         self,

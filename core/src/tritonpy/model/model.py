@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
-from tritonpy.errors import TritonError, Unavailable
+from tritonpy.errors import ErrorCode, TritonError, Unavailable
 from tritonpy.handles import JsonObject, Model
 from tritonpy.model.execution import Instance
 from tritonpy.model.instance_set import InstanceChange, InstanceSet
 from tritonpy.model.response_clock import ResponseClock
 from tritonpy.model.signature import Signature
-from tritonpy.request import InferRequest
+from tritonpy.request import COUNTS_AS_FAILURE, InferRequest
 from tritonpy.stats import ModelStats
 
 
@@ -140,6 +141,8 @@ class LoadedModel:
 
     def request_finished(self, request: InferRequest, error: TritonError | None) -> None:
         """See `RequestOwner`."""
+        if request.tally:
+            self._count_late(request, error)
         self._finish_one()
 
     def exchange(self, change: InstanceChange, config: JsonObject) -> None:
@@ -210,6 +213,16 @@ class LoadedModel:
         """
         self.scheduler.close(error)
         await self._close(error if self._inflight else None)
+
+    def _count_late(self, request: InferRequest, error: TritonError | None) -> None:
+        """Count a request that was open when its execution was over."""
+        duration_ns = time.monotonic_ns() - request.queue_start_ns
+        if request.is_given_up or (error is not None and error.code is ErrorCode.CANCELLED):
+            self.stats.count_failure("CANCELED", duration_ns)
+        elif request.tally == COUNTS_AS_FAILURE:
+            self.stats.count_failure("BACKEND", duration_ns)
+        else:
+            self.stats.count_success(duration_ns)
 
     def _finish_one(self) -> None:
         self._inflight -= 1

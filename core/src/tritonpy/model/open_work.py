@@ -79,12 +79,15 @@ class OpenWork:
             if self.requests.get(slot) is request:
                 self.release(slot, flags)
 
-    def leave(self, batch: int, execution: Execution, slots: list[int]) -> None:
-        """A batch has been executed, and its requests are answered one by one, some of them later."""
+    def leave(self, batch: int, execution: Execution, slots: list[int]) -> list[InferRequest]:
+        """A batch has been executed, and is answered one by one; returns the requests that are open."""
         self._hang_ups.leave(batch, execution.requests, len(self.requests))
+        left_open = []
         for request, slot in zip(execution.requests, slots, strict=True):
             if self.requests.get(slot) is request:
                 self._unanswered.add(slot, request)
+                left_open.append(request)
+        return left_open
 
     def reschedule(self, slot: int) -> InferRequest | None:
         """The request of a slot, whose execution will count it as one that is executed again."""

@@ -28,7 +28,7 @@ from tritonpy.model.unanswered import UnansweredWatch
 from tritonpy.model.wire import decode_response, discard, encode_request
 from tritonpy.model.worker_events import OnIdle, OnReschedule, WorkerEvents
 from tritonpy.model.worker_process import WorkerProcess
-from tritonpy.request import InferRequest
+from tritonpy.request import COUNTED, InferRequest
 
 _log = logging.getLogger("tritonpy.worker")
 
@@ -147,6 +147,18 @@ class ProcessInstance:
         """See `CallingInstance`."""
         sent = self._work.batches.get(batch)
         return sent[0] if sent is not None else None
+
+    def request_in(self, slot: int) -> InferRequest | None:
+        """See `CallingInstance`."""
+        return self._work.requests.get(slot)
+
+    def when_open(self, slot: int, go_on: Callable[[], None]) -> None:
+        """See `CallingInstance`."""
+        request = self._work.requests.get(slot)
+        if request is None:
+            go_on()
+        else:
+            request.response_flow().when_open(go_on)
 
     async def probe(self) -> bool:
         """See `Instance`."""
@@ -272,7 +284,8 @@ class ProcessInstance:
         if isinstance(reason, SharedMemoryExhausted):
             execution.fail(Unavailable(f"instance '{self.name}': {reason}"))
         else:
-            _log.error("instance '%s' cannot be sent a batch", self.name, exc_info=reason)
+            about = about_batch(execution.requests, self.name)
+            _log.error("instance '%s' cannot be sent a batch", self.name, exc_info=reason, extra=about)
             execution.fail(Internal(f"instance '{self.name}' cannot be sent the request: {reason}"))
         self._loop.call_soon(self._on_idle)
 
@@ -301,8 +314,7 @@ class ProcessInstance:
                 self._release(execution, slots, self._worker.cancel_flags)
                 execution.fail(TritonError(failure[1], ErrorCode(failure[0])), times)
             elif responses is None:
-                execution.finish(times, None)
-                self._work.leave(batch, execution, slots)
+                execution.leave(times, self._work.leave(batch, execution, slots))
             else:
                 self._release(execution, slots, self._worker.cancel_flags)
                 execution.finish(times, [decode_response(encoded, endpoint) for encoded in responses])
@@ -329,6 +341,7 @@ class ProcessInstance:
         if request is not None:
             self._work.release(slot, flags)
             self._reopen()
+            request.tally = COUNTED
             self._on_reschedule(request)
 
     def _linger(self) -> None:
@@ -352,7 +365,8 @@ class ProcessInstance:
         """The worker has ended without having been asked to."""
         self._is_open = False
         work, self._work = self._work, OpenWork(self._unanswered)
-        _log.error("%s; %d requests were at it", error.message, len(work.requests))
+        about = about_batch(list(work.requests.values()), self.name)
+        _log.error("%s; %d requests were at it", error.message, len(work.requests), extra=about)
         self._worker = None
         self.depth -= min(self.concurrency, len(work.batches))
         self._unsent.extendleft(reversed(work.lose(error, self.concurrency)))

@@ -15,6 +15,7 @@ from tritonpy.devices.binding import bind, run_under
 from tritonpy.devices.host_policy import HostPolicies, HostPolicy
 from tritonpy.errors import TritonError, Unavailable
 from tritonpy.handles import JsonObject, Model, ModelInstance
+from tritonpy.ipc.window import execute_several
 from tritonpy.model.backend import BoundBackend, hook_failure
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.execution import (
@@ -26,6 +27,7 @@ from tritonpy.model.execution import (
     own_states,
 )
 from tritonpy.model.placement import Slot
+from tritonpy.model.stream_outbox import StreamOutbox
 from tritonpy.own_thread import on_own_thread
 from tritonpy.request import InferRequest, RequestOwner
 from tritonpy.response import InferResponse
@@ -205,7 +207,7 @@ class ThreadInstance:
         self.depth += 1
         self._running = execution
         for request in execution.requests:
-            request.attach(self._bridge)
+            request.attach(StreamOutbox(self._bridge) if self._is_decoupled else self._bridge)
         self._queue.put(execution)
 
     async def drain(self) -> None:
@@ -247,20 +249,24 @@ class ThreadInstance:
         self._running = None
         if isinstance(outcome, TritonError):
             execution.fail(outcome, times)
+        elif outcome is None:
+            execution.leave(times, self._note_open(execution))
         else:
             execution.finish(times, outcome)
-            if outcome is None:
-                self._note_open(execution)
         if self._drained is not None:
             self._check_drained()
         self._on_idle()
 
-    def _note_open(self, execution: Execution) -> None:
-        """Count the requests that the model answers later, without holding them: one may become garbage."""
-        for request in execution.requests:
-            if not request.answered and request.owner is not None:
-                self._open_count += 1
-                request.owner = _OpenRequest(self, request.owner)
+    def _note_open(self, execution: Execution) -> list[InferRequest]:
+        """The requests that the model answers later; counted, not held: one may become garbage."""
+        left_open = [
+            request for request in execution.requests if not request.answered and request.owner is not None
+        ]
+        self._open_count += len(left_open)
+        for request in left_open:
+            assert request.owner is not None  # as above
+            request.owner = _OpenRequest(self, request.owner)
+        return left_open
 
     def request_finished(self) -> None:
         """One that was open has its final answer."""
@@ -303,6 +309,7 @@ class ThreadInstance:
                 if request.clock is not None:
                     request.clock.mark_ns = start
             del request  # or it would outlive the execution
+            execute_several(len(execution.requests) > 1)
         try:
             outcome = self._execute_hook(handle, execution.requests)
             if inspect.isawaitable(outcome):
@@ -315,7 +322,10 @@ class ThreadInstance:
                 f"Failed to process the request(s) for model instance '{self.name}', message", exc
             )
             if not isinstance(exc, TritonError):
-                _log.exception("instance '%s' failed to execute a batch", self.name)
+                about = about_batch(execution.requests, self.name)
+                _log.exception("instance '%s' failed to execute a batch", self.name, extra=about)
+        if self._is_decoupled:
+            execute_several(False)
         end = time.monotonic_ns()
         times = (start, handle.compute_start_ns or start, handle.compute_end_ns or end, end)
         self._bridge.call(self._finished, execution, times, outcome)

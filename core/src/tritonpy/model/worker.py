@@ -23,8 +23,10 @@ from tritonpy.handles import Model, ModelInstance
 from tritonpy.ipc import frame
 from tritonpy.ipc.channel import WorkerChannel
 from tritonpy.ipc.frame import Message
+from tritonpy.ipc.window import SendWindow, execute_several
 from tritonpy.model.backend import BoundBackend, hook_failure
 from tritonpy.model.execution import checked_responses
+from tritonpy.model.worker_inbox import WorkerInbox
 from tritonpy.model.worker_settings import SharedMemorySettings
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.request import InferRequest
@@ -37,6 +39,7 @@ class HookWorker:
 
     def __init__(self, channel: WorkerChannel) -> None:
         self._channel = channel
+        self._inbox = WorkerInbox(channel)
         self._backend: BoundBackend | None = None
         self._model: Model | None = None
         self._instance: ModelInstance | None = None
@@ -48,7 +51,7 @@ class HookWorker:
     def serve(self) -> None:
         """Handle frames until the server asks to finalize or closes the channel."""
         self._channel.send(frame.STARTED)
-        while (message := self._channel.receive()) is not None:
+        while (message := self._inbox.next_command()) is not None:
             kind = message[0]
             if kind == frame.EXECUTE:
                 self._execute(message)
@@ -68,18 +71,24 @@ class HookWorker:
     def post(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """Send one answer of a request that answers by itself; see `Outbox`."""
         assert isinstance(request, _WorkerRequest)  # made here
+        window = request.window
+        if window is not None and not final:
+            window.wait()
         if final:
             request.answered = True
+            if window is not None:
+                window.end()
         mark_ns = request.mark_ns
-        if not mark_ns:
-            encoded = self._encode(response) if response is not None else None
-            self._channel.send(frame.RESPONSE, request.slot, encoded, final, None)
-            return
-        computed_ns = time.monotonic_ns()
+        computed_ns = time.monotonic_ns() if mark_ns else 0
         encoded = self._encode(response) if response is not None else None
-        request.mark_ns = ready_ns = time.monotonic_ns()
-        durations = computed_ns - mark_ns, ready_ns - computed_ns
+        durations = None
+        if mark_ns:
+            request.mark_ns = ready_ns = time.monotonic_ns()
+            durations = computed_ns - mark_ns, ready_ns - computed_ns
         self._channel.send(frame.RESPONSE, request.slot, encoded, final, durations)
+        if window is not None and not final:
+            byte_size = sum(tensor.byte_size for tensor in response.outputs) if response is not None else 0
+            window.sent(byte_size, lambda: self._inbox.ask_to_go_on(request.slot))
 
     def _answer(self, step: Any) -> None:  # Any: a step returning the message to send
         try:
@@ -121,9 +130,7 @@ class HookWorker:
         model.config = spec["config"]
         self._is_decoupled = model.is_decoupled
         self._shape_tensors = frozenset(
-            tensor["name"]
-            for tensor in model.config.get("input", ())
-            if tensor.get("is_shape_tensor", False)
+            tensor["name"] for tensor in model.config.get("input", ()) if tensor.get("is_shape_tensor", False)
         )
         if backend.model_initialize is not None:
             backend.model_initialize(model)
@@ -163,6 +170,8 @@ class HookWorker:
             execute = self._backend.execute
             assert execute is not None
             requests = [self._decode(request) for request in encoded]
+            if self._is_decoupled:
+                execute_several(len(requests) > 1)
             outcome = execute(instance, requests)
             if inspect.isawaitable(outcome):
                 outcome = self._await(outcome)
@@ -191,7 +200,8 @@ class HookWorker:
         return self._runner.run(settled())
 
     def _decode(self, encoded: tuple[Any, ...]) -> _WorkerRequest:
-        slot, request_id, flags, correlation_id, timeout_us, priority, parameters, requested, inputs = encoded
+        plain = encoded[:9]
+        slot, request_id, flags, correlation_id, timeout_us, priority, parameters, requested, inputs = plain
         assert self._model is not None
         request = _WorkerRequest(
             self._model.name,
@@ -210,6 +220,7 @@ class HookWorker:
         request.slot = slot
         request.channel = self._channel
         request.mark_ns = time.monotonic_ns() if self._is_decoupled else 0
+        request.window = SendWindow() if self._is_decoupled else None
         if self._model.max_batch_size > 0:
             shapes = (
                 tensor.shape for tensor in request.inputs.values() if tensor.name not in self._shape_tensors
@@ -255,12 +266,14 @@ class _WorkerRequest(InferRequest):
     Attributes:
         channel: where that byte is.
         mark_ns: when it came, or its last response was ready, in a decoupled model; 0 in others.
+        window: how far its responses are ahead, in a decoupled model.
     """
 
-    __slots__ = ("channel", "mark_ns")
+    __slots__ = ("channel", "mark_ns", "window")
 
     channel: WorkerChannel
     mark_ns: int
+    window: SendWindow | None
 
     def is_cancelled(self) -> bool:
         return self.channel.is_cancelled(self.slot)

@@ -16,6 +16,7 @@ import pytest
 import tritonclient.grpc as client_library
 import tritonclient.grpc.aio as aio_client_library
 from tritonpy.errors import InvalidArg, NotFound
+from tritonpy.flow import FlowLimits
 from tritonpy.response import InferResponse
 from tritonpy.tensor import Tensor
 
@@ -432,12 +433,12 @@ def large(mebibytes: int = 1) -> InferResponse:
 def test_stream_of_a_client_that_does_not_read_is_ended_before_it_costs_much(
     start_harness: Callable[..., Any], make_request: Callable[..., Any]
 ) -> None:
-    harness = start_harness(max_held_byte_size=4 * MEBIBYTE)
+    harness = start_harness(flow_limits=FlowLimits(max_byte_size=4 * MEBIBYTE))
     stream = Stream(harness.stub)
     stream.send(make_request("decoupled", id="d"), make_request("manual", id="m"))
     harness.dataplane.wait_for(lambda plane: len(plane.requests) == 2)
 
-    for _ in range(40):
+    for _ in range(40):  # as nobody does who waits when there is no room
         deliver(harness, "d", large(), final=False)
 
     harness.dataplane.wait_for(lambda plane: sorted(plane.cancelled) == ["d", "m"])
@@ -446,15 +447,15 @@ def test_stream_of_a_client_that_does_not_read_is_ended_before_it_costs_much(
     with pytest.raises(grpc.RpcError) as ended:
         stream.rest()
     assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert "bytes of responses wait for the client of this stream" in ended.value.details()
-    assert "at most 4194304 are held" in ended.value.details()
+    assert "bytes wait for the client, which reads too slowly" in ended.value.details()
+    assert "at most 1024 responses or 4194304 bytes are held" in ended.value.details()
     stream.half_close()
 
 
 def test_one_response_larger_than_the_limit_is_let_in(
     start_harness: Callable[..., Any], make_request: Callable[..., Any]
 ) -> None:
-    harness = start_harness(max_held_byte_size=MEBIBYTE)
+    harness = start_harness(max_held_byte_size=MEBIBYTE, flow_limits=FlowLimits(max_byte_size=MEBIBYTE))
     stream = Stream(harness.stub)
     stream.send(make_request("decoupled", id="d"))
     stream.half_close()
@@ -468,7 +469,8 @@ def test_one_response_larger_than_the_limit_is_let_in(
 def test_requests_of_a_client_that_does_not_read_are_not_read_either(
     start_harness: Callable[..., Any], make_request: Callable[..., Any]
 ) -> None:
-    harness = start_harness(max_held_byte_size=4 * MEBIBYTE)
+    limits = FlowLimits(max_byte_size=4 * MEBIBYTE)
+    harness = start_harness(max_held_byte_size=4 * MEBIBYTE, flow_limits=limits)
     stream = Stream(harness.stub)
     count = 64
     stream.send(*(make_request(id=str(index), data=bytes(MEBIBYTE)) for index in range(count)))

@@ -64,6 +64,7 @@ class Servicer:
         self._tracing = services.tracing
         self._trace_settings = TraceSettings(dataplane, services.tracing)
         self._max_held_byte_size = settings.max_held_byte_size
+        self._flow_limits = settings.flow_limits
         self._forwarding = MetadataForwarding.of(settings.header_forward_pattern)
         self.reads_metadata = self._forwarding is not None or services.tracing.takes_context
         self._streams: set[InferStream] = set()
@@ -160,6 +161,7 @@ class Servicer:
             self._references,
             self._admission,
             max_held_byte_size=self._max_held_byte_size,
+            flow_limits=self._flow_limits,
             ends_on_error=("triton_grpc_error", "true") in metadata,
             forwarding=partial(self._forwarding.parameters, metadata) if self._forwarding else None,
             tracing=self._tracing,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tritonpy.flow import DEFAULT_LIMITS, FlowLimits
 from tritonpy.frontends.restriction import Restriction
 from tritonpy.options import CompressionLevel
 
@@ -48,8 +49,8 @@ class GrpcSettings:
         use_ssl_mutual: ask clients for a certificate that one in `root_path` has signed.
         compression_level: how hard responses are compressed.
         keepalive: pings and the age of connections.
-        max_held_byte_size: bytes of open requests that one stream may have, and of responses that may wait
-            for its client. No more requests are read above it; more responses end the stream.
+        max_held_byte_size: bytes of open requests that one stream may have; no more are read above it.
+        flow_limits: how far the client of a stream may fall behind.
     """
 
     address: str = "0.0.0.0"
@@ -65,3 +66,4 @@ class GrpcSettings:
     compression_level: CompressionLevel = "none"
     keepalive: Keepalive = Keepalive()
     max_held_byte_size: int = 268_435_456
+    flow_limits: FlowLimits = DEFAULT_LIMITS

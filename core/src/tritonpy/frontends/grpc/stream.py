@@ -4,23 +4,25 @@ Requests to models that answer exactly once form a line: their responses leave i
 came, refusals included. Requests to decoupled models stand outside of it: their responses leave as they are
 produced, before or between the others.
 
-A sink is called on the loop and must not wait, so a slow client cannot hold up the model that answers it.
-What can be done on the loop is done here: no further request is read from the stream while its open requests
-exceed the byte limit or half of the limit waits to be sent, which is enough where requests and responses
-come in pairs. A decoupled model may still answer faster than its client reads. When that passes the limit,
-the stream's open requests are cancelled, what waits is dropped and the stream ends UNAVAILABLE: memory stays
-bounded, and the other streams, and the other requests of the same batch, never notice.
+A sink is called on the loop and must not wait, so a slow client cannot hold up the loop. No further request
+is read from the stream while its open requests exceed a limit or half of another one waits to be sent, which
+is enough where requests and responses come in pairs. A decoupled model may still answer faster than its
+client reads: beyond the limit its sender waits. A client that takes nothing for long then has all open
+requests of the stream cancelled, what waits is dropped and the stream ends UNAVAILABLE. Memory stays bounded,
+and the other streams, and the other requests of the same batch, never notice.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
 from tritonpy.errors import Internal, TritonError, Unavailable
+from tritonpy.flow import Backlog, FlowLimits
 from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.grpc.convert import parse_infer_request, to_infer_request
@@ -37,6 +39,8 @@ from tritonpy.frontends.outputs import UNTREATED, References, Treatments
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse, ParameterValue
 from tritonpy.tracing.tracing import Tracing
+
+_log = logging.getLogger("tritonpy.grpc")
 
 _REQUEST_OVERHEAD_BYTES = 2048
 """What an open request costs beside its message."""
@@ -58,8 +62,9 @@ class InferStream:
         encoder: writes the responses.
         references: what requests may name beside their own bytes.
         admission: counts the bytes of open requests of all calls; those that it does not admit are refused.
-        max_held_byte_size: bytes of requests that may be open, and bytes of responses that may wait for the
-            client. One that finds nothing held is let in whatever its size.
+        max_held_byte_size: bytes of requests that may be open. One that finds none is let in whatever its
+            size.
+        flow_limits: how far the client may fall behind.
         ends_on_error: the first error that comes from running a request ends the call with that error's
             status, instead of travelling as a message.
         forwarding: gives parameters that every request of the stream gets from its metadata, or raises.
@@ -75,6 +80,7 @@ class InferStream:
         admission: Admission,
         *,
         max_held_byte_size: int,
+        flow_limits: FlowLimits,
         ends_on_error: bool = False,
         forwarding: Callable[[], Mapping[str, ParameterValue]] | None = None,
         tracing: Tracing | None = None,
@@ -90,7 +96,8 @@ class InferStream:
         self._tracing = tracing
         self._metadata = metadata
         self._queue: deque[bytes | TritonError] = deque()
-        self._queued_byte_size = 0
+        self._backlog = Backlog(flow_limits, self._give_up)
+        self._half_of_backlog = flow_limits.max_byte_size // 2
         self._open_byte_size = 0
         self._line: deque[_StreamSink] = deque()
         # Only weakly: a request that its backend dropped must be able to die, which is how it gets an answer.
@@ -199,23 +206,18 @@ class InferStream:
                 error = as_triton_error(exc, where)
         return error if self._ends_on_error else encode_failure(error, request, final)
 
-    def hold(self, item: bytes | TritonError) -> bool:
-        """Count a response that will wait; False when it cannot, because the stream is over or too full."""
+    def hold(self, item: bytes | TritonError, streamed: InferRequest | None) -> bool:
+        """Count a response that will wait; False when it cannot, because the stream is over or too full.
+
+        Args:
+            item: the response.
+            streamed: the request, if its model may send more and can be told to wait.
+        """
         if self._is_closed:
             return False
-        byte_size = len(item) if isinstance(item, bytes) else 0
-        if self._queued_byte_size and self._queued_byte_size + byte_size > self._limit:
-            self._close()
-            self._queue.append(
-                Unavailable(
-                    f"{self._queued_byte_size} bytes of responses wait for the client of this stream, which "
-                    f"reads too slowly to be sent {byte_size} more: at most {self._limit} are held"
-                )
-            )
-            self._wake()
-            return False
-        self._queued_byte_size += byte_size
-        return True
+        if not isinstance(item, bytes):
+            return True
+        return self._backlog.add(len(item), streamed.response_flow if streamed is not None else None)
 
     def send(self, item: bytes | TritonError) -> None:
         """Queue a response that was counted."""
@@ -257,7 +259,8 @@ class InferStream:
                     await item.leave(write)
                 else:
                     await write(item)
-                self._queued_byte_size -= len(item)
+                if not self._is_closed:
+                    self._backlog.take(len(item))
                 self._make_room()
                 del item  # nor does a stream hold the last response
             if not self._open:
@@ -277,17 +280,27 @@ class InferStream:
             self._room.set_result(None)
 
     def _has_room(self) -> bool:
-        return self._open_byte_size <= self._limit and self._queued_byte_size * 2 <= self._limit
+        return self._open_byte_size <= self._limit and self._backlog.byte_size <= self._half_of_backlog
 
-    def _close(self) -> None:
+    def _give_up(self, reason: str) -> None:
+        """The client does not take what it asked for."""
+        _log.warning("a stream is ended: %s", reason)
+        self._close(is_stalled=True)
+        self._queue.append(Unavailable(reason))
+        self._wake()
+
+    def _close(self, *, is_stalled: bool = False) -> None:
         """Nobody reads any more: cancel what is open, forget what waits."""
         self._is_closed = True
+        self._backlog.close()
         self._queue.clear()
         self._line.clear()
         opened, self._open = self._open, {}
         for reference in opened.values():
             request = reference()
-            if request is not None:
+            if request is not None and is_stalled:
+                request.give_up()
+            elif request is not None:
                 request.cancel()
 
 
@@ -344,7 +357,7 @@ class _StreamSink:
         if final:
             self.complete(item)
         elif item is not None:
-            self._pass(item)
+            self._pass(item, request if self.is_decoupled else None)
 
     def complete(self, item: bytes | TritonError | None) -> None:
         """Take the last response, if there is one."""
@@ -352,15 +365,15 @@ class _StreamSink:
             return
         self.is_complete = True
         if item is not None:
-            self._pass(item)
+            self._pass(item, None)
         elif not self.is_decoupled:
             self._stream.release()
         self._stream.finished(self)
 
-    def _pass(self, item: bytes | TritonError) -> None:
+    def _pass(self, item: bytes | TritonError, streamed: InferRequest | None) -> None:
         self.has_answered = True
         stream = self._stream
-        if not stream.hold(item):
+        if not stream.hold(item, streamed):
             return
         if self.is_decoupled or isinstance(item, TritonError):  # the end of the call waits for nobody
             stream.send(item)

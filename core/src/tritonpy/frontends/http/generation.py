@@ -1,19 +1,21 @@
 """Answers `generate` and `generate_stream`: the responses of a model as one JSON object, or as events.
 
-Events leave as they come into being. A sink is called on the loop and must not wait, so what a client has not
-read yet is held here; a client that reads so slowly that this passes a limit has its request cancelled. The
-model and the other requests of the batch never notice.
+Events leave as they come into being. A sink is called on the loop and must not wait, so what a client has
+not read yet is held here. Beyond a limit the sender of its request waits; a client that takes nothing for
+long has its request cancelled. The other requests of the batch never notice.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
-from tritonpy.errors import InvalidArg, Unavailable
+from tritonpy.errors import InvalidArg
+from tritonpy.flow import Backlog, FlowLimits
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.http.answer import AnswerWriter, unless_lost, unwritable
 from tritonpy.frontends.http.codec.json_body import NotQuick
@@ -32,15 +34,20 @@ from tritonpy.frontends.http.generate import (
 )
 from tritonpy.frontends.http.inference import Canceller
 from tritonpy.frontends.http.orca import FAMILY, REQUEST_HEADER, Series, load_header
+from tritonpy.frontends.http.tracing import begin_trace
 from tritonpy.model.signature import TensorSpec
 from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.response import InferResponse
+from tritonpy.tracing.tracing import Tracing
 
 _log = logging.getLogger("tritonpy.http")
 
 _EVENTS = b"text/event-stream; charset=utf-8"
 _EVENT_OVERHEAD_BYTES = 100
 """What an event that waits costs beside its text."""
+
+_EXPANSION = 6
+"""How many times larger a tensor may be as JSON: the longest form of a character is \\u0000."""
 
 _NOT_ONE = (
     b'{"error":"generate expects model to produce exactly 1 response, use generate stream for model that '
@@ -59,23 +66,26 @@ class Generation:
     Args:
         dataplane: takes the requests.
         load: the series of a family of metrics, for clients that ask for the load.
+        tracing: says which requests are traced.
         codec: reads and writes JSON that is large.
-        max_held_byte_size: bytes of events that may wait for one client.
+        flow_limits: how far a client may fall behind.
     """
 
     def __init__(
         self,
         dataplane: Dataplane,
         load: Callable[[str], Series],
+        tracing: Tracing,
         codec: JsonCodec,
         *,
-        max_held_byte_size: int,
+        flow_limits: FlowLimits,
     ) -> None:
         self._dataplane = dataplane
         self._load = load
+        self._tracing = tracing
         self._codec = codec
         self._writer = AnswerWriter(codec)
-        self._max_held_byte_size = max_held_byte_size
+        self._flow_limits = flow_limits
 
     def generate(
         self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]
@@ -89,7 +99,7 @@ class Generation:
         self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]
     ) -> Awaitable[None] | None:
         """Answer with every response of the model as it comes."""
-        sink = _EventStream(connection, self._headers(request), self._max_held_byte_size)
+        sink = _EventStream(connection, self._headers(request), self._flow_limits)
         return self._infer(request, connection, names, sink)
 
     def _infer(
@@ -128,6 +138,8 @@ class Generation:
         infer_request.arrival_ns = arrival_ns
         infer_request.sink = sink
         connection.request_id = infer_request.id
+        if self._tracing.is_on:
+            infer_request.trace = begin_trace(self._tracing, connection, infer_request.model_name, arrival_ns)
         self._dataplane.infer(infer_request)
         if not infer_request.answered:
             connection.watch(Canceller(infer_request))
@@ -154,7 +166,7 @@ def _encoded(
         try:
             return 200, encode(request, response)
         except Exception as exc:
-            error = unwritable(request.label, exc)
+            error = unwritable(request.about, exc)
     return STATUS[error.code], error_body(error.message)
 
 
@@ -184,7 +196,7 @@ class _OneAnswer:
             body = self._body
             if isinstance(body, Unfinished):
                 rest = self._writer.write_unfinished(connection, body, headers=self._headers())
-                self._writer.finish_later(connection, request.label, rest)
+                self._writer.finish_later(connection, request.about, rest)
                 return
             head = response_head(self._status, JSON, len(body), connection.keep_alive, self._headers())
             connection.write(head + body)
@@ -193,23 +205,16 @@ class _OneAnswer:
 class _EventStream:
     """Writes responses as server-sent events; satisfies `ResponseSink`."""
 
-    __slots__ = (
-        "_connection",
-        "_headers",
-        "_held",
-        "_held_byte_size",
-        "_is_complete",
-        "_limit",
-        "_stream",
-    )
+    __slots__ = ("_backlog", "_connection", "_headers", "_held", "_is_complete", "_request", "_stream")
 
-    def __init__(self, connection: HttpConnection, headers: Headers, limit: int) -> None:
+    def __init__(self, connection: HttpConnection, headers: Headers, limits: FlowLimits) -> None:
         self._connection = connection
         self._headers = headers
-        self._limit = limit
         self._stream: ResponseStream | None = None
         self._held: deque[bytes] = deque()
-        self._held_byte_size = 0
+        self._backlog = Backlog(limits, self._give_up, _EXPANSION)
+        # Only weakly: a request that its backend dropped must be able to die, which is how it gets an answer.
+        self._request: weakref.ref[InferRequest] | None = None
         self._is_complete = False
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
@@ -233,14 +238,12 @@ class _EventStream:
             stream = self._begin(status)
         event = b"data: %b\n\n" % document
         if not self._held and not stream.is_paused:
-            stream.write(event)
+            self._write(stream, event)
             return
-        byte_size = len(event) + _EVENT_OVERHEAD_BYTES
-        if self._held and self._held_byte_size + byte_size > self._limit:
-            self._give_up(request, stream, byte_size)
-            return
-        self._held.append(event)
-        self._held_byte_size += byte_size
+        if self._request is None:
+            self._request = weakref.ref(request)
+        if self._backlog.add(len(event) + _EVENT_OVERHEAD_BYTES, request.response_flow):
+            self._held.append(event)
 
     def _begin(self, status: int) -> ResponseStream:
         self._stream = stream = self._connection.start_stream(status, _EVENTS, self._headers())
@@ -253,24 +256,34 @@ class _EventStream:
         held = self._held
         while held and not stream.is_paused:
             event = held.popleft()
-            self._held_byte_size -= len(event) + _EVENT_OVERHEAD_BYTES
-            stream.write(event)
+            self._write(stream, event)
+            self._backlog.take(len(event) + _EVENT_OVERHEAD_BYTES)
         self._end_if_sent()
+
+    def _write(self, stream: ResponseStream, event: bytes) -> None:
+        trace = self._connection.trace
+        if trace is None:
+            stream.write(event)
+            return
+        trace.report_activity("HTTP_SEND_START")
+        stream.write(event)
+        trace.report_activity("HTTP_SEND_END")
 
     def _end_if_sent(self) -> None:
         if self._is_complete and not self._held and self._stream is not None:
             self._stream.end()
 
-    def _give_up(self, request: InferRequest, stream: ResponseStream, byte_size: int) -> None:
+    def _give_up(self, reason: str) -> None:
         """The client reads too slowly: it gets an error in place of what waits, and no more is made."""
-        error = Unavailable(
-            f"{self._held_byte_size} bytes of responses wait for the client of this stream, which reads too "
-            f"slowly to be sent {byte_size} more: at most {self._limit} are held"
-        )
-        _log.warning("%scancelled: %s", request.label, error.message)
+        stream = self._stream
+        request = self._request() if self._request is not None else None
+        label, about = (request.label, request.about) if request is not None else ("", {})
+        _log.warning("%scancelled: %s", label, reason, extra=about)
         self._held.clear()
-        self._held_byte_size = 0
+        self._backlog.close()
         self._is_complete = True
-        stream.write(b"data: %b\n\n" % error_body(error.message))
-        stream.end()
-        request.cancel()
+        if stream is not None:
+            stream.write(b"data: %b\n\n" % error_body(reason))
+            stream.end()
+        if request is not None:
+            request.give_up()

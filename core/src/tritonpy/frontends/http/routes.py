@@ -37,7 +37,7 @@ def make_routes(
     """
     inference = Inference(dataplane, services, settings, codec)
     generation = Generation(
-        dataplane, services.model_metrics, codec, max_held_byte_size=settings.max_held_byte_size
+        dataplane, services.model_metrics, services.tracing, codec, flow_limits=settings.flow_limits
     )
     restricted = guards(settings.restrictions)
     health = HealthChecks(dataplane, restricted)

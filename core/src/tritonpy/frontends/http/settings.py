@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tritonpy.flow import DEFAULT_LIMITS, FlowLimits
 from tritonpy.frontends.restriction import Restriction
 
 
@@ -22,8 +23,7 @@ class HttpSettings:
         certificate_path, key_path: PEM files; with them the port speaks HTTPS.
         access_log_path: where each request leaves a line; "-" for standard output, "" for nowhere.
         allow_v1: answer the health and status paths of version 1 of the protocol.
-        max_held_byte_size: bytes of a streamed answer that may wait for one client before its request is
-            cancelled.
+        flow_limits: how far the client of an event stream may fall behind.
     """
 
     address: str = "0.0.0.0"
@@ -36,4 +36,4 @@ class HttpSettings:
     key_path: str = ""
     access_log_path: str = ""
     allow_v1: bool = False
-    max_held_byte_size: int = 67_108_864
+    flow_limits: FlowLimits = DEFAULT_LIMITS

@@ -28,6 +28,9 @@ class Server(Protocol):
     def is_cancelled(self, slot: int) -> bool:
         """Whether the request in `slot` has been cancelled."""
 
+    def wait_to_send(self, slot: int) -> None:
+        """Return when the request in `slot` may have one more response."""
+
     def respond(
         self, slot: int, requested: tuple[str, ...] | None, response: InferenceResponse | None, final: bool
     ) -> None:
@@ -59,7 +62,11 @@ class InferenceResponseSender:
         self._is_closed = False
 
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
-        """Send one response, the final flag, or both.
+        """Send one response, the final flag, or both; may wait while the client is far behind.
+
+        It waits only on a thread that answers this request alone: not on an event loop, not in `execute` of
+        several requests, not on a thread that has answered others meanwhile. Without the final flag it waits
+        until the client has taken what is there, or the request is cancelled.
 
         Args:
             response: may be left out when `flags` says that nothing follows.
@@ -79,8 +86,10 @@ class InferenceResponseSender:
             raise TritonModelException(
                 "Inference Response object must be provided when the response flags is set to zero."
             )
+        server = self._server
+        if server is not None and not final and server.is_decoupled and not self._is_closed:
+            server.wait_to_send(self._slot)  # without the lock: whoever closes the sender need not wait
         with self._lock:
-            server = self._server
             if server is None or server.is_decoupled:
                 self._check_open()
                 if server is not None:

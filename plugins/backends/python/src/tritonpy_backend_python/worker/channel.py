@@ -63,6 +63,7 @@ def _load(directory: str) -> None:
 
 _load(_ipc_directory())
 frame = import_module(f"{_IPC_NAME}.frame")
+window = import_module(f"{_IPC_NAME}.window")
 _channel = import_module(f"{_IPC_NAME}.channel")
 
 

@@ -9,8 +9,10 @@ wakes one of the others to read on. No thread exists only to read.
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 _DONT_WAIT = getattr(socket, "MSG_DONTWAIT", 0)
 
 
+_GLANCE_S = 0.01
 _COMMANDS = frozenset(
     (frame.SETUP, frame.COMPLETE, frame.INITIALIZE, frame.EXECUTE, frame.FINALIZE, frame.PROBE)
 )
@@ -139,6 +142,19 @@ class Inbox:
         if not messages:
             raise ServerGone("the server is gone")
         return messages.popleft()
+
+    def has_reply_within(self, waiter: Waiter, timeout: float) -> bool:
+        """Wait, on this thread, for the next reply no longer than this; read meanwhile unless others do."""
+        until = time.monotonic() + timeout
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        while not waiter.messages and not self._is_closed and (left_s := until - time.monotonic()) > 0:
+            self._read_now()
+            if self._is_read:  # by somebody who hands on what comes, and may cease at any time
+                time.sleep(min(_GLANCE_S, left_s))
+            elif not waiter.messages:
+                poll.poll(min(_GLANCE_S, left_s) * 1000)
+        return bool(waiter.messages) or self._is_closed
 
     async def next_reply_async(self, waiter: Waiter) -> Message:
         """The same on the running event loop, which reads the channel itself when nobody else does."""

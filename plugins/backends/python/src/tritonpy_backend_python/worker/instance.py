@@ -23,7 +23,7 @@ from triton_python_backend_utils._wire import (
     slot_of,
 )
 
-from .channel import Channel, frame
+from .channel import Channel, frame, window
 from .failure import BadResult, Failure, describe
 from .failure_log import FailureLog
 from .link import ServerLink, own_batch
@@ -81,6 +81,7 @@ class ModelInstance:
         self._path = file.path
         self._failures = FailureLog(channel, self.name, file.path, file.settings)
         self._marks: dict[int, int] = {}  # by slot: when its execution began, or its last response was sent
+        self._windows: dict[int, Any] = {}  # by slot; Any: `SendWindow` of the ipc package
         self._abandoned: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
         self._reaper: threading.Thread | None = None
         self._coroutines: Any = None  # Any: `Coroutines`, imported when needed
@@ -127,6 +128,12 @@ class ModelInstance:
         """See `Server`."""
         return self._channel.is_cancelled(slot)
 
+    def wait_to_send(self, slot: int) -> None:
+        """See `Server`."""
+        own = self._windows.get(slot)
+        if own is not None:
+            own.wait()
+
     def respond(
         self, slot: int, requested: tuple[str, ...] | None, response: InferenceResponse | None, final: bool
     ) -> None:
@@ -153,6 +160,8 @@ class ModelInstance:
         if self.is_decoupled:
             for wire in wires:
                 self._marks[wire[0]] = begin
+                self._windows[wire[0]] = window.SendWindow()
+            window.execute_several(len(wires) > 1)
         end = 0
         try:
             outcome = self._execute(list(requests))  # a list of its own: a model may take requests out of it
@@ -247,9 +256,18 @@ class ModelInstance:
     def _fail(self, requests: list[InferenceRequest], failure: Failure) -> Failure:
         """Let nothing more be sent: the server answers, with this, whatever it still has no answer to."""
         waiting = [request for request in requests if close(request)]
+        for request in waiting:
+            self._end_window(slot_of(request))
         if not waiting:
             self._failures.insist(failure)
         return failure
+
+    def _end_window(self, slot: int) -> None:
+        """Nothing more is sent to the request in this slot."""
+        own = self._windows.pop(slot, None)
+        permission = own.end() if own is not None else None
+        if permission is not None:
+            permission.close()
 
     def _send_error(self, request: InferenceRequest, failure: Failure) -> None:
         self._send_response(slot_of(request), ([], None, failure), True, time.monotonic_ns())
@@ -261,7 +279,16 @@ class ModelInstance:
             ready_ns = time.monotonic_ns()
             durations = computed_ns - self._marks[slot], ready_ns - computed_ns
             self._marks[slot] = ready_ns
+        if final:
+            # Before the frame: once the server has it, the slot may belong to another request.
+            self._end_window(slot)
         self._channel.send(frame.RESPONSE, slot, answer, final, durations)
+        own = self._windows.get(slot) if not final else None
+        if own is not None:
+            byte_size = 0
+            for _, _, _, data in answer[0] if answer is not None else ():
+                byte_size += len(data) if isinstance(data, bytes) else data[1]
+            own.sent(byte_size, lambda: self._link.ask_to_go_on(slot))
 
     def _leave_open(self, requests: list[InferenceRequest]) -> None:
         """The model answers these later; should it forget one, its sender's end is noticed."""

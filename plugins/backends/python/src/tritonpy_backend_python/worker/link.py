@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
@@ -12,6 +13,8 @@ from triton_python_backend_utils._wire import decode_response, discard, encode_c
 from .channel import Channel, Message, frame
 from .inbox import Inbox, ServerGone, Waiter
 
+_MOST_UNTOLD = 32
+_MOST_UNTOLD_BYTES = 1024 * 1024
 _GONE = "the server has closed the connection to this process"
 
 own_batch: ContextVar[int] = ContextVar("own_batch", default=0)
@@ -64,6 +67,16 @@ class ServerLink:
             raise TritonModelException(error[1])
         return value
 
+    def ask_to_go_on(self, slot: int) -> Permission:
+        """Ask whether the request in `slot` may have more responses."""
+        number, waiter = self._open()
+        try:
+            self._channel.send(frame.ASK, number, frame.OPEN_QUESTION, (slot,))
+        except OSError:
+            self._inbox.close(number)
+            raise TritonModelException(_GONE) from None
+        return Permission(self._inbox, number, waiter)
+
     def tell(self, what: str, *args: Any) -> None:  # Any: plain values
         """See `Link`."""
         try:
@@ -78,6 +91,37 @@ class ServerLink:
             raise TritonModelException(_GONE) from None
 
 
+class Permission:
+    """The server's leave to send more responses; satisfies `Permission` of the ipc package."""
+
+    def __init__(self, inbox: Inbox, number: int, waiter: Waiter) -> None:
+        self._inbox = inbox
+        self._number = number
+        self._waiter = waiter
+        self._is_over = False
+        self._lock = threading.Lock()  # one thread waits for the message, the others for that thread
+
+    def is_set(self) -> bool:
+        """Whether it was given."""
+        return self._is_over or bool(self._waiter.messages)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Return when it was given, never will be, or the time is over."""
+        with self._lock:
+            if self._is_over:
+                return
+            with suppress(ServerGone):
+                if timeout is not None and not self._inbox.has_reply_within(self._waiter, timeout):
+                    return
+                self._inbox.next_reply(self._waiter)
+            self.close()
+
+    def close(self) -> None:
+        """Nobody waits for it any more."""
+        self._is_over = True
+        self._inbox.close(self._number)
+
+
 class ServerCall:
     """One call of another model; satisfies `triton_python_backend_utils._link.Call`."""
 
@@ -87,6 +131,8 @@ class ServerCall:
         self._number = number
         self._waiter = waiter
         self._is_over = False
+        self._taken_count = 0
+        self._taken_byte_size = 0
 
     def next(self) -> InferenceResponse | None:
         """See `Call`."""
@@ -123,7 +169,19 @@ class ServerCall:
         if final:
             self._is_over = True
             self._inbox.close(self._number)
+        else:
+            self._note_taken(response)
         return decode_response(response, self._channel.endpoint)
+
+    def _note_taken(self, response: Message) -> None:
+        """Tell the server now and then how many more were taken: it holds back a model that is far ahead."""
+        self._taken_count += 1
+        for _, _, _, data in response[0]:
+            self._taken_byte_size += len(data) if isinstance(data, bytes) else data[1]
+        if self._taken_count >= _MOST_UNTOLD or self._taken_byte_size >= _MOST_UNTOLD_BYTES:
+            with suppress(OSError):  # the server is gone; whoever waits next will hear of it
+                self._channel.send(frame.TELL, frame.TAKEN_NOTICE, (self._number, self._taken_count))
+            self._taken_count = self._taken_byte_size = 0
 
     def __del__(self) -> None:
         if not self._is_over:

@@ -1,0 +1,32 @@
+"""Options about clients that read slower than models answer."""
+
+from __future__ import annotations
+
+import click
+
+from tritonpy.cli.flags import number, option
+from tritonpy.cli.values import read_integer, read_seconds
+
+FLOW: tuple[click.Option, ...] = (
+    option(
+        "--max-stream-responses",
+        "max_stream_response_count",
+        "NUMBER",
+        "Responses held for one stream whose client does not read, before its model's sender waits.",
+        read_integer(1, 2**31 - 1),
+    ),
+    number(
+        "--max-stream-bytes",
+        "max_stream_byte_size",
+        "Bytes of such responses.",
+        most=2**63 - 1,
+    ),
+    option(
+        "--slow-client-timeout",
+        "slow_client_timeout_s",
+        "SECONDS",
+        "How long a client may read nothing while a sender waits for it, before its request is cancelled; "
+        "0: for ever.",
+        read_seconds,
+    ),
+)

@@ -1,0 +1,218 @@
+"""What becomes of responses that a client does not take as fast as its model sends them.
+
+They wait where they are, in a `Backlog`: up to a limit they are held, then the sender of the request waits,
+and a client that takes nothing for long is given up. A sender that cannot wait, such as one on a thread that
+also answers others, may go on until four times the limit is held; then its client is given up at once. So
+memory stays bounded, and nobody else notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tritonpy.ipc import window
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimits:
+    """How far a client may fall behind.
+
+    Attributes:
+        max_response_count: responses that are held for one stream before their senders wait.
+        max_byte_size: bytes of them. A response that finds nothing held is held whatever its size.
+        timeout_s: how long a client may take nothing while senders wait for it; 0 for ever.
+    """
+
+    max_response_count: int = 1024
+    max_byte_size: int = 67_108_864
+    timeout_s: float = 30.0
+
+
+DEFAULT_LIMITS = FlowLimits()
+
+
+class ResponseFlow:
+    """Whether the sender of one request's responses may go on; on the loop only.
+
+    Attributes:
+        upstream: the flow of another request whose client takes what this one's model sends, such as that of
+            an ensemble; the sender waits for that client as well.
+        is_given_up: the server has cancelled the request, because its client does not take its responses.
+    """
+
+    __slots__ = ("_is_ended", "_pause_count", "_waiting", "is_given_up", "upstream")
+
+    def __init__(self) -> None:
+        self._pause_count = 0
+        self._waiting: list[Callable[[], None]] = []
+        self._is_ended = False
+        self.upstream: ResponseFlow | None = None
+        self.is_given_up = False
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the sender is to wait."""
+        return self._pause_count > 0
+
+    def pause(self) -> None:
+        """Have the sender wait, until `resume` was called as often."""
+        self._pause_count += 1
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._pause_count -= 1
+        if not self._pause_count:
+            self._let_go()
+
+    def when_open(self, go_on: Callable[[], None]) -> None:
+        """Call `go_on` as soon as the sender need not wait: now, or later."""
+        if self._is_ended:
+            go_on()
+        elif self._pause_count:
+            self._waiting.append(go_on)
+        elif self.upstream is not None:
+            self.upstream.when_open(go_on)
+        else:
+            go_on()
+
+    def end(self) -> None:
+        """The request was cancelled, or is answered: nobody waits for its client any more."""
+        self._is_ended = True
+        self._let_go()
+
+    def _let_go(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for go_on in waiting:
+            self.when_open(go_on)
+
+
+class Backlog:
+    """The responses that one client has not taken yet: their number and bytes; on the loop only.
+
+    Args:
+        limits: how many there may be.
+        on_stalled: called once, with the reason, when the client is to be given up; it must call `close`.
+        expansion: how many times larger responses may be here than where they were sent.
+
+    Attributes:
+        count: responses held.
+        byte_size: their bytes.
+    """
+
+    __slots__ = (
+        "_expansion",
+        "_is_closed",
+        "_limits",
+        "_on_stalled",
+        "_paused",
+        "_taken",
+        "_timer",
+        "byte_size",
+        "count",
+    )
+
+    def __init__(self, limits: FlowLimits, on_stalled: Callable[[str], None], expansion: int = 1) -> None:
+        self._expansion = expansion
+        self.count = 0
+        self.byte_size = 0
+        self._limits = limits
+        self._on_stalled = on_stalled
+        self._paused: list[ResponseFlow] = []
+        self._taken = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    def add(self, byte_size: int, flow: Callable[[], ResponseFlow] | None = None) -> bool:
+        """Hold a response.
+
+        Args:
+            byte_size: its bytes.
+            flow: gives the flow of its request; None when its model sends no more than one, which cannot be
+                told to wait.
+
+        Returns:
+            False when so much is held that the client was given up.
+        """
+        limits = self._limits
+        if self._is_closed:
+            return False
+        if self._is_far_beyond(is_stream=flow is not None):
+            self._stalled(
+                f"{self.count} responses of {self.byte_size} bytes wait for the client, which reads too "
+                f"slowly to be sent more: at most {limits.max_response_count} responses or "
+                f"{limits.max_byte_size} bytes are held, four times as much where the model cannot wait"
+            )
+            return False
+        self.count += 1
+        self.byte_size += byte_size
+        if self.byte_size >= limits.max_byte_size or (
+            flow is not None and self.count >= limits.max_response_count
+        ):
+            if flow is not None:
+                paused = flow()
+                if paused not in self._paused:
+                    paused.pause()
+                    self._paused.append(paused)
+            if self._timer is None and limits.timeout_s:
+                self._taken = 0
+                self._start_timer()
+        return True
+
+    def take(self, byte_size: int) -> None:
+        """The client has taken a response."""
+        self.count -= 1
+        self.byte_size -= byte_size
+        self._taken += 1
+        if (self._paused or self._timer is not None) and self._has_room():
+            self._resume()
+
+    def close(self) -> None:
+        """Forget everything: what is held is dropped, or nobody need be waited for any more."""
+        self._is_closed = True
+        self.count = self.byte_size = 0
+        self._resume()
+
+    def _has_room(self) -> bool:
+        limits = self._limits
+        return self.byte_size * 2 <= limits.max_byte_size and self.count * 2 <= limits.max_response_count
+
+    def _is_far_beyond(self, *, is_stream: bool) -> bool:
+        """Whether so much is held that some sender cannot be one that waits."""
+        limits = self._limits
+        ahead = len(self._paused) + 1  # each of them may have so much under way
+        own_byte_size = ahead * window.MOST_BYTE_SIZE * self._expansion
+        if self.byte_size >= max(limits.max_byte_size * 4, limits.max_byte_size + own_byte_size):
+            return True
+        own_count = ahead * window.MOST_RESPONSES
+        return is_stream and self.count >= max(
+            limits.max_response_count * 4, limits.max_response_count + own_count
+        )
+
+    def _resume(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        paused, self._paused = self._paused, []
+        for flow in paused:
+            flow.resume()
+
+    def _start_timer(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._limits.timeout_s, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._taken:
+            self._taken = 0
+            self._start_timer()
+            return
+        self._stalled(
+            f"the client has taken nothing for {self._limits.timeout_s:g} seconds (--slow-client-timeout), "
+            f"while {self.count} responses of {self.byte_size} bytes wait for it"
+        )
+
+    def _stalled(self, reason: str) -> None:
+        if not self._is_closed:
+            self._on_stalled(reason)

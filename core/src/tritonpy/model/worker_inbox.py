@@ -1,0 +1,104 @@
+"""Who reads the channel in the worker of an isolated backend: whoever waits for something.
+
+The thread that executes reads the next batch. But a thread that waits, perhaps the same one, until more
+responses may be sent needs an answer from the channel too. So one of them reads for all, and no thread exists
+only to read.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from tritonpy.ipc import frame
+from tritonpy.ipc.channel import WorkerChannel
+from tritonpy.ipc.frame import Message
+from tritonpy.ipc.window import Permission
+
+
+class WorkerInbox:
+    """Brings what comes through a channel to whom it is for; from any thread."""
+
+    def __init__(self, channel: WorkerChannel) -> None:
+        self._channel = channel
+        self._changed = threading.Condition()  # guards all below
+        self._commands: deque[Message] = deque()
+        self._answered: dict[int, threading.Event] = {}
+        self._number = 0
+        self._is_read = False
+        self._is_closed = False
+
+    def next_command(self) -> Message | None:
+        """Wait for the server's next message; None when it has closed the channel."""
+        self._read_until(lambda: bool(self._commands))
+        with self._changed:
+            return self._commands.popleft() if self._commands else None
+
+    def ask_to_go_on(self, slot: int) -> Permission:
+        """Ask whether the request in `slot` may have more responses."""
+        with self._changed:
+            self._number = number = self._number % 0x7FFFFFFF + 1
+            self._answered[number] = answered = threading.Event()
+        self._channel.send(frame.ASK, number, frame.OPEN_QUESTION, (slot,))
+        return _Answer(self, answered)
+
+    def wait(self, answered: threading.Event, timeout: float | None = None) -> None:
+        """Return when an answer has come, never will, or the time is over."""
+        self._read_until(answered.is_set, timeout)
+
+    def _read_until(self, is_there: Callable[[], bool], timeout: float | None = None) -> None:
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self._changed:
+                if self._is_read:
+                    left_s = None if until is None else until - time.monotonic()
+                    self._changed.wait_for(lambda: not self._is_read or is_there() or self._is_closed, left_s)
+                if is_there() or self._is_closed or self._is_read:
+                    return
+                self._is_read = True
+            messages: list[Message] | None = []
+            try:
+                if self._comes(until):
+                    messages = self._channel.receive_many()
+            finally:
+                with self._changed:
+                    self._is_read = False
+                    self._take(messages)
+                    self._changed.notify_all()
+            if not messages and until is not None:
+                return
+
+    def _comes(self, until: float | None) -> bool:
+        """Wait until there is something to read; False when the time is over."""
+        if until is None:
+            return True
+        poll = select.poll()
+        poll.register(self._channel.fileno(), select.POLLIN)
+        return bool(poll.poll(max(0.0, until - time.monotonic()) * 1000))
+
+    def _take(self, messages: list[Message] | None) -> None:
+        if messages is None:
+            self._is_closed = True
+            return
+        for message in messages:
+            if message[0] == frame.ANSWER:
+                self._answered.pop(message[2]).set()
+            else:
+                self._commands.append(message)
+
+
+class _Answer:
+    """Satisfies `Permission`."""
+
+    def __init__(self, inbox: WorkerInbox, answered: threading.Event) -> None:
+        self._inbox = inbox
+        self._answered = answered
+
+    def is_set(self) -> bool:
+        return self._answered.is_set()
+
+    def wait(self, timeout: float | None = None) -> None:
+        self._inbox.wait(self._answered, timeout)

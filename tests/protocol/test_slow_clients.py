@@ -1,0 +1,406 @@
+"""Clients that do not read what a decoupled model sends them: who waits, who does not, and what it costs."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonpy_sdk.repository import ModelRepository
+
+DEADLINE_S = 30
+MEBIBYTE = 1 << 20
+LIMITS = ("--max-stream-bytes=8388608", "--slow-client-timeout=1")
+
+# Sends COUNT responses of SIZE bytes to each request, on a thread of its own, and says what it saw.
+THREADS = """
+import json, os, threading, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.folder = json.loads(args["model_config"])["parameters"]["folder"]["string_value"]
+
+    def execute(self, requests):
+        for request in requests:
+            threading.Thread(target=self.answer, args=(request,)).start()
+
+    def answer(self, request):
+        count, size = request.inputs()[0].as_numpy().reshape(-1)
+        journal = open(os.path.join(self.folder, request.request_id()), "w", buffering=1)
+        sender = request.get_response_sender()
+        for number in range(count):
+            if request.is_cancelled():
+                journal.write("cancelled\\n")
+                break
+            output = pb_utils.Tensor("OUT", np.full([1, size], number % 256, np.uint8))
+            sender.send(pb_utils.InferenceResponse([output]))
+            journal.write(f"{number + 1}\\n")
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        journal.write("end\\n")
+        journal.close()
+"""
+
+# The same, in `execute`, to all requests of the batch in turn.
+IN_TURN = """
+import json, os
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.folder = json.loads(args["model_config"])["parameters"]["folder"]["string_value"]
+
+    def execute(self, requests):
+        senders = {request.request_id(): request.get_response_sender() for request in requests}
+        count, size = requests[0].inputs()[0].as_numpy().reshape(-1)
+        for number in range(count):
+            for id, sender in senders.items():
+                if sender.is_cancelled():
+                    open(os.path.join(self.folder, id), "a").write("cancelled\\n")
+                else:
+                    output = pb_utils.Tensor("OUT", np.full([1, size], number % 256, np.uint8))
+                    sender.send(pb_utils.InferenceResponse([output]))
+        for id, sender in senders.items():
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+            open(os.path.join(self.folder, id), "a").write("end\\n")
+"""
+
+# Calls the first model and does not read its iterator before it is told to.
+CALLER = """
+import json, os, time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.folder = json.loads(args["model_config"])["parameters"]["folder"]["string_value"]
+
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            call = pb_utils.InferenceRequest(
+                model_name="alone",
+                requested_output_names=["OUT"],
+                inputs=request.inputs(),
+                request_id=request.request_id() + "-call",
+            )
+            answers = call.exec(decoupled=True)
+            while not os.path.exists(os.path.join(self.folder, request.request_id() + "-read")):
+                time.sleep(0.005)
+            values, error = [], ""
+            for answer in answers:
+                if answer.has_error():
+                    error = answer.error().message()
+                elif answer.output_tensors():
+                    values.append(answer.output_tensors()[0].as_numpy()[0, 0])
+            open(os.path.join(self.folder, request.request_id() + "-got"), "w").write(
+                json.dumps([len(values), error])
+            )
+            response = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", request.inputs()[0].as_numpy())])
+            responses.append(response)
+        return responses
+"""
+
+
+class Served:
+    """A server in a process of its own."""
+
+    def __init__(
+        self, process: subprocess.Popen[str], ports: dict[str, int], folder: Path, log: list[str]
+    ) -> None:
+        self.ports = ports
+        self.folder = folder
+        self.log = log
+        # The workers of all models are children of the server.
+        tasks = Path(f"/proc/{process.pid}/task").iterdir()
+        children = [child for task in tasks for child in (task / "children").read_text().split()]
+        self.processes = [process.pid, *map(int, children)]
+
+    def executions(self, model: str) -> int:
+        return int(self._statistics(model)["execution_count"])
+
+    def _statistics(self, model: str) -> dict[str, Any]:
+        url = f"http://127.0.0.1:{self.ports['HTTPService']}/v2/models/{model}/stats"
+        with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
+            stats: dict[str, Any] = json.load(answer)["model_stats"][0]
+        return stats
+
+    def counted(self, model: str) -> dict[str, int]:
+        """Requests by what became of them."""
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.ports['Metrics']}/metrics", timeout=DEADLINE_S
+        ) as page:
+            text = page.read().decode()
+        rows = re.findall(rf'failure{{model="{model}",reason="(\w+)",version="1"}} (\d+)', text)
+        counts = {reason: int(count) for reason, count in rows if int(count)}
+        success = self._statistics(model)["inference_stats"]["success"]["count"]
+        return {**counts, "success": success} if success else counts
+
+    def journal(self, id: str) -> list[str]:
+        path = self.folder / id
+        return path.read_text().split() if path.exists() else []
+
+    def sent(self, id: str) -> int:
+        """How many responses the model has sent so far."""
+        return sum(line.isdigit() for line in self.journal(id))
+
+
+def memory(pid: int) -> int:
+    """The resident memory of a process, in bytes; also begins to look for the highest anew."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+    return highest_memory(pid)
+
+
+def highest_memory(pid: int) -> int:
+    """The most resident memory a process has had, in bytes."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) * 1024 if found else 0
+
+
+def descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+def wait_for(condition: Callable[[], bool], what: Callable[[], object] = lambda: "") -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("slow")
+    models = ModelRepository(folder / "models")
+    decoupled: dict[str, Any] = {
+        "backend": "python",
+        "max_batch_size": 2,
+        "input": [{"name": "IN", "data_type": "TYPE_INT32", "dims": [2]}],
+        "output": [{"name": "OUT", "data_type": "TYPE_UINT8", "dims": [-1]}],
+        "instance_group": [{"kind": "KIND_CPU", "count": 1}],
+        "parameters": {"folder": {"string_value": str(folder)}},
+        "model_transaction_policy": {"decoupled": True},
+        "dynamic_batching": {"max_queue_delay_microseconds": 10_000_000},
+    }
+    caller = {key: decoupled[key] for key in ("backend", "input", "parameters", "instance_group")}
+    output = [{"name": "OUT", "data_type": "TYPE_INT32", "dims": [2]}]
+    models.python("threads", THREADS, decoupled)
+    models.python("alone", THREADS, {**decoupled, "dynamic_batching": {}})
+    models.python("in_turn", IN_TURN, decoupled)
+    models.python("caller", CALLER, {**caller, "max_batch_size": 2, "output": output})
+    command = [str(Path(sys.executable).with_name("corectl")), "serve", *LIMITS, "--model-repository"]
+    for service in ("http", "grpc", "metrics"):
+        command[2:2] = [f"--{service}-address=127.0.0.1", f"--{service}-port=0"]
+    process = subprocess.Popen([*command, str(models.path)], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    ports: dict[str, int] = {}
+    for line in process.stderr:
+        if match := re.search(r"Started (\w+).* at 127\.0\.0\.1:(\d+)", line):
+            ports[match[1]] = int(match[2])
+        if len(ports) == 3:
+            break
+    log: list[str] = []
+    reader = threading.Thread(target=log.extend, args=(process.stderr,))
+    reader.start()
+    if len(ports) != 3:
+        reader.join()
+    assert len(ports) == 3, "".join(log[-30:])
+    served = Served(process, ports, folder, log)
+    yield served
+    process.terminate()
+    process.wait(DEADLINE_S)
+    reader.join()
+    process.stderr.close()
+
+
+class Stream:
+    """A gRPC stream with one request, on a connection of its own, that is read when the test says so."""
+
+    def __init__(self, served: Served, model: str, id: str, count: int, size: int = MEBIBYTE) -> None:
+        message = service_pb2.ModelInferRequest(model_name=model, id=id)
+        message.inputs.add(name="IN", datatype="INT32", shape=[1, 2])
+        message.raw_input_contents.append(np.array([[count, size]], np.int32).tobytes())
+        options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{served.ports['GRPCInferenceService']}", options)
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        self.call = stub.ModelStreamInfer(iter([message]), timeout=DEADLINE_S)
+
+    def read(self) -> int:
+        """Read to the end, and return how many responses there were."""
+        return sum(1 for _ in self.call)
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+class EventStream:
+    """The same as server-sent events."""
+
+    def __init__(self, served: Served, model: str, id: str, count: int, size: int = MEBIBYTE) -> None:
+        body = json.dumps({"IN": [count, size], "id": id}).encode()
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        self._socket.settimeout(DEADLINE_S)
+        self._socket.connect(("127.0.0.1", served.ports["HTTPService"]))
+        head = f"POST /v2/models/{model}/generate_stream HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n"
+        self._socket.sendall(head.encode() + body)
+
+    def read(self) -> int:
+        count, rest = 0, b""
+        while not rest.endswith(b"0\r\n\r\n"):
+            part = self._socket.recv(1 << 20)
+            assert part
+            count += (rest[-5:] + part).count(b"data: ")
+            rest = (rest + part)[-1000:]
+        self.last = rest
+        return count
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.mark.parametrize("kind", [Stream, EventStream])
+def test_a_batch_mate_of_a_client_that_does_not_read_never_notices(
+    served: Served, kind: type[Stream] | type[EventStream]
+) -> None:
+    # As JSON the same bytes are three times as many, and take longer than others should wait for.
+    slow_id, mate_id, size = (
+        f"slow-{kind.__name__}",
+        f"mate-{kind.__name__}",
+        MEBIBYTE if kind is Stream else 1 << 18,
+    )
+    count = 300
+    before, executed = served.counted("threads"), served.executions("threads")
+
+    slow = kind(served, "threads", slow_id, count, size)
+    mate = Stream(served, "threads", mate_id, count, size)
+    began = time.monotonic()
+    answers = mate.read()
+    took_s = time.monotonic() - began
+    sent_meanwhile = served.sent(slow_id)
+    wait_for(lambda: served.journal(slow_id)[-2:] == ["cancelled", "end"], lambda: served.journal(slow_id))
+
+    assert answers == count
+    assert served.executions("threads") == executed + 1  # they were one batch
+    assert sent_meanwhile < count  # it waits; how far it came is what the server, sockets and a window hold
+    assert sent_meanwhile * size < 40 * MEBIBYTE
+    assert took_s < 20
+    wait_for(
+        lambda: (
+            served.counted("threads")
+            == {"success": before.get("success", 0) + 1, "CANCELED": before.get("CANCELED", 0) + 1}
+        ),
+        lambda: served.counted("threads"),
+    )
+    if isinstance(slow, EventStream):
+        slow.read()
+        assert b"has taken nothing for 1 seconds (--slow-client-timeout)" in slow.last
+    else:
+        with pytest.raises(grpc.RpcError) as ended:
+            slow.read()
+        assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert "has taken nothing for 1 seconds (--slow-client-timeout)" in ended.value.details()
+    slow.close()
+    mate.close()
+
+
+def test_memory_stays_bounded_whatever_is_offered(served: Served) -> None:
+    before = [memory(pid) for pid in served.processes]
+    opened: list[list[int]] = []
+    for attempt in range(2):
+        slow = [Stream(served, "alone", f"bounded-{attempt}-{index}", 200) for index in range(2)]
+        for index in range(2):
+            id = f"bounded-{attempt}-{index}"
+            wait_for(lambda id=id: served.journal(id)[-1:] == ["end"], lambda id=id: served.journal(id))
+        for stream in slow:
+            stream.close()
+        if attempt:  # shared memory that was needed once is kept open
+            wait_for(lambda: [descriptors(pid) for pid in served.processes] == opened[0])
+        else:
+            time.sleep(0.2)  # until connections are closed
+            opened.append([descriptors(pid) for pid in served.processes])
+
+    grown = [highest_memory(pid) - was for pid, was in zip(served.processes, before, strict=True)]
+    assert max(grown) < 100 * MEBIBYTE, grown  # 800 MiB were on offer
+
+
+def test_a_client_that_reads_slowly_gets_everything(served: Served) -> None:
+    stream = Stream(served, "alone", "steady", 60)
+    wait_for(lambda: served.sent("steady") >= 8)
+    numbers = []
+    for message in stream.call:
+        numbers.append(message.infer_response.raw_output_contents[0][0])
+        time.sleep(0.03)  # all of it takes longer than --slow-client-timeout
+    stream.close()
+
+    assert numbers == list(range(60))
+    assert served.journal("steady")[-2:] == ["60", "end"]
+
+
+def test_a_sender_that_waits_lets_other_requests_of_its_worker_through(served: Served) -> None:
+    slow = Stream(served, "alone", "waits", 100)
+    wait_for(lambda: served.sent("waits") >= 8)
+
+    others = [Stream(served, "alone", f"other-{index}", 3, 1000) for index in range(5)]
+    answers = [stream.read() for stream in others]
+    is_waiting = served.journal("waits")[-1:] != ["end"]
+
+    assert answers == [3] * 5
+    assert is_waiting
+    for stream in (slow, *others):
+        stream.close()
+    wait_for(lambda: served.journal("waits")[-1:] == ["end"])
+
+
+def test_a_model_that_answers_its_batch_on_one_thread_waits_for_nobody(served: Served) -> None:
+    slow = Stream(served, "in_turn", "stalled", 100)
+    mate = Stream(served, "in_turn", "turn-mate", 100)
+    answers = mate.read()
+
+    assert answers == 100
+    assert "cancelled" in served.journal("stalled")
+    with pytest.raises(grpc.RpcError, match=r"responses of \d+ bytes wait for"):
+        slow.read()
+    wait_for(
+        lambda: served.counted("in_turn") == {"success": 1, "CANCELED": 1}, lambda: served.counted("in_turn")
+    )
+    slow.close()
+    mate.close()
+
+
+def test_a_caller_that_does_not_read_its_iterator_holds_the_called_model_back(served: Served) -> None:
+    asked = Stream(served, "caller", "reads", 40)
+    wait_for(lambda: served.sent("reads-call") >= 8)
+    time.sleep(0.3)
+    sent = served.sent("reads-call")
+    (served.folder / "reads-read").touch()
+
+    assert asked.read() == 1
+    assert sent < 40
+    assert json.loads((served.folder / "reads-got").read_text()) == [40, ""]
+    asked.close()
+
+
+def test_a_caller_that_never_reads_its_iterator_loses_the_call(served: Served) -> None:
+    asked = Stream(served, "caller", "idle", 100)
+    wait_for(lambda: served.journal("idle-call")[-2:] == ["cancelled", "end"])
+    (served.folder / "idle-read").touch()
+
+    assert asked.read() == 1
+    count, error = json.loads((served.folder / "idle-got").read_text())
+    assert count < 40
+    assert "has taken nothing for 1 seconds (--slow-client-timeout)" in error
+    asked.close()
