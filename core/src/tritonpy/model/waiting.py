@@ -35,6 +35,15 @@ class Instantiated(Protocol):
         """Its execution slots."""
 
 
+@runtime_checkable
+class WaitingRun(Protocol):
+    """A request to an ensemble, as far as it waits for others; see `EnsembleRun`."""
+
+    @property
+    def open_requests(self) -> Sequence[InferRequest]:
+        """The requests to its models that are not answered."""
+
+
 def path_to_caller(instances: Sequence[WaitingInstance], chain: Sequence[object]) -> list[str] | None:
     """How the instances of a called model depend on those that wait for the call.
 
@@ -81,5 +90,8 @@ def _path_of_request(request: InferRequest, chain: Sequence[object]) -> list[str
     holder = request.on_cancel
     if isinstance(holder, WaitingInstance):  # it has been sent there already
         return _path(holder, chain)
+    if isinstance(holder, WaitingRun):
+        paths = (_path_of_request(step, chain) for step in holder.open_requests)
+        return next((path for path in paths if path is not None), None)
     model = request.owner
     return path_to_caller(model.instances, chain) if isinstance(model, Instantiated) else None

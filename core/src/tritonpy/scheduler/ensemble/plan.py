@@ -25,6 +25,7 @@ class ComposingModel(Protocol):
     """A model that an ensemble is made of; a `LoadedModel`."""
 
     name: str
+    version_text: str
     is_decoupled: bool
 
     @property

@@ -129,6 +129,7 @@ class EnsembleRun:
         """See `StepOwner`."""
         if final:
             self._open.discard(request)
+            step.request = None  # whose sink this is: nothing is left to the garbage collector
         if not self.is_over:
             if response is not None and response.error is not None:
                 self._fail(response.error, "OTHER")
@@ -249,6 +250,8 @@ class EnsembleRun:
             for _, source, _ in plan.inputs:
                 if source in way.sequences:
                     request.correlation_id, request.flags = way.sequences[source]
+        if parent.trace is not None:
+            request.trace = parent.trace.child(plan.model.name, plan.model.version_text)
         if plan.opens is not None:
             request.response_flow().upstream = parent.response_flow()
         self._open.add(request)
@@ -257,7 +260,7 @@ class EnsembleRun:
                 self._refuse_cycle(request, step)
             plan.model.infer(request)
         except TritonError as error:
-            request.sink = None
+            request.sink = step.request = None
             self._open.discard(request)
             if self._ensemble.limits is not None:
                 self._ensemble.limits.leave(plan.number)
