@@ -133,9 +133,12 @@ class SequenceBatching:
 
     def remove(self, request: InferRequest) -> bool:
         """See `BatchingPolicy`; the sequence ends, and its other requests that wait are cancelled."""
-        for batcher in self._batchers.values():
-            if batcher.withdraw(request):
-                break
+        sequence = self.book.sequence_of(request)
+        taken = sequence.running if sequence is not None else None
+        if taken is not None:  # by a batcher, and perhaps not executed yet
+            for batcher in self._batchers.values():
+                if batcher.withdraw(taken):
+                    break
         return self.book.cancel(request)
 
     def expire(self, now_ns: int) -> int:
