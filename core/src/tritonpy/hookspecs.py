@@ -147,6 +147,10 @@ class BackendHooks:
         exactly once; a request that is garbage-collected without is answered INTERNAL. May be `async def`.
         The instance is free for the next batch when this returns.
 
+        Among the inputs of a request are the controls and states of its sequence; a state that a response
+        has among its outputs is kept for the next request. `plugin.BatchPlan` puts the tensors of a batch
+        together and its outputs apart.
+
         The sum of the requests' `batch_size` never exceeds `max_batch_size`. Input tensors are views of
         received bytes: do not write to them. Arrays given to a response are not copied: do not write to
         them afterwards. An exception answers every unanswered request of the batch.
