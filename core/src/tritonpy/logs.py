@@ -35,7 +35,7 @@ CLOSE_TIMEOUT_S = 2
 _MAX_VERBOSE = logging.DEBUG  # one level of `logging` each, from DEBUG downwards
 
 # Libraries whose warnings concern whoever runs the server.
-_LIBRARIES = ("aiohttp", "asyncio", "concurrent", "grpc")
+_LIBRARIES = ("aiohttp", "asyncio", "concurrent", "grpc", "opentelemetry")
 
 
 @dataclass(frozen=True, slots=True)
