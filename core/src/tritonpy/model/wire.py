@@ -27,7 +27,7 @@ def encode_request(slot: int, request: InferRequest, endpoint: Endpoint) -> Mess
     if requested is not None and request.states is not None:
         requested = tuple(dict.fromkeys((*requested, *request.states.output_names)))
     inputs = _encode_tensors(request.inputs.values(), endpoint)
-    return (
+    encoded = (
         slot,
         request.id,
         request.flags,
@@ -38,11 +38,13 @@ def encode_request(slot: int, request: InferRequest, endpoint: Endpoint) -> Mess
         requested,
         inputs,
     )
+    trace = request.trace
+    return encoded if trace is None else (*encoded, (trace.id, trace.context))
 
 
 def decode_call(model: str, version: int, encoded: Message, endpoint: Endpoint) -> InferRequest:
     """A request that a worker's model has made for another model."""
-    _, id, flags, correlation_id, timeout_us, priority, parameters, requested, inputs = encoded
+    _, id, flags, correlation_id, timeout_us, priority, parameters, requested, inputs = encoded[:9]
     return InferRequest(
         model,
         {name: Tensor(name, datatype, shape, endpoint.adopt(data)) for name, datatype, shape, data in inputs},

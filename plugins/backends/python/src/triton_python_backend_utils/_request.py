@@ -25,7 +25,8 @@ _MOST_UINT64 = 2**64 - 1
 CorrelationId = Union[int, str]  # noqa: UP007 (evaluated, also by Python 3.9)
 Wire = tuple[Any, ...]
 """A request as it travels: slot, id, flags, correlation id, timeout in microseconds, priority, parameters,
-requested outputs, inputs. Any: each has its own type."""
+requested outputs, inputs; of a traced request also the number and the context of its trace. Any: each has its
+own type."""
 
 
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
@@ -35,13 +36,22 @@ TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 
 
 class InferenceTrace:
-    """A place holder: requests are not traced yet."""
+    """The trace of a request, to be given to requests that are made for it; an empty one is of no request."""
 
-    __slots__ = ()
+    __slots__ = ("_context", "_number", "_slot")
+
+    _context: str | None
+    _number: int  # 0 for an empty one
+    _slot: int  # of the request that is traced
+
+    def __init__(self) -> None:
+        self._context = None
+        self._number = 0
+        self._slot = -1
 
     def get_context(self) -> str | None:
-        """The trace's context for an OpenTelemetry propagator, or None."""
-        return None
+        """The trace's context for an OpenTelemetry propagator, as JSON; None without one."""
+        return self._context
 
 
 class InferenceRequest:
@@ -120,6 +130,8 @@ class InferenceRequest:
         sequence = _plain_str(correlation_id) if isinstance(correlation_id, str) else int(correlation_id)
         outputs = tuple(map(_plain_str, requested))
         self._wire = (-1, _plain_str(request_id), int(flags), sequence, int(timeout), 0, checked, outputs, ())
+        if trace is not None and trace._number:
+            self._wire += (trace,)
         self._target = _plain_str(model_name), int(model_version)
         self._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
         self._server = None
@@ -156,8 +168,16 @@ class InferenceRequest:
         return json.dumps(self._wire[6] or {}, separators=(",", ":"))
 
     def trace(self) -> InferenceTrace:
-        """The request's trace."""
-        return InferenceTrace()
+        """The request's trace; an empty one if it is not traced."""
+        if len(self._wire) <= 9:
+            return InferenceTrace()
+        noted = self._wire[9]
+        if isinstance(noted, InferenceTrace):
+            return noted
+        trace = InferenceTrace()
+        trace._slot = self._wire[0]
+        trace._number, trace._context = noted
+        return trace
 
     def requested_output_names(self) -> set[str]:
         """The outputs the client wants; all outputs of the configuration when it named none."""

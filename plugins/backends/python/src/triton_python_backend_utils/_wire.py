@@ -97,7 +97,10 @@ def encode_call(request: InferenceRequest, endpoint: Endpoint) -> tuple[str, int
         raise
     wire = request._wire
     model, version = request._target
-    return model, version, (*wire[:7], wire[7] or None, encoded)
+    call = (*wire[:7], wire[7] or None, encoded)
+    if len(wire) > 9:
+        call += ((wire[9]._slot, wire[9]._number),)
+    return model, version, call
 
 
 def decode_response(answer: Answer, endpoint: Endpoint) -> InferenceResponse:

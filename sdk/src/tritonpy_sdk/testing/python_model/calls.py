@@ -194,7 +194,7 @@ class _StandIn:
 
 
 def _request_of(name: str, wire: WireRequest) -> InferRequest:
-    _, id, flags, correlation_id, timeout_us, priority, parameters, requested, inputs = wire
+    _, id, flags, correlation_id, timeout_us, priority, parameters, requested, inputs = wire[:9]
     return InferRequest(
         name,
         {name: Tensor(name, kind, shape, bytearray(data)) for name, kind, shape, data in inputs},
