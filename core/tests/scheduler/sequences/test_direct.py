@@ -147,7 +147,7 @@ def test_a_request_that_cannot_be_read_leaves_the_others_in_their_places() -> No
     lab = Simulation(config())
     lab.send(1, start=True, id="1a")
     broken = lab.send(2, start=True, id="2a")
-    lab.send(2, id="2b")
+    follower = lab.send(2, id="2b")
     last = lab.send(3, start=True, id="3a")
     lab.finish()
     execution = lab.instances[0].execution
@@ -159,6 +159,7 @@ def test_a_request_that_cannot_be_read_leaves_the_others_in_their_places() -> No
     assert [each.is_null for each in execution.requests] == [True, True, False]
     lab.finish_all()
     assert broken.error.message == "no such region"
+    assert follower.error.message == "sequence 2 could not be started"
     assert last.answers == [None]
     with pytest.raises(InvalidArg, match="must specify the START flag"):
         lab.send(2)

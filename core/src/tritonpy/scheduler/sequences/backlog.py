@@ -12,7 +12,7 @@ _LEAST_GONE = 64
 
 
 class Backlog:
-    """A line of sequences; the first one gets the next slot that becomes free."""
+    """A line of sequences; the first one that may begin gets the next slot that becomes free."""
 
     def __init__(self) -> None:
         self._line: dict[Sequence, None] = {}
@@ -44,12 +44,13 @@ class Backlog:
             self._count += 1
             heapq.heappush(self._deadlines, (deadline_ns, self._count, sequence))
 
-    def pop(self) -> Sequence:
-        """Take out the first one; there must be one."""
-        sequence = next(iter(self._line))
-        del self._line[sequence]
-        self._sweep()
-        return sequence
+    def pop(self) -> Sequence | None:
+        """Take out the first one that may begin."""
+        for sequence in self._line:
+            if sequence.before is None:
+                self.remove(sequence)
+                return sequence
+        return None
 
     def remove(self, sequence: Sequence) -> None:
         """Take one out, wherever it is."""

@@ -4,6 +4,9 @@ A sequence begins with START and gets a slot: the free one with the smallest num
 sequences spread over instances before one of them has two. When there is none it waits in the backlog, and
 what is sent for it waits with it. A slot is free again when the sequence has ended, whether its client said
 so or it was ended: idle for too long, one of its requests cancelled, its instance dead.
+
+An id may be used again before the sequence that had it is over. The next one then waits for it: a model that
+knows sequences by their ids would mix them up.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ class SequenceBook:
     def __init__(self, model_name: str, max_idle_us: int) -> None:
         self._model_name = model_name
         self._max_idle_us = max_idle_us
-        self._open: dict[int | str, Sequence] = {}
+        self._latest: dict[int | str, Sequence] = {}  # of each id, until it is over
         self._sequences: dict[InferRequest, Sequence] = {}  # of all requests that are not finished
         self._rows: list[SlotRow] = []
         self._free: list[tuple[int, int, Slot]] = []
@@ -61,7 +64,8 @@ class SequenceBook:
 
     def is_open(self, correlation_id: int | str) -> bool:
         """Whether a sequence with this id has begun and not ended."""
-        return correlation_id in self._open
+        latest = self._latest.get(correlation_id)
+        return latest is not None and latest.is_open
 
     def sequence_of(self, request: InferRequest) -> Sequence | None:
         """The sequence of a request that is not finished."""
@@ -76,18 +80,18 @@ class SequenceBook:
             InvalidArg: there is no such sequence, and the request starts none.
         """
         correlation_id = request.correlation_id
-        sequence = self._open.get(correlation_id)
-        if sequence is None:
-            sequence = self._begin(request)
+        sequence = self._latest.get(correlation_id)
+        if sequence is None or not sequence.is_open:
+            sequence = self._begin(request, sequence)
         elif request.flags & SEQUENCE_START:
             _log.warning(
                 "sequence %s for model '%s' has a conflict. The previous sequence did not end before this "
                 "sequence start. Previous sequence will be terminated early.",
                 correlation_id,
                 self._model_name,
+                extra=request.about,
             )
         if request.flags & SEQUENCE_END:
-            del self._open[correlation_id]
             sequence.is_open = False
         self._queue(sequence, request)
 
@@ -102,13 +106,16 @@ class SequenceBook:
             raise self.unstarted(request.correlation_id)
         sequence.requests.appendleft(request)
 
-    def _begin(self, request: InferRequest) -> Sequence:
+    def _begin(self, request: InferRequest, before: Sequence | None) -> Sequence:
         correlation_id = request.correlation_id
         if not request.flags & SEQUENCE_START:
             raise self.unstarted(correlation_id)
         self._reasons.pop(correlation_id, None)
-        sequence = self._open[correlation_id] = Sequence(correlation_id)
-        if not self._seat(sequence):
+        sequence = self._latest[correlation_id] = Sequence(correlation_id)
+        if before is not None:
+            before.successor, sequence.before = sequence, before
+            self._backlog.add(sequence)
+        elif not self._seat(sequence):
             self._backlog.add(sequence)
         return sequence
 
@@ -157,7 +164,7 @@ class SequenceBook:
         if not (sequence.requests and sequence.requests[0] is request):
             self._sequences.pop(request, None)
         if sequence.is_over:
-            self.release(sequence)
+            self._close(sequence)
         elif sequence.slot is not None:
             if not sequence.requests:
                 self._idle.add(sequence)
@@ -174,8 +181,7 @@ class SequenceBook:
             error: the answer to its requests that wait; None to let them run.
             counted_as: the reason under which they are counted.
         """
-        if self._open.get(sequence.correlation_id) is sequence:
-            del self._open[sequence.correlation_id]
+        if sequence.is_open:
             self._reasons[sequence.correlation_id] = reason
             if len(self._reasons) > _MOST_REASONS:
                 self._reasons.popitem(last=False)
@@ -189,7 +195,7 @@ class SequenceBook:
                 self.refused.append((request, error, counted_as))
             sequence.requests.clear()
         if sequence.is_over:
-            self.release(sequence)
+            self._close(sequence)
         elif sequence.slot is not None:
             sequence.slot.row.look(sequence.slot)
 
@@ -207,6 +213,21 @@ class SequenceBook:
         )
         return True
 
+    def _close(self, sequence: Sequence) -> None:
+        """A sequence is over."""
+        before, successor = sequence.before, sequence.successor
+        sequence.before = sequence.successor = None
+        if before is not None:  # it never began, and who comes next has to wait for that one, too
+            before.successor = successor
+        if successor is not None:
+            successor.before = before
+        elif before is not None:
+            self._latest[sequence.correlation_id] = before
+        elif self._latest.get(sequence.correlation_id) is sequence:
+            del self._latest[sequence.correlation_id]
+        self.release(sequence)
+        self._seat_backlog()
+
     def release(self, sequence: Sequence) -> None:
         """A sequence needs its slot no more: the first one of the backlog gets it, or it is free."""
         slot, sequence.slot = sequence.slot, None
@@ -216,10 +237,8 @@ class SequenceBook:
         slot.row.look(slot)
         if not slot.row.takes_sequences:
             return
-        if self._backlog:
-            self._give(slot, self._backlog.pop())
-        else:
-            self._set_free(slot)
+        self._set_free(slot)
+        self._seat_backlog()
 
     def expire(self, now_ns: int) -> int:
         """End the sequences that have been idle or in the backlog for too long; when the next one will be."""
@@ -281,7 +300,7 @@ class SequenceBook:
             for sequence in self._sequences.values()
             if sequence.running is not None
         }
-        self._open.clear()
+        self._latest.clear()
         self._backlog = Backlog()
         self._idle.clear()
         for row in self._rows:
@@ -300,8 +319,8 @@ class SequenceBook:
         return True
 
     def _seat_backlog(self) -> None:
-        while self._backlog and self._free:
-            self._seat(self._backlog.pop())
+        while self._free and (sequence := self._backlog.pop()) is not None:
+            self._seat(sequence)
 
     def _give(self, slot: Slot, sequence: Sequence) -> None:
         slot.sequence = sequence

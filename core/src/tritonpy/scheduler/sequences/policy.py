@@ -211,7 +211,7 @@ class SequenceBatching:
     def _end_iteration(self, sequence: Sequence) -> None:
         """The model has not rescheduled a request: what comes next has to start."""
         waiting = sequence.requests
-        if waiting and waiting[0].flags & SEQUENCE_START:
+        if sequence.is_over or (waiting and waiting[0].flags & SEQUENCE_START):
             return
         error = self.book.unstarted(sequence.correlation_id) if waiting else None
         self.book.end(sequence, "the model has ended the one before", error, "OTHER")

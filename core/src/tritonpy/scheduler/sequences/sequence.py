@@ -21,10 +21,13 @@ class Sequence:
         deadline_ns: when it has waited too long in the backlog; 0 for never.
         batched_ns: since when `running` has been waiting for its batch.
         states: what the server remembers of it, for models with implicit state.
+        before: the one with the same correlation id that has to be over first.
+        successor: the one that waits for this one.
     """
 
     __slots__ = (
         "batched_ns",
+        "before",
         "correlation_id",
         "deadline_ns",
         "has_run",
@@ -33,6 +36,7 @@ class Sequence:
         "running",
         "slot",
         "states",
+        "successor",
     )
 
     def __init__(self, correlation_id: int | str) -> None:
@@ -45,6 +49,8 @@ class Sequence:
         self.deadline_ns = 0
         self.batched_ns = 0
         self.states: SequenceStates | None = None
+        self.before: Sequence | None = None
+        self.successor: Sequence | None = None
 
     @property
     def is_over(self) -> bool:
