@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from tritonpy import logs
 from tritonpy.options import ServerOptions
+from tritonpy.request import InferRequest
 
 LOG = logging.getLogger("tritonpy.test")
 
@@ -77,6 +78,21 @@ def test_context_follows_the_message_and_odd_values_are_quoted(path: Path) -> No
         LOG.info("ran", extra={"model": "digits", "version": "1", "request_id": 'a "b"'})
 
     assert path.read_text().endswith('] "ran" model=digits version=1 request_id="a \\"b\\""\n')
+
+
+@pytest.mark.parametrize("log_format", ["default", "ISO8601", "json"])
+def test_a_message_that_begins_with_its_requests_id_says_it_once(path: Path, log_format: str) -> None:
+    request = InferRequest("digits", {}, id="r 1")
+    with logs.configure(settings(path, log_format=log_format)):
+        LOG.warning("%sno", request.label, extra=request.about)
+        LOG.warning("[request id: other] no", extra=request.about)
+
+    one, other = path.read_text().splitlines()
+    if log_format == "json":
+        assert [json.loads(line)["request_id"] for line in (one, other)] == ["r 1", "r 1"]
+    else:
+        assert one.endswith('] "[request id: r 1] no" model=digits')
+        assert other.endswith('] "[request id: other] no" model=digits request_id="r 1"')
 
 
 def test_a_clients_text_cannot_forge_a_line(path: Path) -> None:

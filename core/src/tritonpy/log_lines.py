@@ -15,7 +15,8 @@ class TritonFormatter(logging.Formatter):
 
     Verbose lines carry the letter I, as Triton's do. The message is quoted and what it holds beside printable
     characters is escaped, so that a client's text cannot forge a line; a traceback is indented for the same
-    reason. A table stands below a line without a message, with an empty line behind it.
+    reason. What the line is about follows the message, but for an id that it begins with, as Triton's messages
+    do. A table stands below a line without a message, with an empty line behind it.
 
     Args:
         iso8601: begin with `YYYY-MM-DDThh:mm:ssZ L` instead.
@@ -88,7 +89,8 @@ def _context_text(record: logging.LogRecord) -> str:
     parts = []
     for key in CONTEXT:
         value = str(getattr(record, key, ""))
-        if value:
+        is_said = key == "request_id" and record.getMessage().startswith(f"[request id: {value}] ")
+        if value and not is_said:
             plain = value.isprintable() and not any(char in value for char in ' "=')
             parts.append(f" {key}={value if plain else _quoted(value)}")
     return "".join(parts)

@@ -28,7 +28,7 @@ from tritonpy.model.unanswered import UnansweredWatch
 from tritonpy.model.wire import decode_response, discard, encode_request
 from tritonpy.model.worker_events import OnIdle, OnReschedule, WorkerEvents
 from tritonpy.model.worker_process import WorkerProcess
-from tritonpy.request import COUNTED, InferRequest
+from tritonpy.request import COUNTED, InferRequest, about_batch
 
 _log = logging.getLogger("tritonpy.worker")
 

@@ -103,7 +103,8 @@ class BoundStrategy:
                 if not self._call("model_batch_include_request", request, batch):
                     return index, None
             except BaseException as exc:
-                _log.error("%sbatching strategy '%s' failed: %r", request.label, self.name, exc)
+                text = "%sbatching strategy '%s' failed: %r"
+                _log.error(text, request.label, self.name, exc, extra=request.about)
                 return index, hook_failure(f"{request.label}batching strategy '{self.name}' failed", exc)
         return len(requests), None
 

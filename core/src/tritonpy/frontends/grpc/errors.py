@@ -27,12 +27,13 @@ RESOURCE_EXHAUSTED."""
 _MOST_BYTES_PER_CHARACTER = 12  # four bytes of UTF-8, percent-encoded
 
 
-def as_triton_error(exc: Exception, where: str) -> TritonError:
+def as_triton_error(exc: Exception, where: str, request_id: str = "") -> TritonError:
     """What the client is told of an exception; one that nobody meant for it is logged with its traceback.
 
     Args:
         exc: what was raised.
         where: what was being done, for the log.
+        request_id: of the request, if it is about one.
 
     Returns:
         An error without a traceback, so that keeping it keeps no frame alive.
@@ -40,9 +41,10 @@ def as_triton_error(exc: Exception, where: str) -> TritonError:
     if isinstance(exc, TritonError):
         return exc.with_traceback(None)
     if isinstance(exc, grpc.aio.InternalError):  # the client is gone, and the call was not told so yet
-        _log.debug("%s: nothing more can be sent to the client: %s", where, exc)
+        about = {"request_id": request_id}
+        _log.debug("%s: nothing more can be sent to the client: %s", where, exc, extra=about)
         return Unavailable(f"{where}: nothing more can be sent to the client")
-    _log.error("%s failed", where, exc_info=exc)
+    _log.error("%s failed", where, exc_info=exc, extra={"request_id": request_id})
     return Internal(f"{type(exc).__name__}: {exc}")
 
 

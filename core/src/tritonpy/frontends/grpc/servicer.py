@@ -274,7 +274,7 @@ class _UnarySink:
                 self._finish(self._encoder.encode(request, response, self.treatments))
             except Exception as exc:
                 where = f"{request.label}writing the response of model '{request.model_name}'"
-                self._finish(as_triton_error(exc, where))
+                self._finish(as_triton_error(exc, where, request.id))
 
     def _finish(self, outcome: bytes | TritonError) -> None:
         self._response = None

@@ -175,7 +175,7 @@ class InferStream:
         except Exception as exc:
             # The error gets no name here: its traceback leads to this frame, which holds the whole request.
             where = f"ModelStreamInfer of request '{sink.request_id}'"
-            sink.complete(encode_refusal(as_triton_error(exc, where), sink.request_id))
+            sink.complete(encode_refusal(as_triton_error(exc, where, sink.request_id), sink.request_id))
 
     def _admit(self, sink: _StreamSink) -> None:
         admission = self._admission
@@ -203,7 +203,7 @@ class InferStream:
                 return self._encoder.encode_streamed(request, response, final, treatments)
             except Exception as exc:
                 where = f"{request.label}writing a response of model '{request.model_name}'"
-                error = as_triton_error(exc, where)
+                error = as_triton_error(exc, where, request.id)
         return error if self._ends_on_error else encode_failure(error, request, final)
 
     def hold(self, item: bytes | TritonError, streamed: InferRequest | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TypeVar
 
 from tritonpy.errors import Cancelled, Internal, TritonError
@@ -14,7 +14,7 @@ from tritonpy.frontends.http.connection.message import BINARY, JSON, Chunk, erro
 from tritonpy.frontends.http.connection.protocol import HttpConnection
 from tritonpy.frontends.http.encoder import Encoded, ResponseEncoder, Unfinished
 from tritonpy.frontends.http.infer import OutputForm
-from tritonpy.request import InferRequest
+from tritonpy.request import InferRequest, label_of
 from tritonpy.response import InferResponse
 
 _log = logging.getLogger("tritonpy.http")
@@ -41,17 +41,18 @@ async def unless_lost(connection: HttpConnection, work: Awaitable[_Result]) -> _
         raise Cancelled("the client is gone") from None
 
 
-def refuse(connection: HttpConnection, label: str, exc: Exception) -> None:
+def refuse(connection: HttpConnection, about: Mapping[str, str], exc: Exception) -> None:
     """Say in place of an answer why there is none."""
-    error = unwritable(label, exc)
+    error = unwritable(about, exc)
     connection.write(error_response(error, connection.keep_alive))
 
 
-def unwritable(label: str, exc: Exception) -> TritonError:
+def unwritable(about: Mapping[str, str], exc: Exception) -> TritonError:
     """What the client is told of a response that cannot be written; what nobody meant for it is logged."""
     if isinstance(exc, TritonError):
         return exc
-    _log.error("%sthe response cannot be written", label, exc_info=exc)
+    label = label_of(about["request_id"])
+    _log.error("%sthe response cannot be written", label, exc_info=exc, extra=about)
     return Internal(f"{label}the response cannot be written: {type(exc).__name__}: {exc}")
 
 
@@ -112,12 +113,14 @@ class AnswerWriter:
         else:
             await self._write_compressed(connection, parts, json_size, size, coding)
 
-    def finish_later(self, connection: HttpConnection, label: str, rest: Coroutine[None, None, None]) -> None:
+    def finish_later(
+        self, connection: HttpConnection, about: Mapping[str, str], rest: Coroutine[None, None, None]
+    ) -> None:
         """See an answer through that takes its time; one that fails, or whose client goes, ends too.
 
         Args:
             connection: whose answer it is.
-            label: how messages name the request.
+            about: the request, as `InferRequest.about`.
             rest: writes it.
         """
 
@@ -125,7 +128,7 @@ class AnswerWriter:
             try:
                 await rest
             except Exception as exc:
-                refuse(connection, label, exc)
+                refuse(connection, about, exc)
 
         task = asyncio.get_running_loop().create_task(finish())
         self._tasks.add(task)
@@ -190,7 +193,8 @@ class InferAnswer:
         """See `ResponseSink`."""
         if self._is_answered:  # by now the connection may be answering its next request
             if response is not None:
-                _log.error("%sexpected a single response, got another one", request.label)
+                text = "%sexpected a single response, got another one"
+                _log.error(text, request.label, extra=request.about)
             return
         self._is_answered = True
         connection = self._connection
@@ -212,6 +216,6 @@ class InferAnswer:
             else:
                 rest = writer.write(connection, encoded, self._coding)
             if rest is not None:
-                writer.finish_later(connection, request.label, rest)
+                writer.finish_later(connection, request.about, rest)
         except Exception as exc:
-            refuse(connection, request.label, exc)
+            refuse(connection, request.about, exc)
