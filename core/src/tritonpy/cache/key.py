@@ -19,6 +19,7 @@ from typing import NamedTuple
 import xxhash
 
 from tritonpy.buffers import MemoryType
+from tritonpy.cache.entry import LAYOUT
 from tritonpy.errors import TritonError
 from tritonpy.request import InferRequest
 
@@ -48,7 +49,8 @@ class KeyMaker:
     """
 
     def __init__(self, name: str, version: str, generation: bytes) -> None:
-        identity = repr((name, version, generation)).encode()
+        # What another layout has written is no entry for this one: they do not take each other's places.
+        identity = repr((LAYOUT, name, version, generation)).encode()
         self._identity = hashlib.blake2b(identity, digest_size=24).digest()
         self._seed = int.from_bytes(self._identity[:8], "little")
         self._model = f"{name}:{version}"

@@ -287,7 +287,7 @@ class ResponseCache:
         if isinstance(exc, TimeoutError):
             reason, text = (
                 "timeout",
-                f"it took longer than {self._timeout_s * 1000:g} ms (--cache-timeout-ms)",
+                f"no answer in {self._timeout_s * 1000:g} ms (--cache-timeout-ms)",
             )
         else:
             reason, text = "failure", f"{type(exc).__name__}: {exc}"

@@ -137,6 +137,7 @@ class CachedScheduler:
     def _hit(self, lookup: _Lookup, response: InferResponse, lookup_ns: int) -> None:
         start = lookup.start_ns
         self._stats.count_cache_hit(lookup.asked_ns - start, lookup_ns, self._clock() - start)
+        lookup.request.reshape = None  # what is kept has the shapes that clients expect
         lookup.request.deliver(response)
 
     def _miss(self, lookup: _Lookup, lookup_ns: int) -> None:
