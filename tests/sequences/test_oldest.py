@@ -1,0 +1,42 @@
+"""The oldest strategy on our server and on a real one: same batches, same answers, same counts."""
+
+from __future__ import annotations
+
+import time
+
+from .conftest import Stage
+
+
+def test_a_batch_takes_the_oldest_request_of_each_sequence(stage: Stage) -> None:
+    model = stage("oldest")
+    answers = [
+        model.block(1, start=True),
+        model.queue(20, 2, start=True),
+        model.queue(21, 2),
+        model.queue(30, 3, start=True, end=True),
+        model.queue(40, 4, start=True, end=True),
+        model.queue(22, 2, end=True),
+    ]
+    model.release()
+
+    assert [answer.result() for answer in answers] == [-7, 20, 41, 30, 40, 63]
+    assert model.ask(10, 1, end=True) == 3
+    # The fourth waits for the slot of the third; nobody has a place of its own in a batch.
+    assert [sorted(batch) for batch in model.batches] == [[-7], [20, 30], [21, 40], [22], [10]]
+    assert model.counts["batches"] == {1: 3, 2: 2}
+    assert model.counts["inferences"] == 7
+
+
+def test_preferred_sizes_and_the_delay_are_those_of_a_dynamic_batcher(stage: Stage) -> None:
+    model = stage("preferred")
+    begin = time.monotonic()
+    model.ask(1, 1, start=True)
+    waited_s = time.monotonic() - begin
+    first = model.queue(2, 1)
+    begin = time.monotonic()
+    model.ask(10, 2, start=True)
+    first.result()
+
+    assert 0.4 <= waited_s < 0.9
+    assert time.monotonic() - begin < 0.3
+    assert model.batches == [[1], [2, 10]]
