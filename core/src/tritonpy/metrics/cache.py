@@ -45,9 +45,9 @@ class CacheMetrics:
                 "Number of responses stored in response cache",
                 usage.entry_count if usage else None,
             ),
-            ("num_lookups", "Number of cache lookups in response cache", figures.lookup_count),
             ("num_hits", "Number of cache hits in response cache", figures.hit_count),
             ("num_misses", "Number of cache misses in response cache", figures.miss_count),
+            ("num_lookups", "Number of cache lookups in response cache", figures.lookup_count),
             (
                 "num_evictions",
                 "Number of cache evictions in response cache",

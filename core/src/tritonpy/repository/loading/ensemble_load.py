@@ -104,7 +104,7 @@ def _load(
 ) -> LoadedModel:
     began_s = time.monotonic()
     handle = Model(ensemble.key.name, version, config, ensemble.directory, Backend(""))
-    stats = ModelStats(latencies=settings.metrics.latencies(config))
+    stats = ModelStats(latencies=settings.latencies(config))
     plan = Plan(handle.name, config, models, [model.signature for model in models])
     steps = tuple(dict.fromkeys(models))
     for step in steps:

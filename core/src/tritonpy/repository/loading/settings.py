@@ -8,7 +8,8 @@ from typing import Protocol
 from tritonpy.cache.response_cache import ResponseCache
 from tritonpy.devices.gpus import NO_GPUS, Gpus
 from tritonpy.devices.host_policy import HostPolicies
-from tritonpy.handles import Model
+from tritonpy.handles import JsonObject, Model
+from tritonpy.latencies import Latencies
 from tritonpy.metrics.settings import MetricsSettings
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.calls import ServerAccess
@@ -66,6 +67,15 @@ class LoaderSettings:
     cache: ResponseCache | None = None
     rate_limiter: RateLimiter | None = None
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+
+    def latencies(self, config: JsonObject) -> Latencies | None:
+        """What is kept of the durations of a model with this configuration; None for nothing.
+
+        Raises:
+            InvalidArg: see `MetricsSettings.latencies`.
+        """
+        wants_cache = config.get("response_cache", {}).get("enable", False)
+        return self.metrics.latencies(config, is_cached=wants_cache and self.cache is not None)
 
     def for_backend(self, *names: str) -> dict[str, str]:
         """The settings of one backend; its own win over those of all backends.

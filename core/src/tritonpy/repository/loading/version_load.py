@@ -105,7 +105,7 @@ class Loading:
             await on_own_thread(strategy.open, "hook")
             strategy.on_slow_scan = self._note_slow_scan
             self._strategy = strategy
-        stats = ModelStats(latencies=self._tools.settings.metrics.latencies(config))
+        stats = ModelStats(latencies=self._tools.settings.latencies(config))
         signature = Signature(config)
         states = await asyncio.to_thread(read_states, config, handle.directory)
         self._scheduler = scheduler = make_scheduler(config, stats, strategy, states)

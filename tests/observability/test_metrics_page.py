@@ -1,0 +1,159 @@
+"""The metrics page, beside that of a real server which was asked the same."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import ALL_METRICS, Counted
+
+OURS_ONLY = {"nv_model_load_duration_secs", "nv_inference_first_response_histogram_ms"}  # newer than 2.51
+THEIRS_ONLY = {"nv_pinned_memory_pool_total_bytes", "nv_pinned_memory_pool_used_bytes"}  # there is no pool
+NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?|Nan|\+Inf")
+# Of a model that failed; the real server counts a failed request of an ensemble twice.
+EXACT = (
+    "nv_inference_request_success",
+    "nv_inference_request_failure",
+    "nv_inference_count",
+    "nv_inference_exec_count",
+    "nv_inference_pending_request_count",
+    "nv_cache_num_hits_per_model",
+    "nv_cache_num_misses_per_model",
+    "nv_cache_num_entries",
+    "nv_cache_num_hits",
+    "nv_cache_num_lookups",
+    "nv_cache_num_misses",
+    "nv_cache_num_evictions",
+    "nv_inference_request_summary_us_count",
+    "nv_inference_queue_summary_us_count",
+    "nv_inference_compute_input_summary_us_count",
+    "nv_inference_compute_infer_summary_us_count",
+    "nv_inference_compute_output_summary_us_count",
+    "nv_cache_hit_summary_per_model_count",
+    "nv_cache_miss_summary_per_model_count",
+)
+
+
+def families(page: str) -> dict[str, tuple[str, str]]:
+    """Help and kind by name, in the order of the page."""
+    found = re.findall(r"^# HELP (\S+) (.*)\n# TYPE \1 (\S+)$", page, re.MULTILINE)
+    return {name: (text, kind) for name, text, kind in found}
+
+
+def samples(page: str) -> dict[str, str]:
+    """Values by name and labels."""
+    return dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
+
+
+def settled(server: Counted, **counts: str) -> str:
+    """The page once the machine has been looked at, and so many requests are counted in the end."""
+    end = time.monotonic() + 10
+    wanted = {f'nv_inference_count{{model="{model}",version="1"}}': count for model, count in counts.items()}
+    while True:
+        page = server.page()
+        found = samples(page)
+        if "nv_cpu_utilization" in found and wanted.items() <= found.items():
+            return page
+        assert time.monotonic() < end, page
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def page(ours: Counted) -> str:
+    ours.ask_all()
+    return settled(ours, stream="1", chain="1")
+
+
+def test_every_number_of_the_page_is_one(page: str) -> None:
+    assert [value for value in samples(page).values() if not NUMBER.fullmatch(value)] == []
+
+
+def test_every_line_is_there_once(page: str) -> None:
+    names = [line.rsplit(" ", 1)[0] for line in page.splitlines() if not line.startswith("#")]
+
+    assert len(names) == len(set(names))
+
+
+def test_what_was_asked_is_counted(page: str) -> None:
+    found = samples(page)
+    plain = '_line="a\\\\b",_team="vis\\"ion",model="plain",'
+
+    assert found[f'nv_inference_request_success{{{plain}version="1"}}'] == "5"
+    assert found[f'nv_inference_request_failure{{{plain}reason="BACKEND",version="1"}}'] == "1"
+    assert found[f'nv_inference_count{{{plain}version="1"}}'] == "8"
+    assert found['nv_inference_exec_count{model="chain",version="1"}'] == "1"
+    assert found['nv_cache_num_hits_per_model{model="cached",version="1"}'] == "2"
+    assert found['nv_inference_first_response_histogram_ms_count{model="stream",version="1"}'] == "1"
+    assert (
+        found['nv_inference_first_response_histogram_ms_bucket{model="stream",version="1",le="+Inf"}'] == "1"
+    )
+    assert found['nv_inference_request_summary_us_count{model="chain",version="1"}'] == "1"
+    assert found[f'tritonpy_batch_closed_total{{{plain}reason="queue empty",version="1"}}'] == "6"
+    assert found['tritonpy_batch_closed_total{model="cached",reason="single",version="1"}'] == "1"
+    assert 'nv_inference_request_summary_us_count{model="cached",version="1"}' not in found
+    assert 0 <= float(found["nv_cpu_utilization"]) <= 1
+
+
+def test_a_model_that_does_not_batch_has_quantiles_of_what_it_took(page: str) -> None:
+    found = samples(page)
+    name = 'nv_inference_request_summary_us{model="chain",version="1",quantile="0.99"}'
+
+    total = float(found['nv_inference_request_duration_us{model="chain",version="1"}'])
+    assert total * 0.99 <= float(found[name]) <= total
+
+
+@pytest.mark.parity
+def test_the_page_is_that_of_the_real_server(
+    page: str, repository: Path, real_triton: Callable[..., dict[str, int]]
+) -> None:
+    flags = [f"--metrics-config={setting}" for setting in ALL_METRICS]
+    ports = real_triton(repository, *flags, "--metrics-interval-ms=20", "--cache-config=local,size=1000000")
+    theirs = Counted(ports["http"], ports["metrics"])
+    theirs.ask_all()
+    their_page = settled(theirs, stream="1", chain="1")
+
+    ours_of, theirs_of = families(page), families(their_page)
+    own = {name for name in ours_of if name.startswith("tritonpy_")} | OURS_ONLY
+    assert set(theirs_of) - set(ours_of) == THEIRS_ONLY
+    assert set(ours_of) - set(theirs_of) == own
+    shared = [name for name in ours_of if name in theirs_of]
+    assert shared == [name for name in theirs_of if name in ours_of]
+    assert {name: ours_of[name] for name in shared} == {name: theirs_of[name] for name in shared}
+    ours_are, theirs_are = (
+        {line: value for line, value in samples(text).items() if re.match(r"\w+", line)[0].startswith("nv_")}  # type: ignore[index]
+        for text in (page, their_page)
+    )
+    assert {line for line in ours_are if not line.startswith(tuple(OURS_ONLY))} == {
+        line for line in theirs_are if not line.startswith(tuple(THEIRS_ONLY))
+    }
+    exact = {line for line in theirs_are if re.split("[{ ]", line)[0] in EXACT}
+    end = time.monotonic() + 5
+    while different := {
+        line: (ours_are[line], theirs_are[line]) for line in exact if ours_are[line] != theirs_are[line]
+    }:  # the real server looks at its cache now and then
+        assert time.monotonic() < end, different
+        time.sleep(0.05)
+        theirs_are = samples(theirs.page())
+
+
+@pytest.mark.parity
+def test_without_durations_ours_goes_on_to_count_and_the_real_server_stops(
+    serve: Callable[..., object], repository: Path, real_triton: Callable[..., dict[str, int]]
+) -> None:
+    server = serve(repository, metrics_config=("counter_latencies=false",))
+    ports = real_triton(repository, "--metrics-config=counter_latencies=false")
+    pages = {}
+    for name, asked in (
+        ("ours", Counted(server.http_port, server.metrics_port)),  # type: ignore[attr-defined]
+        ("theirs", Counted(ports["http"], ports["metrics"])),
+    ):
+        assert asked.infer("stream", 1, call="generate_stream") == 200
+        pages[name] = settled(asked, **({"stream": "1"} if name == "ours" else {}))
+        assert "duration_us" not in pages[name]
+
+    line = 'nv_inference_request_success{model="stream",version="1"}'
+    assert {name: samples(text)[line] for name, text in pages.items()} == {"ours": "1", "theirs": "0"}
