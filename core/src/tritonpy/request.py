@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol
 
 from tritonpy.errors import Internal, NotFound, TritonError, Unsupported
 from tritonpy.flow import ResponseFlow
+from tritonpy.reshape import Reshape
 from tritonpy.response import InferResponse, ParameterValue
 from tritonpy.states import SequenceStates
 from tritonpy.tensor import Tensor
@@ -140,6 +141,7 @@ class InferRequest:
         trace: takes notes of it, when it is traced.
         meter: hears how long its execution took, when it is a step of an ensemble.
         states: what the model remembers of its sequence; None in a worker process, and for models without.
+        reshape: gives outputs the shapes that clients expect, where they are not the model's.
         is_null: it only fills a place of a batch; see `NullRequest`.
     """
 
@@ -168,6 +170,7 @@ class InferRequest:
         "priority",
         "queue_start_ns",
         "requested_outputs",
+        "reshape",
         "sink",
         "slot",
         "states",
@@ -212,6 +215,7 @@ class InferRequest:
         self.tally = COUNTED
         self.flow: ResponseFlow | None = None
         self.states: SequenceStates | None = None
+        self.reshape: Reshape | None = None
         self.trace: RequestTrace | None = None
         self.meter: ComputeMeter | None = None
         self.cancelled = False
@@ -303,6 +307,11 @@ class InferRequest:
             error = self.states.take(response, final)
             if error is not None:
                 response = InferResponse(error=error)
+        if self.reshape is not None and response is not None:
+            try:
+                self.reshape.to_clients(response)
+            except TritonError as exc:
+                response = InferResponse(error=exc)
         if response is not None and self.requested_outputs is not None and response.outputs:
             wanted = self.requested_outputs
             if len(response.outputs) > len(wanted) or any(out.name not in wanted for out in response.outputs):

@@ -85,6 +85,14 @@ class Tensor:
         tensor._array = self._array
         return tensor
 
+    def reshaped(self, shape: Sequence[int]) -> Tensor:
+        """The same bytes in another shape with as many elements."""
+        tensor = self.renamed(self.name)
+        tensor.shape = tuple(shape)
+        if tensor._array is not None:
+            tensor._array = tensor._array.reshape(tensor.shape)
+        return tensor
+
     @property
     def buffer(self) -> Buffer:
         """The bytes where they are: host memory of this process or a location to open."""

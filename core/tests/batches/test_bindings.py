@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from tritonpy.batches.bindings import Binding, Shape, bind_inputs, bind_outputs
+from tritonpy.batches.bindings import Binding, bind_inputs, bind_outputs
 from tritonpy.batches.given import GivenTensor, given_inputs, kept_outputs
 from tritonpy.completion import complete_config
 
@@ -46,26 +45,6 @@ STATEFUL: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("client", "model", "batches", "came", "wanted"),
-    [
-        ((4,), (2, 2), False, (4,), (2, 2)),
-        ((4,), (2, 2), True, (5, 4), (5, 2, 2)),
-        ((1,), (), True, (5, 1), (5,)),
-        ((1,), (), False, (1,), ()),
-        ((-1, 3, -1), (3, -1, -1), False, (5, 3, 7), (3, 5, 7)),
-        ((-1, 2, 2), (-1, 4), True, (0, 6, 2, 2), (0, 6, 4)),
-    ],
-)
-def test_reshape_moves_free_dimensions_in_order_and_back(
-    client: Shape, model: Shape, batches: bool, came: Shape, wanted: Shape
-) -> None:
-    binding = Binding("X", "FP32", client, model, batches)
-
-    assert binding.to_model(came) == wanted
-    assert binding.to_client(wanted) == came
-
-
 def test_controls_states_and_batch_inputs_are_given_by_the_server() -> None:
     assert given_inputs(STATEFUL) == [
         GivenTensor("START", "INT32", (1,), "sequence control"),
@@ -82,26 +61,28 @@ def test_controls_states_and_batch_inputs_are_given_by_the_server() -> None:
 
 
 def test_requests_bring_controls_and_states_but_no_batch_inputs() -> None:
-    inputs = bind_inputs(STATEFUL, {})
+    inputs = bind_inputs(STATEFUL, ())
 
     assert list(inputs) == ["X", "START", "END", "READY", "ID", "S", "U"]
-    assert inputs["S"] == Binding("S", "INT64", (3, -1), None, True)
+    assert inputs["S"] == Binding("S", "INT64", (3, -1), True)
 
 
 def test_a_model_is_asked_for_its_outputs_and_for_the_states_that_are_none() -> None:
-    assert [binding.name for binding in bind_outputs(STATEFUL, {})] == ["Y", "T"]
+    assert [binding.name for binding in bind_outputs(STATEFUL, ())] == ["Y", "T"]
 
 
 def test_a_shape_tensor_has_no_rows() -> None:
     tensor = {"name": "X", "data_type": "TYPE_INT32", "dims": [2], "is_shape_tensor": True}
     config = {"name": "m", "max_batch_size": 4, "input": [tensor], "output": [tensor]}
 
-    assert bind_inputs(config, {})["X"].batches is False
-    assert bind_outputs(config, {})[0].batches is False
+    assert bind_inputs(config, ())["X"].batches is False
+    assert bind_outputs(config, ())[0].batches is False
 
 
-def test_dims_of_the_model_s_file_win() -> None:
-    assert bind_inputs(STATEFUL, {"X": ()})["X"].model == ()
+def test_a_model_sees_the_dims_of_a_reshape() -> None:
+    tensor = {"name": "X", "data_type": "TYPE_INT32", "dims": [4], "reshape": {"shape": [2, 2]}}
+
+    assert bind_inputs({"name": "m", "input": [tensor]}, ())["X"].dims == (2, 2)
 
 
 class FileTensor:

@@ -240,22 +240,14 @@ def test_equal_shape_tensors_are_given_once_and_others_are_another_batch() -> No
     ]
 
 
-def test_tensors_are_reshaped_on_both_ways() -> None:
-    given = config(
-        [tensor("X", -1, 4, reshape={"shape": [2, -1, 2]}), tensor("F", 1, reshape={"shape": []})],
-        [tensor("Y", -1, 4, reshape={"shape": [2, -1, 2]}), tensor("G", 1, reshape={"shape": []})],
-    )
-    model = Model(Y=lambda feeds: feeds["X"] * 2, G=lambda feeds: feeds["F"] + 1)
-    matrix = np.arange(12).reshape(1, 3, 4)
+def test_scalars_lose_and_regain_the_dimension_of_their_configuration() -> None:
+    given = config([tensor("X", 1)], [tensor("Y", 1, 1)], max_batch_size=0)
+    model = Model(Y=lambda feeds: feeds["X"] * 2)
 
-    responses = execute(given, model, request(X=matrix, F=[[1]]), request(X=-matrix, F=[[2]]))
+    [response] = BatchPlan(given, BlockPool(), scalars={"X", "Y"}).execute([request(X=[3])], model)
 
-    assert model.calls[0]["X"].shape == (2, 2, 3, 2)
-    assert model.calls[0]["F"].tolist() == [1, 2]
-    assert [values(response) for response in responses] == [
-        {"Y": (matrix * 2).tolist(), "G": [[2]]},
-        {"Y": (matrix * -2).tolist(), "G": [[3]]},
-    ]
+    assert model.calls[0]["X"].shape == ()
+    assert values(response) == {"Y": [[6]]}
 
 
 def test_states_of_sequences_are_joined_and_given_back_one_by_one() -> None:

@@ -51,8 +51,8 @@ def open_request(index: int, request: InferRequest, inputs: Mapping[str, Binding
         if binding is None:
             raise InvalidArg(f"unexpected inference input '{name}' for model '{request.model_name}'")
         array = read(binding, tensor)
-        if binding.model is not None:
-            array = array.reshape(binding.to_model(array.shape))
+        if binding.is_scalar:
+            array = array.reshape(())
         if row_count < 0 and binding.batches:
             row_count = array.shape[0]  # not `batch_size`, which is 1 for a request of zero rows
         feeds[name] = array

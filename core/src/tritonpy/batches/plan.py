@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from tritonpy.batches.batch_inputs import read_batch_inputs
-from tritonpy.batches.bindings import Binding, Shape, bind_inputs, bind_outputs
+from tritonpy.batches.bindings import Binding, bind_inputs, bind_outputs
 from tritonpy.batches.gather import Entry, Feeds, ReadTensor, gather, group, open_request
 from tritonpy.batches.scatter import scatter
 from tritonpy.buffers import BlockPool
@@ -26,14 +26,14 @@ Raises:
 class BatchPlan:
     """How requests become the tensors of calls of a model, and its outputs their responses.
 
-    It knows what a configuration can say about tensors: reshape, ragged inputs, batch inputs and outputs,
-    shape tensors, optional inputs, controls and states of sequences. Made once for a model version, and used
+    It knows what a configuration can say about tensors: ragged inputs, batch inputs and outputs, shape
+    tensors, optional inputs, controls and states of sequences. Made once for a model version, and used
     by any number of instances at the same time.
 
     Args:
         config: complete, as it is in the hook `model_initialize`.
         pool: where batches are gathered.
-        model_dims: dims of the model's tensors where a configuration cannot say them: () for a scalar.
+        scalars: tensors that have no dimension in the model, which a configuration cannot say.
 
     Attributes:
         inputs: by name, those that requests bring when they are executed.
@@ -41,11 +41,9 @@ class BatchPlan:
         batch_inputs: what is made for each batch.
     """
 
-    def __init__(
-        self, config: JsonObject, pool: BlockPool, model_dims: Mapping[str, Shape] | None = None
-    ) -> None:
-        self.inputs = bind_inputs(config, model_dims or {})
-        self.outputs = bind_outputs(config, model_dims or {})
+    def __init__(self, config: JsonObject, pool: BlockPool, scalars: Collection[str] = ()) -> None:
+        self.inputs = bind_inputs(config, scalars)
+        self.outputs = bind_outputs(config, scalars)
         self.batch_inputs = read_batch_inputs(config)
         self._model_name: str = config["name"]
         self._batches = config.get("max_batch_size", 0) > 0

@@ -40,8 +40,8 @@ def _parts(binding: Binding, array: Array, entries: Sequence[Entry], model_name:
                 f"model '{model_name}' gave output '{binding.name}' of shape {list(array.shape)} for a batch "
                 f"of {total}; expected {total} as first dimension"
             )
-    if binding.model is not None:
-        array = array.reshape(binding.to_client(array.shape))
+    if binding.is_scalar:
+        array = array.reshape(binding.dims)
     if len(entries) == 1 or not binding.batches:
         yield from (array for _ in entries)
         return
@@ -72,7 +72,7 @@ def _pieces(binding: Binding, array: Array, entries: Sequence[Entry], model_name
 def _piece_shape(binding: Binding, entry: Entry, where: str) -> Shape:
     """The output's dims, where each that may be any is that of the input at the same place."""
     source = entry.feeds.get(binding.source)
-    dims = (-1, *binding.client) if binding.batches else binding.client
+    dims = (-1, *binding.dims) if binding.batches else binding.dims
     free = [index for index, dim in enumerate(dims) if dim == -1]
     if source is None or (free and free[-1] >= source.ndim):
         shape = "no such input" if source is None else f"shape {list(source.shape)}"

@@ -14,6 +14,7 @@ from tritonpy.model.instance_set import InstanceChange, InstanceSet
 from tritonpy.model.response_clock import ResponseClock
 from tritonpy.model.signature import Signature
 from tritonpy.request import COUNTS_AS_FAILURE, InferRequest
+from tritonpy.reshape import read_reshape
 from tritonpy.stats import ModelStats
 
 
@@ -87,6 +88,7 @@ class LoadedModel:
         self._user_count = 0
         self._unused = asyncio.Event()
         self._unused.set()
+        self._reshape = read_reshape(self.config)
         self._close = close
         self._inflight = 0
         self._idle = asyncio.Event()
@@ -123,6 +125,10 @@ class LoadedModel:
         if request.trace is not None:
             request.trace.started(request)
         self.signature.check(request)
+        reshape = self._reshape
+        if reshape is not None:
+            request.inputs = reshape.to_model(request.inputs)
+            request.reshape = reshape
         request.model_version = self.version_text
         request.owner = self
         if self.is_decoupled:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path, PurePosixPath
 
@@ -25,6 +25,7 @@ from tritonpy.handles import JsonObject
 from tritonpy.model.execution import Execution, Instance
 from tritonpy.model.signature import Signature
 from tritonpy.request import InferRequest
+from tritonpy.reshape import read_reshape
 from tritonpy.response import InferResponse
 from tritonpy.states import StateSpecs
 from tritonpy.stats import ModelStats
@@ -70,6 +71,7 @@ def read_warmup(config: JsonObject, signature: Signature, directory: Path) -> tu
         Internal: a file cannot be read.
     """
     samples = []
+    reshape = read_reshape(config)
     for entry in config.get("model_warmup", ()):
         if not entry.get("batch_size"):
             continue
@@ -77,6 +79,8 @@ def read_warmup(config: JsonObject, signature: Signature, directory: Path) -> tu
         known = {name: tensor for name, tensor in sample.inputs.items() if name in signature.inputs}
         # Others are given to the model unchecked: the tensors that a sequence batcher would add.
         signature.check(InferRequest(signature.model_name, known))
+        if reshape is not None:
+            sample = replace(sample, inputs=reshape.to_model(sample.inputs))
         samples.append(sample)
     return tuple(samples)
 

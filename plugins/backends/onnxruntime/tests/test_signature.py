@@ -66,13 +66,13 @@ def test_every_datatype_is_read_from_a_model(datatype, onnx):
     ],
 )
 def test_configuration_that_fits_is_accepted(signature, given):
-    assert check_tensors(given, signature) == {}
+    assert check_tensors(given, signature) == frozenset()
 
 
 def test_scalars_have_a_dimension_for_clients_only():
     signature = ModelSignature((info("X", []), info("Z", [2])), (), (info("Y", []),))
 
-    assert check_tensors(config({"X": [1, 1], "Z": [2]}, {"Y": [1]}), signature) == {"X": (), "Y": ()}
+    assert check_tensors(config({"X": [1, 1], "Z": [2]}, {"Y": [1]}), signature) == {"X", "Y"}
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_wrong_datatype_is_refused_in_tritons_words():
 def test_output_that_is_not_configured_is_not_compared():
     signature = ModelSignature(FIXED.inputs, (), (*FIXED.outputs, TensorInfo("EXTRA", "map", "", ())))
 
-    assert check_tensors(config({"X": [1, 3]}, {"Y": [1, 10]}), signature) == {}
+    assert check_tensors(config({"X": [1, 3]}, {"Y": [1, 10]}), signature) == frozenset()
 
 
 def test_input_with_a_default_in_the_file_may_be_configured_or_not():
@@ -159,8 +159,8 @@ def test_input_with_a_default_in_the_file_may_be_configured_or_not():
     with_it = config({"X": [1, 3], "W": [3]}, {"Y": [1, 10]})
     with_it["input"][1]["optional"] = True
 
-    assert check_tensors(config({"X": [1, 3]}, {"Y": [1, 10]}), signature) == {}
-    assert check_tensors(with_it, signature) == {}
+    assert check_tensors(config({"X": [1, 3]}, {"Y": [1, 10]}), signature) == frozenset()
+    assert check_tensors(with_it, signature) == frozenset()
 
 
 def test_an_input_that_the_model_requires_cannot_be_optional():
@@ -221,7 +221,7 @@ def stateful(control=None, state=None):
 
 @pytest.mark.parametrize(("signature", "given"), [(RAGGED, ragged()), (STATEFUL, stateful())])
 def test_what_the_server_gives_need_not_be_an_input(signature, given):
-    assert check_tensors(given, signature) == {}
+    assert check_tensors(given, signature) == frozenset()
 
 
 @pytest.mark.parametrize(

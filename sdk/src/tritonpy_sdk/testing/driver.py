@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,6 +21,7 @@ from tritonpy.repository.layout import ModelDirectory, read_model
 from tritonpy.repository.settle import first_config, read_config, settled_config
 from tritonpy.repository.stores.local import LocalStore
 from tritonpy.request import InferRequest
+from tritonpy.reshape import read_reshape
 from tritonpy.response import InferResponse
 
 ANSWER_TIMEOUT_S = 30.0
@@ -146,10 +148,20 @@ class DrivenModel:
     def execute(self, requests: Sequence[InferRequest], instance: int = 0) -> list[Answer]:
         """Execute one batch on an instance's thread and wait until every request has its final response.
 
+        Tensors are reshaped on both ways where the configuration says so.
+
         Raises:
             Exception: what `model_instance_execute` raised.
         """
-        return self._threads[instance].submit(self._execute, requests, instance).result()
+        reshape = read_reshape(self.handle.config)
+        if reshape is not None:
+            for request in requests:
+                request.inputs = reshape.to_model(request.inputs)
+        answers = self._threads[instance].submit(self._execute, requests, instance).result()
+        for response in chain.from_iterable(answer.responses for answer in answers):
+            if reshape is not None:
+                reshape.to_clients(response)
+        return answers
 
     def is_ready(self, instance: int = 0) -> object:
         """What `model_instance_ready` says; True without one."""

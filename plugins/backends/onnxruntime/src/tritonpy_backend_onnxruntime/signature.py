@@ -36,13 +36,13 @@ def read_signature(session: Any) -> ModelSignature:  # Any: onnxruntime is untyp
     )
 
 
-def check_tensors(config: JsonObject, signature: ModelSignature) -> dict[str, Shape]:
+def check_tensors(config: JsonObject, signature: ModelSignature) -> frozenset[str]:
     """Compare a complete configuration with the model.
 
     Outputs of the model that are not configured are never computed.
 
     Returns:
-        The dims of scalars, which a configuration cannot say, by name.
+        The names of scalars: a configuration has a dimension for each.
 
     Raises:
         TritonError: they do not fit, in Triton's words.
@@ -66,15 +66,15 @@ def check_tensors(config: JsonObject, signature: ModelSignature) -> dict[str, Sh
                 f"expected an input with an initializer of the same name, which stands in for it"
             )
     check_given(config, "output", kept_outputs(config), {info.name: info for info in signature.outputs})
-    return {
-        info.name: ()
+    return frozenset(
+        info.name
         for kind, tensors, infos in (
             ("input", inputs, offered),
             ("output", config.get("output", []), signature.outputs),
         )
         for info in _check(config, kind, tensors, infos)
         if not info.shape
-    }
+    )
 
 
 def _check(
