@@ -120,7 +120,7 @@ def _read_level(names: Sequence[str] | None, changes: dict[str, object]) -> None
     known = [LEVELS[name] for name in names if name in LEVELS]
     if TraceLevel.OFF in known and len(names) > 1:
         raise InvalidArg("Expect only one trace level 'OFF' is specified")
-    if known or not names:
+    if known:
         level = TraceLevel.OFF
         for one in known:
             level |= one

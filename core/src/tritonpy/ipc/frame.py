@@ -48,8 +48,10 @@ From the worker to the server
 A request is `(slot, id, flags, correlation_id, timeout_us, priority, parameters, requested, inputs)`: `slot`
 names it until its final response and is its index into the cancellation flags; `parameters` is a dict or
 None, `requested` a tuple of names or None. A request that is traced has one element more: to the worker
-`(trace, context)`, its number and JSON or None; in a CALL that belongs to that trace `(slot, trace)`. A tensor is `(name, datatype, shape, data)`; `data` is bytes, or
-`(reference, byte_size)` of a block in the sender's shared memory. A response is
+`(trace, context)`, its number and JSON or None; in a CALL that belongs to that trace `(slot, trace)`.
+
+A tensor is `(name, datatype, shape, data)`; `data` is bytes, or `(reference, byte_size)` of a block in the
+sender's shared memory. A response is
 `(outputs, parameters | None, error | None)` with `error = (code, message)`; None stands for "no response,
 only the final flag". The question `flow.open`, with a slot, is answered when the request in it may have more
 responses (see `window.py`); `call.taken` tells how many more responses of a call its caller has taken.
