@@ -22,7 +22,7 @@ from tritonpy_sdk.repository import ModelRepository
 
 DEADLINE_S = 30
 MEBIBYTE = 1 << 20
-LIMITS = ("--max-stream-bytes=8388608", "--slow-client-timeout=1")
+LIMITS = ("--max-stream-bytes=8388608", "--slow-client-timeout=0.5")
 
 # Sends COUNT responses of SIZE bytes to each request, on a thread of its own, and says what it saw.
 THREADS = """
@@ -307,12 +307,12 @@ def test_a_batch_mate_of_a_client_that_does_not_read_never_notices(
     )
     if isinstance(slow, EventStream):
         slow.read()
-        assert b"has taken nothing for 1 seconds (--slow-client-timeout)" in slow.last
+        assert b"has taken nothing for 0.5 seconds (--slow-client-timeout)" in slow.last
     else:
         with pytest.raises(grpc.RpcError) as ended:
             slow.read()
         assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert "has taken nothing for 1 seconds (--slow-client-timeout)" in ended.value.details()
+        assert "has taken nothing for 0.5 seconds (--slow-client-timeout)" in ended.value.details()
     slow.close()
     mate.close()
 
@@ -402,5 +402,5 @@ def test_a_caller_that_never_reads_its_iterator_loses_the_call(served: Served) -
     assert asked.read() == 1
     count, error = json.loads((served.folder / "idle-got").read_text())
     assert count < 40
-    assert "has taken nothing for 1 seconds (--slow-client-timeout)" in error
+    assert "has taken nothing for 0.5 seconds (--slow-client-timeout)" in error
     asked.close()
