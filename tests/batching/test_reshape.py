@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
@@ -80,6 +81,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "instance_group": [{"kind": "KIND_CPU", "count": 1}],
             "parameters": {"shape": {"string_value": json.dumps(answer)}},
             "model_warmup": [warmup(dims)],
+            "response_cache": {"enable": True},
         }
         made.python(name, MODEL, config)
     return made.path
@@ -92,9 +94,8 @@ def warmup(dims: list[int]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def ours(repository: Path) -> Iterator[int]:
-    from tritonpy.options import ServerOptions
-
-    options = ServerOptions((str(repository),), http_port=0, grpc_port=0, metrics_port=0)
+    cache = (("local", "size", "1000000"),)
+    options = ServerOptions((str(repository),), http_port=0, grpc_port=0, metrics_port=0, cache_config=cache)
     with Server(options) as server:
         yield server.http_port
 
@@ -112,11 +113,28 @@ def infer(port: int, model: str, shape: list[int]) -> tuple[str, list[int], list
     return outputs["SAID"]["data"][0], outputs["Y"]["shape"], outputs["Y"]["data"]
 
 
+def cache_hits(port: int, model: str) -> int:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/models/{model}/stats", timeout=20) as answer:
+        [statistics] = json.load(answer)["model_stats"]
+    return int(statistics["inference_stats"]["cache_hit"]["count"])
+
+
 @pytest.mark.parametrize(("model", "shape", "seen", "answered"), ASKED)
 def test_a_model_sees_one_shape_and_its_client_another(
     model: str, shape: list[int], seen: list[int], answered: list[int], ours: int
 ) -> None:
     assert infer(ours, model, shape) == (str(seen), answered, list(range(prod(shape))))
+
+
+@pytest.mark.parametrize(("model", "shape", "seen", "answered"), ASKED)
+def test_an_answer_from_the_cache_is_not_reshaped_again(
+    model: str, shape: list[int], seen: list[int], answered: list[int], ours: int
+) -> None:
+    hits = cache_hits(ours, model)
+    first, second = infer(ours, model, shape), infer(ours, model, shape)
+
+    assert cache_hits(ours, model) > hits
+    assert first == second == (str(seen), answered, list(range(prod(shape))))
 
 
 @pytest.mark.parity
