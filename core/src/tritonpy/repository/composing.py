@@ -80,6 +80,9 @@ class ComposingModels:
             self.implied.add(name)
         own = [found for found in models if found.key.namespace == namespace]
         for found in own or models:
+            ensemble = self._served.ensembles.get(found.key)
+            if ensemble is not None:  # what it is made of may have changed
+                await self.see_to(found.key, ensemble.model_names, loads=True)
             if self._served.serves(found, None) or self._served.is_brought(found.key):
                 continue
             try:

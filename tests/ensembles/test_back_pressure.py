@@ -1,0 +1,89 @@
+"""A model that sends faster than those behind it work: it waits, nothing is lost, and what is held is bounded."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from tritonpy.ipc import window
+from tritonpy_sdk.repository import ModelRepository
+
+from .conftest import Start
+from .models import step, write_ensemble, write_model
+
+COUNT = 800
+
+# Sends many responses, and writes down how many it has sent.
+SENDER = """
+import os
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for number in range(pb_utils.get_input_tensor_by_name(request, "X").as_numpy().item()):
+                tensor = pb_utils.Tensor("Y", np.array([number], np.int32))
+                sender.send(pb_utils.InferenceResponse([tensor]))
+                with open({sent!r}, "w") as file:
+                    file.write(str(number + 1))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+# Writes down, for each request, how many had been sent before it was executed.
+SLOW = """
+import json, time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            x = pb_utils.get_input_tensor_by_name(request, "X")
+            time.sleep(0.0005)
+            with open({sent!r}) as file:
+                sent = file.read()
+            with open({seen!r}, "a") as file:
+                file.write(json.dumps([x.as_numpy().item(), int(sent or 0)]) + "\\n")
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", x.as_numpy())]))
+        return responses
+"""
+
+
+@pytest.mark.parametrize("limit", [0, 4])
+def test_a_fast_sender_is_only_as_far_ahead_as_the_limit_lets_it(
+    start_ours: Start, tmp_path: Path, limit: int
+) -> None:
+    sent, seen = tmp_path / "sent", tmp_path / "seen"
+    models = ModelRepository(tmp_path / "models")
+    write_model(models, "sender", SENDER.format(sent=str(sent)), decoupled=True)
+    write_model(models, "slow", SLOW.format(sent=str(sent), seen=str(seen)))
+    steps = [step("sender", {"X": "IN"}, {"Y": "T"}), step("slow", {"X": "T"}, {"Y": "OUT"})]
+    write_ensemble(models, "e", steps, max_inflight_requests=limit)
+    side = start_ours(models.path)
+
+    responses = side.stream("e", COUNT)
+
+    assert [outputs["OUT"] for outputs, _ in responses] == [[number] for number in range(COUNT)]
+    ahead = max(sent - number for number, sent in map(json.loads, seen.read_text().splitlines()))
+    if limit:  # beside those of the step, what was under way when the sender was told to wait
+        assert ahead <= limit + window.MOST_RESPONSES + 8
+    else:  # else the sender is no faster than what is behind it, and the test shows nothing
+        assert ahead > 2 * window.MOST_RESPONSES - 50
+
+
+def test_a_sender_whose_responses_come_back_to_its_own_model_does_not_wait_for_itself(
+    start_ours: Start, tmp_path: Path
+) -> None:
+    models = ModelRepository(tmp_path / "models")
+    write_model(models, "sender", SENDER.format(sent=os.devnull), decoupled=True)
+    steps = [step("sender", {"X": "IN"}, {"Y": "T"}), step("sender", {"X": "T"}, {"Y": "OUT"})]
+    write_ensemble(models, "e", steps, max_inflight_requests=1)
+    side = start_ours(models.path)
+
+    responses = side.stream("e", 20)
+
+    assert len(responses) == sum(range(20))
