@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
+import signal
 import time
 import urllib.request
 from collections.abc import Callable
@@ -30,6 +32,14 @@ class TritonPythonModel:
         self.folder = json.loads(args["model_config"])["parameters"]["folder"]["string_value"]
         self.instance = args["model_instance_name"]
         self.sums = {}
+        self.tell("pid", str(os.getpid()))
+
+    def tell(self, what, text):
+        with open(os.path.join(self.folder, f"{self.instance}.{what}"), "w") as file:
+            file.write(text)
+
+    def finalize(self):
+        self.tell("end", "")
 
     def execute(self, requests):
         batch = [self.seen(request) for request in requests]
@@ -110,10 +120,14 @@ class Model:
         ports: of the server: HTTP and metrics.
         folder: where the model writes.
         pool: where requests wait for their answers.
+
+    Attributes:
+        input_name: of its only input.
     """
 
     def __init__(self, name: str, ports: tuple[int, int], folder: Path, pool: ThreadPoolExecutor) -> None:
         self.name = name
+        self.input_name = "X"
         self._http, self._metrics = ports
         self._folder = folder
         self._pool = pool
@@ -135,7 +149,8 @@ class Model:
         parameters |= {"sequence_start": True} if start else {}
         parameters |= {"sequence_end": True} if end else {}
         values = value if isinstance(value, list) else [value]
-        tensor = {"name": "X", "datatype": "INT32", "shape": shape or [1, len(values)], "data": values}
+        shape = shape or [1, len(values)]
+        tensor = {"name": self.input_name, "datatype": "INT32", "shape": shape, "data": values}
         connection = http.client.HTTPConnection("127.0.0.1", self._http, timeout=DEADLINE_S)
         try:
             body = json.dumps({"inputs": [tensor, *inputs], "parameters": parameters})
@@ -165,6 +180,14 @@ class Model:
     def release(self) -> None:
         """Let the model go on."""
         (self._folder / "gate").touch()
+
+    def kill(self, instance: str) -> None:
+        """Kill the worker of an instance."""
+        os.kill(int((self._folder / f"{instance}.pid").read_text()), signal.SIGKILL)
+
+    def has_ended(self, instance: str) -> bool:
+        """Whether an instance has been finalized."""
+        return (self._folder / f"{instance}.end").exists()
 
     @property
     def rows(self) -> list[tuple[str, list[dict[str, Any]]]]:
