@@ -14,7 +14,7 @@ EDITABLES := $(addprefix --editable ,$(DISTRIBUTIONS))
 empty :=
 space := $(empty) $(empty)
 
-# What is left out of `make test` because it needs the real server, npm, much time or a device.
+# What is left out of `make test` because it needs the real server, npm, Redis, much time or a device.
 SLOW := parity or stress or gpu or emulator
 
 .DEFAULT_GOAL := help
