@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 
+from tritonpy.flow import DEFAULT_LIMITS, FlowLimits
 from tritonpy.handles import JsonObject
 from tritonpy.request import InferRequest
 from tritonpy.scheduler.batcher import BoundStrategy
@@ -29,7 +30,11 @@ BACKLOG_VARIABLE = "TRITONSERVER_BACKLOG_DELAY_SCHEDULER"
 
 
 def make_scheduler(
-    config: JsonObject, stats: ModelStats, strategy: BoundStrategy | None, states: StateSpecs | None = None
+    config: JsonObject,
+    stats: ModelStats,
+    strategy: BoundStrategy | None,
+    states: StateSpecs | None = None,
+    flow_limits: FlowLimits = DEFAULT_LIMITS,
 ) -> Scheduler:
     """The scheduler that a normalised configuration asks for.
 
@@ -38,6 +43,7 @@ def make_scheduler(
         stats: where it counts.
         strategy: narrows what would go together, for models with a dynamic batcher.
         states: what the server remembers of each sequence.
+        flow_limits: how many responses may wait for those of an earlier request.
     """
     if config.get("sequence_batching") is not None:
         policy = make_sequence_batching(config, states)
@@ -45,8 +51,12 @@ def make_scheduler(
     batching: JsonObject | None = config.get("dynamic_batching")
     if batching is None:
         return Scheduler(DirectPolicy(), stats)
-    order = ResponseOrder() if batching.get("preserve_ordering") else None
-    return Scheduler(_dynamic_policy(config, batching, strategy), stats, order=order)
+    dynamic = _dynamic_policy(config, batching, strategy)
+    order = None
+    if batching.get("preserve_ordering"):
+        # Without levels and timeouts the queue, too, is in the order of arrival.
+        order = ResponseOrder(flow_limits, can_wait=not dynamic.may_expire)
+    return Scheduler(dynamic, stats, order=order)
 
 
 def make_sequence_batching(config: JsonObject, states: StateSpecs | None = None) -> SequenceBatching:

@@ -1,9 +1,18 @@
-"""Responses in the order their requests arrived, for `preserve_ordering`."""
+"""Responses in the order their requests arrived, for `preserve_ordering`.
+
+A decoupled model may answer later requests many times while an early one is slow. Of what waits for its turn
+so much is held as for a client that does not read; then senders wait, or, where the early request may itself
+wait for the instance that such a sender occupies, their requests are given up when far more is held. The one
+response of other models is held whatever its size: it cannot wait anywhere else.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
+from tritonpy.errors import Cancelled
+from tritonpy.flow import DEFAULT_LIMITS, Backlog, FlowLimits, ResponseFlow
 from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.response import InferResponse
 
@@ -16,29 +25,78 @@ class _Place:
     def __init__(self, order: ResponseOrder, sink: ResponseSink | None) -> None:
         self._order = order
         self.sink = sink
-        self.held: list[tuple[InferRequest, InferResponse | None, bool]] = []
+        self.held: list[tuple[InferRequest, InferResponse | None, bool, int]] = []
         self.is_complete = False
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """Take a response from the model."""
+        if self.is_complete:  # it was given up
+            return
+        order = self._order
+        byte_size = 0
+        if not (final or order.is_first(self)):
+            byte_size = 1 if response is None else sum(output.byte_size for output in response.outputs) + 1
+            if not order.hold(request, byte_size):
+                order.drop(self.held)
+                self.held = []
+                response, final, byte_size = InferResponse(error=Cancelled(order.reason)), True, 0
+                request.give_up()
         self.is_complete = self.is_complete or final
-        self.held.append((request, response, final))
-        self._order.release()
+        self.held.append((request, response, final, byte_size))
+        order.release()
 
     def flush(self) -> None:
         """Hand on what is held."""
         held, self.held = self.held, []
+        self._order.drop(held)
         if self.sink is not None:
-            for request, response, final in held:
+            for request, response, final, _ in held:
                 self.sink.on_response(request, response, final)
 
 
 class ResponseOrder:
-    """A line of requests: only the first one's responses pass."""
+    """A line of requests: only the first one's responses pass; on the loop only.
 
-    def __init__(self) -> None:
+    Args:
+        limits: how many responses may wait for their turn.
+        can_wait: whoever comes first in the line is also the first to be executed, so that senders of later
+            requests can wait for it.
+
+    Attributes:
+        reason: why the last request was given up.
+    """
+
+    def __init__(self, limits: FlowLimits = DEFAULT_LIMITS, *, can_wait: bool = False) -> None:
         self._line: deque[_Place] = deque()
         self._is_releasing = False
+        self._can_wait = can_wait
+        self._unheard = ResponseFlow()
+        # Nobody is slow but the model.
+        self._backlog = Backlog(replace(limits, timeout_s=0), self._note_reason)
+        self.reason = ""
+
+    @property
+    def held_byte_size(self) -> int:
+        """Bytes of the responses that wait for their turn, without the last ones of their requests."""
+        return self._backlog.byte_size
+
+    def is_first(self, place: _Place) -> bool:
+        """Whether this is the head of the line."""
+        return bool(self._line) and self._line[0] is place
+
+    def hold(self, request: InferRequest, byte_size: int) -> bool:
+        """Count a response that waits; False when so much does that the request is to be given up."""
+        flow = request.response_flow if self._can_wait else lambda: self._unheard
+        return self._backlog.add(byte_size, flow)
+
+    def drop(self, held: list[tuple[InferRequest, InferResponse | None, bool, int]]) -> None:
+        """Count no longer what waited."""
+        for _, _, _, byte_size in held:
+            if byte_size:
+                self._backlog.take(byte_size)
+
+    def _note_reason(self, reason: str) -> None:
+        self.reason = f"{reason.partition(' wait for the client')[0]} wait for those of an earlier request"
 
     def enroll(self, request: InferRequest) -> None:
         """Give the request a place at the end of the line."""

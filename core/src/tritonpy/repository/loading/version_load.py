@@ -23,7 +23,7 @@ from tritonpy.model.worker_events import WorkerEvents
 from tritonpy.model.worker_settings import read_worker_settings
 from tritonpy.own_thread import on_own_thread
 from tritonpy.repository.labels import read_labels
-from tritonpy.repository.loading.caching import with_cache
+from tritonpy.repository.loading.caching import generation_of, with_cache
 from tritonpy.repository.loading.progress import LoadProgress
 from tritonpy.repository.loading.settings import LoadTools
 from tritonpy.repository.settle import settled_config
@@ -108,7 +108,9 @@ class Loading:
         stats = ModelStats(latencies=self._tools.settings.latencies(config))
         signature = Signature(config)
         states = await asyncio.to_thread(read_states, config, handle.directory)
-        self._scheduler = scheduler = make_scheduler(config, stats, strategy, states)
+        self._scheduler = scheduler = make_scheduler(
+            config, stats, strategy, states, self._tools.access.flow_limits
+        )
         samples = await asyncio.to_thread(read_warmup, config, signature, handle.directory)
         warmup = Warmup(samples, handle.name, str(handle.version), signature.max_batch_size, stats, states)
 
@@ -131,16 +133,18 @@ class Loading:
             on_end=contender.leave if contender is not None else None,
         )
         instances.switch(await instances.prepare(self._tools.slots(handle)))
+        generation = await generation_of(handle, self._tools.settings.cache)
         self._model = LoadedModel(
             handle,
             signature,
             stats,
-            await with_cache(scheduler, handle, stats, self._tools.settings.cache),
+            with_cache(scheduler, handle, stats, self._tools.settings.cache, generation),
             instances,
             self.take_down,
             strategy_name=strategy.name if strategy is not None else "",
             load_duration_s=self._progress.duration_s,
             labels=labels,
+            generation=generation,
         )
         return self._model
 

@@ -1,0 +1,148 @@
+"""How far a sender may be ahead, and which threads wait."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from tritonpy.ipc import window
+from tritonpy.ipc.window import MOST_BYTE_SIZE, MOST_RESPONSES, SendWindow, execute_several
+
+
+class Server:
+    """Answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[threading.Event] = []
+
+    def ask(self) -> threading.Event:
+        self.asked.append(threading.Event())
+        return self.asked[-1]
+
+
+def on_thread(function: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=function)
+    thread.start()
+    return thread
+
+
+def fill(own: SendWindow, server: Server, count: int = MOST_RESPONSES, byte_size: int = 0) -> None:
+    for _ in range(count):
+        own.wait()
+        own.sent(byte_size, server.ask)
+
+
+def test_a_sender_asks_at_half_of_its_window_and_waits_at_the_end_of_it() -> None:
+    own, server = SendWindow(), Server()
+    fill(own, server, MOST_RESPONSES // 2 - 1)
+    assert server.asked == []
+    fill(own, server, MOST_RESPONSES // 2 + 1)
+    assert len(server.asked) == 1
+
+    sender = on_thread(own.wait)
+    sender.join(0.05)
+    was_waiting = sender.is_alive()
+    server.asked[0].set()
+    sender.join(5)
+
+    assert was_waiting
+    assert not sender.is_alive()
+
+
+def test_a_sender_whose_client_keeps_up_never_waits() -> None:
+    own, server = SendWindow(), Server()
+    for _ in range(10 * MOST_RESPONSES):
+        own.wait()
+        own.sent(10, server.ask)
+        for permission in server.asked:
+            permission.set()
+
+    assert len(server.asked) == 20
+
+
+def test_bytes_count_as_well() -> None:
+    own, server = SendWindow(), Server()
+    own.wait()
+    own.sent(MOST_BYTE_SIZE * 3, server.ask)
+
+    sender = on_thread(own.wait)
+    sender.join(0.05)
+    was_waiting = sender.is_alive()
+    server.asked[0].set()
+    sender.join(5)
+
+    assert was_waiting
+
+
+def test_a_thread_that_executes_several_requests_waits_for_a_moment_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(window, "_MOMENT_S", 0.05)
+    own, server = SendWindow(), Server()
+    durations = []
+
+    def execute() -> None:
+        execute_several(True)
+        fill(own, server)
+        for _ in range(3):
+            began = time.monotonic()
+            own.wait()
+            durations.append(time.monotonic() - began)
+
+    on_thread(execute).join(5)
+
+    assert durations[0] >= 0.05
+    assert max(durations[1:]) < 0.05
+
+
+def test_so_does_one_that_answers_another_open_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window, "_MOMENT_S", 0.01)
+    own, other, server = SendWindow(), SendWindow(), Server()
+
+    def answer() -> None:
+        other.wait()
+        other.sent(1, server.ask)
+        fill(own, server)
+        own.wait()
+
+    sender = on_thread(answer)
+    sender.join(5)
+
+    assert not sender.is_alive()
+
+
+def test_so_does_an_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window, "_MOMENT_S", 0.01)
+    own, server = SendWindow(), Server()
+
+    async def answer() -> None:
+        fill(own, server)
+        own.wait()
+
+    sender = on_thread(lambda: asyncio.run(answer()))
+    sender.join(5)
+
+    assert not sender.is_alive()
+
+
+def test_requests_one_after_the_other_are_not_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window, "_MOMENT_S", 0.01)
+    before, own, server = SendWindow(), SendWindow(), Server()
+
+    def answer() -> None:
+        before.wait()
+        before.sent(1, server.ask)
+        before.end()
+        fill(own, server)
+        own.wait()
+
+    sender = on_thread(answer)
+    sender.join(0.1)
+    was_waiting = sender.is_alive()
+    server.asked[0].set()
+    sender.join(5)
+
+    assert was_waiting
