@@ -30,6 +30,7 @@ SIGNATURES = {
         "model_batch_include_request": ["request", "batch"],
         "model_batch_finalize": ["batch"],
         "model_batch_include_requests": ["batch", "requests"],
+        "model_batch_padded_size": ["batch", "size"],
     },
     "repo_agents": {
         "repo_agent_initialize": ["agent"],

@@ -214,6 +214,16 @@ class BatchingHooks:
         `model_batch_include_request` each and must give the same answers.
         """
 
+    @hookspec(firstresult=True)
+    def model_batch_padded_size(self, batch: Batch, size: int) -> int:
+        """Optional: how many rows a batch is executed with, for models that execute certain sizes only.
+
+        Asked once for a batch of `size` rows that is about to leave. It is filled up to the number returned,
+        and no further than `max_batch_size`, with null requests of one row each: they carry a row of the
+        batch, the backend executes them like others, and what it answers to them is dropped. `size`, or
+        less, adds none. After an exception the batch leaves as it is, and the log says why.
+        """
+
 
 class RepoAgentHooks:
     """Group `tritonpy.repo_agents`: acts on a model's files around load and unload. Mirrors TRITONREPOAGENT.

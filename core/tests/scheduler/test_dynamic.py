@@ -63,6 +63,9 @@ class ByteLimit:
             self.left -= one.byte_size
         return len(requests), None
 
+    def padded_size(self, rows: int) -> int:
+        return rows
+
     def end(self) -> None:
         self.calls.append("end")
 

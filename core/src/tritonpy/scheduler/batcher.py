@@ -53,6 +53,7 @@ class BoundStrategy:
         self._batcher = Batcher(model)
         self._batch: Batch | None = None
         self._include_many = hooks["model_batch_include_requests"]
+        self._padded_size = hooks["model_batch_padded_size"]
 
     def open(self) -> None:
         """Call `model_batcher_initialize`; blocking, on a loading thread."""
@@ -83,6 +84,16 @@ class BoundStrategy:
         finally:
             if self._clock() - start > _SLOW_SCAN_NS:
                 self._note_slow_scan()
+
+    def padded_size(self, rows: int) -> int:
+        """See `dynamic.Strategy`."""
+        if self._padded_size is None:
+            return rows
+        try:
+            return int(self._padded_size(self._batch, rows))
+        except BaseException:
+            _log.exception("batching strategy '%s' failed; the batch is not padded", self.name)
+            return rows
 
     def end(self) -> None:
         """See `dynamic.Strategy`."""

@@ -13,6 +13,7 @@ checks:
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
@@ -23,7 +24,10 @@ from tritonpy.model.execution import Instance
 from tritonpy.request import InferRequest
 from tritonpy.scheduler.decision import IDLE, Closed, Decision, Dispatch, Idle, Refusal, WaitUntil
 from tritonpy.scheduler.kinds import Kind, RequestKinds
+from tritonpy.scheduler.padding import null_rows
 from tritonpy.scheduler.queues import LeveledQueue
+
+_log = logging.getLogger("tritonpy.batching")
 
 
 class Strategy(Protocol):
@@ -37,6 +41,10 @@ class Strategy(Protocol):
 
         The error, if any, belongs to the first request that may not.
         """
+
+    def padded_size(self, rows: int) -> int:
+        """How many rows the attempt's batch is to be executed with; `rows`, where nothing is added."""
+        ...
 
     def end(self) -> None:
         """The attempt's batch has left."""
@@ -74,7 +82,8 @@ class DynamicPolicy:
         self._preferred = frozenset(preferred_batch_sizes) or {self._max_batch_size}
         self._max_preferred = max(self._preferred)
         self._queue_delay_ns = queue_delay_ns
-        self._kind_of = (kinds or RequestKinds(0, (), has_optional_inputs=False)).of
+        self._kinds = kinds or RequestKinds(0, (), has_optional_inputs=False)
+        self._kind_of = self._kinds.of
         self._strategy = strategy
         self._hold_until_count = hold_until_count
         self._since_ns = since_ns
@@ -247,7 +256,21 @@ class DynamicPolicy:
             batch = self._levels.take(count)
         else:
             batch = [self._queue.popleft() for _ in range(count)]
+        null_count = 0
         if self._is_open and self._strategy is not None:
+            null_count = self._pad(self._strategy, batch, rows)
             self._strategy.end()
         self._begin()
-        return Dispatch(batch, rows, closed)
+        return Dispatch(batch, rows + null_count, closed, null_count)
+
+    def _pad(self, strategy: Strategy, batch: list[InferRequest], rows: int) -> int:
+        """Fill a batch with null requests to the size that the strategy wants; how many they are."""
+        missing = min(strategy.padded_size(rows), self._max_batch_size) - rows
+        if missing <= 0:
+            return 0
+        try:
+            batch += null_rows(batch, missing, self._kinds.shape_tensors)
+        except TritonError as error:  # an input cannot be read: the model will say so
+            _log.error("a batch cannot be padded: %s", error, extra=batch[0].about)
+            return 0
+        return missing

@@ -18,6 +18,9 @@ class RequestKinds:
         equal_shape_inputs: inputs whose shapes must be the same throughout a batch.
         has_optional_inputs: only requests with the same set of inputs go together.
         shape_tensors: inputs whose values must be the same throughout a batch.
+
+    Attributes:
+        shape_tensors: as given; they have no batch dimension.
     """
 
     def __init__(
@@ -30,7 +33,7 @@ class RequestKinds:
     ) -> None:
         self._lead = lead
         self._equal_shape_inputs = tuple(equal_shape_inputs)
-        self._shape_tensors = tuple(shape_tensors)
+        self.shape_tensors = tuple(shape_tensors)
         self._has_optional_inputs = has_optional_inputs
 
     def of(self, request: InferRequest) -> Kind:
@@ -39,8 +42,8 @@ class RequestKinds:
         kind: Kind = tuple(
             [inputs[name].shape[self._lead :] for name in self._equal_shape_inputs if name in inputs]
         )
-        if self._shape_tensors:
-            given = [inputs[name] for name in self._shape_tensors if name in inputs]
+        if self.shape_tensors:
+            given = [inputs[name] for name in self.shape_tensors if name in inputs]
             kind = (*kind, *((tensor.shape, bytes(tensor.wire())) for tensor in given))
         return (*kind, *sorted(inputs)) if self._has_optional_inputs else kind
 

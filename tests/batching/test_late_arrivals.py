@@ -1,0 +1,93 @@
+"""Who arrives while a batch waits for an instance joins it, on our server and on a real one.
+
+The real server closes a batch when its delay is over, though no instance is free, and merges it later with
+others that wait. Ours keeps requests in the queue until an instance is idle: there is nothing to merge.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tritonpy_sdk.repository import ModelRepository
+
+DEADLINE_S = 20
+DELAY_S = 0.05
+
+# Writes down the numbers of each batch; one with number 0 is executed until the test makes a file.
+MODEL = """
+import json, os, time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.folder = json.loads(args["model_config"])["parameters"]["folder"]["string_value"]
+
+    def execute(self, requests):
+        tensors = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
+        numbers = [int(tensor.item()) for tensor in tensors]
+        with open(os.path.join(self.folder, "journal"), "a") as journal:
+            journal.write(json.dumps(numbers) + os.linesep)
+        while 0 in numbers and not os.path.exists(os.path.join(self.folder, "gate")):
+            time.sleep(0.001)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", tensor)]) for tensor in tensors]
+"""
+
+
+@pytest.mark.parametrize("server", ["ours", pytest.param("real", marks=pytest.mark.parity)])
+def test_batches_whose_delay_is_over_before_an_instance_is_free_are_one(
+    server: str, tmp_path: Path, serve: Callable[..., Any], request: pytest.FixtureRequest
+) -> None:
+    config = {
+        "backend": "python",
+        "max_batch_size": 8,
+        "input": [{"name": "X", "data_type": "TYPE_INT32", "dims": [1]}],
+        "output": [{"name": "Y", "data_type": "TYPE_INT32", "dims": [1]}],
+        "instance_group": [{"kind": "KIND_CPU", "count": 1}],
+        "parameters": {"folder": {"string_value": str(tmp_path)}},
+        "dynamic_batching": {"max_queue_delay_microseconds": int(DELAY_S * 1e6)},
+    }
+    models = ModelRepository(tmp_path / "models")
+    models.python("m", MODEL, config)
+    if server == "ours":
+        port = serve(models.path).http_port
+    else:
+        port = request.getfixturevalue("real_triton")(models.path)["http"]
+    threads: list[threading.Thread] = []
+
+    def ask(number: int) -> None:
+        tensor = {"name": "X", "datatype": "INT32", "shape": [1, 1], "data": [number]}
+
+        def infer() -> None:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+            connection.request("POST", "/v2/models/m/infer", json.dumps({"inputs": [tensor]}))
+            connection.getresponse().read()
+            connection.close()
+
+        threads.append(threading.Thread(target=infer))
+        threads[-1].start()
+
+    def batches() -> list[list[int]]:
+        journal = tmp_path / "journal"
+        return [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
+
+    ask(0)
+    until = time.monotonic() + DEADLINE_S
+    while not batches():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    for pair in ((1, 2), (3, 4)):
+        for number in pair:
+            ask(number)
+        time.sleep(3 * DELAY_S)  # their delay is over, and no instance is free
+    (tmp_path / "gate").touch()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+
+    assert [sorted(batch) for batch in batches()] == [[0], [1, 2, 3, 4]]

@@ -1,0 +1,85 @@
+"""What the page on shared resources shows works: its models, its flags, and what it says is refused."""
+
+from __future__ import annotations
+
+import re
+import threading
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tritonpy_sdk.repository import ModelRepository
+
+PAGE = (Path(__file__).parent.parent.parent / "docs/how-to/rate-limiter.md").read_text()
+CONFIGS = re.findall(r"```protobuf\n# models/(\w+)/config.pbtxt\n(.*?)```", PAGE, re.DOTALL)
+((FLAGS),) = re.findall(r"^\$ corectl serve --model-repository=models (.*)$", PAGE, re.MULTILINE)
+
+MODEL = """
+import os, pathlib, time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.name = args["model_name"]
+        self.journal = pathlib.Path(args["model_repository"]).parent.parent / "journal"
+
+    def execute(self, requests):
+        self.note(f"begin {self.name}")
+        time.sleep(0.01)
+        self.note(f"end {self.name}")
+        x = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", each)]) for each in x]
+
+    def note(self, line):
+        with open(self.journal, "a") as journal:
+            journal.write(line + os.linesep)
+"""
+
+
+def test_no_more_is_used_than_there_is(corectl: Callable[..., Any], tmp_path: Path) -> None:
+    models = ModelRepository(tmp_path / "models")
+    for name, config in CONFIGS:
+        models.python(name, MODEL, config)
+    server = corectl(f"--model-repository={models.path}", *FLAGS.split())
+
+    def ask(name: str) -> None:
+        body = b'{"inputs": [{"name": "X", "datatype": "FP32", "shape": [1], "data": [1]}]}'
+        url = f"http://localhost:{server.ports['HTTPService']}/v2/models/{name}/infer"
+        for _ in range(6):
+            urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=30).close()
+
+    clients = [threading.Thread(target=ask, args=(name,)) for name in ["small", "small", "large", "large"]]
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
+
+    needs = {"small": 1, "large": 3}
+    used, uses = 0, set()
+    for line in (tmp_path / "journal").read_text().split(sep="\n")[:-1]:
+        step, name = line.split()
+        used += needs[name] if step == "begin" else -needs[name]
+        uses.add(used)
+    assert max(uses) == 4
+    assert 2 in uses
+
+
+def test_an_instance_that_needs_too_much_is_refused_as_the_page_says(
+    serve: Callable[..., Any], tmp_path: Path
+) -> None:
+    models = ModelRepository(tmp_path / "models")
+    for name, config in CONFIGS:
+        models.python(name, MODEL, config)
+
+    server = serve(
+        models.path,
+        rate_limit="execution_count",
+        rate_limit_resources=(("memory", 2, None),),
+        exit_on_error=False,
+    )
+
+    reasons = {entry["name"]: entry.get("reason", "") for entry in server.runtime.registry.index()}
+    (told,) = re.findall(r"```text\n(.*?)\n```", PAGE, re.DOTALL)
+    assert told.replace("\n", " ") in reasons["large"]
+    assert reasons["small"] == ""
