@@ -104,6 +104,16 @@ def test_a_file_that_is_too_small_is_refused() -> None:
     )
 
 
+def test_a_file_with_other_strings_is_refused() -> None:
+    initial = {"name": "start", "data_type": "TYPE_STRING", "dims": [2], "data_file": "start"}
+    data = pack_bytes(np.array([b"a", b"b", b"c"], object))
+
+    with pytest.raises(
+        InvalidArg, match=r"expects 2 strings for state 'IN', .* from start has others: 5 unexpec"
+    ):
+        specs(state(data_type="TYPE_STRING", initial_state=[initial]), start=data)
+
+
 def test_a_state_too_large_for_the_memory_is_refused() -> None:
     with pytest.raises(InvalidArg, match=r"state 'IN' .* dims \[1152921504606846976\]"):
         specs(state(dims=[2**60]))

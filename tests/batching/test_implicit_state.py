@@ -243,6 +243,18 @@ def test_states_are_no_business_of_clients(server: Server) -> None:
     assert asked == (400, {"error": "unexpected inference output 'OUT' for model 'python_direct'"})
 
 
+@pytest.mark.parametrize("model", ["onnx_oldest", "onnx_worker", "python_direct", "python_thread"])
+def test_a_state_is_kept_also_where_a_client_names_the_outputs(model: str, server: Server) -> None:
+    totals = []
+    for start in (True, False):
+        body = sequence_request("X", outputs=["Y"])
+        body["parameters"] |= {"sequence_start": start, "sequence_end": not start}
+        _, answer = call(server, f"/v2/models/{model}/infer", body)
+        totals.append([(output["name"], output["data"]) for output in answer["outputs"]])
+
+    assert totals == [[("Y", [3])], [("Y", [6])]]
+
+
 def test_a_state_that_is_also_an_output_can_be_seen(server: Server) -> None:
     _, all_outputs = call(server, "/v2/models/shown/infer", sequence_request("X"))
     _, one = call(server, "/v2/models/shown/infer", sequence_request("X", outputs=["Y"]))

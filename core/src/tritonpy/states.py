@@ -246,5 +246,11 @@ def _initial(
     if datatype.byte_size:
         data = data[:size]
     else:
-        unpack_bytes(data, count)
+        try:
+            unpack_bytes(data, count)
+        except InvalidArg as exc:
+            raise InvalidArg(
+                f"initial_state setting expects {count} strings for state '{name}', but the data provided "
+                f"from {filename} has others: {exc}"
+            ) from exc
     return Tensor(name, datatype.name, shape, data)

@@ -60,6 +60,12 @@ def test_controls_states_and_batch_inputs_are_given_by_the_server() -> None:
     assert [tensor.name for tensor in kept_outputs(STATEFUL)] == ["T", "Y"]
 
 
+def test_a_configuration_without_types_is_read_until_it_is_refused() -> None:
+    config = {"sequence_batching": {"state": [{"data_type": "TYPE_INVALID"}]}, "batch_input": [{}]}
+
+    assert given_inputs(config) == [GivenTensor("", "", (), "state")]
+
+
 def test_requests_bring_controls_and_states_but_no_batch_inputs() -> None:
     inputs = bind_inputs(STATEFUL, ())
 

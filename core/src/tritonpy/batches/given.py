@@ -17,7 +17,7 @@ class GivenTensor:
 
     Attributes:
         name: what the model calls it.
-        datatype: the protocol's word for its type.
+        datatype: the protocol's word for its type; "" while a configuration that is not checked says none.
         dims: without the dimension of the batch.
         role: `sequence control`, `state` or `batch input`; errors say so.
     """
@@ -42,21 +42,23 @@ def _controls(config: JsonObject) -> Iterator[GivenTensor]:
     for tensor in config.get("sequence_batching", {}).get("control_input", ()):
         for control in tensor.get("control", ()):
             datatype = next((name for key, name in _CONTROL_DATATYPES.items() if control.get(key)), "")
-            if not datatype:
-                datatype = CONFIG_DATATYPES[control["data_type"]].name
-            yield GivenTensor(tensor["name"], datatype, (1,), "sequence control")
+            yield GivenTensor(tensor["name"], datatype or _datatype(control), (1,), "sequence control")
 
 
 def _states(config: JsonObject, key: str) -> Iterator[GivenTensor]:
     for state in config.get("sequence_batching", {}).get("state", ()):
         dims = tuple(int(dim) for dim in state.get("dims", ()))
-        yield GivenTensor(state[key], CONFIG_DATATYPES[state["data_type"]].name, dims, "state")
+        yield GivenTensor(state.get(key, ""), _datatype(state), dims, "state")
 
 
 def _batch_inputs(config: JsonObject) -> Iterator[GivenTensor]:
     for batch_input in config.get("batch_input", ()):
-        datatype = CONFIG_DATATYPES[batch_input["data_type"]].name
         # The one kind with rows; what all others count is one row for the whole batch.
         dims = (-1, -1) if batch_input.get("kind") == "BATCH_ITEM_SHAPE" else (-1,)
-        for name in batch_input["target_name"]:
-            yield GivenTensor(name, datatype, dims, "batch input")
+        for name in batch_input.get("target_name", ()):
+            yield GivenTensor(name, _datatype(batch_input), dims, "batch input")
+
+
+def _datatype(tensor: JsonObject) -> str:
+    found = CONFIG_DATATYPES.get(tensor.get("data_type", ""))
+    return found.name if found is not None else ""
