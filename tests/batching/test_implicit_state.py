@@ -194,6 +194,25 @@ def test_interleaved_sequences_have_a_state_each(model: str, infer: Infer) -> No
     assert answers == {number: np.cumsum(values).tolist() for number, values in sequences.items()}
 
 
+@pytest.mark.stress
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("model", ["onnx_direct", "onnx_oldest", "onnx_worker"])
+def test_two_thousand_sequences_have_a_state_each(model: str, server: Server) -> None:
+    random = np.random.default_rng(1)
+    sequences = [random.integers(1, 100, random.integers(1, 9)).tolist() for _ in range(2000)]
+
+    with (
+        tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client,
+        ThreadPoolExecutor(32) as pool,
+    ):
+        infer = over_grpc(client)
+        answers = list(
+            pool.map(lambda number: sums(infer, model, number + 1, sequences[number]), range(len(sequences)))
+        )
+
+    assert answers == [np.cumsum(values).tolist() for values in sequences]
+
+
 def test_a_failed_request_leaves_the_state_as_it_was(infer: Infer) -> None:
     infer("python_direct", 1, 5, start=True)
 
