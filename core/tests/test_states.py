@@ -268,3 +268,13 @@ def test_a_state_that_lies_in_memory_of_a_client_is_copied() -> None:
 
     assert response.outputs[0].numpy().tolist() == [[1, 2]]
     assert response.outputs[1].numpy().tolist() == [[b"a"]]
+
+
+def test_the_dict_of_whoever_made_a_request_is_left_alone() -> None:
+    given: dict[str, Tensor] = {}
+    request = InferRequest("m", given)
+
+    specs(state()).fresh().enter(request)
+
+    assert list(request.inputs) == ["IN"]
+    assert not given

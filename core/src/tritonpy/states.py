@@ -109,7 +109,7 @@ class SequenceStates:
         What the request has given before, when it is executed again, is its state from now on.
         """
         self._commit()
-        request.inputs |= self._tensors
+        request.inputs = request.inputs | self._tensors  # whose dict it was may still read it
 
     def own(self, response: InferResponse) -> None:
         """Give the states among a response's outputs memory of their own.
