@@ -49,6 +49,17 @@ def test_the_rows_are_those_of_tritons_table_in_its_order() -> None:
     ]
 
 
+def test_resources_that_are_shared_have_a_row_as_triton_writes_it() -> None:
+    resources = (("R", 4, None), ("S", 2, 1))
+    options = ServerOptions(("/a",), rate_limit="execution_count", rate_limit_resources=resources)
+
+    assert [row for row in rows(options) if row[0].startswith("rate_limit")] == [
+        ("rate_limit", "EXEC_COUNT"),
+        ("rate_limit_resource[0]", '{"name":"R", "count":4 "device":-1}'),
+        ("rate_limit_resource[1]", '{"name":"S", "count":2 "device":1}'),
+    ]
+
+
 def test_gpus_have_a_row_with_the_default_of_their_pool_and_others_have_none() -> None:
     options = ServerOptions(("/a",), cuda_memory_pool_byte_sizes=((1, 5),))
 

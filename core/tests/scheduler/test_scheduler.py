@@ -25,10 +25,11 @@ MS = 1_000_000
 class FakeInstance:
     """Takes executions and finishes them on demand."""
 
-    def __init__(self, capacity: int = 1) -> None:
+    def __init__(self, capacity: int = 1, concurrency: int = 1) -> None:
         self.name = "fake"
         self.depth = 0
         self.capacity = capacity
+        self.concurrency = concurrency
         self.is_ready = True
         self.taken: list[Execution] = []
         self.has_work = asyncio.Event()
@@ -128,6 +129,17 @@ async def test_a_batch_waits_for_a_busy_instance_and_grows_meanwhile() -> None:
     instance.finish(scheduler)
 
     assert instance.ids == [["b", "c", "d"]]
+
+
+async def test_a_model_that_works_on_several_batches_is_given_several() -> None:
+    sink, instance = Sink(), FakeInstance(capacity=2, concurrency=2)
+    scheduler = Scheduler(DynamicPolicy(max_batch_size=8), ModelStats())
+    scheduler.use([instance])
+    for name in "abc":
+        scheduler.enqueue(request(name, sink))
+        await turn()
+
+    assert instance.ids == [["a"], ["b"]]
 
 
 async def test_the_queue_delay_ends_without_another_arrival() -> None:

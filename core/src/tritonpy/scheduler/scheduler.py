@@ -247,7 +247,9 @@ class Scheduler:
                 if best is None or instance.depth < best.depth:
                     best = instance
         # A batch that may still grow is not closed early only to wait in front of a busy instance.
-        return None if self._policy.is_lazy else best
+        if best is not None and self._policy.is_lazy and best.depth >= best.concurrency:
+            return None
+        return best
 
     def _dispatch(self, instance: Instance, batch: Dispatch, claim: ResourceClaim | None = None) -> None:
         self._stats.pending_count -= len(batch.requests) - batch.null_count
