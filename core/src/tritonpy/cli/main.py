@@ -20,6 +20,7 @@ BUILT_IN = {
     "models": ("tritonpy.cli.models", "List the models of a running server, load and unload them."),
     "plugins": ("tritonpy.cli.plugins", "List the plugins installed here."),
     "serve": ("tritonpy.cli.serve", "Serve the models of a repository over HTTP and gRPC."),
+    "trace": ("tritonpy.cli.trace", "Show where the time of traced requests went."),
 }
 
 
