@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tritonpy.errors import Cancelled, Unavailable
+from tritonpy.handles import Backend, Batch, Model
+from tritonpy.request import InferRequest
+from tritonpy.scheduler.batcher import BoundStrategy
 
 from .simulation import US, Arrival, ModelSpec, Simulation, Told, simulate
 
@@ -54,7 +59,7 @@ def test_without_a_batcher_requests_run_in_order_as_soon_as_an_instance_is_free(
 
 
 @given(
-    spec=st.builds(ModelSpec, max_batch_size=st.just(MOST_ROWS), **specs),
+    spec=st.builds(ModelSpec, max_batch_size=st.just(MOST_ROWS), concurrency=st.integers(1, 2), **specs),
     preferred=st.lists(st.integers(1, MOST_ROWS), max_size=3, unique=True),
     delay_us=st.sampled_from((0, 30, 500)),
     arrivals=arrivals,
@@ -66,7 +71,7 @@ def test_batches_are_in_order_and_nobody_waits_longer_than_the_delay_for_company
 
     def nobody_waits_in_vain(simulation: Simulation) -> None:
         (model,) = simulation.models
-        if model.waiting and any(each.is_ready and each.depth == 0 for each in model.instances):
+        if model.waiting and any(each.is_ready and each.depth < each.concurrency for each in model.instances):
             waited_ns = simulation.now_ns - model.waiting[0].at_ns
             assert waited_ns < delay_us * US
             assert sum(told.arrival.rows for told in model.waiting) < max(preferred or [MOST_ROWS])
@@ -172,6 +177,52 @@ def test_with_preserve_ordering_answers_come_in_order(
     assert answered == sorted(answered)
 
 
+@given(
+    spec=st.builds(ModelSpec, max_batch_size=st.just(MOST_ROWS), **specs),
+    sizes=st.lists(st.integers(1, MOST_ROWS), max_size=3, unique=True),
+    delay_us=st.sampled_from((0, 300)),
+    arrivals=arrivals,
+)
+def test_padded_batches_have_the_sizes_of_their_model(
+    spec: ModelSpec, sizes: list[int], delay_us: int, arrivals: list[Arrival]
+) -> None:
+    batching = {"preferred_batch_size": sizes, "max_queue_delay_microseconds": delay_us}
+    allowed = sorted({*sizes, MOST_ROWS})
+    strategy = bound_strategy(lambda batch, size: next(each for each in allowed if each >= size))
+
+    simulation = simulate([replace(spec, config={"dynamic_batching": batching}, strategy=strategy)], arrivals)
+
+    assert all(batch.row_count in allowed for batch in simulation.models[0].batches)
+    assert dispatched(simulation) == sorted(dispatched(simulation))
+
+
+@given(
+    spec=st.builds(ModelSpec, max_batch_size=st.just(MOST_ROWS), **specs),
+    failing=st.sets(st.integers(0, 40), max_size=5),
+    most=st.integers(1, 4),
+    arrivals=arrivals,
+)
+def test_a_strategy_bounds_batches_and_fails_only_those_it_fails_for(
+    spec: ModelSpec, failing: set[int], most: int, arrivals: list[Arrival]
+) -> None:
+    def include(request: InferRequest, batch: Batch) -> bool:
+        if int(request.id) in failing:
+            raise ValueError("no")
+        batch.state = (batch.state or 0) + 1
+        return bool(batch.state <= most)
+
+    strategy = bound_strategy(None, include)
+
+    simulation = simulate([replace(spec, config={"dynamic_batching": {}}, strategy=strategy)], arrivals)
+
+    (model,) = simulation.models
+    assert all(len(batch.requests) <= most for batch in model.batches)
+    assert not failing.intersection(dispatched(simulation))
+    for told in model.told.values():
+        if told.number in failing:
+            assert told.answers[0][1] is not None
+
+
 @pytest.mark.parametrize("batching", [{}, {"max_queue_delay_microseconds": 1000}])
 def test_a_request_that_is_given_up_leaves_the_queue_at_once(batching: dict[str, int]) -> None:
     spec = ModelSpec({"dynamic_batching": batching}, max_batch_size=2, durations_us=(5000,))
@@ -184,3 +235,18 @@ def test_a_request_that_is_given_up_leaves_the_queue_at_once(batching: dict[str,
         (pytest.approx(200 * US, abs=US), Cancelled)
     ]
     assert last.started_ns == [simulation.models[0].batches[0].end_ns]
+
+
+def bound_strategy(
+    padded_size: Callable[[Batch, int], int] | None,
+    include: Callable[[InferRequest, Batch], bool] = lambda request, batch: True,
+) -> BoundStrategy:
+    hooks: dict[str, Any] = {
+        "model_batcher_initialize": lambda model: None,
+        "model_batcher_finalize": lambda batcher: None,
+        "model_batch_initialize": lambda batcher: None,
+        "model_batch_include_request": include,
+        "model_batch_finalize": lambda batch: None,
+        "model_batch_padded_size": padded_size,
+    }
+    return BoundStrategy("s", hooks.get, Model("m", 1, {"name": "m"}, Path("/m"), Backend("b")))

@@ -65,7 +65,7 @@ def test_models_that_always_have_something_to_do_share_by_their_priorities(
     last = len(models) - 1
     arrivals = [
         Arrival(late_us if index == last else 0, model=index)
-        for _ in range(40)
+        for _ in range(24)
         for index in range(len(models))
     ]
 
