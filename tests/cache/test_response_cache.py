@@ -63,6 +63,23 @@ CONFIG: dict[str, Any] = {
     "instance_group": [{"kind": "KIND_CPU", "count": 1}],
     "response_cache": {"enable": True},
 }
+ENSEMBLE: dict[str, Any] = {
+    "platform": "ensemble",
+    "max_batch_size": 4,
+    "input": CONFIG["input"],
+    "output": CONFIG["output"],
+    "ensemble_scheduling": {
+        "step": [
+            {
+                "model_name": "uncached",
+                "model_version": -1,
+                "input_map": {"X": "X"},
+                "output_map": {"Y": "Y", "COUNT": "COUNT"},
+            }
+        ]
+    },
+    "response_cache": {"enable": True},
+}
 ROW = np.ones((1, 4), np.float32)
 
 _numbers = count(1)
@@ -141,6 +158,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     for name in ("counting", "fresh", "reloaded"):
         models.python(name, MODEL, CONFIG)
     models.python("uncached", MODEL, CONFIG | {"response_cache": {"enable": False}})
+    models.model("pair", ENSEMBLE)
     models.python("ordered", MODEL, CONFIG | {"dynamic_batching": {"preserve_ordering": True}})
     with ExitStack() as stack:
         if request.param == "ours":
@@ -324,6 +342,29 @@ def test_preserved_order_holds_nothing_up(place: Place) -> None:
             place.ask(y, "grpc", model="ordered", client_timeout=1)
     requests = [lambda: place.ask(y, "grpc", model="ordered")] * 2
     assert place.executed(*requests, model="ordered") == 0
+
+
+def test_an_ensemble_is_answered_without_its_models(place: Place, protocol: str) -> None:
+    x = place.new(1, 3)
+    before = place.counts("pair")
+    requests = [lambda: place.ask(x, protocol, model="pair")] * 3
+
+    assert place.executed(*requests, model="uncached") == 1
+
+    after = place.counts("pair")
+    counted = {name: after[name] - before[name] for name in after}
+    assert counted == {
+        "success": 3,
+        "fail": 0,
+        "queue": 3,
+        "compute_input": 1,
+        "compute_infer": 1,
+        "compute_output": 1,
+        "cache_hit": 2,
+        "cache_miss": 1,
+        "inference_count": 1,
+        "execution_count": 1,
+    }
 
 
 def test_a_model_that_does_not_want_it_is_not_cached(place: Place) -> None:

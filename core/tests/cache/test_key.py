@@ -116,12 +116,6 @@ def test_model_version_and_generation_have_keys_of_their_own(other: KeyMaker) ->
     assert key(what, other).rpartition(":")[2] != key(what).rpartition(":")[2]
 
 
-def test_what_an_ensemble_consists_of_counts() -> None:
-    asked = request(((("I", "INT8", (1,), b"x"),), None, {}))
-
-    assert len({MAKER.make(asked, steps) for steps in (None, ("a", 1), ("a", 2))}) == 3
-
-
 def test_a_key_tells_people_its_model() -> None:
     made = KeyMaker("resnet", "3", os.urandom(16)).make(request(((), None, {})))
 

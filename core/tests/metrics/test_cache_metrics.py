@@ -32,9 +32,9 @@ def test_the_gauges_have_tritons_names_and_units() -> None:
     assert [line for line in lines if not line.startswith("#")] == [
         "nv_cache_util 0.25",
         "nv_cache_num_entries 2",
-        "nv_cache_num_lookups 5",
         "nv_cache_num_hits 3",
         "nv_cache_num_misses 2",
+        "nv_cache_num_lookups 5",
         "nv_cache_num_evictions 1",
         "nv_cache_lookup_duration 7",
         "nv_cache_insertion_duration 2",

@@ -347,18 +347,6 @@ async def test_instances_go_to_the_scheduler_behind(make: Make) -> None:
     assert bench.inner.used is instances
 
 
-async def test_what_an_answer_depends_on_makes_a_key_of_its_own(make: Make) -> None:
-    bench = await make()
-    steps = [1]
-    bench.scheduler._steps = lambda: tuple(steps)
-    bench.ask("a")
-    bench.inner.answer()
-    steps[0] = 2
-    bench.ask("b")
-
-    assert bench.inner.ids == ["b"]
-
-
 STEPS = st.one_of(st.integers(0, 2), st.sampled_from(["answer", "fail", "cancel", "turn"]))
 """A request with this content, or what happens next."""
 

@@ -55,13 +55,8 @@ class KeyMaker:
         self._seed = int.from_bytes(self._identity[:8], "little")
         self._model = f"{name}:{version}"
 
-    def make(self, request: InferRequest, steps: object = None) -> CacheKey | None:
-        """The key of a checked request; None for one whose inputs cannot be read here.
-
-        Args:
-            request: its inputs are read, none is copied.
-            steps: what else its answer depends on; anything whose `repr` tells it.
-        """
+    def make(self, request: InferRequest) -> CacheKey | None:
+        """The key of a checked request; None for one whose inputs cannot be read here."""
         described: list[tuple[str, str, tuple[int, ...], int]] = []
         parts: list[bytes | bytearray | memoryview] = []
         for name, tensor in sorted(request.inputs.items()):
@@ -81,7 +76,6 @@ class KeyMaker:
             described,
             None if wanted is None else sorted(set(wanted)),
             sorted(request.parameters.items()),
-            steps,
         )
         hasher = xxhash.xxh3_128(repr(head).encode(), seed=self._seed)
         for part in parts:

@@ -50,6 +50,7 @@ class LoadedModel:
         load_duration_s: how long loading took.
         labels: what the elements of outputs stand for, by output and index.
         steps: the models that an ensemble is made of, each once.
+        generation: differs between loads whose answers may differ.
 
     Args:
         instance_set: has the instances.
@@ -69,6 +70,7 @@ class LoadedModel:
         load_duration_s: float = 0.0,
         labels: Mapping[str, Sequence[bytes]] | None = None,
         steps: Sequence[LoadedModel] = (),
+        generation: bytes = b"",
     ) -> None:
         self.handle = handle
         self.name = handle.name
@@ -85,6 +87,7 @@ class LoadedModel:
         self.load_duration_s = load_duration_s
         self.labels = labels or {}
         self.steps = steps
+        self.generation = generation
         self._user_count = 0
         self._unused = asyncio.Event()
         self._unused.set()

@@ -31,7 +31,6 @@ class CachedScheduler:
         keys: of this model version.
         stats: where hits and misses are counted.
         order: hands responses on in the order of arrival, for `preserve_ordering`; the scheduler has none.
-        steps: what else answers depend on now, such as the versions that an ensemble consists of.
         clock: monotonic nanoseconds.
 
     Attributes:
@@ -46,7 +45,6 @@ class CachedScheduler:
         stats: ModelStats,
         *,
         order: ResponseOrder | None = None,
-        steps: Callable[[], object] | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.scheduler = scheduler
@@ -54,7 +52,6 @@ class CachedScheduler:
         self._keys = keys
         self._stats = stats
         self._order = order
-        self._steps = steps
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._refusal: TritonError | None = None
@@ -104,7 +101,7 @@ class CachedScheduler:
 
     def _look_up(self, request: InferRequest) -> None:
         start = self._clock()
-        key = self._keys.make(request, self._steps() if self._steps is not None else None)
+        key = self._keys.make(request)
         if key is None:
             self.scheduler.enqueue(request)
             return

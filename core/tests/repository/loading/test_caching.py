@@ -5,14 +5,22 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tritonpy.cache.response_cache import ResponseCache
+from tritonpy.errors import Internal, InvalidArg
 from tritonpy.handles import Backend, Model
 from tritonpy.plugin import hookimpl
 from tritonpy.plugin_manager import bind_object
-from tritonpy.repository.loading.caching import content_digest, with_cache
+from tritonpy.repository.loading.caching import (
+    check_cached_steps,
+    content_digest,
+    generation_of,
+    generation_of_ensemble,
+    with_cache,
+)
 from tritonpy.request import InferRequest
 from tritonpy.scheduler.cached import CachedScheduler
 from tritonpy.scheduler.direct import DirectPolicy
@@ -74,7 +82,7 @@ async def test_a_model_that_does_not_want_it_keeps_its_scheduler(tmp_path: Path)
     cache = await opened(Recorder())
 
     for config in ({}, {"response_cache": {"enable": False}}):
-        assert await with_cache(scheduler, model(tmp_path, config), stats, cache) is scheduler
+        assert with_cache(scheduler, model(tmp_path, config), stats, cache, b"") is scheduler
     assert not stats.is_cached
 
 
@@ -83,7 +91,7 @@ async def test_without_a_cache_of_the_server_a_wish_is_told_of_and_nothing_else(
 ) -> None:
     scheduler, stats = Scheduler(DirectPolicy(), ModelStats()), ModelStats()
 
-    assert await with_cache(scheduler, model(tmp_path), stats, None) is scheduler
+    assert with_cache(scheduler, model(tmp_path), stats, None, b"") is scheduler
     assert [(record.levelno, record.message) for record in caplog.records] == [
         (
             logging.WARNING,
@@ -94,7 +102,7 @@ async def test_without_a_cache_of_the_server_a_wish_is_told_of_and_nothing_else(
 
 async def test_the_line_of_responses_goes_to_the_front(tmp_path: Path) -> None:
     scheduler, stats = Scheduler(DirectPolicy(), ModelStats(), order=ResponseOrder()), ModelStats()
-    cached = await with_cache(scheduler, model(tmp_path), stats, await opened(Recorder()))
+    cached = with_cache(scheduler, model(tmp_path), stats, await opened(Recorder()), b"")
 
     assert isinstance(cached, CachedScheduler)
     assert cached.scheduler is scheduler
@@ -111,7 +119,8 @@ async def test_two_loads_of_the_same_files_share_entries_only_where_servers_do(
     for directory in ("one", "other"):
         handle = model(tmp_path / directory)
         scheduler = Scheduler(DirectPolicy(), ModelStats())
-        (await with_cache(scheduler, handle, ModelStats(), cache)).enqueue(InferRequest("m", {}))
+        generation = await generation_of(handle, cache)
+        with_cache(scheduler, handle, ModelStats(), cache, generation).enqueue(InferRequest("m", {}))
 
     assert (plugin.keys[0] == plugin.keys[1]) == is_shared
 
@@ -156,3 +165,61 @@ def test_the_configuration_belongs_to_the_model_but_for_what_answers_do_not_depe
 
     assert content_digest(model(tmp_path, CONFIG | {"instance_group": [{"count": 2}]})) == before
     assert content_digest(model(tmp_path, CONFIG | {"parameters": {"a": {"string_value": "2"}}})) != before
+
+
+def test_neither_a_pipe_nor_a_link_to_nowhere_holds_a_digest_up(tmp_path: Path) -> None:
+    handle = model(tmp_path)
+    before = content_digest(handle)
+    os.mkfifo(tmp_path / "1/pipe")
+    (tmp_path / "1/link").symlink_to("nowhere")
+
+    assert content_digest(handle) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+async def test_a_file_that_cannot_be_read_fails_the_load_with_its_reason(tmp_path: Path) -> None:
+    handle = model(tmp_path)
+    (tmp_path / "1/model.py").chmod(0)
+
+    with pytest.raises(Internal, match="model 'm': a file cannot be read"):
+        await generation_of(handle, await opened(Recorder(is_shared=True)))
+
+
+def step(generation: bytes = b"1", config: dict[str, Any] | None = None, steps: Any = ()) -> Any:
+    is_decoupled = (config or {}).get("model_transaction_policy", {}).get("decoupled", False)
+    return SimpleNamespace(
+        name="step", generation=generation, config=config or {}, is_decoupled=is_decoupled, steps=steps
+    )
+
+
+def test_an_ensemble_is_its_configuration_and_its_models(tmp_path: Path) -> None:
+    one, other = model(tmp_path), model(tmp_path, CONFIG | {"max_batch_size": 3})
+
+    generations = {
+        generation_of_ensemble(one, [step(b"1"), step(b"2")]),
+        generation_of_ensemble(one, [step(b"2"), step(b"1")]),
+        generation_of_ensemble(one, [step(b"1"), step(b"3")]),
+        generation_of_ensemble(other, [step(b"1"), step(b"2")]),
+    }
+
+    assert len(generations) == 4
+    assert generation_of_ensemble(one, [step(b"1"), step(b"2")]) in generations
+
+
+@pytest.mark.parametrize(
+    ("config", "cause"),
+    [
+        ({"sequence_batching": {}}, "sequence batching scheduler"),
+        ({"model_transaction_policy": {"decoupled": True}}, "'decoupled' transaction policy"),
+    ],
+)
+def test_an_ensemble_of_what_cannot_be_cached_is_refused(
+    tmp_path: Path, config: dict[str, Any], cause: str
+) -> None:
+    handle = model(tmp_path)
+    for steps in ([step(), step(config=config)], [step(steps=[step(config=config)])]):
+        with pytest.raises(InvalidArg, match=f"does not currently support model m with {cause}"):
+            check_cached_steps(handle, steps)
+
+    check_cached_steps(handle, [step()])
+    check_cached_steps(model(tmp_path, {}), [step(config=config)])

@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -16,8 +16,9 @@ from tritonpy.cache.key import KeyMaker
 from tritonpy.cache.response_cache import ResponseCache
 from tritonpy.config.files import CONFIG_NAMES_DIRECTORY
 from tritonpy.config.load import FORMS
+from tritonpy.errors import Internal, InvalidArg
 from tritonpy.handles import JsonObject, Model
-from tritonpy.model.model import RequestScheduler
+from tritonpy.model.model import LoadedModel, RequestScheduler
 from tritonpy.own_thread import on_own_thread
 from tritonpy.repository.fingerprint import read_fingerprint
 from tritonpy.scheduler.cached import CachedScheduler
@@ -27,18 +28,47 @@ from tritonpy.stats import ModelStats
 _log = logging.getLogger("tritonpy.repository")
 
 _PIECE = 1024 * 1024
+_DIGEST_SIZE = 16
 _CONFIG_NAMES = {f"config{suffix}" for suffix in FORMS}
 _WITHOUT_INFLUENCE = ("instance_group", "version_policy", "model_warmup", "response_cache")
 """Fields of a configuration that answers do not depend on: servers that differ in them share entries."""
 
 
-async def with_cache(
+async def generation_of(handle: Model, cache: ResponseCache | None) -> bytes:
+    """What tells a load from others whose answers may differ; see `KeyMaker`.
+
+    Args:
+        handle: describes the version, with its settled configuration.
+        cache: the server's; None for none.
+
+    Raises:
+        Internal: a file of the model cannot be read.
+    """
+    if cache is not None and cache.handle.is_shared:
+        try:
+            return await on_own_thread(partial(content_digest, handle), "model digest")
+        except OSError as exc:
+            raise Internal(
+                f"model '{handle.name}': a file cannot be read, which keys of a shared cache depend on: {exc}"
+            ) from exc
+    # No answer of what was loaded before is ever given, whatever else the model depends on.
+    return os.urandom(_DIGEST_SIZE)
+
+
+def generation_of_ensemble(handle: Model, steps: Iterable[LoadedModel]) -> bytes:
+    """The same for an ensemble, which is its configuration and its models."""
+    digest = hashlib.blake2b(_influence(handle), digest_size=_DIGEST_SIZE)
+    for step in steps:
+        digest.update(step.generation)
+    return digest.digest()
+
+
+def with_cache(
     scheduler: RequestScheduler,
     handle: Model,
     stats: ModelStats,
     cache: ResponseCache | None,
-    *,
-    steps: Callable[[], object] | None = None,
+    generation: bytes,
 ) -> RequestScheduler:
     """The scheduler behind the cache, or as it is.
 
@@ -47,7 +77,7 @@ async def with_cache(
         handle: describes the version, with its settled configuration.
         stats: of the version.
         cache: the server's; None for none.
-        steps: see `CachedScheduler`.
+        generation: of this load.
     """
     if not handle.config.get("response_cache", {}).get("enable", False):
         return scheduler
@@ -57,14 +87,32 @@ async def with_cache(
             handle.name,
         )
         return scheduler
-    if cache.handle.is_shared:
-        generation = await on_own_thread(partial(content_digest, handle), "model digest")
-    else:  # no answer of what was loaded before is ever given, whatever else the model depends on
-        generation = os.urandom(16)
     stats.is_cached = True
     keys = KeyMaker(handle.name, str(handle.version), generation)
     order = scheduler.give_up_order() if isinstance(scheduler, Scheduler) else None
-    return CachedScheduler(scheduler, cache, keys, stats, order=order, steps=steps)
+    return CachedScheduler(scheduler, cache, keys, stats, order=order)
+
+
+def check_cached_steps(handle: Model, steps: Iterable[LoadedModel]) -> None:
+    """Refuse to cache an ensemble whose models could not be cached either.
+
+    Raises:
+        InvalidArg: in Triton's words for such a model.
+    """
+    if not handle.config.get("response_cache", {}).get("enable", False):
+        return
+    cause = ""
+    for step in steps:
+        if step.is_decoupled:
+            cause = "'decoupled' transaction policy"
+        elif "sequence_batching" in step.config:
+            cause = "sequence batching scheduler"
+        if cause:
+            raise InvalidArg(
+                f"Response Cache does not currently support model {handle.name} with {cause} (of its step "
+                f"'{step.name}'). Please disable the response cache."
+            )
+        check_cached_steps(handle, step.steps)
 
 
 def content_digest(handle: Model) -> bytes:
@@ -76,15 +124,21 @@ def content_digest(handle: Model) -> bytes:
     Raises:
         OSError: a file cannot be read.
     """
+    digest = hashlib.blake2b(_influence(handle), digest_size=_DIGEST_SIZE)
+    for path, _, byte_size in sorted(read_fingerprint(handle.directory)):
+        file = handle.directory / path
+        if byte_size >= 0 and _belongs(path, handle.version) and file.is_file():  # a pipe would never end
+            digest.update(f"{path}\0{byte_size}\0".encode(errors="surrogateescape"))
+            digest.update(_file_digest(file))
+    return digest.digest()
+
+
+def _influence(handle: Model) -> bytes:
+    """The part of a configuration that answers depend on."""
     config: JsonObject = {
         field: value for field, value in handle.config.items() if field not in _WITHOUT_INFLUENCE
     }
-    digest = hashlib.blake2b(json.dumps(config, sort_keys=True).encode(), digest_size=16)
-    for path, _, byte_size in sorted(read_fingerprint(handle.directory)):
-        if byte_size >= 0 and _belongs(path, handle.version):
-            digest.update(f"{path}\0{byte_size}\0".encode(errors="surrogateescape"))
-            digest.update(_file_digest(handle.directory / path))
-    return digest.digest()
+    return json.dumps(config, sort_keys=True).encode()
 
 
 def _belongs(path: str, version: int) -> bool:

@@ -17,6 +17,7 @@ from tritonpy.model.placement import Slot
 from tritonpy.model.signature import Signature
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.labels import Labels, read_labels
+from tritonpy.repository.loading.caching import check_cached_steps, generation_of_ensemble, with_cache
 from tritonpy.repository.loading.instance_update import copied_config
 from tritonpy.repository.loading.settings import LoaderSettings
 from tritonpy.repository.preparation import PreparedModel
@@ -105,6 +106,8 @@ def _load(
     began_s = time.monotonic()
     handle = Model(ensemble.key.name, version, config, ensemble.directory, Backend(""))
     stats = ModelStats(latencies=settings.latencies(config))
+    check_cached_steps(handle, models)
+    generation = generation_of_ensemble(handle, models)
     plan = Plan(handle.name, config, models, [model.signature for model in models])
     steps = tuple(dict.fromkeys(models))
     for step in steps:
@@ -118,12 +121,13 @@ def _load(
         handle,
         Signature(config),
         stats,
-        EnsembleScheduler(plan, stats),
+        with_cache(EnsembleScheduler(plan, stats), handle, stats, settings.cache, generation),
         InstanceSet(_no_instance, is_parallel=False, on_start=_no_start),
         close,
         load_duration_s=time.monotonic() - began_s,
         labels=labels,
         steps=steps,
+        generation=generation,
     )
 
 

@@ -23,7 +23,7 @@ from tritonpy.model.worker_events import WorkerEvents
 from tritonpy.model.worker_settings import read_worker_settings
 from tritonpy.own_thread import on_own_thread
 from tritonpy.repository.labels import read_labels
-from tritonpy.repository.loading.caching import with_cache
+from tritonpy.repository.loading.caching import generation_of, with_cache
 from tritonpy.repository.loading.progress import LoadProgress
 from tritonpy.repository.loading.settings import LoadTools
 from tritonpy.repository.settle import settled_config
@@ -133,16 +133,18 @@ class Loading:
             on_end=contender.leave if contender is not None else None,
         )
         instances.switch(await instances.prepare(self._tools.slots(handle)))
+        generation = await generation_of(handle, self._tools.settings.cache)
         self._model = LoadedModel(
             handle,
             signature,
             stats,
-            await with_cache(scheduler, handle, stats, self._tools.settings.cache),
+            with_cache(scheduler, handle, stats, self._tools.settings.cache, generation),
             instances,
             self.take_down,
             strategy_name=strategy.name if strategy is not None else "",
             load_duration_s=self._progress.duration_s,
             labels=labels,
+            generation=generation,
         )
         return self._model
 
