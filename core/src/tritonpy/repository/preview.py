@@ -41,7 +41,7 @@ def settled_preview(
     config = read_config(directory, is_strict=not settings.auto_complete_config, config_name=config_name)
     versions = select_versions(config, directory.versions)
     require_versions(directory, versions)
-    if not asks_backend:
+    if not asks_backend or config.HasField("ensemble_scheduling"):  # which has no backend
         normalize(config)
         return config_to_dict(config)
 
