@@ -32,7 +32,7 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 
-# Holds the first request until the sender has sent everything or stopped, and writes down how far it has come.
+# Holds the first request until the sender has sent everything or stopped; writes down how far it has come.
 SLOW = """
 import time
 import triton_python_backend_utils as pb_utils
