@@ -8,7 +8,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tritonpy.latencies import COMPUTE, QUEUE, REQUEST, Histogram, Latencies, Summary
+from tritonpy.latencies import QUEUE, REQUEST, Histogram, Latencies, Summary
 
 SECOND = 1_000_000_000
 durations = st.lists(st.integers(0, 100_000_000), min_size=1, max_size=200)
@@ -108,7 +108,7 @@ def test_a_copy_does_not_change() -> None:
     latencies.add(REQUEST, 1_000_000)
     copy = latencies.snapshot()
 
-    latencies.add(REQUEST, 9_000_000, 10)
+    latencies.add_each(REQUEST, [9_000_000] * 10)
     assert latencies.first_response is not None
     latencies.first_response.add(1.5)
 
@@ -120,7 +120,7 @@ def test_a_copy_does_not_change() -> None:
 def test_what_is_not_kept_is_passed_over() -> None:
     latencies = Latencies((QUEUE,))
 
-    latencies.add(COMPUTE[0], 1_000)
+    latencies.add(REQUEST, 1_000)
     latencies.add_each(REQUEST, [1_000])
 
     assert list(latencies.summaries) == [QUEUE]

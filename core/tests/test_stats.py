@@ -90,7 +90,7 @@ def test_a_request_that_waits_anew_is_counted_from_where_it_waited_first() -> No
     execution.rescheduled_count = 1
     waiting.queue_start_ns = 1_450
 
-    execution.finish(TIMES, None)
+    execution.leave(TIMES, [])
 
     assert phases(stats)["queue"] == (1, 100)
     assert stats.success_count == 0

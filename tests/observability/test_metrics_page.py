@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tritonpy.server import Server
+from tritonpy_sdk.repository import ModelRepository
 
-from .conftest import ALL_METRICS, Counted
+from .conftest import ALL_METRICS, TENSORS, Counted
 
 OURS_ONLY = {"nv_model_load_duration_secs", "nv_inference_first_response_histogram_ms"}  # newer than 2.51
 THEIRS_ONLY = {"nv_pinned_memory_pool_total_bytes", "nv_pinned_memory_pool_used_bytes"}  # there is no pool
@@ -47,6 +50,17 @@ def families(page: str) -> dict[str, tuple[str, str]]:
 def samples(page: str) -> dict[str, str]:
     """Values by name and labels."""
     return dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
+
+
+def dashboard_names() -> set[str]:
+    """What the dashboard asks for and a Triton server could have."""
+    path = Path(__file__).parents[2] / "docs/grafana/tritonpy.json"
+    return set(re.findall(r"\b(nv_\w+)", path.read_text()))
+
+
+def newer() -> set[str]:
+    """What only newer servers have, or such with a GPU."""
+    return {name for name in dashboard_names() if name.startswith((*OURS_ONLY, "nv_gpu_", "nv_energy_"))}
 
 
 def settled(server: Counted, **counts: str) -> str:
@@ -130,6 +144,8 @@ def test_the_page_is_that_of_the_real_server(
     assert {line for line in ours_are if not line.startswith(tuple(OURS_ONLY))} == {
         line for line in theirs_are if not line.startswith(tuple(THEIRS_ONLY))
     }
+    for name in dashboard_names() - newer():
+        assert re.search(rf"^{name}[{{ ]", their_page, re.MULTILINE), f"the dashboard asks for {name}"
     exact = {line for line in theirs_are if re.split("[{ ]", line)[0] in EXACT}
     end = time.monotonic() + 5
     while different := {
@@ -140,15 +156,88 @@ def test_the_page_is_that_of_the_real_server(
         theirs_are = samples(theirs.page())
 
 
+class Gate:
+    """A model that is at a request until it is let go, and requests that wait for it."""
+
+    def __init__(self, server: Counted, folder: Path, pool: ThreadPoolExecutor) -> None:
+        self._server, self._folder, self._pool = server, folder, pool
+
+    def waiting(self) -> list[int]:
+        """The gauge after each of eight requests, and when all are answered."""
+        line = 'nv_inference_pending_request_count{model="gate",version="1"}'
+        answers, seen = [self._pool.submit(self._server.infer, "gate", 1)], []
+        self._until(lambda: (self._folder / "begun").exists())
+        for count in range(1, 9):
+            answers.append(self._pool.submit(self._server.infer, "gate", 1))
+            self._until(lambda count=count: samples(self._server.page())[line] == str(count))  # type: ignore[misc]
+            seen.append(count)
+        (self._folder / "open").touch()
+        assert [answer.result(20) for answer in answers] == [200] * 9
+        self._until(lambda: samples(self._server.page())[line] == "0")
+        return [*seen, 0]
+
+    @staticmethod
+    def _until(holds: Callable[[], bool]) -> None:
+        end = time.monotonic() + 20
+        while not holds():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+GATE = """
+import json
+import pathlib
+import time
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.folder = pathlib.Path(json.loads(args["model_config"])["parameters"]["folder"]["string_value"])
+
+    def execute(self, requests):
+        (self.folder / "begun").touch()
+        while not (self.folder / "open").exists():
+            time.sleep(0.001)
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", request.inputs()[0].as_numpy())])
+            for request in requests
+        ]
+"""
+# With a limit the real server leaves requests in the queue until an instance is idle.
+QUEUE = {"default_queue_policy": {"max_queue_size": 100}}
+
+
+def gate_repository(path: Path) -> Path:
+    config = {**TENSORS, "dynamic_batching": QUEUE, "parameters": {"folder": {"string_value": str(path)}}}
+    return ModelRepository(path / "models").python("gate", GATE, config).parent
+
+
+def test_the_gauge_follows_what_waits(serve: Callable[..., Server], tmp_path: Path) -> None:
+    server = serve(gate_repository(tmp_path))
+    with ThreadPoolExecutor(10) as pool:
+        counted = Counted(server.http_port, server.metrics_port)
+        assert Gate(counted, tmp_path, pool).waiting() == [*range(1, 9), 0]
+
+
+@pytest.mark.parity
+def test_the_gauge_of_the_real_server_follows_the_same(
+    real_triton: Callable[..., dict[str, int]], tmp_path: Path
+) -> None:
+    ports = real_triton(gate_repository(tmp_path))
+    with ThreadPoolExecutor(10) as pool:
+        counted = Counted(ports["http"], ports["metrics"])
+        assert Gate(counted, tmp_path, pool).waiting() == [*range(1, 9), 0]
+
+
 @pytest.mark.parity
 def test_without_durations_ours_goes_on_to_count_and_the_real_server_stops(
-    serve: Callable[..., object], repository: Path, real_triton: Callable[..., dict[str, int]]
+    serve: Callable[..., Server], repository: Path, real_triton: Callable[..., dict[str, int]]
 ) -> None:
     server = serve(repository, metrics_config=("counter_latencies=false",))
     ports = real_triton(repository, "--metrics-config=counter_latencies=false")
     pages = {}
     for name, asked in (
-        ("ours", Counted(server.http_port, server.metrics_port)),  # type: ignore[attr-defined]
+        ("ours", Counted(server.http_port, server.metrics_port)),
         ("theirs", Counted(ports["http"], ports["metrics"])),
     ):
         assert asked.infer("stream", 1, call="generate_stream") == 200

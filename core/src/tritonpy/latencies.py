@@ -111,7 +111,8 @@ class Latencies:
     """The summaries of one model version, and the histogram of its first responses.
 
     Args:
-        phases: which summaries are kept; what is told of others is passed over.
+        phases: which summaries are kept: none, or those of `COMPUTE` and more. What is told of others is
+            passed over.
         first_response: None where it is not kept.
         clock: monotonic nanoseconds.
     """
@@ -129,12 +130,22 @@ class Latencies:
         self._clock = clock
         self._turn_ns = clock() + _SLICE_NS
 
-    def add(self, phase: str, duration_ns: int, count: int = 1) -> None:
-        """Add `count` requests that took the same time."""
+    def add(self, phase: str, duration_ns: int) -> None:
+        """Add one request."""
         summary = self.summaries.get(phase)
-        if summary is not None and count:
+        if summary is not None:
             self._turn_when_due()
-            summary.add(duration_ns // 1000, count)
+            summary.add(duration_ns // 1000)
+
+    def add_compute(self, durations_ns: tuple[int, int, int], count: int) -> None:
+        """Add `count` requests of one batch, which took as long in each phase of `COMPUTE`."""
+        summaries = self.summaries
+        if summaries and count:
+            self._turn_when_due()
+            input_ns, infer_ns, output_ns = durations_ns
+            summaries["compute_input"].add(input_ns // 1000, count)
+            summaries["compute_infer"].add(infer_ns // 1000, count)
+            summaries["compute_output"].add(output_ns // 1000, count)
 
     def add_each(self, phase: str, durations_ns: Iterable[int]) -> None:
         """Add requests that took times of their own."""

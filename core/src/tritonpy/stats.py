@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tritonpy.errors import ErrorCode
-from tritonpy.latencies import CACHE_HIT, CACHE_MISS, COMPUTE, QUEUE, REQUEST, Latencies
+from tritonpy.latencies import CACHE_HIT, CACHE_MISS, QUEUE, REQUEST, Latencies
 from tritonpy.response import InferResponse
 
 MOST_RESPONSES = 1024
@@ -191,8 +191,7 @@ class ModelStats:
         batch.compute_infer_ns += infer_ns
         batch.compute_output_ns += output_ns
         if self.latencies is not None:
-            for phase, duration_ns in zip(COMPUTE, (input_ns, infer_ns, output_ns), strict=True):
-                self.latencies.add(phase, duration_ns, request_count)
+            self.latencies.add_compute((input_ns, infer_ns, output_ns), request_count)
 
     def count_success(self, duration_ns: int) -> None:
         """Count one request that was answered; how it was executed is counted with its batch."""

@@ -71,6 +71,7 @@ def test_nobody_is_told_to_wait_for_requests_that_do_not_come() -> None:
         ("strategy", {}, "because the batching strategy 'volume' refused the next request."),
         ("preferred", {"preferred_batch_size": [2, 4]}, "left at a preferred size (2, 4)."),
         ("full", {}, "left as large as they may be."),
+        ("utilization", {}, "because as many slots had a request as minimum_slot_utilization asks for."),
         ("slot busy", {}, "left for the reason 'slot busy'."),
     ],
 )
@@ -119,7 +120,7 @@ def test_busy_instances_with_a_queue_are_too_few() -> None:
 
 
 def test_waiting_beside_idle_instances_is_for_company() -> None:
-    waits = facts()["durations_ns"] | {"queue": 100 * 900_000}
+    waits = facts()["durations_ns"] | {"queue": 100 * 9_000_000}
 
     assert "though instances are busy only 5% of the time. It waits for company" in told(
         facts(durations_ns=waits)

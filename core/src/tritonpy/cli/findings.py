@@ -10,6 +10,8 @@ JsonObject = dict[str, Any]  # Any: JSON
 _NOTABLE = 0.1
 """Reasons below this part of all batches are not spoken of."""
 _BUSY = 0.8
+_LONG_US = 1000
+"""What waits less than this waits for its turn on the event loop."""
 _TRIED_DELAY_US = 1000
 
 _FAILURES = {
@@ -124,6 +126,12 @@ def _of_reason(facts: JsonObject, reason: str, part: float, most: int) -> Findin
                 f"request.",
                 advice="Its limit decides: give it a higher one if instances have room for more.",
             )
+        case "utilization":
+            return Finding(
+                finding=f"{share} left because as many slots had a request as minimum_slot_utilization asks "
+                f"for.",
+                advice="A higher one waits for more sequences, up to max_queue_delay_microseconds.",
+            )
         case "full":
             return _of_full(facts, share, most)
         case "preferred":
@@ -187,7 +195,7 @@ def _of_queue(facts: JsonObject) -> Iterator[Finding]:
             advice=f"More instances would shorten the queue, if the machine has room: instance_group "
             f"{{ count: {count + 1} }}.",
         )
-    elif queue_us > compute_us and busy < _BUSY and facts["scheduler"]["kind"] != "default":
+    elif queue_us > max(compute_us, _LONG_US) and busy < _BUSY and facts["scheduler"]["kind"] != "default":
         yield Finding(
             finding=f"A request waits {queue_us:.0f} µs where it is computed for {compute_us:.0f} µs, though "
             f"instances are busy only {busy:.0%} of the time.",

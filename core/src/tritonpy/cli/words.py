@@ -66,7 +66,8 @@ def _batching(facts: JsonObject, settings: JsonObject) -> str:
     parts = []
     delay_us = settings.get("max_queue_delay_microseconds", 0)
     parts.append(f"requests wait up to {delay_us} µs for company" if delay_us else "no delay")
-    if preferred := settings.get("preferred_batch_size"):
+    preferred = settings.get("preferred_batch_size", [])
+    if preferred and preferred != [facts["max_batch_size"]]:  # which it is when nobody says anything
         parts.append(f"preferred: {', '.join(map(str, preferred))}")
     if levels := settings.get("priority_levels"):
         parts.append(f"{levels} priority levels")

@@ -222,22 +222,15 @@ class Execution:
         """Keep how long each request waited for the execution, and how long each took that is over."""
         now = time.monotonic_ns()
         # One that is to be executed again waits anew already: it is not over.
-        latencies.add_each(
-            QUEUE,
-            [
-                start_ns - request.queue_start_ns
-                for request in waited
-                if request.queue_start_ns <= start_ns and not request.is_null
-            ],
-        )
-        latencies.add_each(
-            REQUEST,
-            [
-                now - request.queue_start_ns
-                for request in succeeded
-                if request.queue_start_ns <= start_ns and not request.is_null
-            ],
-        )
+        for phase, until_ns, requests in ((QUEUE, start_ns, waited), (REQUEST, now, succeeded)):
+            latencies.add_each(
+                phase,
+                [
+                    until_ns - since_ns
+                    for request in requests
+                    if (since_ns := request.queue_start_ns) <= start_ns and not request.is_null
+                ],
+            )
 
     def _count_successes(self, count: int, queued_since: int) -> None:
         self._stats.success_count += count - self.rescheduled_count
