@@ -71,7 +71,7 @@ class Contender:
         if not holders:
             return
         claims = self._claims.values()
-        if not any(self._limiter.suffices_beside(claim, holders) for claim in claims):
+        if claims and not any(self._limiter.suffices_beside(claim, holders) for claim in claims):
             names = ", ".join(f"'{claim.name}'" for claim in holders)
             raise Internal(
                 f"model '{request.model_name}' cannot be called: it would wait for ever for resources that "
