@@ -124,6 +124,26 @@ def test_show_lets_a_python_model_complete_its_configuration_and_does_not_initia
     assert printed.err == "backend 'python' was asked, as in a load\n"
 
 
+def test_show_of_an_ensemble_asks_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = ModelRepository(tmp_path).model(
+        "e",
+        {
+            "platform": "ensemble",
+            "input": [{"name": "A", "data_type": "TYPE_FP32", "dims": [1]}],
+            "output": [{"name": "B", "data_type": "TYPE_FP32", "dims": [1]}],
+            "ensemble_scheduling": {
+                "step": [{"model_name": "m", "input_map": {"X": "A"}, "output_map": {"Y": "B"}}]
+            },
+        },
+    )
+
+    assert main(["config", "show", str(model)]) == 0
+
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["ensemble_scheduling"]["step"][0]["model_name"] == "m"
+    assert printed.err == "an ensemble has no backend; whether it fits its models is seen in a load\n"
+
+
 @pytest.mark.parametrize("flag", ["--no-backend", "--strict"])
 def test_show_without_the_backend_shows_what_follows_from_the_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str

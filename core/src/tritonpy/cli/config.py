@@ -141,7 +141,10 @@ def show(
     except OSError as exc:
         raise click.ClickException(f"'{exc.filename or directory}': {exc.strerror}") from exc
     by = "not asked" if no_backend or is_strict else "asked, as in a load"
-    click.echo(f"backend '{document['backend']}' was {by}", err=True)
+    if "ensemble_scheduling" in document:
+        click.echo("an ensemble has no backend; whether it fits its models is seen in a load", err=True)
+    else:
+        click.echo(f"backend '{document['backend']}' was {by}", err=True)
     click.echo(_written(document, form), nl=False)
 
 

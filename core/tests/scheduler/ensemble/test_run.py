@@ -329,13 +329,13 @@ def test_ensembles_inside_each_other_answer_as_one(add_one: FakeModel) -> None:
     assert client.parameters == [{**SEQUENCE, "sequence_id": 5}]
 
 
-def test_a_thousand_steps_that_answer_at_once_do_not_exhaust_the_stack(add_one: FakeModel) -> None:
-    names = ["IN", *(f"T{index}" for index in range(999)), "OUT"]
+def test_thousands_of_steps_that_answer_at_once_do_not_exhaust_the_stack(add_one: FakeModel) -> None:
+    names = ["IN", *(f"T{index}" for index in range(2999)), "OUT"]
     ensemble = Ensemble([(add_one, {"X": read}, {"Y": written}) for read, written in pairwise(names)])
 
     _, client = ensemble.ask(IN=0)
 
-    assert client.answers == [{"OUT": 1000}]
+    assert client.answers == [{"OUT": 3000}]
 
 
 def test_a_failing_client_costs_nobody_else() -> None:

@@ -99,6 +99,7 @@ class Stage:
         readers: how often each tensor that is no output of the ensemble is read.
         outputs: the ensemble's, if it answers at the end of this stage: name, tensor, fit.
         writer_count: how many steps write one of these.
+        models: those that have to answer until this stage and those behind it are over.
     """
 
     steps: tuple[Step, ...]
@@ -108,15 +109,7 @@ class Stage:
     readers: Mapping[str, int]
     outputs: tuple[tuple[str, Fit | None], ...] | None
     writer_count: int
-
-    def models(self) -> frozenset[ComposingModel]:
-        """The models that have to answer until this stage and those behind it are over."""
-        found: set[ComposingModel] = set()
-        for step in self.steps:
-            found |= step.model.all_models
-            if step.opens is not None:
-                found |= step.opens.models()
-        return frozenset(found)
+    models: frozenset[ComposingModel]
 
 
 class Plan:
@@ -175,9 +168,12 @@ class Plan:
         stage: Stage | None = None
         origin = next((self._origin_of(tensor) for tensor in outputs), -1)
         answers: Sequence[str] | None = outputs
+        members: dict[int, list[int]] = {}
+        for index in self._order:
+            if index in needed:
+                members.setdefault(self._origins[index], []).append(index)
         while True:  # from the last stage to the first
-            members = [index for index in self._order if index in needed and self._origins[index] == origin]
-            stage = self._stage(members, tensors, answers, origin, stage)
+            stage = self._stage(members.get(origin, ()), tensors, answers, stage)
             if origin < 0:
                 return stage
             answers = None
@@ -208,34 +204,35 @@ class Plan:
         members: Sequence[int],
         tensors: set[str],
         outputs: Sequence[str] | None,
-        origin: int,
         opened: Stage | None,
     ) -> Stage:
         place = {index: position for position, index in enumerate(members)}
-        waits: list[set[int]] = []
+        answered = frozenset(outputs or ())
+        followers: list[list[int]] = [[] for _ in members]
+        waits_for: list[int] = []
         readers: dict[str, int] = {}
-        for index in members:
+        for position, index in enumerate(members):
             read = self._steps[index]["input_map"].values()
-            writers = {self._writers.get(tensor) for tensor in read}
-            waits.append({place[writer] for writer in writers if writer in place})
+            upstream = place.keys() & {self._writers.get(tensor) for tensor in read}
+            waits_for.append(len(upstream))
+            for writer in upstream:
+                followers[place[writer]].append(position)
             for tensor in read:
-                readers[tensor] = readers.get(tensor, 0) + 1
-        for tensor in outputs or ():
-            readers.pop(tensor, None)
+                if tensor not in answered:
+                    readers[tensor] = readers.get(tensor, 0) + 1
+        models = frozenset[ComposingModel]().union(*(self._models[index].all_models for index in members))
         return Stage(
-            tuple(self._step(index, tensors, outputs or (), opened) for index in members),
-            tuple(position for position, upstream in enumerate(waits) if not upstream),
-            tuple(
-                tuple(follower for follower, upstream in enumerate(waits) if position in upstream)
-                for position in range(len(members))
-            ),
-            tuple(map(len, waits)),
+            tuple(self._step(index, tensors, answered, opened) for index in members),
+            tuple(position for position, count in enumerate(waits_for) if not count),
+            tuple(map(tuple, followers)),
+            tuple(waits_for),
             readers,
             tuple((tensor, self._output_fit(tensor)) for tensor in outputs) if outputs is not None else None,
-            len(place.keys() & {self._writers.get(tensor) for tensor in outputs or ()}),
+            len(place.keys() & {self._writers.get(tensor) for tensor in answered}),
+            models | opened.models if opened is not None else models,
         )
 
-    def _step(self, index: int, tensors: set[str], answered: Sequence[str], opened: Stage | None) -> Step:
+    def _step(self, index: int, tensors: set[str], answered: frozenset[str], opened: Stage | None) -> Step:
         step, model, signature = self._steps[index], self._models[index], self._signatures[index]
         batches = signature.max_batch_size > 0
         inputs = []
@@ -253,9 +250,9 @@ class Plan:
             tuple(inputs),
             outputs,
             tuple(outputs),
-            opens is None and any(tensor in answered for tensor in outputs.values()),
+            opens is None and not answered.isdisjoint(outputs.values()),
             opens,
-            opens is not None and model.all_models.isdisjoint(opens.models()),
+            opens is not None and model.all_models.isdisjoint(opens.models),
         )
 
     def _output_fit(self, tensor: str) -> Fit | None:
