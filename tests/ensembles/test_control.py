@@ -139,6 +139,22 @@ def test_an_ensemble_that_fits_no_more_is_down_until_it_fits_again(side: Side) -
     assert side.out("nest") == [103]
 
 
+def test_a_load_may_bring_another_graph(side: Side) -> None:
+    side.load("ab")
+    config = side.call("models/ab/config")[1]
+    config["ensemble_scheduling"]["step"] = [step("c", {"X": "IN"}, {"Y": "OUT"})]
+
+    assert side.load("ab", config) == (200, "")
+
+    assert side.ready() == {"a", "b", "c", "ab"}
+    assert side.out("ab") == [101]
+    side.unload("c")
+    assert side.ready() == {"a", "b"}
+    side.unload("a")
+    side.load("c")
+    assert side.out("ab") == [101]  # it needs `a` no more
+
+
 @pytest.fixture
 def broken(tmp_path: Path) -> ModelRepository:
     models = ModelRepository(tmp_path / "broken")
@@ -202,6 +218,59 @@ def test_a_model_that_comes_later_completes_the_ensembles_that_waited_for_it(
 
     assert side.ready() >= {"nowhere", "misses", "on_misses"}
     assert side.out("on_misses") == [6]
+
+
+def test_a_model_can_unload_an_ensemble_with_what_it_is_made_of(
+    start_ours: Start, models: ModelRepository
+) -> None:
+    code = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        pb_utils.unload_model("nest", unload_dependents=True)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor(
+            "Y", pb_utils.get_input_tensor_by_name(request, "X").as_numpy())]) for request in requests]
+"""
+    write_model(models, "unloads", code)
+    side = start_ours(models.path, mode="explicit")
+    for model in ("nest", "unloads", "c"):
+        side.load(model)
+
+    side.infer("unloads", {"X": ([1], [1])})
+
+    until(lambda: side.ready() == {"c", "unloads"})
+
+
+def test_a_model_that_loads_an_ensemble_made_of_itself_waits_for_nobody(
+    start_ours: Start, models: ModelRepository
+) -> None:
+    code = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        try:
+            pb_utils.load_model("on_loads")
+        except Exception as error:
+            self.text = str(error)
+
+    def execute(self, requests):
+        raise RuntimeError(self.text)
+"""
+    write_model(models, "loads", code)
+    write_ensemble(models, "on_loads", [step("loads", {"X": "IN"}, {"Y": "OUT"})])
+    side = start_ours(models.path, mode="explicit")
+
+    assert side.load("loads") == (200, "")  # not for ever
+
+    assert side.ready() == {"loads", "on_loads"}
+    assert "ensemble on_loads contains models that are not available" in side.refusal("on_loads")[1]
+    side.unload("on_loads")
+    side.unload("loads")
+    assert side.load("on_loads")[0] == 200
+    assert side.ready() == {"loads", "on_loads"}
+    assert "would wait for it: loads -> on_loads -> loads" in side.refusal("on_loads")[1]
 
 
 def test_all_that_can_be_loaded_is_at_the_start(start: Start, models: ModelRepository) -> None:
