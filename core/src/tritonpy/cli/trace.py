@@ -21,7 +21,7 @@ def trace() -> None:
 
 @trace.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
-@click.option("--model", "model", metavar="NAME", help="Show requests to this model only.")
+@click.option("--model", "model", metavar="NAME", default=None, help="Show requests to this model only.")
 @click.option("--requests", "shows_requests", is_flag=True, help="Show each request, step by step.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with times in nanoseconds.")
 def summary(files: Sequence[str], model: str | None, shows_requests: bool, as_json: bool) -> None:
