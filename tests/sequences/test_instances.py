@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -116,6 +117,32 @@ def load(model: Model, document: dict[str, Any]) -> None:
     url = f"http://127.0.0.1:{model._http}/v2/repository/models/m/load"
     with urllib.request.urlopen(urllib.request.Request(url, body), timeout=30) as answer:
         assert answer.status == 200
+
+
+@pytest.mark.parametrize("is_ended", [True, False], ids=["ended", "left idle"])
+def test_a_server_that_stops_lets_running_sequences_end(
+    corectl: Callable[..., Any], tmp_path: Path, is_ended: bool
+) -> None:
+    models = ModelRepository(tmp_path / "models")
+    idle_us = 30_000_000 if is_ended else 500_000
+    add(models, tmp_path, "m", direct={}, max_sequence_idle_microseconds=idle_us)
+    server = corectl(f"--model-repository={models.path}")
+    with ThreadPoolExecutor(1) as pool:
+        model = Model("m", (server.ports["HTTPService"], 0), tmp_path / "m", pool)
+        model.ask(1, 1, start=True)
+
+        server.process.send_signal(signal.SIGTERM)
+        until(lambda: "Model 'm' (version 1) has 1 sequences" in server.log)
+
+        assert model.ask(5, 2, start=True) == (
+            503,
+            "Server is stopping, scheduler for model has stopped accepting new inference requests",
+        )
+        assert model.ask(2, 1) == 3
+        if is_ended:
+            assert model.ask(3, 1, end=True) == 6
+        assert server.process.wait(20) == 0, server.log
+        assert "in flight; they are answered UNAVAILABLE" not in server.log
 
 
 @both

@@ -45,7 +45,7 @@ from tritonpy.repository.model_control import ModelControl, WorkerModelControl
 from tritonpy.repository.preparation import ModelPreparation
 from tritonpy.repository.registry import ModelRegistry
 from tritonpy.repository.repositories import Look, Repositories
-from tritonpy.repository.shutdown import drain_and_unload
+from tritonpy.repository.shutdown import drain_and_unload, end_sequences
 from tritonpy.repository.stores.opener import open_store
 from tritonpy.repository.table import backends_table, models_table, options_table
 from tritonpy.scheduler.batcher import StrategyFinder
@@ -246,11 +246,12 @@ class ServerRuntime:
         self._repository.repositories.stop()
         if self._watcher is not None:
             await asyncio.to_thread(self._watcher.stop)
+        left_s = await end_sequences(self._repository, self._options.exit_timeout_s)
         if self.http is not None:
             await self.http.stop_accepting()
-        grpc_stop = asyncio.create_task(self.grpc.stop(self._options.exit_timeout_s)) if self.grpc else None
+        grpc_stop = asyncio.create_task(self.grpc.stop(left_s)) if self.grpc else None
         await self._repository.stop_loading()
-        await drain_and_unload(self._repository, self._options.exit_timeout_s)
+        await drain_and_unload(self._repository, left_s)
         if self._cache is not None:
             await self._cache.close()
         await asyncio.to_thread(self._repository.repositories.close)

@@ -34,6 +34,18 @@ class RequestScheduler(Protocol):
         """Stop for good."""
 
 
+class OpenSequences(Protocol):
+    """The sequences of a model, which go on from one request to the next."""
+
+    @property
+    def open_sequence_count(self) -> int:
+        """Those that have begun and are not over."""
+        ...
+
+    async def end_sequences(self, error: TritonError) -> None:
+        """Wait until they have ended; new ones are refused with `error`."""
+
+
 class LoadedModel:
     """A model version that takes requests; owned by the loop.
 
@@ -51,6 +63,7 @@ class LoadedModel:
         labels: what the elements of outputs stand for, by output and index.
         steps: the models that an ensemble is made of, each once.
         generation: differs between loads whose answers may differ.
+        sequences: of a model that has some.
 
     Args:
         instance_set: has the instances.
@@ -71,6 +84,7 @@ class LoadedModel:
         labels: Mapping[str, Sequence[bytes]] | None = None,
         steps: Sequence[LoadedModel] = (),
         generation: bytes = b"",
+        sequences: OpenSequences | None = None,
     ) -> None:
         self.handle = handle
         self.name = handle.name
@@ -88,6 +102,7 @@ class LoadedModel:
         self.labels = labels or {}
         self.steps = steps
         self.generation = generation
+        self.sequences = sequences
         self._user_count = 0
         self._unused = asyncio.Event()
         self._unused.set()

@@ -11,9 +11,47 @@ import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from tritonpy.errors import Unavailable
 from tritonpy.repository.manager import RepositoryManager
 
 _log = logging.getLogger("tritonpy.repository")
+
+
+async def end_sequences(repository: RepositoryManager, timeout_s: float) -> float:
+    """Let running sequences go on until they end, while no others begin; the time that is left.
+
+    Clients have to reach them meanwhile, so this comes before the ports are closed.
+
+    Args:
+        repository: with the models.
+        timeout_s: how long it may take.
+    """
+    error = Unavailable(
+        "Server is stopping, scheduler for model has stopped accepting new inference requests"
+    )
+    with_sequences = [
+        (model, model.sequences) for model in repository.live_models if model.sequences is not None
+    ]
+    ends = [asyncio.ensure_future(sequences.end_sequences(error)) for _, sequences in with_sequences]
+    if not ends:
+        return timeout_s
+    countdown = _Countdown(timeout_s)
+
+    def describe_open() -> list[str]:
+        counts = [(model, sequences.open_sequence_count) for model, sequences in with_sequences]
+        still_open = [(model, count) for model, count in counts if count]
+        return [f"Found {len(still_open)} model versions that have sequences to end"] + [
+            f"Model '{model.name}' (version {model.version}) has {count} sequences"
+            for model, count in still_open
+        ]
+
+    await asyncio.sleep(0)  # for those that have none
+    if not all(end.done() for end in ends):
+        async with countdown.lines(describe_open):
+            await asyncio.wait(ends, timeout=timeout_s)
+    for end in ends:
+        end.cancel()
+    return countdown.left_s
 
 
 async def drain_and_unload(repository: RepositoryManager, timeout_s: float) -> None:
@@ -59,6 +97,11 @@ class _Countdown:
         self._end_s = asyncio.get_running_loop().time() + timeout_s
         self._last: list[str] = []
 
+    @property
+    def left_s(self) -> float:
+        """How much time is left."""
+        return max(0.0, self._end_s - asyncio.get_running_loop().time())
+
     @asynccontextmanager
     async def lines(self, describe: Callable[[], list[str]]) -> AsyncIterator[None]:
         """Log what `describe` says: at once, every second, and at the end if it is news."""
@@ -78,8 +121,7 @@ class _Countdown:
             self._say(describe())
 
     def _say(self, lines: list[str]) -> None:
-        left_s = max(0, math.ceil(self._end_s - asyncio.get_running_loop().time()))
         self._last = lines
-        _log.info("Timeout %d: %s", left_s, lines[0])
+        _log.info("Timeout %d: %s", math.ceil(self.left_s), lines[0])
         for line in lines[1:]:
             _log.info("%s", line)

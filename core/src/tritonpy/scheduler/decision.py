@@ -137,6 +137,14 @@ class SequencePolicy(BatchingPolicy, Protocol):
         """Those that are fed: the ones in use, and those that have sequences to end first."""
         ...
 
+    @property
+    def open_count(self) -> int:
+        """Sequences that have begun and are not over."""
+        ...
+
+    def stop_starting(self, error: TritonError) -> None:
+        """Refuse new sequences from now on."""
+
     def use(self, instances: Sequence[Instance]) -> None:
         """New sequences go to these from now on."""
 

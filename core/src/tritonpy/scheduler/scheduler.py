@@ -46,6 +46,7 @@ class Scheduler:
         self._order = order
         self._sequences = sequences
         self._leaving: dict[Instance, asyncio.Future[None]] = {}
+        self._all_ended: asyncio.Future[None] | None = None
         self._contender: Contender | None = None
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -72,6 +73,19 @@ class Scheduler:
         if self._sequences is not None and instance in self._sequences.instances:
             leaving = self._leaving[instance] = self._loop.create_future()
             await leaving
+
+    @property
+    def open_sequence_count(self) -> int:
+        """Sequences that have begun and are not over."""
+        return self._sequences.open_count if self._sequences is not None else 0
+
+    async def end_sequences(self, error: TritonError) -> None:
+        """Wait until the sequences that there are have ended; new ones are refused with `error`."""
+        if self._sequences is not None:
+            self._sequences.stop_starting(error)
+            self._all_ended = self._loop.create_future()
+            self.pump()
+            await self._all_ended
 
     def lose(self, instance: Instance, error: TritonError) -> None:
         """The worker behind an instance has died, and with it what it knew of its sequences."""
@@ -171,7 +185,7 @@ class Scheduler:
     def _feed_each(self, sequences: SequencePolicy, deadline_ns: int) -> None:
         """Ask for every free instance: what one of them could take, no other can."""
         for instance in tuple(sequences.instances):
-            while instance.is_ready and not instance.depth:
+            while instance.is_ready and instance.depth < instance.concurrency:
                 decision = sequences.decide(self._clock(), instance)
                 self._let_go()
                 if isinstance(decision, Dispatch):
@@ -180,8 +194,7 @@ class Scheduler:
                 if isinstance(decision, WaitUntil):
                     deadline_ns = min(deadline_ns or decision.deadline_ns, decision.deadline_ns)
                 break
-        if self._leaving:
-            self._let_leave(sequences.instances)
+        self._note_ends(sequences)
         if deadline_ns:
             self._wake_at(deadline_ns)
 
@@ -193,11 +206,18 @@ class Scheduler:
         else:
             fed = tuple(sequences.instances)
             next_ns = contender.feed(sequences, fed, self._clock, self._dispatch, is_bound=True)
-            if self._leaving:
-                self._let_leave(sequences.instances)
+            self._note_ends(sequences)
         self._let_go()
         if next_ns or deadline_ns:
             self._wake_at(min(next_ns or deadline_ns, deadline_ns or next_ns))
+
+    def _note_ends(self, sequences: SequencePolicy) -> None:
+        """Tell who waits for the end of sequences."""
+        if self._leaving:
+            self._let_leave(sequences.instances)
+        ended = self._all_ended
+        if ended is not None and not ended.done() and not sequences.open_count:
+            ended.set_result(None)
 
     def _let_leave(self, staying: Sequence[Instance]) -> None:
         for instance in [instance for instance in self._leaving if instance not in staying]:
@@ -228,6 +248,8 @@ class Scheduler:
             self._timer.cancel()
         self._instances = ()
         self.refuse(error)
+        if self._sequences is not None:
+            self._note_ends(self._sequences)
         self._let_leave(())
 
     def _pump_when_due(self) -> None:

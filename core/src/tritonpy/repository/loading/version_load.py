@@ -145,6 +145,7 @@ class Loading:
             load_duration_s=self._progress.duration_s,
             labels=labels,
             generation=generation,
+            sequences=scheduler if config.get("sequence_batching") is not None else None,
         )
         return self._model
 

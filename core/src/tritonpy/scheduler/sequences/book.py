@@ -58,6 +58,11 @@ class SequenceBook:
         return len(self._sequences) - self._running_count
 
     @property
+    def open_count(self) -> int:
+        """Ids whose sequences are not over."""
+        return len(self._latest)
+
+    @property
     def backlog_count(self) -> int:
         """Requests in the backlog."""
         return sum(len(sequence.requests) for sequence in self._backlog)

@@ -9,7 +9,7 @@ from typing import Protocol
 from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.model.execution import Execution, Instance
 from tritonpy.request import SEQUENCE_START, InferRequest, NullRequest
-from tritonpy.scheduler.decision import Decision, Refusal
+from tritonpy.scheduler.decision import IDLE, Decision, Refusal
 from tritonpy.scheduler.sequences.book import SequenceBook
 from tritonpy.scheduler.sequences.controls import ControlInputs
 from tritonpy.scheduler.sequences.sequence import Sequence, SlotRow
@@ -83,6 +83,12 @@ class SequenceBatching:
         self._batchers: dict[Instance, Batcher] = {}
         self._row_count = 0
         self._has_unused = False
+        self._end: TritonError | None = None
+
+    @property
+    def open_count(self) -> int:
+        """See `SequencePolicy`."""
+        return self.book.open_count
 
     @property
     def waiting_count(self) -> int:
@@ -100,8 +106,11 @@ class SequenceBatching:
         """See `BatchingPolicy`.
 
         Raises:
-            InvalidArg: it belongs to no sequence, or cannot be told to the model; in Triton's words.
+            TritonError: it belongs to no sequence, cannot be told to the model, or starts a sequence though
+                none may start any more; in Triton's words.
         """
+        if self._end is not None and (request.flags & SEQUENCE_START or not request.correlation_id):
+            raise self._end
         if request.batch_size != 1:
             raise InvalidArg(
                 f"inference request to model '{self._model_name}' must specify batch-size 1 due to "
@@ -164,16 +173,18 @@ class SequenceBatching:
 
     def decide(self, now_ns: int, instance: Instance) -> Decision:
         """See `BatchingPolicy`."""
-        return self._batcher_of(instance).decide(now_ns)
+        batcher = self._batcher_of(instance)
+        return batcher.decide(now_ns) if batcher is not None else IDLE
 
     def has_batch(self, now_ns: int, instance: Instance) -> bool:
         """See `BatchingPolicy`."""
-        return self._batcher_of(instance).has_batch(now_ns)
+        batcher = self._batcher_of(instance)
+        return batcher is not None and batcher.has_batch(now_ns)
 
-    def _batcher_of(self, instance: Instance) -> Batcher:
-        """The batcher of an instance that could take a batch."""
-        batcher = self._batchers[instance]
-        if batcher.row.is_lost:
+    def _batcher_of(self, instance: Instance) -> Batcher | None:
+        """The batcher of an instance that could take a batch; None when it is let go by now."""
+        batcher = self._batchers.get(instance)
+        if batcher is not None and batcher.row.is_lost:
             self.book.regain(batcher.row)
         return batcher
 
@@ -230,6 +241,10 @@ class SequenceBatching:
                 self._batchers[instance] = self._make_batcher(self, row)
         self.book.use(batcher.row for batcher in self._batchers.values())
         self._forget_unused()
+
+    def stop_starting(self, error: TritonError) -> None:
+        """See `SequencePolicy`."""
+        self._end = error
 
     def lose(self, instance: Instance, error: TritonError) -> None:
         """See `SequencePolicy`."""
