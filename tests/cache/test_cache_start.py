@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tritonclient.http as httpclient
 from tritonclient.utils import InferenceServerException
-from tritonpy.errors import InvalidArg, TritonError
+from tritonpy.errors import InvalidArg
 from tritonpy.options import ServerOptions
 from tritonpy.plugin import hookimpl
 from tritonpy.server import Server
@@ -102,9 +102,7 @@ def test_what_cannot_be_cached_is_not_loaded(
             client.load_model("odd")
         client.close()
 
-    assert (
-        f"Response Cache does not currently support model odd with {cause}. Please disable the response cache."
-    ) in str(error.value)
+    assert f"Response Cache does not currently support model odd with {cause}." in str(error.value)
 
 
 class Slow:
@@ -117,7 +115,7 @@ class Slow:
     @hookimpl
     async def cache_lookup(self, key: str) -> None:
         self.asked.set()
-        while not self.gate.is_set():
+        while not self.gate.is_set():  # noqa: ASYNC110 (the test is on another thread)
             await asyncio.sleep(0.001)
 
     @hookimpl
@@ -160,12 +158,11 @@ def test_the_end_of_the_server_waits_for_them_too(models: ModelRepository) -> No
 
 def test_those_who_wait_longer_than_the_server_does_are_answered(models: ModelRepository) -> None:
     slow = Slow()
-    settings = options(models, ("slow", "a", "b"), cache_timeout_ms=3_000, exit_timeout_s=0)
+    settings = options(models, ("slow", "a", "b"), cache_timeout_ms=1_000, exit_timeout_s=0)
     with ThreadPoolExecutor(1) as pool:
         with Server(settings, plugins={"caches": {"slow": slow}}) as server:
             answer = pool.submit(ask, server)
             assert slow.asked.wait(10)
-            slow.gate.set  # noqa: B018
         with pytest.raises(InferenceServerException):
             answer.result(10)
 
@@ -203,7 +200,3 @@ def test_the_table_of_options_shows_that_there_is_a_cache(corectl: Corectl, mode
 
     assert server.stop() == 0
     assert any(line.split()[:4] == ["|", "cache_enabled", "|", "1"] for line in server.lines)
-
-
-def test_errors_of_the_cache_are_those_of_the_server() -> None:
-    assert issubclass(InvalidArg, TritonError)

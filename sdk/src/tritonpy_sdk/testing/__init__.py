@@ -7,6 +7,7 @@ pytest.register_assert_rewrite(
     *(f"tritonpy_sdk.testing.{name}" for name in ("conformance", "driver", "outputs", "served"))
 )
 
+from tritonpy_sdk.testing.cache import OpenCache, open_cache  # noqa: E402
 from tritonpy_sdk.testing.conformance import BackendConformance  # noqa: E402
 from tritonpy_sdk.testing.driver import Answer, BackendDriver, DrivenModel  # noqa: E402
 from tritonpy_sdk.testing.python_model import (  # noqa: E402
@@ -27,9 +28,11 @@ __all__ = [
     "DrivenModel",
     "ModelRequest",
     "ModelWarning",
+    "OpenCache",
     "Outputs",
     "PythonModel",
     "ResponseStream",
     "load_python_model",
     "load_with_agent",
+    "open_cache",
 ]

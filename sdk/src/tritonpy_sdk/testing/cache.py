@@ -1,0 +1,118 @@
+"""A response cache called as a server calls it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from inspect import isawaitable
+from typing import Any
+
+from tritonpy.cache.finder import CacheFinder
+from tritonpy.errors import InvalidArg
+from tritonpy.handles import Cache, CacheUsage
+from tritonpy.plugin_manager import Hook, PluginManager
+
+
+class OpenCache:
+    """A cache between its initialisation and its end; see `open_cache`.
+
+    Attributes:
+        handle: what its hooks receive.
+    """
+
+    def __init__(self, name: str, settings: Mapping[str, str], manager: PluginManager) -> None:
+        self.handle = Cache(dict(settings), name=name)
+        self._bind = CacheFinder(manager, PluginManager("loaders"), directory="").find(name)
+        self._runner = asyncio.Runner()
+        try:
+            self._call("cache_initialize", self.handle)
+        except BaseException:
+            self._runner.close()
+            raise
+
+    def lookup(self, key: str) -> bytes | None:
+        """What it has under a key."""
+        entry: bytes | None = self._call("cache_lookup", self.handle, key, is_required=True)
+        return entry
+
+    def insert(self, key: str, entry: bytes) -> None:
+        """Give it an entry.
+
+        Raises:
+            TritonError: it refuses this one.
+        """
+        self._call("cache_insert", self.handle, key, entry, is_required=True)
+
+    def lookup_all(self, keys: list[str]) -> list[bytes | None]:
+        """Ask for many keys at the same time, as a busy server does."""
+        hook = self._hook("cache_lookup")
+
+        async def ask(key: str) -> bytes | None:
+            entry: bytes | None = await _outcome(hook(self.handle, key))
+            return entry
+
+        async def ask_all() -> list[bytes | None]:
+            return await asyncio.gather(*map(ask, keys))
+
+        return self._runner.run(ask_all())
+
+    @property
+    def usage(self) -> CacheUsage | None:
+        """How full it says that it is; None when it does not say."""
+        usage: CacheUsage | None = self._call("cache_usage", self.handle)
+        return usage
+
+    def close(self) -> None:
+        """Finalise it."""
+        try:
+            self._call("cache_finalize", self.handle)
+        finally:
+            self._runner.close()
+
+    def _hook(self, name: str) -> Hook:
+        hook = self._bind(name)
+        if hook is None:
+            raise InvalidArg(f"cache '{self.handle.name}' does not implement {name}")
+        return hook
+
+    def _call(self, name: str, *arguments: object, is_required: bool = False) -> Any:  # Any: of each hook
+        hook = self._hook(name) if is_required else self._bind(name)
+        if hook is None:
+            return None
+
+        async def call() -> Any:  # Any: see above
+            return await _outcome(hook(*arguments))  # on the loop, as in a server
+
+        return self._runner.run(call())
+
+
+async def _outcome(outcome: Any) -> Any:  # Any: of each hook
+    return await outcome if isawaitable(outcome) else outcome
+
+
+@contextmanager
+def open_cache(cache: str | object, settings: Mapping[str, str] | None = None) -> Iterator[OpenCache]:
+    """Let a cache begin, and end afterwards.
+
+    Example:
+        >>> with open_cache("local", {"size": "1048576"}) as cache:
+        ...     cache.insert("key", b"entry")
+        ...     assert cache.lookup("key") == b"entry"
+
+    Args:
+        cache: the name of an installed cache, or a plugin object.
+        settings: as `--cache-config NAME,key=value` gives them.
+
+    Raises:
+        TritonError: it does not want to begin.
+    """
+    manager = PluginManager("caches")
+    name = cache if isinstance(cache, str) else "cache under test"
+    if not isinstance(cache, str):
+        manager.register(name, cache)
+    opened = OpenCache(name, settings or {}, manager)
+    try:
+        yield opened
+    finally:
+        opened.close()

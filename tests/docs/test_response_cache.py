@@ -1,0 +1,105 @@
+"""What the pages on response caches show works: the model, the client, the cache and its test."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HOW_TO = Path(__file__).parent.parent.parent / "docs/how-to"
+USE, WRITE = ((HOW_TO / name).read_text() for name in ("response-cache.md", "write-a-cache.md"))
+FILES = dict(
+    re.findall(r"^```(?:python|protobuf)\n# (\S+)\n(.*?)^```", USE + WRITE, re.MULTILINE | re.DOTALL)
+)
+COMMANDS = re.findall(r"^\$ corectl serve --model-repository models (.*)$", USE + WRITE, re.MULTILINE)
+PRINTED = r"(?:    (?P<answer>\[\[.*\]\]) \d\.\d s\n){2}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for path, content in FILES.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+    return tmp_path
+
+
+def ask_twice(server: Any) -> list[str]:
+    """What the client of the page prints."""
+    script = FILES["ask_twice.py"].replace("localhost:8000", f"localhost:{server.ports['HTTPService']}")
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout.splitlines()
+
+
+def seconds(line: str) -> float:
+    return float(line.split()[-2])
+
+
+def test_the_second_answer_of_the_page_comes_at_once(corectl: Callable[..., Any], folder: Path) -> None:
+    lines = ask_twice(corectl("--model-repository=models", *COMMANDS[0].split()))
+
+    shown = re.search(PRINTED, USE)
+    assert shown is not None
+    assert [line.rsplit(maxsplit=2)[0] for line in lines] == [shown["answer"]] * 2
+    assert seconds(lines[0]) >= 0.5 > seconds(lines[1])
+
+
+def test_the_cache_of_the_page_survives_the_server(corectl: Callable[..., Any], folder: Path) -> None:
+    (command,) = [command for command in COMMANDS if "folder" in command]
+    first = corectl("--model-repository=models", *command.split())
+    assert len(ask_twice(first)) == 2
+    assert first.stop() == 0
+
+    again = ask_twice(corectl("--model-repository=models", *command.split()))
+
+    assert seconds(again[0]) < 0.5
+    assert len(list((folder / "responses").iterdir())) == 1
+
+
+def test_the_command_for_redis_asks_for_an_installed_cache(folder: Path) -> None:
+    (command,) = [command for command in COMMANDS if "redis" in command]
+    corectl = Path(sys.executable).with_name("corectl")
+    done = subprocess.run(
+        [str(corectl), "serve", "--model-repository=models", "--show-config", *command.split()],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "redis,host=localhost redis,port=6379" in done.stdout
+
+
+def test_the_test_of_the_page_passes(folder: Path) -> None:
+    for path in ("caches/folder/cache.py", "test_folder.py"):
+        (folder / Path(path).name).write_text(FILES[path])
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_folder.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+
+
+def test_the_page_tells_every_metric_of_the_cache() -> None:
+    from tritonpy.metrics import cache, models
+
+    source = Path(cache.__file__).read_text() + Path(models.__file__).read_text()
+    names = {
+        f"nv_cache_{name}"
+        for name in re.findall(r'^ +\(?"((?:num|lookup|insertion|util)\w*)", ', source, re.M)
+    }
+    names |= set(re.findall(r'"(nv_cache_\w+_per_model)"', source)) | {cache.ERRORS}
+    names = {name for name in names if "summary" not in name}
+
+    assert len(names) > 8
+    assert {name for name in names if f"`{name}`" not in USE} == set()
