@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -22,7 +24,7 @@ from tritonpy_sdk.repository import ModelRepository
 
 DEADLINE_S = 30
 MEBIBYTE = 1 << 20
-LIMITS = ("--max-stream-bytes=8388608", "--slow-client-timeout=0.5")
+LIMITS = ("--max-stream-bytes=8388608", "--max-stream-responses=200", "--slow-client-timeout=0.5")
 
 # Sends COUNT responses of SIZE bytes to each request, on a thread of its own, and says what it saw.
 THREADS = """
@@ -33,6 +35,8 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def initialize(self, args):
         self.folder = json.loads(args["model_config"])["parameters"]["folder"]["string_value"]
+        with open(os.path.join(self.folder, "pid-" + args["model_name"]), "w") as file:
+            file.write(str(os.getpid()))
 
     def execute(self, requests):
         for request in requests:
@@ -138,6 +142,14 @@ class Served:
             stats: dict[str, Any] = json.load(answer)["model_stats"][0]
         return stats
 
+    def pending(self, model: str) -> int:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.ports['Metrics']}/metrics", timeout=DEADLINE_S
+        ) as page:
+            text = page.read().decode()
+        found = re.search(rf'pending_request_count{{model="{model}",.*}} (\d+)', text)
+        return int(found[1]) if found else 0
+
     def counted(self, model: str) -> dict[str, int]:
         """Requests by what became of them."""
         with urllib.request.urlopen(
@@ -201,6 +213,23 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     models.python("alone", THREADS, {**decoupled, "dynamic_batching": {}})
     models.python("in_turn", IN_TURN, decoupled)
     models.python("caller", CALLER, {**caller, "max_batch_size": 2, "output": output})
+    for name, parameters in (
+        ("threaded", {}),
+        ("isolated", {"TRITONPY_ISOLATION": {"string_value": "process"}}),
+    ):
+        numbers = [("IN", "TYPE_INT32", -1), ("DELAY", "TYPE_UINT32", -1), ("WAIT", "TYPE_UINT32", 1)]
+        outputs = [("OUT", "TYPE_INT32", 1), ("IDX", "TYPE_UINT32", 1)]
+        models.model(
+            name,
+            {
+                "backend": "repeat",
+                "max_batch_size": 0,
+                "input": [{"name": key, "data_type": kind, "dims": [dim]} for key, kind, dim in numbers],
+                "output": [{"name": key, "data_type": kind, "dims": [dim]} for key, kind, dim in outputs],
+                "parameters": parameters,
+                "model_transaction_policy": {"decoupled": True},
+            },
+        )
     command = [str(Path(sys.executable).with_name("corectl")), "serve", *LIMITS, "--model-repository"]
     for service in ("http", "grpc", "metrics"):
         command[2:2] = [f"--{service}-address=127.0.0.1", f"--{service}-port=0"]
@@ -229,10 +258,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 class Stream:
     """A gRPC stream with one request, on a connection of its own, that is read when the test says so."""
 
-    def __init__(self, served: Served, model: str, id: str, count: int, size: int = MEBIBYTE) -> None:
-        message = service_pb2.ModelInferRequest(model_name=model, id=id)
-        message.inputs.add(name="IN", datatype="INT32", shape=[1, 2])
-        message.raw_input_contents.append(np.array([[count, size]], np.int32).tobytes())
+    def __init__(
+        self, served: Served, model: str, id: str, count: int, size: int = MEBIBYTE, message: Any = None
+    ) -> None:
+        if message is None:
+            message = service_pb2.ModelInferRequest(model_name=model, id=id)
+            message.inputs.add(name="IN", datatype="INT32", shape=[1, 2])
+            message.raw_input_contents.append(np.array([[count, size]], np.int32).tobytes())
         options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
         self._channel = grpc.insecure_channel(f"127.0.0.1:{served.ports['GRPCInferenceService']}", options)
         stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
@@ -404,3 +436,63 @@ def test_a_caller_that_never_reads_its_iterator_loses_the_call(served: Served) -
     assert count < 40
     assert "has taken nothing for 0.5 seconds (--slow-client-timeout)" in error
     asked.close()
+
+
+@pytest.mark.parametrize("model", ["threaded", "isolated"])
+def test_plugins_wait_for_their_clients_on_threads_and_in_processes(served: Served, model: str) -> None:
+    count = 1500
+    # Its id makes each response so large that the system's buffers do not hold all of them.
+    message = service_pb2.ModelInferRequest(model_name=model, id="x" * 10_000)
+    for name, kind, values in (
+        ("IN", "INT32", np.arange(count)),
+        ("DELAY", "UINT32", np.zeros(count)),
+        ("WAIT", "UINT32", np.zeros(1)),
+    ):
+        message.inputs.add(name=name, datatype=kind, shape=[len(values)])
+        message.raw_input_contents.append(values.astype(kind.lower()).tobytes())
+    stalled = Stream(served, model, "", 0, message=message)
+    wait_for(lambda: served.counted(model) == {"CANCELED": 1}, lambda: served.counted(model))
+    with pytest.raises(grpc.RpcError, match="--slow-client-timeout"):
+        stalled.read()
+    reads = Stream(served, model, "", 0, message=message)
+    numbers = [
+        np.frombuffer(answer.infer_response.raw_output_contents[0], np.int32)[0] for answer in reads.call
+    ]
+    for stream in (stalled, reads):
+        stream.close()
+
+    assert numbers == list(range(count))
+    wait_for(lambda: served.counted(model) == {"CANCELED": 1, "success": 1})
+
+
+def test_a_worker_that_dies_in_the_middle_of_a_stream_ends_it_with_an_error(served: Served) -> None:
+    before = served.counted("alone")
+    stream = Stream(served, "alone", "dies", 100)
+    wait_for(lambda: served.sent("dies") >= 8)
+    os.kill(int((served.folder / "pid-alone").read_text()), signal.SIGKILL)
+
+    messages = list(stream.call)
+    stream.close()
+
+    assert messages[-1].error_message.startswith("Stub process 'alone_0_0' is not healthy")
+    assert messages[-1].infer_response.parameters["triton_final_response"].bool_param
+    assert served.counted("alone")["BACKEND"] == before.get("BACKEND", 0) + 1
+    again = Stream(served, "alone", "lives", 3, 1000)
+    assert again.read() == 3
+    again.close()
+
+
+def test_a_stream_that_is_cancelled_takes_its_request_out_of_the_queue(served: Served) -> None:
+    busy = Stream(served, "caller", "busy", 1)
+    wait_for(lambda: served.executions("alone") >= 1)
+    before = served.counted("caller").get("CANCELED", 0)
+    waiting = Stream(served, "caller", "waiting", 1)
+    wait_for(lambda: served.pending("caller") == 1)
+    waiting.call.cancel()
+    wait_for(lambda: served.counted("caller").get("CANCELED", 0) == before + 1)
+    (served.folder / "busy-read").touch()
+
+    assert busy.read() == 1
+    assert not (served.folder / "waiting-got").exists()
+    for stream in (busy, waiting):
+        stream.close()

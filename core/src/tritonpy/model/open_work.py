@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence
+from collections.abc import Callable, MutableSequence
 from mmap import mmap
 
 from tritonpy.errors import Internal, TritonError
@@ -88,6 +88,14 @@ class OpenWork:
                 self._unanswered.add(slot, request)
                 left_open.append(request)
         return left_open
+
+    def when_open(self, slot: int, go_on: Callable[[], None]) -> None:
+        """Call `go_on` when the request in a slot may have more responses; see `ResponseFlow`."""
+        request = self.requests.get(slot)
+        if request is None:
+            go_on()
+        else:
+            request.response_flow().when_open(go_on)
 
     def reschedule(self, slot: int) -> InferRequest | None:
         """The request of a slot, whose execution will count it as one that is executed again."""

@@ -154,11 +154,7 @@ class ProcessInstance:
 
     def when_open(self, slot: int, go_on: Callable[[], None]) -> None:
         """See `CallingInstance`."""
-        request = self._work.requests.get(slot)
-        if request is None:
-            go_on()
-        else:
-            request.response_flow().when_open(go_on)
+        self._work.when_open(slot, go_on)
 
     async def probe(self) -> bool:
         """See `Instance`."""
