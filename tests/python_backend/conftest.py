@@ -38,7 +38,6 @@ START_DEADLINE_S = 60
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ours(reason): says something of our server only")
     config.addinivalue_line("markers", "theirs(reason): says something of the real server only")
-    config.addinivalue_line("markers", "missing(reason): our server cannot do this yet")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -48,10 +47,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _servers_for(definition: pytest.Item) -> Iterator[Any]:
-    missing = definition.get_closest_marker("missing")
     if definition.get_closest_marker("theirs") is None:
-        marks = [] if missing is None else [pytest.mark.xfail(reason=missing.args[0], strict=True)]
-        yield pytest.param("ours", marks=marks)
+        yield pytest.param("ours")
     if definition.get_closest_marker("ours") is None:
         yield pytest.param("real", marks=pytest.mark.parity)
 

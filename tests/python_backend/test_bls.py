@@ -201,7 +201,6 @@ def test_bf16_goes_both_ways_by_dlpack(server):
     assert server.ask("tensors.brain_floats_to_another_model") == [4, 16, 1, [0x3F80, 0x4000]]
 
 
-@pytest.mark.missing("there are no ensembles yet")
 def test_an_ensemble_is_called_like_any_model(server):
     assert server.ask("bls.ensemble") == answered(DOUBLE=[[6, 8]])
 
