@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from onnx import parser
+from tritonpy.devices.device import DeviceSample
 from tritonpy.errors import TritonError
 from tritonpy.plugin import BackendAttributes, InferRequest, InferResponse, ModelInstance, hookimpl
 from tritonpy_sdk.repository import ModelRepository
@@ -73,6 +74,9 @@ def test_no_instance_takes_the_worker_that_was_started_for_another_policy(
         def used_memory_byte_size(self, device: object) -> int:
             time.sleep(0.2)
             return 0
+
+        def sample(self, device: object) -> DeviceSample:
+            return DeviceSample()
 
     groups = [{"kind": "KIND_GPU", "gpus": [0]}, {"kind": "KIND_CPU"}]
     ModelRepository(tmp_path).python("m", where, {**config, "instance_group": groups})

@@ -15,7 +15,7 @@ from tritonpy.config.complete import normalize
 from tritonpy.config.load import parse_config
 from tritonpy.config.show import config_to_dict
 from tritonpy.config.validate import check_instance_groups
-from tritonpy.devices.device import Device
+from tritonpy.devices.device import Device, DeviceSample
 from tritonpy.devices.gpus import Gpus
 from tritonpy.model.placement import place_instances
 from tritonpy_sdk.repository import ModelRepository
@@ -78,6 +78,9 @@ def test_the_line_of_the_log_is_as_shown(caplog: pytest.LogCaptureFixture) -> No
 
         def used_memory_byte_size(self, device: Device) -> int:
             return 0
+
+        def sample(self, device: Device) -> DeviceSample:
+            return DeviceSample()
 
     caplog.set_level(logging.INFO)
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 
 import pytest
-from tritonpy.devices.device import Device, NoDevices
+from tritonpy.devices.device import Device, DeviceSample, NoDevices
 from tritonpy.devices.gpus import NO_GPUS, Gpus
 from tritonpy.errors import ErrorCode, Unavailable
 
@@ -28,6 +28,11 @@ class Machine:
         if self.reason:
             raise NoDevices(self.reason)
         return self.used
+
+    def sample(self, device: Device) -> DeviceSample:
+        if self.reason:
+            raise NoDevices(self.reason)
+        return DeviceSample(used_memory_byte_size=self.used)
 
 
 def gpu(id: int, capability: tuple[int, int] = (8, 0), numa_node: int | None = None) -> Device:
