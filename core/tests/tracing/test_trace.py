@@ -254,3 +254,18 @@ def test_a_trace_gives_models_the_context_of_their_own_span() -> None:
     ]
     assert contexts[0]["tracestate"] == "v=1"
     assert begin(Kept()).context is None
+
+
+def test_a_request_with_responses_for_days_is_noted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tritonpy.tracing.trace._MOST_STAMPS", 5)
+    monkeypatch.setattr("tritonpy.tracing.trace._MOST_TENSOR_BYTES", 1024 + 1000)
+    kept = Kept()
+    trace = begin(kept)
+    for _ in range(10):
+        trace.responded(InferResponse().add("a", np.zeros(300, np.uint8)), False)
+    trace.responded(None, True)
+    del trace
+
+    (span,) = kept.traces[0].spans
+    assert (len(span.stamps), len(span.tensors), span.ended_ns > 0) == (5, 3, True)
+    assert kept.traces[0].byte_size == 1024 + 900 + 500

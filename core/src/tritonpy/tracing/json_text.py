@@ -20,7 +20,12 @@ def trace_text(trace: FinishedTrace) -> bytes:
 
     What models and ensembles have asked for stands before what they were asked, as in Triton's files.
     """
-    return b",".join(_json(entry) for span in reversed(trace.spans) for entry in _entries(span))
+    entries = [entry for span in reversed(trace.spans) for entry in _entries(span)]
+    try:
+        text = orjson.dumps(entries)
+    except TypeError:  # half of a surrogate pair in a request id
+        text = json.dumps(entries, separators=(",", ":")).encode()
+    return text[1:-1]
 
 
 def _entries(span: Span) -> Iterator[Entry]:
@@ -67,10 +72,3 @@ def _tensor_entry(id: int, tensor: TracedTensor) -> Entry:
         "dtype": tensor.datatype,
     }
     return {"id": id, "activity": tensor.activity, "tensor": described}
-
-
-def _json(entry: Entry) -> bytes:
-    try:
-        return orjson.dumps(entry)
-    except TypeError:  # half of a surrogate pair in a request id
-        return json.dumps(entry, separators=(",", ":")).encode()

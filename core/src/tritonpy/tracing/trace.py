@@ -24,7 +24,11 @@ Stamp = tuple[str, int]
 TENSOR_IN, TENSOR_OUT = "TENSOR_QUEUE_INPUT", "TENSOR_BACKEND_OUTPUT"
 
 _COMPUTING = ("COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START", "COMPUTE_END")
-_SPAN_BYTE_SIZE = 2048  # what the stamps of one span weigh, roughly
+_SPAN_BYTE_SIZE = 1024
+_STAMP_BYTE_SIZE = 100
+_MOST_STAMPS = 100_000
+_MOST_TENSOR_BYTES = 64 * 1024 * 1024
+"""What is noted of one request, which may have responses for days: no more stamps, then no more values."""
 
 
 class TracedTensor:
@@ -132,7 +136,9 @@ class _Record:
         self._taker = taker
 
     def __del__(self) -> None:
-        self._taker.put(self.finished)
+        finished = self.finished
+        finished.byte_size += sum(len(span.stamps) for span in finished.spans) * _STAMP_BYTE_SIZE
+        self._taker.put(finished)
 
 
 class Trace:
@@ -178,8 +184,9 @@ class Trace:
             name: what it is called in the trace.
             timestamp_ns: of the monotonic clock; 0 for now.
         """
-        if self._stamps is not None:
-            self._stamps.append((name, timestamp_ns or time.monotonic_ns()))
+        stamps = self._stamps
+        if stamps is not None and len(stamps) < _MOST_STAMPS:
+            stamps.append((name, timestamp_ns or time.monotonic_ns()))
 
     def child(self, model_name: str = "", model_version: str = "") -> Trace:
         """The trace of a request that is made on behalf of this one.
@@ -228,8 +235,8 @@ class Trace:
             self._note_tensors(TENSOR_OUT, response.outputs, now)
         if final:
             span.ended_ns = now
-        if self._answers_once is not None and self._stamps is not None:
-            self._stamps.append(("INFER_RESPONSE_COMPLETE", now))
+        if self._answers_once is not None:
+            self.report_activity("INFER_RESPONSE_COMPLETE", now)
             if self._answers_once:
                 self._answers_once = None
 
@@ -237,6 +244,8 @@ class Trace:
         span, finished = self._span, self._record.finished
         for tensor in tensors:
             if not tensor.element_count:  # Triton has none for these
+                continue
+            if finished.byte_size + tensor.byte_size > _MOST_TENSOR_BYTES:
                 continue
             traced = TracedTensor(activity, now, tensor)
             span.tensors.append(traced)
