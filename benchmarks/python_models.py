@@ -18,7 +18,19 @@ from load_generator import Load
 from numpy.typing import NDArray
 from stream_load import StreamLoad, check_stream
 
-MODELS = ("add_sub_py", "bls_async_py", "bls_py", "identity_py", "repeat_py", "strings_py")
+MODELS = (
+    "add_sub_py",
+    "bls_async_py",
+    "bls_py",
+    "double_py_1",
+    "double_py_2",
+    "double_py_3",
+    "ensemble_py",
+    "identity_py",
+    "repeat_py",
+    "strings_py",
+)
+FACTORS = {"bls_py": 1, "bls_async_py": 2, "ensemble_py": 8}
 CONCURRENCY = (1, 8)
 STRING_COUNT, STRING_LENGTH = 1000, 16
 STRINGS_BYTE_SIZE = STRING_COUNT * (4 + STRING_LENGTH)  # on the wire each string follows its length
@@ -44,6 +56,8 @@ def python_loads(protocols: Sequence[str], concurrency: Sequence[int]) -> list[L
             Load("bls_py", protocol, clients, "INPUT0", "16", 64),
             Load("bls_py", protocol, clients, "INPUT0", str(1 << 18), 1 << 20),
             Load("bls_async_py", protocol, clients, "INPUT0", "16", 64),
+            Load("ensemble_py", protocol, clients, "INPUT0", "16", 64),
+            Load("ensemble_py", protocol, clients, "INPUT0", str(1 << 18), 1 << 20),
         )
     ]
 
@@ -91,7 +105,7 @@ def _examples(model_name: str) -> Iterator[tuple[Arrays, Arrays]]:
         upper = np.array([word.upper().encode() for word in words], dtype=np.object_)
         yield {"INPUT0": strings}, {"OUTPUT0": upper}
     else:
-        factor = 2 if model_name == "bls_async_py" else 1
+        factor = FACTORS[model_name]
         for count in (16, 1 << 18):
             values = np.arange(count, dtype=np.float32)
             yield {"INPUT0": values}, {"OUTPUT0": factor * values}
