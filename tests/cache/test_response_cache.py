@@ -6,6 +6,7 @@ Where the real server gives an answer that belongs to another request, each test
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 import urllib.request
@@ -19,6 +20,7 @@ import numpy.typing as npt
 import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
+import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
@@ -166,6 +168,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             options = ServerOptions(
                 (str(models.path),),
                 cache_config=(("local", "size", str(BYTE_SIZE)),),
+                allow_client_shm=True,
                 model_control_mode="explicit",
                 load_models=("*",),
                 http_address=address,
@@ -342,6 +345,50 @@ def test_preserved_order_holds_nothing_up(place: Place) -> None:
             place.ask(y, "grpc", model="ordered", client_timeout=1)
     requests = [lambda: place.ask(y, "grpc", model="ordered")] * 2
     assert place.executed(*requests, model="ordered") == 0
+
+
+def test_inputs_in_shared_memory_are_equal_to_those_in_the_request(place: Place, protocol: str) -> None:
+    x = place.new(1, 4)
+    module = {"http": httpclient, "grpc": grpcclient}[protocol]
+    client = place.clients[protocol]
+    name = f"cached_{protocol}"
+    handle = shm.create_shared_memory_region(name, f"/tritonpy_{name}_{os.getpid()}", x.nbytes)
+    try:
+        shm.set_shared_memory_region(handle, [x])
+        client.register_system_shared_memory(name, f"/tritonpy_{name}_{os.getpid()}", x.nbytes)
+        tensor = module.InferInput("X", [1, 4], "FP32")
+        tensor.set_shared_memory(name, x.nbytes)
+
+        assert (
+            place.executed(
+                lambda: place.ask(x, protocol),
+                lambda: client.infer("counting", [tensor]),
+                lambda: client.infer("counting", [tensor]),
+            )
+            == 1
+        )
+        shm.set_shared_memory_region(handle, [x + 0.25])
+        answer = client.infer("counting", [tensor]).as_numpy("Y")
+        assert answer.tolist() == (x + 0.25).tolist()
+    finally:
+        client.unregister_system_shared_memory(name)
+        shm.destroy_shared_memory_region(handle)
+
+
+def test_classes_are_made_of_what_is_kept(place: Place) -> None:
+    x = np.array([[next(_numbers), 1000, 3]], np.float32)
+    tensor = httpclient.InferInput("X", [1, 3], "FP32")
+    tensor.set_data_from_numpy(x)
+
+    def classes(count: int) -> list[str]:
+        wanted = [httpclient.InferRequestedOutput("Y", class_count=count)]
+        found = place.clients["http"].infer("counting", [tensor], outputs=wanted).as_numpy("Y")
+        return [element.decode().rpartition(":")[2] for element in found.reshape(-1)]
+
+    answers: list[list[str]] = []
+    assert place.executed(lambda: answers.append(classes(1)), lambda: answers.append(classes(2))) == 1
+    assert [answer[0] for answer in answers] == ["1", "1"]
+    assert len(answers[1]) == 2
 
 
 def test_an_ensemble_is_answered_without_its_models(place: Place, protocol: str) -> None:
