@@ -62,6 +62,7 @@ _FIXED = (
     *("/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/nob", "/v2/models/nob/ready"),
     *("/v2/models/nob/config", "/v2/models/nob/stats", "/v2/models/stats", "/v2/nothing"),
     *("/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status"),
+    *("/v2/trace/setting", "/v2/models/nob/trace/setting"),
 )
 _INDEX_BODIES = (
     *(b"", b"{}", b'{"ready": true}', b'{"ready": false}', b'{"ready": 1}', b'{"ready": null}', b"[]", b"x"),
@@ -90,6 +91,17 @@ _LOG_BODIES = (
     *(b'{"log_verbose_level": 1}', b'{"log_verbose_level": 0}', b'{"log_warning": false, "log_file": "x"}'),
     *(b'{"log_warning": true, "log_error": true}', b'{"log_info": true, "log_info": false}'),
     b'{"log_info": true, "log_verbose_level": 0, "log_format": "default"}',
+)
+
+_TRACE_BODIES = (
+    *(b"", b"x", b"[]", b"null", b"5", b"{}", b'{"other": 1}', b'{"trace_rate": 5}', b'{"trace_rate": "x"}'),
+    *(b'{"trace_rate": ""}', b'{"trace_rate": "5"}', b'{"trace_rate": "4294967296"}', b'{"trace_rate": "0"}'),
+    *(b'{"trace_count": "-2"}', b'{"trace_count": "2147483648"}', b'{"trace_count": []}'),
+    *(b'{"log_frequency": "x"}', b'{"log_frequency": "7"}', b'{"trace_level": "OFF"}'),
+    *(b'{"trace_level": ["OFF"]}', b'{"trace_level": ["x"]}', b'{"trace_level": [1]}'),
+    *(b'{"trace_level": ["TIMESTAMPS"]}', b'{"trace_level": ["OFF", "TENSORS"]}', b'{"trace_level": {}}'),
+    *(b'{"trace_file": "x"}', b'{"trace_file": null}', b'{"trace_mode": "opentelemetry"}'),
+    b'{"trace_level": null, "trace_rate": null, "trace_count": null, "log_frequency": null}',
 )
 
 CASES = [
@@ -137,4 +149,13 @@ CASES = [
     http_case("log settings", _get("/v2/logging")),
     *(http_case(f"log settings {sent!r}", _post("/v2/logging", sent)) for sent in _LOG_BODIES),
     http_case("log settings after all", _get("/v2/logging")),
+    *(
+        http_case(f"trace settings {sent!r} of {path}", _post(f"{path}/trace/setting", sent))
+        for path in ("/v2", "/v2/models/nob")
+        for sent in _TRACE_BODIES
+    ),
+    *(
+        http_case(f"trace settings of {model}", _get(f"/v2/models/{model}/trace/setting"))
+        for model in _MODELS
+    ),
 ]
