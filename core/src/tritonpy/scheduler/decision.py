@@ -36,7 +36,7 @@ class Closed(StrEnum):
     """An instance was free, nothing else was queued, and no delay is configured."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one is made for each batch, and to freeze it would cost more than to make it
 class Dispatch:
     """Give these requests to an instance, now.
 

@@ -180,7 +180,9 @@ class DynamicPolicy:
 
     def take_refused(self) -> list[Refusal]:
         """See `BatchingPolicy`."""
-        refused, self._refused = self._refused, []
+        refused = self._refused
+        if refused:
+            self._refused = []
         return refused
 
     def take_all(self) -> list[InferRequest]:

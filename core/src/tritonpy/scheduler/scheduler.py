@@ -10,7 +10,7 @@ from tritonpy.errors import Cancelled, InvalidArg, TritonError
 from tritonpy.model.execution import Execution, Instance, ResourceClaim
 from tritonpy.request import InferRequest
 from tritonpy.scheduler.contender import Contender
-from tritonpy.scheduler.decision import BatchingPolicy, Dispatch, SequencePolicy, WaitUntil
+from tritonpy.scheduler.decision import BatchingPolicy, Dispatch, Refusal, SequencePolicy, WaitUntil
 from tritonpy.scheduler.ordering import ResponseOrder
 from tritonpy.scheduler.rate_limiter import RateLimiter
 from tritonpy.stats import ModelStats
@@ -163,16 +163,18 @@ class Scheduler:
         deadline_ns = 0
         if self._policy.may_expire:
             deadline_ns = self._policy.expire(self._clock())
-            self._let_go()
+            self._let_go(self._policy.take_refused())
         if self._contender is not None:
             self._feed_in_turn(self._contender, deadline_ns)
             return
         if self._sequences is not None:
             self._feed_each(self._sequences, deadline_ns)
             return
+        policy = self._policy
         while (instance := self._free_instance()) is not None:
-            decision = self._policy.decide(self._clock(), instance)
-            self._let_go()
+            decision = policy.decide(self._clock(), instance)
+            if refused := policy.take_refused():
+                self._let_go(refused)
             if isinstance(decision, Dispatch):
                 self._dispatch(instance, decision)
                 continue
@@ -187,7 +189,7 @@ class Scheduler:
         for instance in tuple(sequences.instances):
             while instance.is_ready and instance.depth < instance.concurrency:
                 decision = sequences.decide(self._clock(), instance)
-                self._let_go()
+                self._let_go(sequences.take_refused())
                 if isinstance(decision, Dispatch):
                     self._dispatch(instance, decision)
                     continue
@@ -207,7 +209,7 @@ class Scheduler:
             fed = tuple(sequences.instances)
             next_ns = contender.feed(sequences, fed, self._clock, self._dispatch, is_bound=True)
             self._note_ends(sequences)
-        self._let_go()
+        self._let_go(self._policy.take_refused())
         if next_ns or deadline_ns:
             self._wake_at(min(next_ns or deadline_ns, deadline_ns or next_ns))
 
@@ -225,8 +227,8 @@ class Scheduler:
             if not leaving.done():
                 leaving.set_result(None)
 
-    def _let_go(self) -> None:
-        for request, error, reason in self._policy.take_refused():
+    def _let_go(self, refused: Sequence[Refusal]) -> None:
+        for request, error, reason in refused:
             self._stats.pending_count -= 1
             self._fail(request, error, reason)
 
