@@ -52,6 +52,12 @@ DIFFERENCES = (
         ours="poll .*minimum slot utilization must be in range.*",
     ),
     Difference(
+        "a state without names",
+        "The real server loads the model and ends at the first request to it.",
+        real=" ",
+        ours=".*sequence batching state must specify 'input_name' and 'output_name' for .*",
+    ),
+    Difference(
         "a blank in a warmup message",
         "`shortonly has 3 bytes` says nothing.",
         real=".*warmup setting expects .* provided from .*only has .*",
