@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tritonpy.devices.device import Device, DeviceSample
 from tritonpy.metrics import ServerMetrics
+from tritonpy.metrics.settings import read_settings
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
-from .conftest import ALL_METRICS, TENSORS, Counted
+from .conftest import ALL_METRICS, CONFIGS, STREAM, TENSORS, Counted
 
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = (DOCS / "reference/metrics.md").read_text()
@@ -115,6 +116,33 @@ def test_the_reference_names_the_labels(page: str) -> None:
     for name, labels in found.items():
         expected = labels - everywhere | ({"gpu_uuid"} if name in gpu else set())
         assert listed[name] == expected, name
+
+
+def test_a_model_has_the_buckets_that_the_reference_shows(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    [control] = re.findall(r"```protobuf\n(.*?)```", REFERENCE, re.DOTALL)
+    models = ModelRepository(tmp_path)
+    directory = models.python("stream", STREAM, CONFIGS["stream"])
+    config = directory / "config.pbtxt"
+    config.write_text(f"{config.read_text()}\n{control}")
+    server = serve(tmp_path, metrics_config=("histogram_latencies=true",))
+    counted = Counted(server.http_port, server.metrics_port)
+
+    assert counted.infer("stream", 1, call="generate_stream") == 200
+
+    line = r'^nv_inference_first_response_histogram_ms_bucket{model="stream",version="1",le="(.*)"} \d+$'
+    assert re.findall(line, counted.page(), re.MULTILINE) == ["1", "2.5", "10", "50", "+Inf"]
+
+
+def test_the_pages_show_settings_that_there_are() -> None:
+    pages = REFERENCE + (DOCS / "how-to/metrics-and-logs.md").read_text()
+    settings = re.findall(r"--metrics-config=([^\s`]+)", pages)
+
+    read = read_settings(settings)
+
+    assert len(settings) >= 6
+    assert read.quantiles == (0.5, 0.99)
 
 
 def expressions(document: Any) -> Iterator[str]:
