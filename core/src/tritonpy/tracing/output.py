@@ -16,7 +16,8 @@ _log = logging.getLogger("tritonpy.tracing")
 MOST_HELD_BYTES = 64 * 1024 * 1024
 """What may wait to be written; above it traces are dropped, and the log says how many."""
 
-_AT_ONCE = 256
+_AT_ONCE = 1024
+_GATHER_S = 0.02  # traces that come soon after each other are written together: to wake up for each is dear
 _CLOSE_TIMEOUT_S = 10.0
 _COMPLAINT_PAUSE_S = 10.0
 
@@ -97,6 +98,8 @@ class TraceOutput:
         is_open = True
         while is_open:
             items = [self._queue.get()]
+            if items[0] is not None:
+                time.sleep(_GATHER_S)
             while len(items) < _AT_ONCE:
                 try:
                     items.append(self._queue.get_nowait())
