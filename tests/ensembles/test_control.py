@@ -155,6 +155,28 @@ def test_a_load_may_bring_another_graph(side: Side) -> None:
     assert side.out("ab") == [101]  # it needs `a` no more
 
 
+def test_a_model_may_become_an_ensemble_and_be_one_no_more(
+    start_ours: Start, models: ModelRepository
+) -> None:
+    side = start_ours(models.path, mode="explicit")
+    side.load("nest")
+    plain = {"inputs": [tensor("IN")], "outputs": [tensor("OUT")]}
+    code = ADD.replace('"X"', '"IN"').replace('"Y"', '"OUT"')
+
+    write_model(models, "ab", code, number=5, **plain)
+    assert side.load("ab") == (200, "")
+    assert side.out("nest") == [106]
+    side.unload("a")
+    assert side.ready() == {"ab", "b", "c", "nest"}
+    write_ensemble(models, "ab", [step("b", {"Q": "IN"}, {"Y": "OUT"})])
+    assert side.load("ab")[0] == 400
+    assert side.out("nest") == [106]
+    write_ensemble(models, "ab", [step("b", {"X": "IN"}, {"Y": "OUT"})])
+    assert side.load("ab") == (200, "")
+
+    assert side.out("nest") == [111]
+
+
 @pytest.fixture
 def broken(tmp_path: Path) -> ModelRepository:
     models = ModelRepository(tmp_path / "broken")

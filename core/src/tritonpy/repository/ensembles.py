@@ -52,6 +52,14 @@ class Ensembles:
         """Take an ensemble in, in place of the one that was wanted before."""
         self._wanted[ensemble.key] = ensemble
 
+    def restore(self, key: ModelKey, ensemble: SettledEnsemble | None) -> None:
+        """Go back to what was wanted before; None for no ensemble."""
+        self._failures.pop(key, None)
+        if ensemble is None:
+            self._wanted.pop(key, None)
+        else:
+            self._wanted[key] = ensemble
+
     def drop(self, key: ModelKey) -> SettledEnsemble | None:
         """Nobody wants this one any more; what it was, if it is one."""
         self._bindings.pop(key, None)

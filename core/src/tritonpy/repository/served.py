@@ -115,6 +115,7 @@ class ServedModels:
         if served is None or kept.keys().isdisjoint(versions):
             models = await self._load_versions(prepared, versions, {})
             self._prepared[key] = prepared
+            self.ensembles.drop(key)  # if that is what it was before
             self._retire(key, self._switch(key, models), served)
         else:
             wanted = taken_up(served, prepared)
@@ -178,8 +179,7 @@ class ServedModels:
         except TritonError as error:
             _log.error("failed to load '%s': %s", name, error.described())
             if self._registry.versions_of(key):
-                assert before is not None  # it serves
-                self.ensembles.want(before)
+                self.ensembles.restore(key, before)
             else:
                 if self.ensembles.get(key) is not before:
                     self._replace(key, prepared)
