@@ -12,17 +12,17 @@ from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
-from .stage import CONTROLS, Model, add, control
+from .stage import CONTROLS, ITERATIVE, Model, add, control
 
 Stage = Callable[[str], Model]
 
-DELAY = {"max_queue_delay_microseconds": 400_000}
+DELAY = {"max_queue_delay_microseconds": 1_000_000}
 MODELS: dict[str, dict[str, Any]] = {
     "places": {"direct": {}},
     "two": {"direct": {}, "instances": 2},
     "again": {"direct": {}},
     "refusals": {"direct": {}},
-    "idle": {"direct": {}, "max_sequence_idle_microseconds": 300_000},
+    "idle": {"direct": {}, "max_sequence_idle_microseconds": 1_000_000},
     "backlog": {"direct": {}, "max_batch_size": 1},
     "expiring": {"direct": {}, "max_batch_size": 1},
     "utilized": {"direct": {"minimum_slot_utilization": 0.5, **DELAY}},
@@ -38,6 +38,9 @@ MODELS: dict[str, dict[str, Any]] = {
         }
         for datatype in ("INT64", "UINT32", "INT32")
     },
+    "steps": {"source": ITERATIVE, "iterative_sequence": True, "direct": {}},
+    "steps_oldest": {"source": ITERATIVE, "iterative_sequence": True, "oldest": {}},
+    "steps_unbatched": {"source": ITERATIVE, "iterative_sequence": True, "max_batch_size": 0},
     "text": {"oldest": {}, "control_input": [control("CORRID", "CORRID", data_type="TYPE_STRING")]},
     "pairs": {
         "direct": {},

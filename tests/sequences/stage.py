@@ -67,6 +67,32 @@ class TritonPythonModel:
 """
 
 
+# Executes a request as many times as its value says, the last digit of it if it is negative, and answers how
+# often that was.
+STEPS = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class Steps:
+    def answer(self, request, row):
+        if row["X"] is None:
+            return pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.array([[0]], np.int32))])
+        step = self.sums[row["id"]] = 1 if row["flags"] & 1 else self.sums[row["id"]] + 1
+        if step < abs(row["X"]) % 10:
+            request.set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+            return None
+        return pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.array([[step]], np.int32))])
+"""
+ITERATIVE = (
+    STEPS
+    + MODEL.replace("class TritonPythonModel:", "class Sums:")
+    + """
+class TritonPythonModel(Steps, Sums):
+    pass
+"""
+)
+
+
 def control(name: str, kind: str, **values: Any) -> dict[str, Any]:
     """One entry of `control_input`."""
     return {"name": name, "control": [{"kind": f"CONTROL_SEQUENCE_{kind}", **values}]}

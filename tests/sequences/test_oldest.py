@@ -33,10 +33,8 @@ def test_preferred_sizes_and_the_delay_are_those_of_a_dynamic_batcher(stage: Sta
     model.ask(1, 1, start=True)
     waited_s = time.monotonic() - begin
     first = model.queue(2, 1)
-    begin = time.monotonic()
     model.ask(10, 2, start=True)
     first.result()
 
-    assert 0.4 <= waited_s < 0.9
-    assert time.monotonic() - begin < 0.3
+    assert waited_s >= 1
     assert model.batches == [[1], [2, 10]]
