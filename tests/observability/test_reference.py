@@ -63,7 +63,8 @@ class OneCard:
 def page(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The page of a server with everything on, when everything has happened."""
     more = ModelRepository(tmp_path_factory.mktemp("more"))
-    more.python("fragile", FRAGILE, TENSORS)
+    on_the_card = {"instance_group": [{"kind": "KIND_GPU", "gpus": [0], "count": 2}]}
+    more.python("fragile", FRAGILE, {**TENSORS, **on_the_card})
     options = ServerOptions(
         (str(repository), str(more.path)),
         http_address="127.0.0.1",
@@ -101,6 +102,12 @@ def test_the_reference_lists_every_family_with_its_kind_and_no_other(page: str) 
 
     assert {name: kind for name, kind, _ in ROWS} == families(page) | counted | errors
     assert len(ROWS) == len({name for name, _, _ in ROWS})
+
+
+def test_models_on_one_gpu_are_labelled_with_it(page: str) -> None:
+    labelled = set(re.findall(r'^nv_inference_count{gpu_uuid="GPU-a",model="(\w+)"', page, re.MULTILINE))
+
+    assert labelled == {"fragile", "plain", "cached", "stream"}  # all but the ensemble, which is nowhere
 
 
 def test_the_reference_names_the_labels(page: str) -> None:
