@@ -15,8 +15,8 @@ class TritonFormatter(logging.Formatter):
 
     Verbose lines carry the letter I, as Triton's do. The message is quoted and what it holds beside printable
     characters is escaped, so that a client's text cannot forge a line; a traceback is indented for the same
-    reason. What the line is about follows the message, but for an id that it begins with, as Triton's messages
-    do. A table stands below a line without a message, with an empty line behind it.
+    reason. What the line is about follows the message, but for an id that it begins with, as Triton's do. A
+    table stands below a line without a message, with an empty line behind it.
 
     Args:
         iso8601: begin with `YYYY-MM-DDThh:mm:ssZ L` instead.
