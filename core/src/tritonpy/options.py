@@ -85,8 +85,8 @@ class ServerOptions:
         max_inflight_byte_size: bytes of requests held at once; above it nothing more is read from clients of
             HTTP, and calls over gRPC are refused. A request that arrives while nothing else is held is let in
             whatever its size over HTTP; no message over gRPC may be larger than this. 0 means no limit.
-        max_stream_response_count, max_stream_byte_size: responses, and their bytes, that are held for a client
-            of a stream before the sender of its request waits.
+        max_stream_response_count, max_stream_byte_size: responses, and their bytes, that are held for the
+            client of a stream before the sender of its request waits.
         slow_client_timeout_s: how long such a client may read nothing before its request is cancelled; 0 for
             ever.
         log_verbose: 0 is off; higher numbers tell more.

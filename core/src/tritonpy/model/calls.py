@@ -21,7 +21,8 @@ from tritonpy.model.execution import Execution
 from tritonpy.model.services import Caller, Services
 from tritonpy.model.waiting import WaitingInstance, path_to_caller
 from tritonpy.model.wire import EMPTY_RESPONSE, decode_call, encode_response
-from tritonpy.request import InferRequest, RequestTrace, checked_correlation_id
+from tritonpy.parties import RequestTrace
+from tritonpy.request import InferRequest, checked_correlation_id
 from tritonpy.response import InferResponse
 
 _log = logging.getLogger("tritonpy.worker")
@@ -223,7 +224,7 @@ class WorkerCalls:
             self.reply(call, InferResponse(error=Internal(f"{type(exc).__name__}: {exc}")), True)
 
     def _child_trace(self, slot: int, number: int, model: str) -> RequestTrace | None:
-        """The trace of a call, which belongs to that of the request in a slot, if it is that request still."""
+        """The trace of a call, a part of that of the request in a slot, if it is that request still."""
         parent = self.instance.request_in(slot) if self.instance is not None else None
         trace = parent.trace if parent is not None else None
         return trace.child(model) if trace is not None and trace.id == number else None

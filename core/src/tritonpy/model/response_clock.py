@@ -12,7 +12,7 @@ from tritonpy.stats import ModelStats
 class ResponseClock:
     """Times the responses of one request, where the model runs, and counts them on the loop.
 
-    See `tritonpy.request.ResponseClock`. A worker process times its responses itself.
+    See `tritonpy.parties.ResponseClock`. A worker process times its responses itself.
     """
 
     __slots__ = ("_index", "_stats", "mark_ns")

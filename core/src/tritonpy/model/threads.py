@@ -29,7 +29,8 @@ from tritonpy.model.execution import (
 from tritonpy.model.placement import Slot
 from tritonpy.model.stream_outbox import StreamOutbox
 from tritonpy.own_thread import on_own_thread
-from tritonpy.request import InferRequest, RequestOwner, about_batch
+from tritonpy.parties import RequestOwner
+from tritonpy.request import InferRequest, about_batch
 from tritonpy.response import InferResponse
 
 _log = logging.getLogger("tritonpy.model")

@@ -16,7 +16,8 @@ from tritonpy.cache.response_cache import WAITING, ResponseCache
 from tritonpy.errors import Cancelled, TritonError
 from tritonpy.model.execution import Instance
 from tritonpy.model.model import RequestScheduler
-from tritonpy.request import InferRequest, ResponseSink
+from tritonpy.parties import ResponseSink
+from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.scheduler.ordering import ResponseOrder
 from tritonpy.stats import ModelStats

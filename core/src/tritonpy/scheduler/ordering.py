@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from tritonpy.errors import Cancelled
 from tritonpy.flow import DEFAULT_LIMITS, Backlog, FlowLimits, ResponseFlow
-from tritonpy.request import InferRequest, ResponseSink
+from tritonpy.parties import ResponseSink
+from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 
 

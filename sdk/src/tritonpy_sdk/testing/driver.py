@@ -241,7 +241,7 @@ class _Outbox:
         self._lock = threading.Condition()
 
     def post(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
-        """See `tritonpy.request.Outbox`."""
+        """See `tritonpy.parties.Outbox`."""
         with self._lock:
             answer = self.answers[self._index[id(request)]]
             if response is not None:

@@ -33,7 +33,8 @@ from tritonpy.frontends.outputs import UNTREATED, References
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.frontends.trace_settings import TraceSettings
 from tritonpy.handles import JsonObject
-from tritonpy.request import InferRequest, RequestTrace
+from tritonpy.parties import RequestTrace
+from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 
 DescribedCall: TypeAlias = "Callable[[Message], Message | Awaitable[Message]]"

@@ -36,7 +36,8 @@ from tritonpy.frontends.http.inference import Canceller
 from tritonpy.frontends.http.orca import FAMILY, REQUEST_HEADER, Series, load_header
 from tritonpy.frontends.http.tracing import begin_trace
 from tritonpy.model.signature import TensorSpec
-from tritonpy.request import InferRequest, ResponseSink
+from tritonpy.parties import ResponseSink
+from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.tracing.tracing import Tracing
 

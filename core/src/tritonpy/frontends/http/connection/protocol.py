@@ -26,7 +26,7 @@ from tritonpy.frontends.http.connection.message import (
 from tritonpy.frontends.http.connection.port import Port
 from tritonpy.frontends.http.connection.reader import RequestReader
 from tritonpy.frontends.http.connection.stream import ResponseStream
-from tritonpy.request import RequestTrace
+from tritonpy.parties import RequestTrace
 
 _JOIN_BELOW = 64 * 1024
 _DISCARD_S = 2.0
