@@ -34,7 +34,13 @@ def start(serve: Callable[..., Server], tmp_path: Path) -> Iterator[Start]:
         def begin(options: dict[str, Any] | None = None, **settings: Any) -> Model:
             models = ModelRepository(tmp_path / "models")
             add(models, tmp_path, "m", **settings)
-            server = serve(models.path, **(options or {}))
+            if options is not None and "rate_limit" in options:
+                limit = {"resources": [{"name": "R", "count": 1, "global": True}]}
+                document = config(tmp_path / "m", **settings)
+                document["instance_group"][0]["rate_limiter"] = limit
+                models.model("m", document)
+            # Sequences that a test leaves open would be waited for.
+            server = serve(models.path, exit_timeout_s=1, **(options or {}))
             stack.callback(lambda: (tmp_path / "m" / "gate").touch())
             return Model("m", (server.http_port, server.metrics_port), tmp_path / "m", pool)
 
@@ -183,7 +189,7 @@ def test_a_warmup_of_a_model_with_sequences_brings_the_controls_itself(
     document = config(tmp_path / "m", direct={}) | {"model_warmup": [sample]}
     models = ModelRepository(tmp_path / "models")
     models.python("m", MODEL, document)
-    server = serve(models.path)
+    server = serve(models.path, exit_timeout_s=1)
     with ThreadPoolExecutor(1) as pool:
         model = Model("m", (server.http_port, server.metrics_port), tmp_path / "m", pool)
 
@@ -209,7 +215,7 @@ def test_backends_see_null_requests_wherever_they_run(
             "sequence_batching": {"direct": {}, "control_input": CONTROLS},
         },
     )
-    server = serve(models.path)
+    server = serve(models.path, exit_timeout_s=1)
     with ThreadPoolExecutor(1) as pool:
         model = Model("m", (server.http_port, server.metrics_port), tmp_path, pool)
         model.input_name = "INPUT0"
@@ -219,6 +225,19 @@ def test_backends_see_null_requests_wherever_they_run(
 
         assert model.counts["batches"] == {1: 1, 2: 1, 3: 2}
         assert model.counts["success"] == model.counts["inferences"] == 4
+
+
+@both
+def test_instances_that_share_a_resource_take_turns(start: Start, strategy: str) -> None:
+    model = start({"rate_limit": "execution_count"}, instances=2, **STRATEGIES[strategy])
+    running = model.block(1, start=True)
+    others = [model.queue(sequence, sequence, start=True) for sequence in (2, 3)]
+    assert len(model.batches) == 1  # the other instance is free, and may not
+
+    model.release()
+
+    assert [running.result(), *(each.result() for each in others)] == [-7, 2, 3]
+    assert model.ask(10, 2, end=True) == 12
 
 
 @pytest.mark.parametrize("by", ["parameter", "file"])

@@ -163,3 +163,21 @@ def test_a_request_that_cannot_be_read_leaves_the_others_in_their_places() -> No
     assert last.answers == [None]
     with pytest.raises(InvalidArg, match="must specify the START flag"):
         lab.send(2)
+
+
+def test_the_environment_may_hold_batches_back_until_so_many_requests_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", "3")
+    monkeypatch.setenv("TRITONSERVER_BACKLOG_DELAY_SCHEDULER", "1")
+    lab = Simulation(config(max_batch_size=2))
+    for sequence in (1, 2):
+        lab.send(sequence, start=True)
+    lab.send(1, id="1b")
+    assert lab.batches == []
+
+    lab.send(3, start=True)
+    lab.finish_all()
+    lab.send(2, id="2b")
+
+    assert [names for _, names in lab.batches] == [[1, 2], ["1b"], [None, "2b"]]
