@@ -165,11 +165,14 @@ class WorkerCalls:
             unread.close()
         self._unread.clear()
         for request, _ in calls.values():
-            request.sink = None
             request.cancel()
         for task in self._questions:
             task.cancel()
         self._access.services.caller_gone(self.caller)
+
+    def is_awaited(self, call: int) -> bool:
+        """Whether a call has had no final response, and its caller is there."""
+        return call in self._open
 
     def reply(self, call: int, response: InferResponse | None, final: bool) -> None:
         """Send one response to a call."""
@@ -260,7 +263,6 @@ class WorkerCalls:
             reason,
             extra=request.about,
         )
-        request.sink = None
         self.reply(call, InferResponse(error=Cancelled(reason)), True)
         request.give_up()
 
@@ -326,9 +328,11 @@ class _CallSink:
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """See `ResponseSink`."""
+        # What stands before this sink, such as a place in a line, has to hear of a request's end all the same.
+        if not self._calls.is_awaited(self._call):
+            return
         if self._unread is None:
-            request.sink = None  # whatever a model sends, one response is all the caller takes
-            final = True
+            final = True  # whatever a model sends, one response is all the caller takes
         elif not final and not self._unread.add(request, response):
             return
         self._calls.reply(self._call, response, final)
