@@ -15,29 +15,25 @@ PAGE = (Path(__file__).parent.parent.parent / "docs/how-to/rate-limiter.md").rea
 CONFIGS = re.findall(r"```protobuf\n# models/(\w+)/config.pbtxt\n(.*?)```", PAGE, re.DOTALL)
 ((FLAGS),) = re.findall(r"^\$ corectl serve --model-repository=models (.*)$", PAGE, re.MULTILINE)
 
-MODEL = """
-import os, pathlib, time
-import triton_python_backend_utils as pb_utils
+(SHOWN,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+WORK = "        time.sleep(0.01)\n"
 
-class TritonPythonModel:
+# The model of the page, which notes here when it begins and ends.
+NOTE = """
     def initialize(self, args):
         self.name = args["model_name"]
-        self.journal = pathlib.Path(args["model_repository"]).parent.parent / "journal"
-
-    def execute(self, requests):
-        self.note(f"begin {self.name}")
-        time.sleep(0.01)
-        self.note(f"end {self.name}")
-        x = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", each)]) for each in x]
+        self.path = args["model_repository"] + "/../../journal"
 
     def note(self, line):
-        with open(self.journal, "a") as journal:
-            journal.write(line + os.linesep)
+        with open(self.path, "a") as journal:
+            journal.write(line + "\\n")
 """
+NOTED = f'        self.note(f"begin {{self.name}}")\n{WORK}        self.note(f"end {{self.name}}")\n'
+MODEL = SHOWN.replace(WORK, NOTED) + NOTE
 
 
 def test_no_more_is_used_than_there_is(corectl: Callable[..., Any], tmp_path: Path) -> None:
+    assert SHOWN.count(WORK) == 1
     models = ModelRepository(tmp_path / "models")
     for name, config in CONFIGS:
         models.python(name, MODEL, config)

@@ -15,16 +15,7 @@ from tritonpy_sdk.repository import ModelRepository
 PAGE = (Path(__file__).parent.parent.parent / "docs/how-to/static-batch-sizes.md").read_text()
 (CONFIG,) = re.findall(r"```protobuf\n(.*?)```", PAGE, re.DOTALL)
 INFER, STATISTICS = re.findall(r"^\$ (curl .*)$", PAGE, re.MULTILINE)
-
-ENGINE = """
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        x = [pb_utils.get_input_tensor_by_name(request, "X").as_numpy() for request in requests]
-        assert sum(map(len, x)) in (4, 8)
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", each + 1)]) for each in x]
-"""
+(ENGINE,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def test_the_request_of_the_page_is_executed_with_four_rows_and_answered_with_three(
