@@ -90,7 +90,7 @@ def _options(params: Sequence[click.Parameter], context: click.Context) -> list[
         if not isinstance(param, click.Option):
             continue
         flags = " ".join(filter(None, [", ".join(param.opts), _value_name(param)])).replace("|", "\\|")
-        help_text, _, told_default = (param.help or "").partition("  [default: ")
+        help_text, _, told_default = (param.help or "").replace("|", "\\|").partition("  [default: ")
         default = told_default.rstrip("]") or _default(param, context)
         rows.append(f"| `{flags}` | {default} | {help_text} |")
     return rows

@@ -55,11 +55,10 @@ TRACING: tuple[click.Option, ...] = (
         "--trace-config",
         "trace_config",
         "[MODE,]SETTING=VALUE",
-        "What is traced: mode=triton|opentelemetry, level=OFF|TIMESTAMPS|TENSORS, rate=NUMBER: every so "
-        "many-th request, count=NUMBER: how many at most, -1 for all; triton,file=PATH, "
-        "triton,log-frequency=NUMBER: traces per file; opentelemetry,url=URL, "
-        "opentelemetry,resource=KEY=VALUE, opentelemetry,bsp_max_queue_size=NUMBER, "
-        "opentelemetry,bsp_schedule_delay=MILLISECONDS, opentelemetry,bsp_max_export_batch_size=NUMBER.",
+        "What is traced: level=OFF, TIMESTAMPS or TENSORS; rate=NUMBER: every so many-th request; "
+        "count=NUMBER: how many at most, -1 for all; mode=triton (files) or opentelemetry. Of triton: "
+        "file=PATH, log-frequency=NUMBER (traces per file). Of opentelemetry: url=URL, resource=KEY=VALUE, "
+        "bsp_max_queue_size=NUMBER, bsp_schedule_delay=MILLISECONDS, bsp_max_export_batch_size=NUMBER.",
         read_trace_word,
     ),
     *(
