@@ -328,7 +328,7 @@ class _CallSink:
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """See `ResponseSink`."""
-        # What stands before this sink, such as a place in a line, has to hear of a request's end all the same.
+        # What stands before this sink, such as a place in a line, hears of the end of a request all the same.
         if not self._calls.is_awaited(self._call):
             return
         if self._unread is None:
