@@ -126,7 +126,8 @@ class Execution:
         """
         null_count = self._null_count
         count, since = len(self.requests) - null_count, self._queued_since
-        self._count_execution(times, count, self.batch_size - null_count, since)
+        row_count = self.batch_size - null_count
+        self._stats.count_execution(count, row_count, self.batch_size, times[0] * count - since, times)
         for request in left_open:
             if not request.is_null:
                 request.tally = COUNTS_AS_SUCCESS
@@ -205,12 +206,9 @@ class Execution:
             owner.batch_finished(self)
 
     def _count(self, times: Times, success_count: int, row_count: int, queued_since: int) -> None:
-        self._count_execution(times, success_count, row_count, queued_since)
-        self._count_successes(success_count, queued_since)
-
-    def _count_execution(self, times: Times, success_count: int, row_count: int, queued_since: int) -> None:
         queued_ns = times[0] * success_count - queued_since
         self._stats.count_execution(success_count, row_count, self.batch_size, queued_ns, times)
+        self._count_successes(success_count, queued_since)
 
     def _observe(
         self,
