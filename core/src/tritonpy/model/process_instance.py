@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Protocol
@@ -21,10 +20,12 @@ from tritonpy.ipc import frame
 from tritonpy.ipc.arena import CONTROL_SLOTS, SharedMemoryExhausted
 from tritonpy.ipc.frame import Message
 from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution, WarmUp
+from tritonpy.model.linger import Linger
 from tritonpy.model.open_work import Flags, OpenWork
-from tritonpy.model.pace import LINGER_NS, Pace
+from tritonpy.model.pace import Pace
 from tritonpy.model.placement import Slot
 from tritonpy.model.unanswered import UnansweredWatch
+from tritonpy.model.unsent import UnsentBatches
 from tritonpy.model.wire import decode_response, discard, encode_request
 from tritonpy.model.worker_events import OnIdle, OnReschedule, WorkerEvents
 from tritonpy.model.worker_process import WorkerProcess
@@ -89,7 +90,7 @@ class ProcessInstance:
         self.is_probed = False
         self._pace = Pace()
         self._loop = asyncio.get_running_loop()
-        self._linger_until_ns = 0
+        self._linger = Linger(self._loop, lambda: self.depth > 0)
         self._is_open = False
         self._source = source
         self._slot = slot
@@ -105,7 +106,7 @@ class ProcessInstance:
         self._is_closing = False
         self._restarting: asyncio.Task[None] | None = None
         self._early_deaths = 0
-        self._unsent: deque[Execution] = deque()
+        self._unsent = UnsentBatches()
         self._batch = 0
         self._work = OpenWork(unanswered)
 
@@ -190,7 +191,7 @@ class ProcessInstance:
             self.depth -= 1
             execution.fail(Internal(f"instance '{self.name}': its worker has ended while it was warmed up"))
         else:
-            self._unsent.append(execution)
+            self._unsent.add(execution)
 
     async def drain(self) -> None:
         """See `Instance`."""
@@ -267,8 +268,7 @@ class ProcessInstance:
             return
         work.batches[self._batch] = execution, slots
         if self.depth == 1 and self._pace.is_quick:
-            self._linger_until_ns = time.monotonic_ns() + LINGER_NS
-            self._loop.call_soon(self._linger)
+            self._linger.begin()
         if work.room < self._rows:
             self._is_open = False  # until open requests are answered: decoupled models may keep many
 
@@ -340,11 +340,6 @@ class ProcessInstance:
             request.tally = COUNTED
             self._on_reschedule(request)
 
-    def _linger(self) -> None:
-        """Keep the loop turning, instead of sleeping, while an answer is due within microseconds."""
-        if self.depth and time.monotonic_ns() < self._linger_until_ns:
-            self._loop.call_soon(self._linger)
-
     def _release(self, execution: Execution, slots: list[int], flags: Flags) -> None:
         self._work.release_all(execution, slots, flags)
         self._reopen()
@@ -365,12 +360,12 @@ class ProcessInstance:
         _log.error("%s; %d requests were at it", error.message, len(work.requests), extra=about)
         self._worker = None
         self.depth -= min(self.concurrency, len(work.batches))
-        self._unsent.extendleft(reversed(work.lose(error, self.concurrency)))
-        self._fail_unsent(error, lambda execution: execution.has_sequences)
+        self._unsent.add_first(work.lose(error, self.concurrency))
+        self._fail_unsent(error, only_sequences=True)
         self._check_drained()
         self._events.on_death(self, error)
         if not self._is_closing and not self._is_warming_up:  # else whoever warms it up hears of it
-            self._restarting = asyncio.get_running_loop().create_task(self._restart(error))
+            self._restarting = self._loop.create_task(self._restart(error))
 
     async def _restart(self, reason: TritonError) -> None:
         while not self._is_closing:
@@ -382,29 +377,22 @@ class ProcessInstance:
             started = time.monotonic()
             try:
                 await self.open()
-            except (
-                Exception
-            ) as exc:  # such as the system's, which has no more threads: it may have some later
+            except Exception as exc:  # such as the system's, which may have threads again later
                 reason = exc if isinstance(exc, TritonError) else Internal(f"{type(exc).__name__}: {exc}")
                 _log.error("restart of instance '%s' failed: %s", self.name, exc)
                 continue
             _log.info("instance '%s' restarted in %.3f s", self.name, time.monotonic() - started)
             assert self._worker is not None
-            waiting, self._unsent = self._unsent, deque()
-            for execution in waiting:
+            for execution in self._unsent.take_all():
                 self._send(self._worker, execution)
             self._events.on_restart()
             self._on_idle()
             return
 
-    def _fail_unsent(
-        self, reason: TritonError, is_meant: Callable[[Execution], bool] = lambda execution: True
-    ) -> None:
-        waiting, self._unsent = self._unsent, deque()
-        for execution in waiting:
-            if is_meant(execution):
-                self.depth -= 1
-                execution.fail(reason)
-            else:
-                self._unsent.append(execution)
+    def _fail_unsent(self, reason: TritonError, *, only_sequences: bool = False) -> None:
+        """Answer the batches that wait for a worker, or those that needed what the last one knew."""
+        if only_sequences:
+            self.depth -= self._unsent.fail(reason, lambda execution: execution.has_sequences)
+        else:
+            self.depth -= self._unsent.fail(reason)
         self._check_drained()
