@@ -58,6 +58,26 @@ class TritonPythonModel:
         return responses
 """
 
+# Calls the sender for one response, and answers what it was given.
+CALLING = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            call = pb_utils.InferenceRequest(
+                model_name={target!r},
+                inputs=[pb_utils.Tensor({name!r}, np.array([1], np.int32))],
+                requested_output_names=[{output!r}],
+            )
+            count = sum(bool(answer.output_tensors()) for answer in call.exec(decoupled=True))
+            x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", x + 1000 * count)]))
+        return responses
+"""
+
 
 @pytest.mark.parametrize("limit", [0, 4])
 def test_a_fast_sender_is_only_as_far_ahead_as_the_limit_lets_it(
@@ -93,3 +113,23 @@ def test_a_sender_whose_responses_come_back_to_its_own_model_does_not_wait_for_i
     responses = side.stream("e", 20)
 
     assert len(responses) == sum(range(20))
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_sender_that_is_called_by_what_works_on_its_responses_does_not_wait_for_that(
+    start_ours: Start, tmp_path: Path, is_nested: bool
+) -> None:
+    models = ModelRepository(tmp_path / "models")
+    names = {"target": "inner", "name": "IN", "output": "OUT"} if is_nested else {}
+    write_model(models, "sender", SENDER.format(sent=os.devnull), decoupled=True)
+    write_model(
+        models, "calling", CALLING.format(**{"target": "sender", "name": "X", "output": "Y", **names})
+    )
+    write_ensemble(models, "inner", [step("sender", {"X": "IN"}, {"Y": "OUT"})])
+    steps = [step("sender", {"X": "IN"}, {"Y": "T"}), step("calling", {"X": "T"}, {"Y": "OUT"})]
+    write_ensemble(models, "e", steps, max_inflight_requests=1)
+    side = start_ours(models.path)
+
+    responses = side.stream("e", 300)
+
+    assert [outputs["OUT"] for outputs, _ in responses] == [[1000 + number] for number in range(300)]

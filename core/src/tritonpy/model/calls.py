@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from tritonpy.ipc.arena import SharedMemoryExhausted
 from tritonpy.ipc.channel import Endpoint
 from tritonpy.ipc.frame import OPEN_QUESTION, TAKEN_NOTICE, Message
 from tritonpy.model.execution import Execution
+from tritonpy.model.pauses import Pauses
 from tritonpy.model.services import Caller, Services
 from tritonpy.model.waiting import WaitingInstance, path_to_caller
 from tritonpy.model.wire import EMPTY_RESPONSE, decode_call, encode_response
@@ -33,10 +34,15 @@ class CalledModel(Protocol):
 
     name: str
     is_decoupled: bool
+    pauses: Pauses
 
     @property
     def instances(self) -> Sequence[WaitingInstance]:
         """Its execution slots."""
+
+    @property
+    def all_models(self) -> Collection[CalledModel]:
+        """Itself and, of an ensemble, all that it is made of."""
 
     def infer(self, request: InferRequest) -> None:
         """Check a request and queue it; see `LoadedModel`."""
@@ -109,6 +115,7 @@ class WorkerCalls:
         self._access = access
         self._open: dict[int, tuple[InferRequest, int]] = {}
         self._unread: dict[int, UnreadResponses] = {}
+        self._holding_open: dict[int, list[Pauses]] = {}
         self._questions: set[asyncio.Task[None]] = set()
         self.instance: CallingInstance | None = None
         self.has_called = False
@@ -164,7 +171,8 @@ class WorkerCalls:
         for unread in self._unread.values():
             unread.close()
         self._unread.clear()
-        for request, _ in calls.values():
+        for call, (request, _) in calls.items():
+            self._let_pause(call)
             request.cancel()
         for task in self._questions:
             task.cancel()
@@ -178,6 +186,7 @@ class WorkerCalls:
         """Send one response to a call."""
         if final:
             self._open.pop(call, None)
+            self._let_pause(call)
             unread = self._unread.pop(call, None)
             if unread is not None:
                 unread.close()
@@ -219,6 +228,8 @@ class WorkerCalls:
             if isinstance(request.correlation_id, str):
                 checked_correlation_id(request.correlation_id)
             self._refuse_cycle(request, batch, target)
+            if target.is_decoupled:
+                self._let_none_pause(call, target)
             target.infer(request)
         except TritonError as error:
             self.reply(call, InferResponse(error=error), True)
@@ -265,6 +276,19 @@ class WorkerCalls:
         )
         self.reply(call, InferResponse(error=Cancelled(reason)), True)
         request.give_up()
+
+    def _let_none_pause(self, call: int, target: CalledModel) -> None:
+        """Nobody is to hold up what a call waits for."""
+        pauses = [model.pauses for model in target.all_models if model.is_decoupled]
+        self._holding_open[call] = pauses
+        for each in pauses:
+            each.caller_came()
+
+    def _let_pause(self, call: int) -> None:
+        """A call waits no more."""
+        if self._holding_open:
+            for each in self._holding_open.pop(call, ()):
+                each.caller_left()
 
     def _answer(self, ask: int) -> None:
         if self._worker.is_connected:

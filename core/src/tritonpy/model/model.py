@@ -11,6 +11,7 @@ from tritonpy.errors import ErrorCode, TritonError, Unavailable
 from tritonpy.handles import JsonObject, Model
 from tritonpy.model.execution import Instance
 from tritonpy.model.instance_set import InstanceChange, InstanceSet
+from tritonpy.model.pauses import Pauses
 from tritonpy.model.response_clock import ResponseClock
 from tritonpy.model.signature import Signature
 from tritonpy.request import COUNTS_AS_FAILURE, InferRequest
@@ -64,6 +65,7 @@ class LoadedModel:
         steps: the models that an ensemble is made of, each once.
         generation: differs between loads whose answers may differ.
         sequences: of a model that has some.
+        pauses: who has told it to send no more for now.
 
     Args:
         instance_set: has the instances.
@@ -103,6 +105,7 @@ class LoadedModel:
         self.steps = steps
         self.generation = generation
         self.sequences = sequences
+        self.pauses = Pauses()
         self._user_count = 0
         self._unused = asyncio.Event()
         self._unused.set()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tritonpy.config.validate_steps import StepModel, check_steps
 from tritonpy.errors import Internal, TritonError
+from tritonpy.model.pauses import Pauses
 from tritonpy.model.signature import Signature
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse, ParameterValue
@@ -47,6 +48,7 @@ class FakeModel:
         self.name = name
         self.version_text = "1"
         self.is_decoupled = decoupled
+        self.pauses = Pauses()
         self.config = {
             "name": name,
             "max_batch_size": max_batch_size,

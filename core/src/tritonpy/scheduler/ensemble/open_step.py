@@ -114,6 +114,8 @@ class OpenStep:
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """See `ResponseSink`."""
+        if final and self._is_paused:
+            self.step.model.pauses.remove(self)
         self._run.step_answered(self, request, response, final)
 
     @property
@@ -131,29 +133,33 @@ class OpenStep:
         """One of its responses has begun a way."""
         self._way_count += 1
         if self._way_count >= MOST_WAYS:
-            self._pace()
+            self.pace()
 
     def way_ended(self) -> None:
         """All steps of such a way have been answered."""
         self._way_count -= 1
         if self._is_paused:
-            self._pace()
+            self.pace()
 
     def hold(self, count: int) -> None:
         """So many more steps of its ways wait for their turn; fewer, if it is negative."""
         self._held_count += count
-        self._pace()
+        self.pace()
 
-    def _pace(self) -> None:
+    def pace(self) -> None:
+        """See `Pausing`."""
         request = self.request
         if request is None or not self.step.may_wait:
             return
         most = MOST_WAYS // 2 if self._is_paused else MOST_WAYS
-        is_ahead = self._held_count > 0 or self._way_count >= most
+        pauses = self.step.model.pauses
+        is_ahead = (self._held_count > 0 or self._way_count >= most) and pauses.are_allowed
         if is_ahead != self._is_paused:
             self._is_paused = is_ahead
             flow = request.response_flow()
             if is_ahead:
+                pauses.add(self)
                 flow.pause()
             else:
+                pauses.remove(self)
                 flow.resume()

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from tritonpy.config.validate_steps import decoupled_origins, in_order
 from tritonpy.handles import JsonObject
+from tritonpy.model.pauses import Pauses
 from tritonpy.model.signature import Signature
 from tritonpy.request import InferRequest
 from tritonpy.tensor import Tensor
@@ -27,6 +28,7 @@ class ComposingModel(Protocol):
     name: str
     version_text: str
     is_decoupled: bool
+    pauses: Pauses
 
     @property
     def all_models(self) -> frozenset[ComposingModel]:
