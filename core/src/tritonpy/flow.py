@@ -93,7 +93,8 @@ class Backlog:
 
     Args:
         limits: how many there may be.
-        on_stalled: called once, with the reason, when the client is to be given up; it must call `close`.
+        on_stalled: called with the reason when the client is to be given up; it calls `close`, or is called
+            again for the next response that is too much.
         expansion: how many times larger responses may be here than where they were sent.
 
     Attributes:

@@ -87,6 +87,9 @@ class InferRequest:
         slot: where a worker process keeps it; -1 outside of one.
         chain: the executions that wait for it, when a model has made it.
         clock: times and counts its responses, when its model is decoupled.
+        tally: `COUNTED` when it is counted with its execution; one that was still open then is counted when
+            it is answered, as a success or a failure.
+        flow: whether its sender may go on; None until somebody asks, see `response_flow`.
         trace: takes notes of it, when it is traced.
         meter: hears how long its execution took, when it is a step of an ensemble.
         states: what the model remembers of its sequence; None in a worker process, and for models without.
