@@ -27,7 +27,6 @@ GRPC = [
     *("GRPC_WAITREAD_START", "GRPC_WAITREAD_END", "INFER_RESPONSE_COMPLETE"),
     *("GRPC_SEND_START", "GRPC_SEND_END"),
 ]
-SPANS_OF_ALL = 41
 
 Span = dict[str, Any]
 Tree = tuple[str, list[Any]]
@@ -57,7 +56,7 @@ def everything(start: Callable[..., Endpoint]) -> Iterator[tuple[Collector, list
         server = start(*words(collector), "rate=1")
         server.ask_everything_over_http()
         server.ask_everything_over_grpc()
-        yield collector, collector.wait_for(lambda spans: len(spans) >= SPANS_OF_ALL)
+        yield collector, collector.wait_for(lambda spans: len(spans) >= count(EXPECTED))
 
 
 def tree(spans: list[Span], parent: str) -> list[Tree]:
@@ -77,6 +76,11 @@ def run(model: str, *more: Tree, computes: bool = True) -> Tree:
 
 def client(events: list[str], *below: Tree) -> Tree:
     return f"InferRequest: {' '.join(events)}", list(below)
+
+
+def count(trees: list[Tree]) -> int:
+    """How many spans they have."""
+    return sum(1 + count(below) for _, below in trees)
 
 
 STREAMED = [*HTTP, *HTTP[2:], *HTTP[2:], "INFER_RESPONSE_COMPLETE"]
