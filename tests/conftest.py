@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
 ROOT = Path(__file__).parent.parent
+REAL_STOP_S = 15
 
 ServerFactory = Callable[..., Server]
 
@@ -43,56 +45,70 @@ def serve() -> Iterator[ServerFactory]:
         yield start
 
 
-@pytest.fixture(scope="session")
-def real_triton() -> Iterator[Callable[..., dict[str, int]]]:
-    """Start a real tritonserver on a repository; returns its ports. For tests marked `parity`."""
-    with ExitStack() as stack:
+class RealTritons:
+    """Starts real tritonservers. Called with a repository and flags, it returns the ports of one."""
 
-        def start(repository: Path, *flags: str) -> dict[str, int]:
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    str(ROOT / "benchmarks/real_triton.py"),
-                    "serve",
-                    "--model-repository",
-                    str(repository),
-                    "--http-port",
-                    "0",
-                    "--grpc-port",
-                    "0",
-                    "--metrics-port",
-                    "0",
-                    "--",
-                    "--exit-timeout-secs=5",  # it waits that long for idle connections
-                    *flags,
-                ],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
+    def __init__(self) -> None:
+        self._started: dict[int, subprocess.Popen[str]] = {}
 
-            def stop() -> None:
-                process.send_signal(signal.SIGTERM)
-                try:
-                    process.wait(30)
-                except subprocess.TimeoutExpired:  # it need not end by itself
-                    os.kill(ports["pid"], signal.SIGKILL)
-                    process.wait(30)
-                finally:
-                    stdout.close()
-
-            stdout = process.stdout
-            assert stdout is not None
+    def __call__(self, repository: Path, *flags: str) -> dict[str, int]:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                str(ROOT / "benchmarks/real_triton.py"),
+                "serve",
+                "--model-repository",
+                str(repository),
+                "--http-port",
+                "0",
+                "--grpc-port",
+                "0",
+                "--metrics-port",
+                "0",
+                "--",
+                "--exit-timeout-secs=5",  # it waits that long for idle connections
+                *flags,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert process.stdout is not None
+        with process.stdout as stdout:
             line = stdout.readline()
-            if not line:
-                process.wait(30)
-                stdout.close()
-                pytest.fail("the real tritonserver did not start")
-            ports: dict[str, int] = json.loads(line)
-            stack.callback(stop)
-            return ports
+        if not line:
+            process.wait(30)
+            pytest.fail("the real tritonserver did not start")
+        ports: dict[str, int] = json.loads(line)
+        self._started[ports["pid"]] = process
+        return ports
 
-        yield start
+    def end(self, ports: Mapping[str, int]) -> None:
+        """Tell one to end that is not needed any more; it does so while the tests go on."""
+        self._started[ports["pid"]].send_signal(signal.SIGTERM)
+
+    def close(self) -> None:
+        """End all, those too that do not end by themselves."""
+        for process in self._started.values():
+            process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + REAL_STOP_S
+        for pid, process in self._started.items():
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                process.wait(REAL_STOP_S)
+
+
+@pytest.fixture(scope="session")
+def real_triton() -> Iterator[RealTritons]:
+    """Start a real tritonserver on a repository; returns its ports. For tests marked `parity`."""
+    tritons = RealTritons()
+    try:
+        yield tritons
+    finally:
+        tritons.close()
 
 
 class CorectlServer:

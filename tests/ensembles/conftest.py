@@ -182,7 +182,9 @@ def starting(kind: str, request: pytest.FixtureRequest) -> Iterator[Start]:
                 return Side(True, server.http_port, server.grpc_port, server.metrics_port, server.stop)
             flags = ["--exit-on-error=false", "--strict-readiness=false", f"--model-control-mode={mode}"]
             flags += ["--repository-poll-secs=1"] if mode == "poll" else []
-            ports = request.getfixturevalue("real_triton")(path, *flags)
+            tritons = request.getfixturevalue("real_triton")
+            ports = tritons(path, *flags)
+            stack.callback(tritons.end, ports)
             return Side(False, ports["http"], ports["grpc"], ports["metrics"])
 
         yield start
