@@ -64,7 +64,7 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         if request.param == "ours":
             options = ServerOptions(
                 (str(models.path),),
-                exit_timeout_s=1,  # sequences that a test leaves open would be waited for
+                exit_timeout_s=0.1,  # sequences that a test leaves open would be waited for
                 http_address="127.0.0.1",
                 http_port=0,
                 allow_grpc=False,

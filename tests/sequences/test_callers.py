@@ -62,7 +62,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     address = "127.0.0.1"
     options = ServerOptions(
         (str(models.path),),
-        exit_timeout_s=1,  # sequences that a test leaves open would be waited for
+        exit_timeout_s=0.1,  # sequences that a test leaves open would be waited for
         http_address=address,
         http_port=0,
         grpc_address=address,

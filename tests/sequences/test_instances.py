@@ -40,7 +40,7 @@ def start(serve: Callable[..., Server], tmp_path: Path) -> Iterator[Start]:
                 document["instance_group"][0]["rate_limiter"] = limit
                 models.model("m", document)
             # Sequences that a test leaves open would be waited for.
-            server = serve(models.path, exit_timeout_s=1, **(options or {}))
+            server = serve(models.path, exit_timeout_s=0.1, **(options or {}))
             stack.callback(lambda: (tmp_path / "m" / "gate").touch())
             return Model("m", (server.http_port, server.metrics_port), tmp_path / "m", pool)
 
@@ -189,7 +189,7 @@ def test_a_warmup_of_a_model_with_sequences_brings_the_controls_itself(
     document = config(tmp_path / "m", direct={}) | {"model_warmup": [sample]}
     models = ModelRepository(tmp_path / "models")
     models.python("m", MODEL, document)
-    server = serve(models.path, exit_timeout_s=1)
+    server = serve(models.path, exit_timeout_s=0.1)
     with ThreadPoolExecutor(1) as pool:
         model = Model("m", (server.http_port, server.metrics_port), tmp_path / "m", pool)
 
@@ -215,7 +215,7 @@ def test_backends_see_null_requests_wherever_they_run(
             "sequence_batching": {"direct": {}, "control_input": CONTROLS},
         },
     )
-    server = serve(models.path, exit_timeout_s=1)
+    server = serve(models.path, exit_timeout_s=0.1)
     with ThreadPoolExecutor(1) as pool:
         model = Model("m", (server.http_port, server.metrics_port), tmp_path, pool)
         model.input_name = "INPUT0"

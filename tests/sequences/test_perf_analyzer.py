@@ -25,7 +25,7 @@ def test_it_measures_sequences(
 ) -> None:
     models = ModelRepository(tmp_path / "models")
     add(models, tmp_path, "sums", instances=2, **{strategy: {}})
-    server = serve(models.path, exit_timeout_s=1)
+    server = serve(models.path, exit_timeout_s=0.1)
     ports = SimpleNamespace(
         http=f"127.0.0.1:{server.http_port}",
         grpc=f"127.0.0.1:{server.grpc_port}",
