@@ -49,13 +49,14 @@ class Execution:
         stats: where it is counted.
         null_count: how many of the requests are null requests.
         owner: hears of its end.
+        claim: given back at its end.
 
     Attributes:
         requests: in the order the model sees them.
         batch_size: their rows.
         rescheduled_count: requests of it that the model wants to execute again.
         has_states: some of them have states among their inputs.
-        claim: what the instance gives back at the end of it.
+        claim: what its instance has taken for it; None when nothing is left to give back.
     """
 
     __slots__ = (
@@ -78,12 +79,13 @@ class Execution:
         *,
         null_count: int = 0,
         owner: BatchOwner | None = None,
+        claim: ResourceClaim | None = None,
     ) -> None:
         self.requests = requests
         self.batch_size = batch_size
         self.rescheduled_count = 0
         self.has_states = False
-        self.claim: ResourceClaim | None = None
+        self.claim = claim
         self._stats = stats
         self._null_count = null_count
         self._owner = owner

@@ -286,8 +286,8 @@ class Scheduler:
             self._stats,
             null_count=batch.null_count,
             owner=batch.owner,
+            claim=claim,
         )
-        execution.claim = claim
         instance.submit(execution)
 
     def _wake_at(self, deadline_ns: int) -> None:
