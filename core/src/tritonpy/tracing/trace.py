@@ -142,7 +142,7 @@ class _Record:
 
 
 class Trace:
-    """One request, as it is traced; satisfies `request.RequestTrace`.
+    """One request, as it is traced; satisfies `parties.RequestTrace`.
 
     Stamps may come from any thread; everything else happens on the loop.
 
