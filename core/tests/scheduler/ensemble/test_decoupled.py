@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tritonpy.errors import InvalidArg
+from tritonpy.errors import InvalidArg, Unavailable
 from tritonpy.request import SEQUENCE_START, InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.scheduler.ensemble import open_step
@@ -196,6 +196,24 @@ def test_a_limit_holds_for_all_requests_together() -> None:
         answer(model.open[0], Y=index)
 
     assert [outputs(client) for client in clients] == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_thousands_that_waited_for_their_turn_are_answered_when_their_turns_are_short(
+    is_refused: bool,
+) -> None:
+    def refuse(request: InferRequest) -> None:
+        raise Unavailable("down")
+
+    model = FakeModel("m")
+    ensemble = Ensemble([(model, {"X": "IN"}, {"Y": "OUT"})], max_inflight_requests=1)
+    clients = [ensemble.ask(IN=index)[1] for index in range(3000)]
+    model.on_request = refuse if is_refused else plus(1)
+
+    answer(model.open[0], Y=1)
+
+    assert all(client.is_done for client in clients)
+    assert sum(client.error is not None for client in clients) == (2999 if is_refused else 0)
 
 
 def test_a_request_that_was_cancelled_while_a_step_of_it_waited_takes_nobodys_turn() -> None:

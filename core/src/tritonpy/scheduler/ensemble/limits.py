@@ -32,6 +32,8 @@ class StepLimits:
         self._most = most
         self._open = [0] * step_count
         self._waiting: list[deque[WaitingStep]] = [deque() for _ in range(step_count)]
+        self._left: deque[int] = deque()
+        self._is_admitting = False
 
     def enter(self, number: int, step: WaitingStep) -> bool:
         """Whether a step may begin at once; if not, it is called when it may."""
@@ -43,6 +45,17 @@ class StepLimits:
 
     def leave(self, number: int) -> None:
         """A request of a step has its final response: the next one may begin."""
+        self._left.append(number)
+        if self._is_admitting:  # a step that is refused at once comes back here; thousands may be
+            return
+        self._is_admitting = True
+        try:
+            while self._left:
+                self._admit_next(self._left.popleft())
+        finally:
+            self._is_admitting = False
+
+    def _admit_next(self, number: int) -> None:
         waiting = self._waiting[number]
         while waiting:
             step = waiting.popleft()
