@@ -156,6 +156,7 @@ CASES = {
         {**LEVELS, "preferred_batch_size": [3], **DELAY},
         [[2, 5, 1], [3, 7, 0], [4, 6]],
         parameters=[{"priority": level} for level in (3, 2, 1, 0, 3, 1, 3, 99)],
+        merges=True,
     ),
     "levels_and_shapes": Case(
         LEVELS,
