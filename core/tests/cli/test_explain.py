@@ -73,7 +73,7 @@ def test_a_model_without_batching_is_told_so(start: Start, capsys: pytest.Captur
     assert text.startswith("plain version 2, ")
     assert "Scheduler   default: one request at a time, of up to 8 rows\n" in text
     assert "3 succeeded, 0 failed" in text
-    assert "3 executions of 1 rows" in text
+    assert "3 executions of 1 row" in text
     assert "single          3  100.0%" in text
     assert "* 100% of the batches were one request each: the model has no dynamic_batching" in text
 

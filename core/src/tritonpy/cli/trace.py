@@ -25,11 +25,12 @@ def trace() -> None:
 @click.option("--requests", "shows_requests", is_flag=True, help="Show each request, step by step.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with times in nanoseconds.")
 def summary(files: Sequence[str], model: str | None, shows_requests: bool, as_json: bool) -> None:
-    """Show where the time of traced requests went: means for each model in microseconds.
+    """Show where the time of traced requests went.
 
-    TOTAL is the whole time in the server, of which P99 is what 99 of 100 requests do not exceed. OVERHEAD is
-    what none of the other columns is: parsing, checking, and passing on. Requests that a model or an ensemble
-    has made stand in rows of their own, with `model` under FROM.
+    There are means for each model, in microseconds. TOTAL is the whole time in the server, of which P99 is
+    what 99 of 100 requests do not exceed. OVERHEAD is what none of the other columns is: parsing, checking, and
+    passing on. Requests that a model or an ensemble has made stand in rows of their own, with `model` under
+    FROM.
     """
     # Numbers are those of one server: what several files have in common need not be one request.
     by_file = [_read(file) for file in files]

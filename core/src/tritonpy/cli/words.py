@@ -103,7 +103,9 @@ def _requests(facts: JsonObject) -> str:
     if hits or facts["cache"]["misses"]:
         parts.append(f"{hits} answered from the cache")
     parts.append(f"{facts['pending']} waiting now")
-    return f"{', '.join(parts)}; {facts['executions']} executions of {mean_rows(facts):.3g} rows"
+    rows = f"{mean_rows(facts):.3g}"
+    executions = f"{facts['executions']} {'execution' if facts['executions'] == 1 else 'executions'}"
+    return f"{', '.join(parts)}; {executions} of {rows} {'row' if rows == '1' else 'rows'}"
 
 
 def _times(facts: JsonObject) -> str:
