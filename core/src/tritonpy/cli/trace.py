@@ -27,10 +27,10 @@ def trace() -> None:
 def summary(files: Sequence[str], model: str | None, shows_requests: bool, as_json: bool) -> None:
     """Show where the time of traced requests went.
 
-    There are means for each model, in microseconds. TOTAL is the whole time in the server, of which P99 is
-    what 99 of 100 requests do not exceed. OVERHEAD is what none of the other columns is: parsing, checking, and
-    passing on. Requests that a model or an ensemble has made stand in rows of their own, with `model` under
-    FROM.
+    There are means for each model, in microseconds. TOTAL is the whole time in the server, of which P99
+    is what 99 of 100 requests do not exceed. OVERHEAD is what none of the other columns is: parsing,
+    checking, and passing on. Requests that a model or an ensemble has made stand in rows of their own,
+    with `model` under FROM.
     """
     # Numbers are those of one server: what several files have in common need not be one request.
     by_file = [_read(file) for file in files]
