@@ -279,6 +279,42 @@ async def test_a_call_that_needs_what_its_caller_holds_is_refused() -> None:
         await called.ask("b", one.taken[0])
 
 
+async def test_callers_that_would_wait_for_what_they_hold_together_are_not_let_in_all() -> None:
+    shared = limiter(ResourceLimit("R", 2))
+    caller, called = FakeModel(shared), FakeModel(shared)
+    one, other, free = await caller.add(1), await caller.add(1), await called.add(1)
+    await caller.ask("a")
+    await caller.ask("b")
+
+    first = await called.ask("of-a", one.taken[0])
+    with pytest.raises(Internal, match=r"resources that callers that wait like its own hold \('i', 'i'\)"):
+        await called.ask("of-b", other.taken[0])
+    assert not first.answered
+    await other.finish(Internal("its call was refused"))
+    assert free.ids == [["of-a"]]
+    await caller.ask("c")  # there is nothing left for it
+    assert other.ids == []
+    await free.finish()
+    assert other.ids == [["c"]]
+
+
+async def test_a_call_that_others_will_make_room_for_is_let_in() -> None:
+    shared = limiter(ResourceLimit("R", 2), ResourceLimit("S", 1))
+    caller, called, elsewhere = FakeModel(shared), FakeModel(shared), FakeModel(shared)
+    one, other, free = await caller.add(1), await caller.add(1), await called.add(1)
+    away = await elsewhere.add(1, "S")
+    await caller.ask("a")
+    await caller.ask("b")
+
+    await elsewhere.ask("of-a", one.taken[0])
+    await called.ask("of-b", other.taken[0])
+    assert (away.ids, free.ids) == ([["of-a"]], [])
+    await away.finish()
+    await one.finish()
+
+    assert free.ids == [["of-b"]]
+
+
 async def test_a_called_model_does_not_wait_behind_whoever_waits_for_its_caller() -> None:
     shared = limiter(ResourceLimit("R", 2))
     caller, called, greedy = FakeModel(shared), FakeModel(shared), FakeModel(shared)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tritonpy.errors import Internal
 from tritonpy.model.execution import Execution, Instance
@@ -14,6 +14,30 @@ from tritonpy.scheduler.rate_limiter import Claim, RateLimiter
 
 Submit = Callable[[Instance, Dispatch, Claim], None]
 """Gives an instance a batch; the claim is given back at its end."""
+
+
+class _Call:
+    """A call by models that hold resources; a `WaitingCall`."""
+
+    __slots__ = ("_request", "options")
+
+    def __init__(self, request: InferRequest, options: Sequence[Claim]) -> None:
+        self._request = request
+        self.options = options
+
+    @property
+    def is_open(self) -> bool:
+        """See `WaitingCall`."""
+        return not self._request.answered
+
+    @property
+    def holders(self) -> Mapping[object, Claim]:
+        """See `WaitingCall`."""
+        return {
+            execution: execution.claim
+            for execution in self._request.chain
+            if isinstance(execution, Execution) and isinstance(execution.claim, Claim)
+        }
 
 
 class Contender:
@@ -61,21 +85,18 @@ class Contender:
         Who has reserved those waits for them, so this model may not wait for whoever has reserved.
 
         Raises:
-            Internal: what they hold is what every instance of this model needs.
+            Internal: every instance of this model needs what they hold, or others that wait as they do.
         """
-        holders = [
-            execution.claim
-            for execution in request.chain
-            if isinstance(execution, Execution) and isinstance(execution.claim, Claim)
-        ]
-        if not holders:
+        claims = tuple(self._claims.values())
+        call = _Call(request, claims)
+        if not (claims and call.holders):
             return
-        claims = self._claims.values()
-        if claims and not any(self._limiter.suffices_beside(claim, holders) for claim in claims):
+        if holders := self._limiter.note_call(call):
             names = ", ".join(f"'{claim.name}'" for claim in holders)
+            whose = "its callers" if len(holders) == len(call.holders) else "callers that wait like its own"
             raise Internal(
                 f"model '{request.model_name}' cannot be called: it would wait for ever for resources that "
-                f"its callers hold ({names}). --rate-limit-resource says how much there is"
+                f"{whose} hold ({names}). --rate-limit-resource says how much there is"
             )
         for claim in claims:
             claim.overtakes = True

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tritonpy.errors import InvalidArg
 from tritonpy.model.placement import Slot
@@ -97,6 +98,22 @@ class Claim:
         self._limiter.give_back(self)
 
 
+class WaitingCall(Protocol):
+    """A request that was made by models which hold resources while they wait for its answer."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not answered."""
+
+    @property
+    def holders(self) -> Mapping[object, Claim]:
+        """What its callers hold, by their executions."""
+
+    @property
+    def options(self) -> Sequence[Claim]:
+        """Of the called model; one of them executes it."""
+
+
 class RateLimiter:
     """The resources of a server, and the line of those that wait for them.
 
@@ -115,6 +132,7 @@ class RateLimiter:
         self._held: Counter[Resource] = Counter()
         self._levels: dict[Resource, int] = {}  # the highest at which a resource was taken
         self._line: dict[Claim, None] = {}
+        self._calls: list[WaitingCall] = []
         self._execution_count = 0
         self._is_serving_due = False
 
@@ -163,6 +181,8 @@ class RateLimiter:
         """End an execution."""
         for resource, count in claim.needs.items():
             self._held[resource] -= count
+        if self._calls:
+            self._calls = [call for call in self._calls if call.is_open]
         self._serve_soon()
 
     def wait(self, claim: Claim) -> None:
@@ -179,13 +199,39 @@ class RateLimiter:
         """Where the competition for its resources is."""
         return max((self._levels.get(resource, 0) for resource in claim.needs), default=0)
 
-    def suffices_beside(self, claim: Claim, holders: Iterable[Claim]) -> bool:
-        """Whether it will get its resources some day though these never give theirs back."""
-        kept: Counter[Resource] = Counter()
-        for holder in holders:
-            kept.update(holder.needs)
-        return all(
-            kept[resource] + count <= self._capacities[resource] for resource, count in claim.needs.items()
+    def note_call(self, call: WaitingCall) -> list[Claim]:
+        """Take in a call, unless it would wait for ever: for its callers, or with others for each other.
+
+        Whoever holds resources and waits for nothing gives them back some day. Of the calls that wait, one
+        that gets what it needs beside all callers is answered some day, and its callers wait no more. If that
+        goes on until the new one is answered, all is well.
+
+        Returns:
+            who holds what it would wait for; it is not taken in then.
+        """
+        waiting = [other for other in self._calls if other.is_open]
+        self._calls = [*waiting, call]
+        waiting.append(call)
+        while call in waiting:
+            kept: Counter[Resource] = Counter()
+            holders = {execution: claim for other in waiting for execution, claim in other.holders.items()}
+            for claim in holders.values():
+                kept.update(claim.needs)
+            answered = next((other for other in waiting if self._suffices(other.options, kept)), None)
+            if answered is None:
+                self._calls.remove(call)
+                return list(dict.fromkeys(holders.values()))
+            waiting.remove(answered)
+        return []
+
+    def _suffices(self, claims: Sequence[Claim], kept: Counter[Resource]) -> bool:
+        """Whether one of these gets its resources some day though so much is never given back."""
+        return any(
+            all(
+                kept[resource] + count <= self._capacities[resource]
+                for resource, count in claim.needs.items()
+            )
+            for claim in claims
         )
 
     def _is_free(self, claim: Claim) -> bool:
