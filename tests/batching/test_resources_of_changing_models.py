@@ -89,6 +89,11 @@ class Models:
             return str(json.load(error)["error"])
         return ""
 
+    def state(self, name: str) -> str:
+        url = f"http://127.0.0.1:{self._port}/v2/repository/index"
+        with urlopen(Request(url, b"{}", method="POST"), timeout=DEADLINE_S) as answer:
+            return str(next(row["state"] for row in json.load(answer) if row["name"] == name))
+
     def ask(self, name: str, number: int) -> str:
         tensor = {"name": "X", "datatype": "INT32", "shape": [1], "data": [number]}
         return self.post(f"models/{name}/infer", {"inputs": [tensor]})
@@ -143,10 +148,10 @@ def test_what_an_instance_brought_goes_with_it(models: Models) -> None:
     models.write("b", R)
     models.start("most", "a", "b")
     assert models.post("repository/models/most/unload") == ""
+    models.until(lambda: models.state("most") == "UNAVAILABLE")  # its instance is closed
     held = models.hold("a")
     asked = threading.Thread(target=models.ask, args=("b", 1))
 
-    models.until(lambda: models.ask("most", 1) != "")
     asked.start()
     asked.join(0.1)
 
