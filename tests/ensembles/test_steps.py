@@ -19,13 +19,22 @@ BATCHED = {"inputs": [tensor("X", [2])], "outputs": [tensor("Y", [2])]}
 
 
 @pytest.fixture(scope="module", params=BOTH)
-def side(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
-    root = tmp_path_factory.mktemp(request.param)
-    models = ModelRepository(root / "models")
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def folder(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp(kind)
+
+
+@pytest.fixture(scope="module")
+def side(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Side]:
+    models = ModelRepository(folder / "models")
     for number, name in ((1, "one"), (10, "ten"), (100, "hundred")):
         write_model(models, name, number=number)
     for name in ("tells", "tells_too"):
-        write_model(models, name, journal=str(root / "journal"))
+        write_model(models, name, journal=str(folder / "journal"))
     write_model(models, "raises", RAISE)
     write_model(models, "silent", SILENT)
     write_model(models, "sum", SUM, inputs=[tensor("A"), tensor("B", optional=True)])
@@ -95,13 +104,13 @@ def side(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         "counting_raising",
         [step("count", {"X": "IN"}, {"Y": "T"}), step("raises", {"X": "T"}, {"Y": "OUT"})],
     )
-    with starting(request.param, request) as start:
+    with starting(kind, request) as start:
         yield start(models.path)
 
 
 @pytest.fixture
-def journal(side: Side, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.getbasetemp() / ("ours0" if side.is_ours else "real0") / "journal"
+def journal(folder: Path) -> Path:
+    path = folder / "journal"
     path.unlink(missing_ok=True)
     return path
 
