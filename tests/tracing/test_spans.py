@@ -59,10 +59,15 @@ def everything(start: Callable[..., Endpoint]) -> Iterator[tuple[Collector, list
         yield collector, collector.wait_for(lambda spans: len(spans) >= count(EXPECTED))
 
 
+def named(name: str, events: list[str]) -> str:
+    """A span; its sends behind all responses, as how they mix is chance when several responses come."""
+    return f"{name}: {' '.join(sorted(events, key=lambda event: '_SEND_' in event))}"
+
+
 def tree(spans: list[Span], parent: str) -> list[Tree]:
     """Names of spans and of their events, with those that belong to them, by their names."""
     return sorted(
-        (f"{span['name']}: {' '.join(name for name, _ in span['events'])}", tree(spans, span["id"]))
+        (named(span["name"], [name for name, _ in span["events"]]), tree(spans, span["id"]))
         for span in spans
         if span["parent"] == parent
     )
@@ -75,7 +80,7 @@ def run(model: str, *more: Tree, computes: bool = True) -> Tree:
 
 
 def client(events: list[str], *below: Tree) -> Tree:
-    return f"InferRequest: {' '.join(events)}", list(below)
+    return named("InferRequest", events), list(below)
 
 
 def count(trees: list[Tree]) -> int:
