@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from tritonpy.errors import Cancelled, TritonError, Unavailable
+from tritonpy.errors import Cancelled, InvalidArg, TritonError, Unavailable
 from tritonpy.model.execution import Execution
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
@@ -264,3 +265,52 @@ async def test_a_full_queue_refuses_what_comes_and_counts_no_failure() -> None:
         await turn()
     assert [name for name, _ in sink.answers] == ["running", "waiting"]
     assert (stats.fail_count, stats.pending_count) == (0, 0)
+
+
+class RefusingStrategy:
+    """Fails one request by its id, and takes every other."""
+
+    def begin(self) -> None:
+        pass
+
+    def accept(self, requests: Sequence[InferRequest]) -> tuple[int, TritonError | None]:
+        ids = [request.id for request in requests]
+        return (ids.index("bad"), InvalidArg("bad")) if "bad" in ids else (len(ids), None)
+
+    def end(self) -> None:
+        pass
+
+    def padded_size(self, rows: int) -> int:
+        return rows
+
+
+class CancellingSink(Sink):
+    """Gives up another request when it hears of an answer."""
+
+    def __init__(self, other: InferRequest) -> None:
+        super().__init__()
+        self._other = other
+
+    def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        super().on_response(request, response, final)
+        self._other.cancel()
+
+
+async def test_whoever_cancels_on_hearing_of_a_refusal_does_not_overfill_an_instance() -> None:
+    sink, instance = Sink(), FakeInstance()
+    scheduler = Scheduler(DynamicPolicy(max_batch_size=2, strategy=RefusingStrategy()), ModelStats())
+    other = request("c", sink)
+    scheduler.use([instance])
+    for each in (request("bad", CancellingSink(other)), request("a", sink), request("b", sink), other):
+        scheduler.enqueue(each)
+    scheduler.enqueue(request("d", sink))
+    await turn()
+
+    assert instance.ids == [["a", "b"]]
+    instance.finish(scheduler)
+    assert instance.ids == [["d"]]
+    assert [(id, type(error)) for id, error in sink.answers] == [
+        ("c", Cancelled),
+        ("a", type(None)),
+        ("b", type(None)),
+    ]

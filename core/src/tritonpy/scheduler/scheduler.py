@@ -173,14 +173,15 @@ class Scheduler:
         policy = self._policy
         while (instance := self._free_instance()) is not None:
             decision = policy.decide(self._clock(), instance)
-            if refused := policy.take_refused():
-                self._let_go(refused)
             if isinstance(decision, Dispatch):
                 self._dispatch(instance, decision)
-                continue
-            if isinstance(decision, WaitUntil):
-                deadline_ns = min(deadline_ns or decision.deadline_ns, decision.deadline_ns)
-            break
+            # After it: whoever hears of a refusal may cancel another request, and so come back here.
+            if refused := policy.take_refused():
+                self._let_go(refused)
+            elif not isinstance(decision, Dispatch):
+                if isinstance(decision, WaitUntil):
+                    deadline_ns = min(deadline_ns or decision.deadline_ns, decision.deadline_ns)
+                break
         if deadline_ns:
             self._wake_at(deadline_ns)
 
@@ -189,13 +190,14 @@ class Scheduler:
         for instance in tuple(sequences.instances):
             while instance.is_ready and instance.depth < instance.concurrency:
                 decision = sequences.decide(self._clock(), instance)
-                self._let_go(sequences.take_refused())
                 if isinstance(decision, Dispatch):
                     self._dispatch(instance, decision)
-                    continue
-                if isinstance(decision, WaitUntil):
-                    deadline_ns = min(deadline_ns or decision.deadline_ns, decision.deadline_ns)
-                break
+                if refused := sequences.take_refused():
+                    self._let_go(refused)
+                elif not isinstance(decision, Dispatch):
+                    if isinstance(decision, WaitUntil):
+                        deadline_ns = min(deadline_ns or decision.deadline_ns, decision.deadline_ns)
+                    break
         self._note_ends(sequences)
         if deadline_ns:
             self._wake_at(deadline_ns)
