@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
@@ -88,6 +90,16 @@ def test_an_entry_of_another_length_is_none(data: st.DataObject) -> None:
 def test_any_bytes_are_no_entry(data: bytes) -> None:
     with pytest.raises(BadEntry):
         decode_entry(DIGEST, data)
+
+
+@pytest.mark.parametrize("size", ["-4", "40"])
+def test_an_entry_whose_output_ends_elsewhere_is_none(size: str) -> None:
+    entry = encoded(InferResponse().add("O", np.arange(5, dtype=np.int32)))
+    forged = entry.replace(b",20]", f",{size}]".encode())
+    checksum = xxhash.xxh3_64_intdigest(forged[12:])
+
+    with pytest.raises(BadEntry, match=f"output 'O' is INT32 with {size} bytes"):
+        decode_entry(DIGEST, forged[:4] + struct.pack("<Q", checksum) + forged[12:])
 
 
 def test_an_entry_for_another_key_is_none() -> None:

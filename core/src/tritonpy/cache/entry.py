@@ -92,7 +92,7 @@ def decode_entry(digest: bytes, entry: bytes) -> InferResponse:
         described, parameters = json.loads(str(view[_HEADER_FROM:offset], "utf-8"))
         outputs: list[Tensor] = []
         for name, datatype, shape, size in described:
-            if datatype not in DATATYPES or offset + size > len(entry):
+            if datatype not in DATATYPES or not 0 <= size <= len(entry) - offset:
                 raise BadEntry(f"output '{name}' is {datatype} with {size} bytes")
             outputs.append(Tensor(name, datatype, shape, view[offset : offset + size]))
             offset += size + -size % _ALIGNMENT
