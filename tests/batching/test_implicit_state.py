@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import queue
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -60,6 +61,22 @@ class TritonPythonModel:
             )
         return responses
 """
+# Answers, in two parts, long after `execute` has returned.
+LATE = """
+import threading
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            value = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+            state = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+            threading.Timer(0.05, self.answer, (request.get_response_sender(), state + value)).start()
+
+    def answer(self, sender, total):
+        sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", total), pb_utils.Tensor("OUT", total)]))
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
 READY = {"name": "READY", "control": [{"kind": "CONTROL_SEQUENCE_READY", "int32_false_true": [0, 1]}]}
 STATE = {"input_name": "IN", "output_name": "OUT", "data_type": "TYPE_INT64", "dims": [1]}
 STRATEGIES: dict[str, dict[str, Any]] = {
@@ -101,6 +118,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     for strategy in STRATEGIES:
         repository.onnx(f"onnx_{strategy}", model, onnx_config(strategy))
         repository.python(f"python_{strategy}", PYTHON, config(strategy, backend="python"))
+        late = config(strategy, backend="python", model_transaction_policy={"decoupled": True})
+        repository.python(f"late_{strategy}", LATE, late)
     repository.onnx("onnx_worker", model, onnx_config("oldest", "process"))
     repository.python("python_thread", PYTHON, config("oldest", isolation="thread", backend="python"))
     shown = config("direct", backend="python", output=[tensor("Y", 1), tensor("OUT", 1)])
@@ -238,6 +257,21 @@ def test_a_state_grows_from_nothing_to_more_than_a_frame_takes(infer: Infer) -> 
 
     assert infer("growing", 1, *range(10_000), end=True) == 2 * sum(range(10_000))
     assert infer("growing", 2, 8, end=True) == 15
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_request_waits_for_the_state_of_one_that_is_answered_late(server: Server, strategy: str) -> None:
+    sums: queue.Queue[Any] = queue.Queue()
+    with tritonclient.grpc.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
+        client.start_stream(lambda result, error: sums.put(error or int(result.as_numpy("Y").item())))
+        for value, flags in ((1, {"sequence_start": True}), (10, {}), (100, {"sequence_end": True})):
+            given = tritonclient.grpc.InferInput("X", [1, 1], "INT64")
+            given.set_data_from_numpy(np.array([[value]], np.int64))
+            client.async_stream_infer(f"late_{strategy}", [given], sequence_id=5, **flags)
+        answers = [sums.get(timeout=DEADLINE_S) for _ in range(3)]
+        client.stop_stream()
+
+    assert answers == [1, 11, 111]
 
 
 def sequence_request(*names: str, outputs: list[str] | None = None) -> dict[str, Any]:

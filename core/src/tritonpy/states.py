@@ -9,7 +9,7 @@ so that one which failed leaves the state as it was; and sequences can begin wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -77,12 +77,17 @@ class SequenceStates:
     On the loop only, but for `own` and `gives`.
     """
 
-    __slots__ = ("_specs", "_staged", "_tensors")
+    __slots__ = ("_on_known", "_specs", "_staged", "_tensors")
 
     def __init__(self, specs: StateSpecs) -> None:
         self._specs = specs
         self._tensors = {spec.input_name: spec.initial for spec in specs.specs}
         self._staged: dict[str, Tensor] = {}
+        self._on_known: Callable[[], None] | None = None
+
+    def when_known(self, on_known: Callable[[], None]) -> None:
+        """Have `on_known` called once, when the request that is open has had its final response."""
+        self._on_known = on_known
 
     def throw_away(self) -> SequenceStates:
         """States for a null request in the batch of this sequence: of the same shapes, and kept by nobody."""
@@ -147,10 +152,12 @@ class SequenceStates:
                 ]
             if wrong is not None or response.error is not None:
                 self._staged.clear()
-                return wrong
         if final:
             self._commit()
-        return None
+            on_known, self._on_known = self._on_known, None
+            if on_known is not None:
+                on_known()
+        return wrong
 
     def _stage(self, tensor: Tensor) -> TritonError | None:
         spec = self._specs.by_output.get(tensor.name)

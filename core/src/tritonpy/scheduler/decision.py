@@ -5,7 +5,7 @@ A policy waits for nothing and reads no clock: requests and the time go in, one 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeAlias
@@ -128,9 +128,12 @@ class SequencePolicy(BatchingPolicy, Protocol):
 
     Attributes:
         is_iterative: a model continues a sequence by rescheduling its request.
+        on_late_end: called when a sequence may go on though no batch has ended: its model has answered a
+            request after the execution.
     """
 
     is_iterative: bool
+    on_late_end: Callable[[], None]
 
     @property
     def instances(self) -> Sequence[Instance]:

@@ -45,6 +45,8 @@ class Scheduler:
         self._stats = stats
         self._order = order
         self._sequences = sequences
+        if sequences is not None:
+            sequences.on_late_end = self.pump
         self._leaving: dict[Instance, asyncio.Future[None]] = {}
         self._all_ended: asyncio.Future[None] | None = None
         self._contender: Contender | None = None

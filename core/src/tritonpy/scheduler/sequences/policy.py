@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
+from functools import partial
 from typing import Protocol
 
 from tritonpy.errors import InvalidArg, TritonError
@@ -14,6 +15,10 @@ from tritonpy.scheduler.sequences.book import SequenceBook
 from tritonpy.scheduler.sequences.controls import ControlInputs
 from tritonpy.scheduler.sequences.sequence import Sequence, SlotRow
 from tritonpy.states import StateSpecs
+
+
+def _nobody_waits() -> None:
+    """There is no driver yet."""
 
 
 class Batcher(Protocol):
@@ -79,6 +84,7 @@ class SequenceBatching:
         self._make_batcher = make_batcher
         self._states = states
         self.is_iterative = is_iterative
+        self.on_late_end: Callable[[], None] = _nobody_waits
         self._last_id = 0
         self._batchers: dict[Instance, Batcher] = {}
         self._row_count = 0
@@ -191,8 +197,16 @@ class SequenceBatching:
     def batch_finished(self, execution: Execution) -> None:
         """See `BatchOwner`."""
         for request in execution.requests:
-            self._finish(request)
+            if request.states is None or request.answered or self.is_iterative:
+                self._finish(request)
+            else:  # the model answers later: only then is known what the next request has to be given
+                request.states.when_known(partial(self._finish_late, request))
         self._forget_unused()
+
+    def _finish_late(self, request: InferRequest) -> None:
+        self._finish(request)
+        self._forget_unused()
+        self.on_late_end()
 
     def stand_in(self, request: InferRequest) -> InferRequest | None:
         """See `BatchOwner`."""
