@@ -264,9 +264,9 @@ def test_the_servers_page_shows_all_kinds(server):
     assert {
         "tokens 2",
         "load -1",
-        'seconds_bucket{le="0.1",step="x"} 1',
-        'seconds_bucket{le="1",step="x"} 3',
-        'seconds_bucket{le="+Inf",step="x"} 4',
+        'seconds_bucket{step="x",le="0.1"} 1',
+        'seconds_bucket{step="x",le="1"} 3',
+        'seconds_bucket{step="x",le="+Inf"} 4',
         'seconds_count{step="x"} 4',
         'seconds_sum{step="x"} 8.6',
     } <= lines
