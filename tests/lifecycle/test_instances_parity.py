@@ -184,6 +184,14 @@ STEPS: dict[str, list[dict[str, Any]]] = {
 }
 
 
+def infer_until_counted(client: Client) -> Any:
+    """What a request is answered; a real server answers it first, and counts it then."""
+    before = client.counts()[0]
+    answer = client.infer(2)
+    wait_until(lambda: client.counts()[0] > before)
+    return answer
+
+
 def change_groups(client: Client, path: Path) -> dict[str, tuple[Any, ...]]:
     """For each step what is said and shown, how many instances began and ended, and how many were asked."""
     journal = Journal(path)
@@ -214,7 +222,8 @@ def change_groups(client: Client, path: Path) -> dict[str, tuple[Any, ...]]:
             lines += journal.wait(1)
         running = wanted
         began, ended = count_of(lines, "initialize"), count_of(lines, "finalize")
-        told[what] = (error, client.groups(), began, ended, client.infer(2), client.counts()[0] - before)
+        answer = infer_until_counted(client)
+        told[what] = (error, client.groups(), began, ended, answer, client.counts()[0] - before)
     return told
 
 
