@@ -5,18 +5,12 @@ Where the real server gives an answer that belongs to another request, each test
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import count
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
@@ -26,132 +20,9 @@ from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
+from .place import CONFIG, DEADLINE_S, ENSEMBLE, MODEL, ONE_MISS_AND_TWO_HITS, ROW, Place
+
 BYTE_SIZE = 65536
-DEADLINE_S = 20
-
-# Answers what it is given, and how often it has executed; -1 is answered with an error, -2 raises one.
-MODEL = """
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-FIRST = 0
-
-class TritonPythonModel:
-    def initialize(self, args):
-        self.count = FIRST
-
-    def execute(self, requests):
-        return [self.answer(request) for request in requests]
-
-    def answer(self, request):
-        x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
-        self.count += 1
-        first = x.flat[0] if x.size else 0
-        if first == -2:
-            raise ValueError("no minus two")
-        if first == -1:
-            return pb_utils.InferenceResponse([], pb_utils.TritonError("no minus one"))
-        count = np.full((len(x), 1), self.count, np.int64)
-        return pb_utils.InferenceResponse([pb_utils.Tensor("Y", x), pb_utils.Tensor("COUNT", count)])
-"""
-CONFIG: dict[str, Any] = {
-    "backend": "python",
-    "max_batch_size": 4,
-    "input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [-1]}],
-    "output": [
-        {"name": "Y", "data_type": "TYPE_FP32", "dims": [-1]},
-        {"name": "COUNT", "data_type": "TYPE_INT64", "dims": [1]},
-    ],
-    "instance_group": [{"kind": "KIND_CPU", "count": 1}],
-    "response_cache": {"enable": True},
-}
-ENSEMBLE: dict[str, Any] = {
-    "platform": "ensemble",
-    "max_batch_size": 4,
-    "input": CONFIG["input"],
-    "output": CONFIG["output"],
-    "ensemble_scheduling": {
-        "step": [
-            {
-                "model_name": "uncached",
-                "model_version": -1,
-                "input_map": {"X": "X"},
-                "output_map": {"Y": "Y", "COUNT": "COUNT"},
-            }
-        ]
-    },
-    "response_cache": {"enable": True},
-}
-ROW = np.ones((1, 4), np.float32)
-
-_numbers = count(1)
-
-
-class Place:
-    """A server with a cache, and a client for each protocol.
-
-    Attributes:
-        kind: `ours` or `real`.
-    """
-
-    def __init__(self, kind: str, models: ModelRepository, ports: tuple[int, int, int]) -> None:
-        self.kind = kind
-        self._models = models
-        self._metrics = ports[2]
-        self._http = ports[0]
-        self.clients: dict[str, Any] = {  # Any: the two have much in common, and no type
-            "http": httpclient.InferenceServerClient(f"127.0.0.1:{ports[0]}"),
-            "grpc": grpcclient.InferenceServerClient(f"127.0.0.1:{ports[1]}"),
-        }
-
-    def ask(
-        self, x: npt.NDArray[np.float32], protocol: str = "http", *, model: str = "counting", **wishes: Any
-    ) -> dict[str, list[Any]]:
-        """The outputs of a request."""
-        module = {"http": httpclient, "grpc": grpcclient}[protocol]
-        tensor = module.InferInput("X", list(x.shape), "FP32")
-        tensor.set_data_from_numpy(x)
-        if "outputs" in wishes:
-            wishes["outputs"] = [module.InferRequestedOutput(name) for name in wishes["outputs"]]
-        result = self.clients[protocol].infer(model, [tensor], **wishes)
-        answer = {name: result.as_numpy(name) for name in ("Y", "COUNT")}
-        return {name: array.tolist() for name, array in answer.items() if array is not None}
-
-    def executed(self, *requests: Callable[[], object], model: str = "counting") -> int:
-        """How many of these requests were executed."""
-        before = self.statistics(model)["execution_count"]
-        for request in requests:
-            request()
-        return int(self.statistics(model)["execution_count"]) - int(before)
-
-    def statistics(self, model: str = "counting") -> dict[str, Any]:
-        url = f"http://127.0.0.1:{self._http}/v2/models/{model}/stats"
-        with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
-            found: dict[str, Any] = json.load(answer)["model_stats"][0]
-        return found
-
-    def counts(self, model: str = "counting") -> dict[str, int]:
-        """What the statistics count, without times."""
-        found = self.statistics(model)
-        phases = {name: phase["count"] for name, phase in found["inference_stats"].items()}
-        return phases | {name: found[name] for name in ("inference_count", "execution_count")}
-
-    def metrics(self) -> dict[str, float]:
-        """The lines of the metrics page that speak of a cache."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=DEADLINE_S) as page:
-            text = page.read().decode()
-        return {
-            name: float(value) for name, value in re.findall(r"^(nv_cache\S+) (\S+)$", text, re.MULTILINE)
-        }
-
-    def rewrite(self, first: int, model: str = "counting") -> None:
-        """Change the model's source and load it anew."""
-        self._models.python(model, MODEL.replace("FIRST = 0", f"FIRST = {first}"))
-        self.clients["http"].load_model(model)
-
-    def new(self, *shape: int) -> npt.NDArray[np.float32]:
-        """Numbers that no request had before."""
-        return np.full(shape, next(_numbers), np.float32)
 
 
 @pytest.fixture(scope="module", params=["ours", pytest.param("real", marks=pytest.mark.parity)])
@@ -204,18 +75,7 @@ def test_three_equal_requests_are_one_execution(place: Place) -> None:
     answers = [place.ask(ROW, model="fresh", request_id=str(number)) for number in range(3)]
 
     assert answers == [{"Y": ROW.tolist(), "COUNT": [[1]]}] * 3
-    assert place.counts("fresh") == {
-        "success": 3,
-        "fail": 0,
-        "queue": 3,
-        "compute_input": 1,
-        "compute_infer": 1,
-        "compute_output": 1,
-        "cache_hit": 2,
-        "cache_miss": 1,
-        "inference_count": 1,
-        "execution_count": 1,
-    }
+    assert place.counts("fresh") == ONE_MISS_AND_TWO_HITS
     times = {name: phase["ns"] for name, phase in place.statistics("fresh")["inference_stats"].items()}
     assert 0 < times["cache_hit"] < times["success"]
     assert 0 < times["cache_miss"] < times["success"]
@@ -282,7 +142,7 @@ def test_other_parameters_are_another_request(place: Place, protocol: str) -> No
 
 @pytest.mark.parametrize("bad", [-1, -2])
 def test_an_error_is_not_kept(place: Place, protocol: str, bad: int) -> None:
-    x = np.array([[bad, next(_numbers)]], np.float32)
+    x = np.array([[bad, place.new().item()]], np.float32)
     with pytest.raises(InferenceServerException, match="no minus"):
         place.ask(x, protocol)
 
@@ -296,7 +156,7 @@ def test_an_error_is_not_kept(place: Place, protocol: str, bad: int) -> None:
 def test_a_failed_execution_counts_as_a_miss(place: Place) -> None:
     before = place.counts()
     with pytest.raises(InferenceServerException):
-        place.ask(np.array([[-2, next(_numbers)]], np.float32))
+        place.ask(np.array([[-2, place.new().item()]], np.float32))
 
     after = place.counts()
 
@@ -376,7 +236,7 @@ def test_inputs_in_shared_memory_are_equal_to_those_in_the_request(place: Place,
 
 
 def test_classes_are_made_of_what_is_kept(place: Place) -> None:
-    x = np.array([[next(_numbers), 1000, 3]], np.float32)
+    x = np.array([[place.new().item(), 1000, 3]], np.float32)
     tensor = httpclient.InferInput("X", [1, 3], "FP32")
     tensor.set_data_from_numpy(x)
 
@@ -400,18 +260,7 @@ def test_an_ensemble_is_answered_without_its_models(place: Place, protocol: str)
 
     after = place.counts("pair")
     counted = {name: after[name] - before[name] for name in after}
-    assert counted == {
-        "success": 3,
-        "fail": 0,
-        "queue": 3,
-        "compute_input": 1,
-        "compute_infer": 1,
-        "compute_output": 1,
-        "cache_hit": 2,
-        "cache_miss": 1,
-        "inference_count": 1,
-        "execution_count": 1,
-    }
+    assert counted == ONE_MISS_AND_TWO_HITS
 
 
 def test_a_model_that_does_not_want_it_is_not_cached(place: Place) -> None:
