@@ -203,6 +203,16 @@ class Model:
         until(lambda: self.pending == waiting + 1)
         return answer
 
+    def ask_alone_then_together(self) -> float:
+        """Ask in one sequence, then in two at once; how long the first answer took, in seconds."""
+        begin = time.monotonic()
+        self.ask(1, 1, start=True)
+        waited_s = time.monotonic() - begin
+        first = self.queue(2, 1)
+        self.ask(10, 2, start=True)
+        first.result()
+        return waited_s
+
     def release(self) -> None:
         """Let the model go on."""
         (self._folder / "gate").touch()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from .conftest import Stage
 
 
@@ -29,12 +27,6 @@ def test_a_batch_takes_the_oldest_request_of_each_sequence(stage: Stage) -> None
 
 def test_preferred_sizes_and_the_delay_are_those_of_a_dynamic_batcher(stage: Stage) -> None:
     model = stage("preferred")
-    begin = time.monotonic()
-    model.ask(1, 1, start=True)
-    waited_s = time.monotonic() - begin
-    first = model.queue(2, 1)
-    model.ask(10, 2, start=True)
-    first.result()
 
-    assert waited_s >= 1
+    assert model.ask_alone_then_together() >= 1
     assert model.batches == [[1], [2, 10]]
