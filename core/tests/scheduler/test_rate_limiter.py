@@ -57,6 +57,15 @@ class Harness:
         return self.turns[before:]
 
 
+def one_that_needs_all_of_it() -> Harness:
+    """One that needs both of two resources, and two that need one each."""
+    harness = Harness()
+    harness.join("most", ("R", 2))
+    harness.join("a", ("R", 1))
+    harness.join("b", ("R", 1))
+    return harness
+
+
 def test_two_instances_that_need_the_same_execute_one_after_the_other() -> None:
     harness = Harness()
     harness.join("a", ("R", 1))
@@ -140,10 +149,7 @@ def test_of_equals_goes_who_has_not_executed_for_longer() -> None:
 
 
 def test_an_end_lets_everybody_go_for_whom_there_is_enough() -> None:
-    harness = Harness()
-    harness.join("most", ("R", 2))
-    harness.join("a", ("R", 1))
-    harness.join("b", ("R", 1))
+    harness = one_that_needs_all_of_it()
     harness.go("most")
     harness.go("a")
     harness.go("b")
@@ -164,10 +170,7 @@ def test_whoever_needs_nothing_of_it_is_not_held_up() -> None:
 
 
 def test_one_that_needs_much_is_not_overtaken_for_ever() -> None:
-    harness = Harness()
-    harness.join("most", ("R", 2))
-    harness.join("a", ("R", 1))
-    harness.join("b", ("R", 1))
+    harness = one_that_needs_all_of_it()
     harness.go("a")
     harness.go("b")
 
@@ -178,10 +181,7 @@ def test_one_that_needs_much_is_not_overtaken_for_ever() -> None:
 
 
 def test_what_was_reserved_is_there_for_others_when_nobody_wants_it_any_more() -> None:
-    harness = Harness()
-    harness.join("most", ("R", 2))
-    harness.join("a", ("R", 1))
-    harness.join("b", ("R", 1))
+    harness = one_that_needs_all_of_it()
     harness.go("a")
     harness.go("most")
     harness.go("b")
