@@ -127,6 +127,14 @@ def test_waiting_beside_idle_instances_is_for_company() -> None:
     )
 
 
+def test_the_times_of_a_few_requests_are_chance() -> None:
+    few = dict.fromkeys(PHASES, 9) | {"fail": 0}
+    waits = facts()["durations_ns"] | {"queue": 9 * 9_000_000}
+
+    assert "A request waits" not in told(facts(requests=few, durations_ns=waits))
+    assert "A request waits" in told(facts(requests=few | {"success": 10}, durations_ns=waits))
+
+
 def test_failures_are_counted_by_reason() -> None:
     text = told(
         facts(

@@ -13,6 +13,8 @@ _BUSY = 0.8
 _LONG_US = 1000
 """What waits less than this waits for its turn on the event loop."""
 _TRIED_DELAY_US = 1000
+_MEANS_SOMETHING = 10
+"""Of fewer requests the times are chance: the first one also pays for what is set up once."""
 
 _FAILURES = {
     "REJECTED": "waited longer than their queue allows: raise default_timeout_microseconds, or add instances",
@@ -183,7 +185,7 @@ def _company(facts: JsonObject, most: int, delay_us: int, beginning: str) -> str
 
 def _of_queue(facts: JsonObject) -> Iterator[Finding]:
     busy = busy_part(facts)
-    if busy is None:
+    if busy is None or facts["requests"]["success"] < _MEANS_SOMETHING:
         return
     count = len(facts["instances"])
     queue_us = mean_us(facts, "queue")
