@@ -9,6 +9,7 @@ UV := $(shell command -v uv 2>/dev/null)
 DISTRIBUTIONS := $(patsubst %/pyproject.toml,%,core/pyproject.toml sdk/pyproject.toml \
 	$(wildcard plugins/*/*/pyproject.toml) $(wildcard plugins/abi/pyproject.toml))
 SOURCES := $(wildcard $(addsuffix /src,$(DISTRIBUTIONS)))
+CSOURCES := $(shell find plugins/abi/src/tritonpy_abi/csrc sdk/src/tritonpy_sdk/include -type f)
 EDITABLES := $(addprefix --editable ,$(DISTRIBUTIONS))
 
 empty :=
@@ -25,7 +26,7 @@ help: ## show this list
 
 setup: $(STAMP) ## make .venv and install every distribution of this repository into it, editable
 
-$(STAMP): pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
+$(STAMP): pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS)) $(CSOURCES)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "tritonpy needs Python 3.11 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,0 +1,38 @@
+#include <new>
+#include <string>
+
+#include "api.h"
+
+struct TRITONSERVER_Error {
+  TRITONSERVER_Error_Code code;
+  std::string message;
+};
+
+namespace {
+
+const char* const kNames[] = {"Unknown",     "Internal",    "Not found",      "Invalid argument",
+                              "Unavailable", "Unsupported", "Already exists", "Cancelled"};
+constexpr int kCount = sizeof(kNames) / sizeof(kNames[0]);
+
+}  // namespace
+
+TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code code, const char* message) {
+  return new TRITONSERVER_Error{code, message == nullptr ? "" : message};
+}
+
+void TRITONSERVER_ErrorDelete(TRITONSERVER_Error* error) { delete error; }
+
+TRITONSERVER_Error_Code TRITONSERVER_ErrorCode(TRITONSERVER_Error* error) { return error->code; }
+
+const char* TRITONSERVER_ErrorCodeString(TRITONSERVER_Error* error) {
+  const int code = static_cast<int>(error->code);
+  return code < 0 || code >= kCount ? "<invalid code>" : kNames[code];
+}
+
+const char* TRITONSERVER_ErrorMessage(TRITONSERVER_Error* error) { return error->message.c_str(); }
+
+int TRITONPY_ErrorCode(TRITONSERVER_Error* error) { return static_cast<int>(error->code); }
+
+const char* TRITONPY_ErrorMessage(TRITONSERVER_Error* error) { return error->message.c_str(); }
+
+void TRITONPY_ErrorDelete(TRITONSERVER_Error* error) { delete error; }

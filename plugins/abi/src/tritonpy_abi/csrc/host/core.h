@@ -1,0 +1,15 @@
+/* What the driver calls. cffi reads these files as they are: declarations of C, no preprocessor. */
+
+typedef struct TRITONSERVER_Error TRITONSERVER_Error;
+
+/* Tells this library from the real one, which has the same name. */
+const char *TRITONPY_Version(void);
+
+/* Open a shared object, once for each path; the handle stays valid for ever. An error has the linker's words. */
+TRITONSERVER_Error *TRITONPY_Open(const char *path, void **handle);
+/* A function of a shared object, or NULL. */
+void *TRITONPY_Symbol(void *handle, const char *name);
+
+int TRITONPY_ErrorCode(TRITONSERVER_Error *error);
+const char *TRITONPY_ErrorMessage(TRITONSERVER_Error *error);
+void TRITONPY_ErrorDelete(TRITONSERVER_Error *error);

@@ -1,0 +1,14 @@
+"""Where the C headers for shared objects are.
+
+cc -shared -fPIC -I"$(python -m tritonpy_sdk.headers)" -o batchstrategy.so strategy.c
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+DIRECTORY = Path(__file__).parent / "include"
+"""For the compiler's `-I`: sources include `tritonpy/batching.h`, `tritonpy/repo_agent.h` or `tritonpy/cache.h`."""
+
+if __name__ == "__main__":
+    print(DIRECTORY)
