@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 DIRECTORY = Path(__file__).parent / "include"
-"""For the compiler's `-I`: sources include `tritonpy/batching.h`, `tritonpy/repo_agent.h` or `tritonpy/cache.h`."""
+"""Sources include `tritonpy/batching.h`, `tritonpy/repo_agent.h` or `tritonpy/cache.h`."""
 
 if __name__ == "__main__":
     print(DIRECTORY)

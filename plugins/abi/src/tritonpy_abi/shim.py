@@ -60,7 +60,8 @@ class Shim:
 
     def text(self, chars: CData) -> str:
         """What a `const char *` says; plugins write in whatever encoding they like."""
-        raw: bytes = self.ffi.string(chars)
+        raw = self.ffi.string(chars)
+        assert isinstance(raw, bytes)  # it is text only for wide characters
         return raw.decode(errors="replace")
 
     def error(self, error: CData) -> TritonError:
@@ -85,7 +86,8 @@ def open_shim() -> Shim:
 
     Raises:
         Unsupported: this is no Linux.
-        Unavailable: it was not compiled when the distribution was installed, or the real one is in this process.
+        Unavailable: it was not compiled when the distribution was installed, or the real one is in this
+            process.
     """
     with _opening:
         return _open()
@@ -113,17 +115,15 @@ def _open() -> Shim:
 def _refuse_the_real_one() -> None:
     """With both in one process, the linker would take functions from the one that came first."""
     ffi = cffi.FFI()
-    ffi.cdef(
-        "const char *TRITONPY_Version(void); void *TRITONSERVER_ErrorNew(int code, const char *message);"
-    )
+    ffi.cdef("const char *TRITONPY_Version(void); void TRITONSERVER_ErrorDelete(void *error);")
     try:
         found = ffi.dlopen(SONAME, os.RTLD_NOW | os.RTLD_NOLOAD)
     except OSError:
         found = ffi.dlopen(None)
-        if not hasattr(found, "TRITONSERVER_ErrorNew"):
+        if not hasattr(found, "TRITONSERVER_ErrorDelete"):
             return
     if not hasattr(found, "TRITONPY_Version"):
         raise Unavailable(
-            f"Triton's own {SONAME} is loaded in this process, and shared objects compiled for Triton would find "
-            f"its functions instead of those of tritonpy; serve from a process that does not import it"
+            f"Triton's own {SONAME} is loaded in this process, and shared objects compiled for Triton would "
+            f"find its functions instead of those of tritonpy; serve from a process that does not import it"
         )
