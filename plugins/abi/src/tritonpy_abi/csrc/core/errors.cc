@@ -1,7 +1,6 @@
-#include <new>
 #include <string>
 
-#include "api.h"
+#include "core/objects.h"
 
 struct TRITONSERVER_Error {
   TRITONSERVER_Error_Code code;
@@ -16,6 +15,10 @@ constexpr int kCount = sizeof(kNames) / sizeof(kNames[0]);
 
 }  // namespace
 
+TRITONSERVER_Error* tritonpy::invalid(const std::string& message) {
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, message.c_str());
+}
+
 TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code code, const char* message) {
   return new TRITONSERVER_Error{code, message == nullptr ? "" : message};
 }
@@ -26,7 +29,7 @@ TRITONSERVER_Error_Code TRITONSERVER_ErrorCode(TRITONSERVER_Error* error) { retu
 
 const char* TRITONSERVER_ErrorCodeString(TRITONSERVER_Error* error) {
   const int code = static_cast<int>(error->code);
-  return code < 0 || code >= kCount ? "<invalid code>" : kNames[code];
+  return kNames[code < 0 || code >= kCount ? 0 : code];
 }
 
 const char* TRITONSERVER_ErrorMessage(TRITONSERVER_Error* error) { return error->message.c_str(); }
