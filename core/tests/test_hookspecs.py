@@ -30,6 +30,7 @@ SIGNATURES = {
         "model_batch_include_request": ["request", "batch"],
         "model_batch_finalize": ["batch"],
         "model_batch_include_requests": ["batch", "requests"],
+        "model_batcher_admit_request": ["batcher", "request"],
         "model_batch_padded_size": ["batch", "size"],
     },
     "repo_agents": {

@@ -191,7 +191,8 @@ class BatchingHooks:
     def model_batch_initialize(self, batcher: Batcher) -> object:
         """A new attempt to form a batch begins; the value returned becomes `batch.state`.
 
-        Called for each scan of the queue, so often for the same requests.
+        Called for each scan of the queue, so often for the same requests. An exception fails the request at
+        the head of the queue, once; the attempt for those behind it asks again.
         """
 
     @hookspec(firstresult=True)
@@ -204,14 +205,31 @@ class BatchingHooks:
 
     @hookspec(firstresult=True)
     def model_batch_finalize(self, batch: Batch) -> None:
-        """The attempt is over: the batch left, or will be tried again. Exceptions are logged."""
+        """The attempt is over: the batch left, or will be tried again. Exceptions are logged.
+
+        Called exactly when `model_batch_initialize` succeeded, before any request of the batch is let go.
+        """
 
     @hookspec(firstresult=True)
-    def model_batch_include_requests(self, batch: Batch, requests: Sequence[InferRequest]) -> int:
+    def model_batch_include_requests(
+        self, batch: Batch, requests: Sequence[InferRequest]
+    ) -> int | tuple[int, Exception]:
         """Optional: answer for a whole run at once; the length of the head that may join.
 
         `requests` passed the batcher's own checks, in queue order. Stands in for one
-        `model_batch_include_request` each and must give the same answers.
+        `model_batch_include_request` each and must give the same answers. To fail one of them as an exception
+        of that hook does, return a pair: how many join before it, and its exception; it fails once, and
+        closes the batch. After an exception each request is asked alone, so `batch.state` must then be as it
+        was before.
+        """
+
+    @hookspec(firstresult=True)
+    def model_batcher_admit_request(self, batcher: Batcher, request: InferRequest) -> object:
+        """Optional: note what is needed of a request; the value returned becomes `request.batching_state`.
+
+        Called once for each request when it has entered the queue, before any attempt includes it, so that a
+        strategy need not read the same inputs for each scan. The value is let go when the request leaves the
+        queue, after the attempt that it was part of is finalised. An exception fails that request alone.
         """
 
     @hookspec(firstresult=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tritonpy.errors import Internal, NotFound, TritonError, Unsupported
 from tritonpy.flow import ResponseFlow
@@ -84,6 +84,8 @@ class InferRequest:
         timeout_us: the client's queue timeout in microseconds, 0 for none.
         batch_size: rows, after the request was checked; 1 for models that do not batch.
         arrival_ns, queue_start_ns: monotonic clock, set by the frontend and the scheduler.
+        batching_state: what the batching strategy of its model has noted of it while it waits, see
+            `model_batcher_admit_request`; it never leaves the server's process.
         slot: where a worker process keeps it; -1 outside of one.
         chain: the executions that wait for it, when a model has made it.
         clock: times and counts its responses, when its model is decoupled.
@@ -105,6 +107,7 @@ class InferRequest:
         "answered",
         "arrival_ns",
         "batch_size",
+        "batching_state",
         "cancelled",
         "chain",
         "clock",
@@ -161,6 +164,7 @@ class InferRequest:
         self.arrival_ns = arrival_ns
         self.queue_start_ns = 0
         self.batch_size = 1
+        self.batching_state: Any = None  # Any: the strategy's own
         self.slot = -1
         self.chain: tuple[object, ...] = ()
         self.clock: ResponseClock | None = None

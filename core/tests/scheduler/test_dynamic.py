@@ -50,9 +50,16 @@ class ByteLimit:
         self.left = limit
         self.calls: list[str] = []
 
-    def begin(self) -> None:
+    def admit(self, request: InferRequest) -> None:
+        pass
+
+    def begin(self, head: InferRequest) -> TritonError | None:
         self.calls.append("begin")
         self.left = self.limit
+        return None
+
+    def refused_alone(self, request: InferRequest) -> None:
+        self.calls.append("refused alone")
 
     def accept(self, requests: Sequence[InferRequest]) -> tuple[int, TritonError | None]:
         for index, one in enumerate(requests):

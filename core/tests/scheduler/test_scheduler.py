@@ -270,7 +270,13 @@ async def test_a_full_queue_refuses_what_comes_and_counts_no_failure() -> None:
 class RefusingStrategy:
     """Fails one request by its id, and takes every other."""
 
-    def begin(self) -> None:
+    def admit(self, request: InferRequest) -> None:
+        pass
+
+    def begin(self, head: InferRequest) -> None:
+        pass
+
+    def refused_alone(self, request: InferRequest) -> None:
         pass
 
     def accept(self, requests: Sequence[InferRequest]) -> tuple[int, TritonError | None]:

@@ -96,6 +96,7 @@ BATCHING_HOOKS = (
     "model_batch_include_request",
     "model_batch_finalize",
     "model_batch_include_requests",
+    "model_batcher_admit_request",
     "model_batch_padded_size",
 )
 """The first five are required of a strategy."""

@@ -52,8 +52,11 @@ class BoundStrategy:
         self._bind = bind  # held as long as the hooks are: see `bind_file`
         self._batcher = Batcher(model)
         self._batch: Batch | None = None
+        self._admit = hooks["model_batcher_admit_request"]
         self._include_many = hooks["model_batch_include_requests"]
         self._padded_size = hooks["model_batch_padded_size"]
+        self._begin_ns = 0
+        self._has_refused_alone = False
 
     def open(self) -> None:
         """Call `model_batcher_initialize`; blocking, on a loading thread."""
@@ -70,15 +73,43 @@ class BoundStrategy:
         self.end()
         self._call_and_log("model_batcher_finalize", self._batcher)
 
-    def begin(self) -> None:
+    def admit(self, request: InferRequest) -> None:
         """See `dynamic.Strategy`."""
-        self.end()
-        state = self._call_and_log("model_batch_initialize", self._batcher)
-        self._batch = Batch(self._batcher, state)
+        if self._admit is not None:
+            try:
+                request.batching_state = self._admit(self._batcher, request)
+            except BaseException as exc:
+                raise self._request_failure(request, exc) from exc
+
+    def begin(self, head: InferRequest) -> TritonError | None:
+        """See `dynamic.Strategy`."""
+        start = self._clock()
+        try:
+            self._batch = Batch(self._batcher, self._call("model_batch_initialize", self._batcher))
+        except BaseException as exc:
+            return self._request_failure(head, exc)
+        finally:
+            self._begin_ns = self._clock() - start
+        return None
+
+    def refused_alone(self, request: InferRequest) -> None:
+        """See `dynamic.Strategy`."""
+        if self._has_refused_alone:
+            return
+        self._has_refused_alone = True
+        _log.warning(
+            "%sbatching strategy '%s' refuses a request of model '%s' even for an empty batch; it runs alone, "
+            "and so will others that are refused like this (said once for each load of the model)",
+            request.label,
+            self.name,
+            self._batcher.model.name,
+            extra=request.about,
+        )
 
     def accept(self, requests: Sequence[InferRequest]) -> tuple[int, TritonError | None]:
         """See `dynamic.Strategy`."""
-        start = self._clock()
+        start = self._clock() - self._begin_ns
+        self._begin_ns = 0
         try:
             return self._accept(requests)
         finally:
@@ -105,7 +136,7 @@ class BoundStrategy:
         batch = self._batch
         if self._include_many is not None:
             try:
-                return max(0, min(int(self._include_many(batch, requests)), len(requests))), None
+                return self._answer(self._include_many(batch, requests), requests)
             except BaseException:
                 # Which request it stumbled over is not known: ask for each, so that only that one fails.
                 _log.exception("batching strategy '%s' failed; asking request by request", self.name)
@@ -114,10 +145,21 @@ class BoundStrategy:
                 if not self._call("model_batch_include_request", request, batch):
                     return index, None
             except BaseException as exc:
-                text = "%sbatching strategy '%s' failed: %r"
-                _log.error(text, request.label, self.name, exc, extra=request.about)
-                return index, hook_failure(f"{request.label}batching strategy '{self.name}' failed", exc)
+                return index, self._request_failure(request, exc)
         return len(requests), None
+
+    def _answer(
+        self, answer: int | tuple[int, Exception], requests: Sequence[InferRequest]
+    ) -> tuple[int, TritonError | None]:
+        """What `model_batch_include_requests` has answered, held to what it was asked."""
+        if not isinstance(answer, tuple):
+            return max(0, min(int(answer), len(requests))), None
+        count = max(0, min(int(answer[0]), len(requests) - 1))
+        return count, self._request_failure(requests[count], answer[1])
+
+    def _request_failure(self, request: InferRequest, exc: BaseException) -> TritonError:
+        _log.error("%sbatching strategy '%s' failed: %r", request.label, self.name, exc, extra=request.about)
+        return hook_failure(f"{request.label}batching strategy '{self.name}' failed", exc)
 
     def _note_slow_scan(self) -> None:
         self.slow_scan_count += 1

@@ -33,8 +33,18 @@ _log = logging.getLogger("tritonpy.batching")
 class Strategy(Protocol):
     """A batching strategy as the policy sees it; see `scheduler/batcher.py`."""
 
-    def begin(self) -> None:
-        """A new attempt starts; the one before is finalised."""
+    def admit(self, request: InferRequest) -> None:
+        """Note what is needed of a request that has entered the queue.
+
+        Raises:
+            TritonError: the request fails with it.
+        """
+
+    def begin(self, head: InferRequest) -> TritonError | None:
+        """A new attempt starts, with this request at its head; an error fails that one."""
+
+    def refused_alone(self, request: InferRequest) -> None:
+        """A request may not even join an empty batch; it runs alone."""
 
     def accept(self, requests: Sequence[InferRequest]) -> tuple[int, TritonError | None]:
         """How many of these, from the first on, may join.
@@ -47,7 +57,7 @@ class Strategy(Protocol):
         ...
 
     def end(self) -> None:
-        """The attempt's batch has left."""
+        """The attempt is over."""
 
 
 class DynamicPolicy:
@@ -113,6 +123,12 @@ class DynamicPolicy:
             self._queue.append(request)
         else:
             self._disturb(self._levels.add(request))
+        if self._strategy is not None:
+            try:
+                self._strategy.admit(request)
+            except TritonError:
+                self.remove(request)
+                raise
 
     def remove(self, request: InferRequest) -> bool:
         """See `BatchingPolicy`; an attempt that had included the request starts over."""
@@ -143,7 +159,13 @@ class DynamicPolicy:
         """The queue has changed at an index: an attempt that reaches so far is none any more."""
         # The one after the attempt may be what closed it.
         if index < self._taken or (index == self._taken and self._closed is not None):
-            self._begin()
+            self._start_over()
+
+    def _start_over(self) -> None:
+        """End the attempt, as long as its requests are still there."""
+        if self._is_open and self._strategy is not None:
+            self._strategy.end()
+        self._begin()
 
     def decide(self, now_ns: int, instance: Instance | None = None) -> Decision:
         """See `BatchingPolicy`; any instance will do."""
@@ -192,7 +214,7 @@ class DynamicPolicy:
             self._levels.clear()
         else:
             self._queue.clear()
-        self._begin()
+        self._start_over()
         return waiting
 
     def _grow(self) -> None:
@@ -225,25 +247,32 @@ class DynamicPolicy:
         self, strategy: Strategy, run: list[InferRequest], closed: Closed | None
     ) -> tuple[list[InferRequest], Closed | None]:
         if not self._is_open:
-            strategy.begin()
+            error = strategy.begin(run[0])
+            if error is not None:
+                self._drop(0, error)
+                return [], None
             self._is_open = True
         count, error = strategy.accept(run)
         if error is not None:
-            index = self._taken + count
-            self._refused.append((run[count], error, "BACKEND"))
-            if self._levels is not None:
-                self._levels.remove(run[count])
-            else:
-                del self._queue[index]
-            if index == 0:
-                self._begin()
-                return [], None
-            return run[:count], Closed.STRATEGY
+            self._drop(self._taken + count, error)
+            return run[:count], Closed.STRATEGY if self._taken + count else None
         if count == len(run):
             return run, closed
         if self._taken + count == 0:
-            return run[:1], Closed.STRATEGY  # refused even alone: it runs alone
+            strategy.refused_alone(run[0])
+            return run[:1], Closed.STRATEGY
         return run[:count], Closed.STRATEGY
+
+    def _drop(self, index: int, error: TritonError) -> None:
+        """Let go of a request that the strategy failed on; without one before it the attempt starts over."""
+        request = self._queue[index]
+        self._refused.append((request, error, "BACKEND"))
+        if self._levels is not None:
+            self._levels.remove(request)
+        else:
+            del self._queue[index]
+        if index == 0:
+            self._start_over()
 
     def _include(self, request: InferRequest) -> None:
         if self._taken and not self._best and self._rows + request.batch_size > self._max_preferred:
@@ -262,6 +291,8 @@ class DynamicPolicy:
         if self._is_open and self._strategy is not None:
             null_count = self._pad(self._strategy, batch, rows)
             self._strategy.end()
+            for request in batch:
+                request.batching_state = None
         self._begin()
         return Dispatch(batch, rows + null_count, closed, null_count)
 
