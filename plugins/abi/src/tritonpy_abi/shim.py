@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import sys
 import threading
 from collections.abc import Mapping
@@ -23,11 +24,11 @@ from tritonpy.plugin import (
     Unsupported,
 )
 
-from tritonpy_abi.build import LIBRARY, SONAME, SOURCES
+from tritonpy_abi.build import ELSEWHERE, SONAME, SOURCES, library
 
 CData = Any  # what cffi makes; it has no types
 
-BUILD_COMMAND = "python -m tritonpy_abi.build"
+BUILD_COMMAND = shlex.join([sys.executable, "-m", "tritonpy_abi.build"])
 
 _EXCEPTIONS: Mapping[int, type[TritonError]] = {
     0: UnknownError,
@@ -100,7 +101,10 @@ def _open() -> Shim:
             f"shared objects compiled for Triton are ELF files of Linux; this is {sys.platform}"
         )
     _refuse_the_real_one()
-    if not LIBRARY.is_file():
+    path = library()
+    if not path.is_file():
+        if ELSEWHERE in os.environ:
+            raise Unavailable(f"{ELSEWHERE} names {path}, and there is no such file")
         raise Unavailable(
             f"tritonpy-abi was installed without its library, because there was no C++ compiler; install one "
             f"(Debian and Ubuntu: apt-get install g++) and run: {BUILD_COMMAND}"
@@ -109,7 +113,7 @@ def _open() -> Shim:
     for declarations in sorted((SOURCES / "host").glob("*.h")):
         ffi.cdef(declarations.read_text())
     # Global: shared objects that do not name the library they need find its functions only there.
-    return Shim(ffi, ffi.dlopen(str(LIBRARY), os.RTLD_NOW | os.RTLD_GLOBAL))
+    return Shim(ffi, ffi.dlopen(str(path.absolute()), os.RTLD_NOW | os.RTLD_GLOBAL))
 
 
 def _refuse_the_real_one() -> None:

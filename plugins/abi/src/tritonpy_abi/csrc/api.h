@@ -10,5 +10,6 @@
 #pragma GCC visibility push(default)
 extern "C" {
 #include "host/core.h"
+#include "host/sources.h"
 }
 #pragma GCC visibility pop
