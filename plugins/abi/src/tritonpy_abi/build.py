@@ -2,8 +2,8 @@
 
     python -m tritonpy_abi.build
 
-Needs a C++17 compiler: `$CXX`, or `c++`, `g++` or `clang++`; it is told `$CPPFLAGS`, `$CXXFLAGS` and `$LDFLAGS`
-too. Uses nothing but the standard library, since it also runs while the distribution is built.
+Needs a C++17 compiler: `$CXX`, or `c++`, `g++` or `clang++`, which is told `$CPPFLAGS`, `$CXXFLAGS` and
+`$LDFLAGS` too. Uses nothing but the standard library, since it also runs while the distribution is built.
 """
 
 from __future__ import annotations
