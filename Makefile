@@ -10,6 +10,7 @@ DISTRIBUTIONS := $(patsubst %/pyproject.toml,%,core/pyproject.toml sdk/pyproject
 	$(wildcard plugins/*/*/pyproject.toml) $(wildcard plugins/abi/pyproject.toml))
 SOURCES := $(wildcard $(addsuffix /src,$(DISTRIBUTIONS)))
 CSOURCES := $(shell find plugins/abi/src/tritonpy_abi/csrc sdk/src/tritonpy_sdk/include -type f)
+LIBRARY := plugins/abi/src/tritonpy_abi/lib/libtritonserver.so
 EDITABLES := $(addprefix --editable ,$(DISTRIBUTIONS))
 
 empty :=
@@ -24,9 +25,9 @@ SLOW := parity or stress or gpu or emulator
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
 
-setup: $(STAMP) ## make .venv and install every distribution of this repository into it, editable
+setup: $(STAMP) $(LIBRARY) ## make .venv and install every distribution of this repository into it, editable
 
-$(STAMP): pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS)) $(CSOURCES)
+$(STAMP): pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "tritonpy needs Python 3.11 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -38,6 +39,10 @@ else
 endif
 	touch $@
 
+# Where there is no compiler there is none, and its tests say so and are skipped.
+$(LIBRARY): $(CSOURCES) | $(STAMP)
+	$(BIN)/python -m tritonpy_abi.build --optional
+
 fmt: $(STAMP) ## rewrite the code in the project's format
 	$(BIN)/ruff check --quiet --fix-only .
 	$(BIN)/ruff format .
@@ -48,21 +53,21 @@ lint: $(STAMP) ## ruff, mypy and the import contracts
 	MYPYPATH=$(subst $(space),:,$(SOURCES)) $(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports --no-cache
 
-serve: $(STAMP) ## serve the handwritten digits on ports 8000 (HTTP), 8001 (gRPC) and 8002 (metrics)
+serve: $(STAMP) $(LIBRARY) ## serve the handwritten digits on ports 8000 (HTTP), 8001 (gRPC) and 8002 (metrics)
 	$(BIN)/corectl serve --model-repository examples/digits/models
 
-test: $(STAMP) ## every test that needs nothing but pip; under ten minutes
+test: $(STAMP) $(LIBRARY) ## every test that needs nothing but pip; under ten minutes
 	$(BIN)/python -m pytest -n 2 -m "not ($(SLOW))"
 
-test-all: $(STAMP) ## the tests that `make test` leaves out: beside the real server, and under stress
+test-all: $(STAMP) $(LIBRARY) ## the tests that `make test` leaves out: beside the real server, and under stress
 	$(BIN)/python benchmarks/real_triton.py fetch
 	$(BIN)/python -m pytest -m "$(SLOW)"
 
-parity: $(STAMP) ## only the comparison with the real server
+parity: $(STAMP) $(LIBRARY) ## only the comparison with the real server
 	$(BIN)/python benchmarks/real_triton.py fetch
 	$(BIN)/python -m pytest -m parity
 
-bench: $(STAMP) ## measure beside the real server; results go to benchmarks/results
+bench: $(STAMP) $(LIBRARY) ## measure beside the real server; results go to benchmarks/results
 	$(BIN)/python benchmarks/real_triton.py fetch
 	$(BIN)/python benchmarks/bench.py
 

@@ -40,6 +40,10 @@ class BuildError(Exception):
     """There is no compiler, or it refused; says which and why."""
 
 
+class NotHere(BuildError):
+    """This is no Linux, or it has no compiler: tritonpy-abi is installed without its library."""
+
+
 def library() -> Path:
     """The file to open: in the package, or where `TRITONPY_ABI_LIBRARY` says."""
     return Path(os.environ.get(ELSEWHERE) or LIBRARY)
@@ -59,7 +63,8 @@ def find_compiler() -> list[str]:
     """The command of a C++ compiler.
 
     Raises:
-        BuildError: there is none.
+        NotHere: there is none.
+        BuildError: CXX names one that is not there.
     """
     if command := shlex.split(os.environ.get("CXX", "")):
         if path := shutil.which(command[0]):
@@ -68,7 +73,7 @@ def find_compiler() -> list[str]:
     for name in COMPILERS:
         if path := shutil.which(name):
             return [path]
-    raise BuildError(
+    raise NotHere(
         f"found no C++ compiler ({', '.join(COMPILERS)}, and CXX is not set); "
         f"Debian and Ubuntu: apt-get install g++"
     )
@@ -116,10 +121,11 @@ def build(include: Path | None = None, output: Path = LIBRARY, flags: Iterable[s
         flags: further ones for compiler and linker, such as `-fsanitize=address`.
 
     Raises:
-        BuildError: this is no Linux, there is no compiler, or it refused; the file cannot be written.
+        NotHere: this is no Linux, or there is no compiler.
+        BuildError: the compiler refused, or the file cannot be written.
     """
     if not sys.platform.startswith("linux"):
-        raise BuildError(f"shared objects compiled for Triton are files of Linux, and this is {sys.platform}")
+        raise NotHere(f"shared objects compiled for Triton are files of Linux, and this is {sys.platform}")
     compiler = find_compiler()
     _check_writable(output)
     with tempfile.TemporaryDirectory(prefix="tritonpy-abi-") as directory:
@@ -192,9 +198,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Compile, and say where the library is."""
     parser = argparse.ArgumentParser("python -m tritonpy_abi.build", description="Compile the library.")
     parser.add_argument("--output", type=Path, default=LIBRARY, help="the file to write")
+    parser.add_argument("--optional", action="store_true", help="succeed where no compiler is found")
     options = parser.parse_args(arguments)
     try:
         print(build(output=options.output.absolute()))
+    except NotHere as exc:
+        print(f"tritonpy-abi: {exc}", file=sys.stderr)
+        return 0 if options.optional else 1
     except (BuildError, OSError) as exc:
         print(f"tritonpy-abi: {exc}", file=sys.stderr)
         return 1
