@@ -310,3 +310,60 @@ def test_a_strategy_that_calls_sys_exit_fails_its_request_and_not_the_server(
 
         assert status == 500
         assert "SystemExit: enough" in document["error"]
+
+
+ADMITS = (
+    HELD
+    + """
+from tritonpy.plugin import NotFound, Unavailable
+
+@hookimpl
+def model_batcher_admit_request(batcher, request):
+    if request.input("INPUT0").shape[1] == 3:
+        raise NotFound("no room for three")
+    return request.byte_size
+
+@hookimpl
+def model_batch_include_request(request, batch):
+    if request.batching_state == 4 * 5:
+        raise Unavailable("five come later")
+    return request.batching_state == 4 * request.input("INPUT0").shape[1]
+"""
+)
+
+
+def test_what_a_strategy_notes_of_a_request_it_is_asked_with(
+    serve: Callable[..., Server], repository: ModelRepository
+) -> None:
+    config = identity()
+    config["dynamic_batching"]["max_queue_delay_microseconds"] = 0
+    repository.model("m", config, {"batchstrategy.py": ADMITS})
+    server = serve(repository.path)
+
+    answers = [infer(server.http_port, "m", columns) for columns in (2, 3, 5, 4)]
+
+    assert [status for status, _ in answers] == [200, 404, 503, 200]
+    assert [document.get("error") for _, document in answers[1:3]] == ["no room for three", "five come later"]
+
+
+CANNOT_BEGIN = (
+    HELD.replace("return []", 'raise RuntimeError("no memory left")')
+    + """
+@hookimpl
+def model_batch_include_request(request, batch):
+    raise AssertionError("asked for a batch that has no state")
+"""
+)
+
+
+def test_a_strategy_that_cannot_begin_a_batch_fails_requests_with_its_text(
+    serve: Callable[..., Server], repository: ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", "3")
+    repository.model("m", identity(), {"batchstrategy.py": CANNOT_BEGIN})
+    server = serve(repository.path)
+
+    answers = infer_in_order(server, "m", [2, 2, 2])
+
+    assert [status for status, _ in answers] == [500, 500, 500]
+    assert all("RuntimeError: no memory left" in document["error"] for _, document in answers)

@@ -98,8 +98,8 @@ class BoundStrategy:
             return
         self._has_refused_alone = True
         _log.warning(
-            "%sbatching strategy '%s' refuses a request of model '%s' even for an empty batch; it runs alone, "
-            "and so will others that are refused like this (said once for each load of the model)",
+            "%sbatching strategy '%s' refuses a request of model '%s' even for an empty batch; it runs alone "
+            "and so will others that are refused like it (said once for each load of the model)",
             request.label,
             self.name,
             self._batcher.model.name,
