@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shlex
 import sys
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import cffi
@@ -24,7 +26,7 @@ from tritonpy.plugin import (
     Unsupported,
 )
 
-from tritonpy_abi.build import ELSEWHERE, SONAME, SOURCES, library
+from tritonpy_abi.build import ELSEWHERE, SOURCES, library
 
 CData = Any  # what cffi makes; it has no types
 
@@ -43,6 +45,8 @@ _EXCEPTIONS: Mapping[int, type[TritonError]] = {
 """By the numbers of `TRITONSERVER_Error_Code`."""
 
 ERROR_NUMBERS: Mapping[ErrorCode, int] = {kind.code: number for number, kind in _EXCEPTIONS.items()}
+
+_SERVER = re.compile(r"libtritonserver\b.*\.so\b")
 
 _opening = threading.Lock()
 
@@ -100,7 +104,13 @@ def _open() -> Shim:
         raise Unsupported(
             f"shared objects compiled for Triton are ELF files of Linux; this is {sys.platform}"
         )
-    _refuse_the_real_one()
+    if others := other_servers():
+        # The linker would take functions from the one that came first.
+        raise Unavailable(
+            f"Triton's own {', '.join(sorted(others))} is loaded in this process, and shared objects "
+            f"compiled for Triton would find its functions instead of those of tritonpy; serve from a "
+            f"process that does not import it"
+        )
     path = library()
     if not path.is_file():
         if ELSEWHERE in os.environ:
@@ -110,24 +120,17 @@ def _open() -> Shim:
             f"(Debian and Ubuntu: apt-get install g++) and run: {BUILD_COMMAND}"
         )
     ffi = cffi.FFI()
-    for declarations in sorted((SOURCES / "host").glob("*.h")):
-        ffi.cdef(declarations.read_text())
+    declarations = sorted((SOURCES / "host").glob("*.h"))
+    declarations.sort(key=lambda file: file.name != "core.h")  # has the types of all others
+    for file in declarations:
+        ffi.cdef(file.read_text())
     # Global: shared objects that do not name the library they need find its functions only there.
     return Shim(ffi, ffi.dlopen(str(path.absolute()), os.RTLD_NOW | os.RTLD_GLOBAL))
 
 
-def _refuse_the_real_one() -> None:
-    """With both in one process, the linker would take functions from the one that came first."""
-    ffi = cffi.FFI()
-    ffi.cdef("const char *TRITONPY_Version(void); void TRITONSERVER_ErrorDelete(void *error);")
-    try:
-        found = ffi.dlopen(SONAME, os.RTLD_NOW | os.RTLD_NOLOAD)
-    except OSError:
-        found = ffi.dlopen(None)
-        if not hasattr(found, "TRITONSERVER_ErrorDelete"):
-            return
-    if not hasattr(found, "TRITONPY_Version"):
-        raise Unavailable(
-            f"Triton's own {SONAME} is loaded in this process, and shared objects compiled for Triton would "
-            f"find its functions instead of those of tritonpy; serve from a process that does not import it"
-        )
+def other_servers() -> set[str]:
+    """The files of Triton's own library that are in this process, whoever brought them."""
+    mapped = {line.partition("/")[2] for line in Path("/proc/self/maps").read_text().splitlines()}
+    files = {Path(f"/{name.removesuffix(' (deleted)')}") for name in mapped}
+    ours = library().resolve()
+    return {str(file) for file in files if _SERVER.match(file.name) and file != ours}

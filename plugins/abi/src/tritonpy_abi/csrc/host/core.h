@@ -9,6 +9,8 @@ const char *TRITONPY_Version(void);
 TRITONSERVER_Error *TRITONPY_Open(const char *path, void **handle);
 /* A function of a shared object, or NULL. */
 void *TRITONPY_Symbol(void *handle, const char *name);
+/* The file from which a shared object has functions of Triton's API that this library should give; else NULL. */
+const char *TRITONPY_Intruder(void *handle);
 
 int TRITONPY_ErrorCode(TRITONSERVER_Error *error);
 const char *TRITONPY_ErrorMessage(TRITONSERVER_Error *error);
