@@ -4,15 +4,17 @@ import gc
 import pickle
 import py_compile
 import sys
+from collections.abc import Sequence
 from importlib.util import cache_from_source
 from pathlib import Path
 from py_compile import PycInvalidationMode
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tritonpy.errors import Internal
+from tritonpy.errors import Internal, NotFound, Unsupported
 from tritonpy.plugin import hookimpl
-from tritonpy.plugin_files import bind_file, import_file, open_shared_object
+from tritonpy.plugin_files import PluginOpener, bind_file, first_file, import_file
 from tritonpy.plugin_manager import PluginManager
 
 SOURCE = """
@@ -113,24 +115,109 @@ class Loader:
     @hookimpl
     def load_shared_object(self, kind: str, path: str) -> object:
         self.asked.append((kind, path))
+        if isinstance(self._opened, Exception):
+            raise self._opened
         return self._opened
 
 
-def test_loaders_are_asked_until_one_opens_the_file() -> None:
-    plugin = object()
-    passing, opening, unasked = Loader(None), Loader(plugin), Loader(object())
-    manager = PluginManager("loaders", discover=False)
-    for name, loader in (("1", passing), ("2", opening), ("3", unasked)):
-        manager.register(name, loader)
+def agents(*loaders: object, disabled: Sequence[str] = ()) -> PluginOpener:
+    installed = PluginManager("repo_agents", discover=False)
+    installed.register("installed", SimpleNamespace(repo_agent_model_action=hookimpl(lambda: "installed")))
+    manager = PluginManager("loaders", discover=False, disabled=disabled)
+    for name, loader in enumerate(loaders):
+        manager.register(str(name), loader)
+    return PluginOpener(installed, manager, "repository agent")
 
-    assert open_shared_object(manager, "repo_agents", Path("/a.so")) is plugin
+
+def opened_agent() -> object:
+    return SimpleNamespace(repo_agent_model_action=hookimpl(lambda action: f"C: {action}"))
+
+
+def test_an_installed_plugin_is_bound_by_its_name() -> None:
+    opener = agents()
+
+    assert opener.names() == ["installed"]
+    action = opener.load("installed")("repo_agent_model_action")
+    assert action is not None
+    assert action("agent", "model", "LOAD") == "installed"
+
+
+def test_loaders_are_asked_until_one_opens_the_file() -> None:
+    passing, opening, unasked = Loader(None), Loader(opened_agent()), Loader(object())
+
+    action = agents(passing, opening, unasked).open(Path("/a.so"))("repo_agent_model_action")
+
+    assert action is not None
+    assert action("agent", "model", "LOAD") == "C: LOAD"
     assert passing.asked == opening.asked == [("repo_agents", "/a.so")]
     assert not unasked.asked
 
 
-def test_a_file_that_no_loader_opens_is_none() -> None:
-    manager = PluginManager("loaders", discover=False)
-    assert open_shared_object(manager, "repo_agents", Path("/a.so")) is None
+def test_loaders_are_given_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    loader = Loader(opened_agent())
 
-    manager.register("1", Loader(None))
-    assert open_shared_object(manager, "repo_agents", Path("/a.so")) is None
+    agents(loader).open(Path("a.so"))
+
+    assert loader.asked == [("repo_agents", str(tmp_path / "a.so"))]
+
+
+def test_a_file_of_python_needs_no_loader(tmp_path: Path) -> None:
+    path = tmp_path / "agent.py"
+    path.write_text(AGENT)
+
+    action = agents().open(path)("repo_agent_model_action")
+
+    assert action is not None
+    assert action("agent", "model", "LOAD") == "LOAD"
+
+
+@pytest.mark.parametrize("loaders", [[], [Loader(None)]])
+def test_a_shared_object_that_nothing_opens_says_what_to_install(loaders: list[object]) -> None:
+    with pytest.raises(Unsupported) as caught:
+        agents(*loaders).open(Path("/a.so"))
+
+    assert str(caught.value) == (
+        "repository agent /a.so is a shared object, and nothing is installed that opens it: "
+        "pip install tritonpy-abi"
+    )
+
+
+def test_a_loader_that_cannot_be_used_is_named_with_the_reason() -> None:
+    with pytest.raises(
+        Unsupported, match="opens it; plugin 'abi' of kind 'loaders' is disabled by --disable"
+    ):
+        agents(disabled=["abi"]).open(Path("/a.so"))
+
+
+def test_an_error_of_a_loader_keeps_its_code_and_text() -> None:
+    with pytest.raises(NotFound, match=r"^no such symbol$"):
+        agents(Loader(NotFound("no such symbol"))).open(Path("/a.so"))
+
+
+def test_a_loader_that_breaks_is_named_with_the_file() -> None:
+    with pytest.raises(Internal) as caught:
+        agents(Loader(OSError("short read"))).open(Path("/a.so"))
+
+    assert str(caught.value) == (
+        "repository agent /a.so: plugin '0' of kind 'loaders' failed to open it: OSError: short read"
+    )
+
+
+def test_what_a_loader_gives_is_checked_like_every_plugin() -> None:
+    misspelt = SimpleNamespace(repo_agent_model_acton=hookimpl(lambda: None))
+
+    with pytest.raises(Internal, match=r"'/a\.so' does not fit the hooks of kind 'repo_agents'"):
+        agents(Loader(misspelt)).open(Path("/a.so"))
+
+
+def test_files_are_looked_for_in_one_directory_after_the_other(tmp_path: Path) -> None:
+    for path in ("one/b.py", "two/a.so", "two/b.py"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).touch()
+    (tmp_path / "one/a.so").mkdir()  # is no file
+    directories = [tmp_path / "none", tmp_path / "one", tmp_path / "two"]
+
+    assert first_file(directories, ("a.so", "b.py")) == tmp_path / "one/b.py"
+    assert first_file(directories[2:], ("a.so", "b.py")) == tmp_path / "two/a.so"
+    assert first_file(directories[:1], ("a.so", "b.py")) is None

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tritonpy.errors import Internal
+from tritonpy.errors import Internal, TritonError, Unsupported
 from tritonpy.plugin_manager import Hook, PluginManager, bind_object
+
+Binder = Callable[[str], Hook | None]
+"""Gives a plugin's implementation of the hook of a name, or None."""
 
 _numbers = itertools.count(1)  # a file that is imported again is another module
 
 
-def bind_file(kind: str, path: Path, what: str) -> Callable[[str], Hook | None]:
+def bind_file(kind: str, path: Path, what: str) -> Binder:
     """Import a file of Python and return a binder for its hooks, as `bind_object` does.
 
     The module can be found by its name, as pickle and dataclasses want it, while somebody holds the binder.
@@ -75,17 +79,73 @@ class _SourceLoader(SourceFileLoader):
         raise OSError(f"{path}: compiled files are not used")
 
 
-def open_shared_object(loaders: PluginManager, kind: str, path: Path) -> object | None:
-    """Have a shared object opened by an installed loader; None when none of them opens it. Blocking.
+class PluginOpener:
+    """Gives the hooks of plugins of one kind: of installed ones, of shared objects, of files of Python.
 
     Args:
-        loaders: the plugins of kind `loaders`.
-        kind: of which kind the plugin inside is.
-        path: the file.
+        installed: those that distributions offer.
+        loaders: what opens shared objects.
+        what: what they are, for errors.
     """
-    for loader in loaders.load_all():
-        load = loaders.bind(loader, "load_shared_object")
-        plugin: object | None = load(kind, str(path)) if load is not None else None
-        if plugin is not None:
-            return plugin
-    return None
+
+    def __init__(self, installed: PluginManager, loaders: PluginManager, what: str) -> None:
+        self._installed = installed
+        self._loaders = loaders
+        self._what = what
+
+    def names(self) -> list[str]:
+        """Names of installed ones, whether they can be used or not."""
+        return self._installed.names()
+
+    def load(self, name: str) -> Binder:
+        """What binds the hooks of an installed plugin; blocking.
+
+        Raises:
+            TritonError: see `PluginManager.load`.
+        """
+        plugin = self._installed.load(name)
+        return lambda hook: self._installed.bind(plugin, hook)
+
+    def open(self, path: Path) -> Binder:
+        """What binds the hooks of a file: of Python if it ends in `.py`, else a shared object; blocking.
+
+        Raises:
+            Unsupported: it is a shared object, and nothing installed opens it.
+            TritonError: why it cannot be opened.
+            Internal: it failed to import, or a hook does not fit its spec.
+        """
+        if path.suffix == ".py":
+            return bind_file(self._installed.kind, path, self._what)
+        return bind_object(self._installed.kind, self._open_shared_object(path), str(path))
+
+    def _open_shared_object(self, path: Path) -> object:
+        faults = []
+        for name in self._loaders.names():
+            try:
+                load = self._loaders.bind(self._loaders.load(name), "load_shared_object")
+            except TritonError as fault:  # broken, or disabled: another one may open it
+                faults.append(f"; {fault}")
+                continue
+            if load is None:
+                continue
+            try:
+                plugin: object | None = load(self._installed.kind, str(path.absolute()))
+            except TritonError:
+                raise
+            except Exception as exc:
+                raise Internal(
+                    f"{self._what} {path}: plugin '{name}' of kind 'loaders' failed to open it: "
+                    f"{type(exc).__name__}: {exc}"
+                ) from exc
+            if plugin is not None:
+                return plugin
+        raise Unsupported(
+            f"{self._what} {path} is a shared object, and nothing is installed that opens it"
+            f"{''.join(faults) or ': pip install tritonpy-abi'}"
+        )
+
+
+def first_file(directories: Iterable[Path], filenames: Sequence[str]) -> Path | None:
+    """The first of these files that there is, looked for in one directory after the other; blocking."""
+    paths = (directory / filename for directory in directories for filename in filenames)
+    return next((path for path in paths if os.path.isfile(path)), None)

@@ -48,8 +48,8 @@ from tritonpy.repository.repositories import Look, Repositories
 from tritonpy.repository.shutdown import drain_and_unload, end_sequences
 from tritonpy.repository.stores.opener import open_store
 from tritonpy.repository.table import backends_table, models_table, options_table
-from tritonpy.scheduler.batcher import StrategyFinder
 from tritonpy.scheduler.rate_limiter import make_rate_limiter
+from tritonpy.scheduler.strategy_finder import StrategyFinder
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 from tritonpy.temporary import OF_THIS_PROCESS
 from tritonpy.tracing.configuration import make_tracing
@@ -119,7 +119,10 @@ class ServerRuntime:
         self._loader = ModelLoader(
             managers["backends"],
             StrategyFinder(
-                managers["batching"], managers["loaders"], is_strict=options.strategy_path_policy == "strict"
+                managers["batching"],
+                managers["loaders"],
+                is_strict=options.strategy_path_policy == "strict",
+                backend_directory=options.backend_directory,
             ),
             LoaderSettings(
                 options.auto_complete_config,

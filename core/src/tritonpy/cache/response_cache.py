@@ -12,11 +12,11 @@ from enum import Enum
 from inspect import isawaitable
 
 from tritonpy.cache.entry import BadEntry, decode_entry, encode_entry
-from tritonpy.cache.finder import Binder
 from tritonpy.cache.health import CacheHealth
 from tritonpy.cache.key import CacheKey
 from tritonpy.errors import AlreadyExists, Internal, InvalidArg, TritonError
 from tritonpy.handles import Cache, CacheUsage
+from tritonpy.plugin_files import Binder
 from tritonpy.plugin_manager import Hook
 from tritonpy.response import InferResponse, ParameterValue
 from tritonpy.tensor import Tensor

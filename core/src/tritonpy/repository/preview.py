@@ -19,7 +19,7 @@ from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.layout import read_model, require_versions
 from tritonpy.repository.loading.loader import LoaderSettings, ModelLoader
 from tritonpy.repository.settle import read_config
-from tritonpy.scheduler.batcher import StrategyFinder
+from tritonpy.scheduler.strategy_finder import StrategyFinder
 
 
 def settled_preview(

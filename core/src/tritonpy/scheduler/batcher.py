@@ -1,28 +1,21 @@
-"""Find a model's batching strategy, and call it so that it can harm nothing but its own requests."""
+"""Call a model's batching strategy so that it can harm nothing but its own requests."""
 
 from __future__ import annotations
 
-import importlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError
+from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.handles import Batch, Batcher, Model
-from tritonpy.model.backend import BATCHING_HOOKS, BoundBackend, hook_failure
-from tritonpy.plugin_files import bind_file, open_shared_object
-from tritonpy.plugin_manager import Hook, PluginManager, bind_object
+from tritonpy.model.backend import BATCHING_HOOKS, hook_failure
+from tritonpy.plugin_files import Binder
 from tritonpy.request import InferRequest
 
 _log = logging.getLogger("tritonpy.batching")
 
-PATH_PARAMETER = "TRITON_BATCH_STRATEGY_PATH"
-_FILENAMES = ("batchstrategy.so", "batchstrategy.py")
 _SLOW_SCAN_NS = 1_000_000
 _SLOW_SCANS_TO_WARN = 3
-
-Binder = Callable[[str], Hook | None]
 
 
 class BoundStrategy:
@@ -184,109 +177,3 @@ class BoundStrategy:
         except BaseException:
             _log.exception("%s of batching strategy '%s' failed", hook, self.name)
             return None
-
-
-class StrategyFinder:
-    """Looks up the strategy that a model's configuration or directory names.
-
-    Args:
-        strategies: installed ones.
-        loaders: what opens shared objects.
-        is_strict: files must lie inside the model's directory.
-    """
-
-    def __init__(self, strategies: PluginManager, loaders: PluginManager, *, is_strict: bool) -> None:
-        self._strategies = strategies
-        self._loaders = loaders
-        self._is_strict = is_strict
-
-    def find(self, model: Model, backend: BoundBackend, *, is_strict: bool = False) -> BoundStrategy | None:
-        """Bind the model's strategy, or return None when it has none. Blocking.
-
-        Order: the parameter `TRITON_BATCH_STRATEGY_PATH`; a file `batchstrategy.so` or `batchstrategy.py` in
-        the version's, then the model's directory; the backend's own hooks. A model with sequences has
-        none.
-
-        Args:
-            model: whose strategy.
-            backend: of the model.
-            is_strict: files must lie inside the model's directory, whatever the server was told; for a
-                configuration that came over the network.
-
-        Raises:
-            TritonError: it is named but cannot be found, opened or bound.
-        """
-        name = model.parameter(PATH_PARAMETER)
-        if model.config.get("sequence_batching") is not None:
-            self._refuse_beside_sequences(name, model)
-            return None
-        if name:
-            if "/" in name or name.endswith((".so", ".py")):
-                return self._from_file(self._resolve(name, model, is_strict), model)
-            if ":" in name:
-                return BoundStrategy(name, bind_object("batching", _import_object(name), name), model)
-            plugin = self._strategies.load(name)
-            return BoundStrategy(name, lambda hook: self._strategies.bind(plugin, hook), model)
-        for path in _files_of(model):
-            if path.is_file():
-                return self._from_file(path, model)
-        if any(backend.batching.values()):
-            return BoundStrategy(f"backend {backend.name}", backend.batching.get, model)
-        return None
-
-    def _refuse_beside_sequences(self, name: str, model: Model) -> None:
-        """A strategy of the model's own would decide nothing: sequences have batchers of another kind."""
-        found = [name] if name else [str(path) for path in _files_of(model) if path.is_file()]
-        if found:
-            raise InvalidArg(
-                f"{PATH_PARAMETER} cannot be specified with sequence batcher, using default batching "
-                f"strategy (model '{model.name}' has '{found[0]}')"
-            )
-
-    def _resolve(self, name: str, model: Model, is_strict: bool) -> Path:
-        candidates = [Path(name)]
-        if not candidates[0].is_absolute():
-            candidates = [model.version_directory / name, model.directory / name]
-        path = next((candidate for candidate in candidates if candidate.is_file()), None)
-        if path is None:
-            raise NotFound(
-                f"Batching library path not found: {name} (model '{model.name}', parameter {PATH_PARAMETER}; "
-                f"searched: {', '.join(map(str, candidates))})"
-            )
-        is_inside = path.resolve().is_relative_to(model.directory.resolve())
-        if (is_strict or self._is_strict) and not is_inside:
-            hint = "never in a load request" if is_strict else "--strategy-path-policy=any allows it"
-            raise InvalidArg(
-                f"Batching library path escapes model repository: {name} (model '{model.name}'; {hint})"
-            )
-        return path
-
-    def _from_file(self, path: Path, model: Model) -> BoundStrategy:
-        if path.suffix == ".py":
-            bind = bind_file("batching", path, "batching strategy")
-        else:
-            bind = bind_object("batching", self._open_shared_object(path), str(path))
-        return BoundStrategy(str(path), bind, model)
-
-    def _open_shared_object(self, path: Path) -> object:
-        plugin = open_shared_object(self._loaders, "batching", path)
-        if plugin is None:
-            raise NotFound(f"no installed plugin of kind 'loaders' opens the batching library {path}")
-        return plugin
-
-
-def _files_of(model: Model) -> list[Path]:
-    """Where a strategy may lie that belongs to a model."""
-    directories = (model.version_directory, model.directory)
-    return [directory / filename for directory in directories for filename in _FILENAMES]
-
-
-def _import_object(name: str) -> object:
-    module_name, _, attribute = name.partition(":")
-    try:
-        found: object = importlib.import_module(module_name)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except Exception as exc:
-        raise Internal(f"batching strategy '{name}' cannot be imported: {type(exc).__name__}: {exc}") from exc
-    return found

@@ -125,7 +125,7 @@ def test_a_shared_object_needs_something_that_opens_it(tmp_path: Path) -> None:
     path = write(tmp_path / "mine/libtritonrepoagent_mine.so", "agent")
 
     assert reason(agents(tmp_path), "mine", Unsupported) == (
-        f"repository agent 'mine' is a shared object, {path}, and nothing is installed that opens it: "
+        f"repository agent {path} is a shared object, and nothing is installed that opens it: "
         f"pip install tritonpy-abi"
     )
     agents(tmp_path, loaders={"loader": Loader()}).shared("mine").acquire()

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from tritonpy.errors import Internal, NotFound, TritonError, Unsupported
+from tritonpy.errors import Internal, NotFound, TritonError
 from tritonpy.handles import RepoAgent
-from tritonpy.plugin_files import bind_file, open_shared_object
-from tritonpy.plugin_manager import Hook, PluginManager, bind_object
+from tritonpy.plugin_files import Binder, PluginOpener, first_file
+from tritonpy.plugin_manager import Hook, PluginManager
 
 _log = logging.getLogger("tritonpy.repository")
 
@@ -25,8 +25,6 @@ AGENT_FILENAME = "agent.py"
 """How a Python file in an agent's directory is called."""
 
 _LONGEST_NAME = 200  # bytes; most file systems take 255, and the library's name is longer than the agent's
-
-Binder = Callable[[str], Hook | None]
 
 
 class AgentHooks:
@@ -113,8 +111,7 @@ class RepositoryAgents:
     """
 
     def __init__(self, agents: PluginManager, loaders: PluginManager, directory: str) -> None:
-        self._agents = agents
-        self._loaders = loaders
+        self._opener = PluginOpener(agents, loaders, "repository agent")
         self._directory = directory
         self._lock = threading.Lock()  # guards the next: chains of several models come from several threads
         self._shared: WeakValueDictionary[str, SharedAgent] = WeakValueDictionary()
@@ -134,30 +131,18 @@ class RepositoryAgents:
             NotFound: in Triton's words; says what would install it.
             Unsupported: it is a shared object, and nothing installed opens it.
             Internal: it is disabled, or its import failed.
+            TritonError: what opens shared objects does not open it.
         """
-        if name in self._agents.names():
-            plugin = self._agents.load(name)
-            return lambda hook: self._agents.bind(plugin, hook)
+        if name in self._opener.names():
+            return self._opener.load(name)
         if _is_filename(name):  # from a configuration: it must not lead out of the directory of agents
-            directory = Path(self._directory).absolute() / name
-            library, module = directory / _library(name), directory / AGENT_FILENAME
-            if library.is_file():
-                return bind_object("repo_agents", self._open(name, library), str(library))
-            if module.is_file():
-                return bind_file("repo_agents", module, "repository agent")
+            path = first_file([Path(self._directory).absolute() / name], (_library(name), AGENT_FILENAME))
+            if path is not None:
+                return self._opener.open(path)
         raise NotFound(
             f"unable to find '{_library(name)}' for repo agent '{name}', searched: {self._directory}"
             + (f"; to install it: pip install tritonpy-repo-agent-{name}" if _may_be_installed(name) else "")
         )
-
-    def _open(self, name: str, library: Path) -> object:
-        plugin = open_shared_object(self._loaders, "repo_agents", library)
-        if plugin is None:
-            raise Unsupported(
-                f"repository agent '{name}' is a shared object, {library}, and nothing is installed that "
-                f"opens it: pip install tritonpy-abi"
-            )
-        return plugin
 
 
 def agent_failure(where: str, exc: BaseException) -> TritonError:

@@ -24,7 +24,7 @@ from tritonpy.repository.loading.settings import LoaderSettings as LoaderSetting
 from tritonpy.repository.loading.settings import LoadObserver, LoadTools
 from tritonpy.repository.loading.version_load import Loading
 from tritonpy.repository.settle import first_config
-from tritonpy.scheduler.batcher import StrategyFinder
+from tritonpy.scheduler.strategy_finder import StrategyFinder
 
 _log = logging.getLogger("tritonpy.repository")
 

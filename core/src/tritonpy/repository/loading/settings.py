@@ -15,8 +15,8 @@ from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.calls import ServerAccess
 from tritonpy.model.placement import Slot, place_instances
 from tritonpy.repository.loading.progress import INTERVAL_S
-from tritonpy.scheduler.batcher import StrategyFinder
 from tritonpy.scheduler.rate_limiter import RateLimiter
+from tritonpy.scheduler.strategy_finder import StrategyFinder
 
 
 class LoadObserver(Protocol):
