@@ -105,7 +105,7 @@ def test_a_program_that_is_no_compiler_is_named(compiler: Compiler, tmp_path: Pa
     program = compiler("")
     program.write_bytes(b"\x7fELF of another machine")
 
-    with pytest.raises(builder.BuildError, match="c[+]{2} cannot be run: Exec format error"):
+    with pytest.raises(builder.BuildError, match=r"c\+\+ cannot be run: Exec format error"):
         builder.build(output=tmp_path / "lib.so")
 
 
