@@ -83,7 +83,8 @@ def test_a_shared_object_is_opened_by_an_installed_loader(tmp_path: Path) -> Non
         opened.append((kind, path))
         return SimpleNamespace(cache_lookup=hookimpl(lambda key: b"from C"))
 
-    bind = finder(tmp_path, SimpleNamespace(load_shared_object=hookimpl(load_shared_object))).find("mine")
+    loader = SimpleNamespace(load_shared_object=hookimpl(load_shared_object))
+    bind = finder(tmp_path, loader, discover=False).find("mine")
     lookup = bind("cache_lookup")
 
     assert opened == [("caches", str(library))]
