@@ -17,32 +17,32 @@ What holds for all hooks:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from tritonpy.handles import (
-    Backend,
-    BackendAttributes,
-    Batch,
-    Batcher,
-    Cache,
-    CacheUsage,
-    JsonObject,
-    Model,
-    ModelInstance,
-    RepoAgent,
-    RepoAgentModel,
-    WorkerCommand,
-)
-from tritonpy.request import InferRequest
-from tritonpy.response import InferResponse
+if TYPE_CHECKING:  # `corectl --help` asks plugins for commands, and must not wait for numpy
+    from collections.abc import Awaitable, Sequence
 
-if TYPE_CHECKING:
     import click
 
+    from tritonpy.handles import (
+        Backend,
+        BackendAttributes,
+        Batch,
+        Batcher,
+        Cache,
+        CacheUsage,
+        JsonObject,
+        Model,
+        ModelInstance,
+        RepoAgent,
+        RepoAgentModel,
+        WorkerCommand,
+    )
     from tritonpy.ipc.channel import WorkerChannel
+    from tritonpy.request import InferRequest
+    from tritonpy.response import InferResponse
 
 PROJECT_NAME = "tritonpy"
 
