@@ -19,6 +19,8 @@ from tritonpy_sdk.testing.python_model import (  # noqa: E402
     load_python_model,
 )
 from tritonpy_sdk.testing.repo_agent import AgentLoad, load_with_agent  # noqa: E402
+from tritonpy_sdk.testing.shared_objects import compile_shared_object, find_compiler  # noqa: E402
+from tritonpy_sdk.testing.strategy import OpenStrategy, WaitingRequest, open_strategy  # noqa: E402
 
 __all__ = [
     "AgentLoad",
@@ -29,10 +31,15 @@ __all__ = [
     "ModelRequest",
     "ModelWarning",
     "OpenCache",
+    "OpenStrategy",
     "Outputs",
     "PythonModel",
     "ResponseStream",
+    "WaitingRequest",
+    "compile_shared_object",
+    "find_compiler",
     "load_python_model",
     "load_with_agent",
     "open_cache",
+    "open_strategy",
 ]

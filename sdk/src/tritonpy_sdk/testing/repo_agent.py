@@ -18,6 +18,8 @@ from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.agents.chain import AgentChain
 from tritonpy.repository.agents.repository_agents import RepositoryAgents
 
+from tritonpy_sdk.testing.logged import raising_what_is_logged
+
 _log = logging.getLogger("tritonpy.repository")
 
 
@@ -73,7 +75,7 @@ def load_with_agent(
     setting.parameters.update(parameters or {})
     agents = RepositoryAgents(manager, PluginManager("loaders"), directory="")
     chain = AgentChain(agents, path.name, path, config, _read)
-    with _raising_what_is_logged():
+    with raising_what_is_logged(_log, "the agent"):
         chain.load()
         try:
             if loads:
@@ -90,27 +92,3 @@ def load_with_agent(
 def _read(directory: Path) -> ModelConfig | None:
     path = find_config(directory)
     return load_config(path) if path is not None else None
-
-
-class _Collector(logging.Handler):
-    """Keeps the exceptions that are logged."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.errors: list[Exception] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and isinstance(record.exc_info[1], Exception):
-            self.errors.append(record.exc_info[1])
-
-
-@contextmanager
-def _raising_what_is_logged() -> Iterator[None]:
-    collector = _Collector()
-    _log.addHandler(collector)
-    try:
-        yield
-    finally:
-        _log.removeHandler(collector)
-    if collector.errors:
-        raise ExceptionGroup("the agent failed where a server goes on and logs it", collector.errors)
