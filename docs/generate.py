@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from tritonpy.cli.main import BUILT_IN
+from tritonpy.cli.main import BUILT_IN, ELSEWHERE, build_group
 from tritonpy.plugin_manager import KINDS
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
@@ -28,9 +28,13 @@ def command_line() -> str:
         "Every command ends with status 0 when it did what was asked, and with 1 when it did not or was not",
         "understood. `corectl COMMAND --help` prints what stands here.",
     ]
-    for name in sorted(BUILT_IN):
-        command: click.Command = getattr(importlib.import_module(BUILT_IN[name][0]), name)
+    group = build_group()
+    for name in sorted({*BUILT_IN, *ELSEWHERE}):
+        command = group.get_command(click.Context(group), name)
+        assert command is not None  # built in, or an error says what is not installed
         parts += _command(command, f"corectl {name}")
+        if name in ELSEWHERE:
+            parts += ["", f"This one comes with the distribution `{ELSEWHERE[name]}`."]
     return "\n".join(parts) + "\n"
 
 
@@ -107,6 +111,8 @@ def _value_name(option: click.Option) -> str:
 
 
 def _default(option: click.Option, context: click.Context) -> str:
+    if option.required:
+        return "required"
     if option.is_flag or option.multiple:
         return ""
     value = option.get_default(context)

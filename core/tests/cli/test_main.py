@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tritonpy.cli.main import BUILT_IN, main
+from tritonpy.cli.main import BUILT_IN, ELSEWHERE, main
 from tritonpy.version import __version__
 
 HEAVY = {"numpy", "aiohttp", "grpc", "google.protobuf", "uvloop", "rich"}
@@ -45,6 +45,20 @@ def test_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str])
 def test_unknown_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sevre"]) == 1
     assert "No such command 'sevre'" in capsys.readouterr().err
+
+
+def test_a_command_of_another_distribution_names_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(ELSEWHERE, "knit", "tritonpy-wool")
+
+    assert main(["knit", "socks"]) == 1
+
+    assert (
+        capsys.readouterr().err
+        == "Error: 'corectl knit' comes with tritonpy-wool: pip install tritonpy-wool\n"
+    )
+    assert ELSEWHERE["new"] == "tritonpy-sdk"
 
 
 @pytest.fixture

@@ -23,6 +23,9 @@ BUILT_IN = {
     "trace": ("tritonpy.cli.trace", "Show where the time of traced requests went."),
 }
 
+# name: distribution that adds a command of that name
+ELSEWHERE = {"new": "tritonpy-sdk"}
+
 
 class LazyGroup(click.Group):
     """A group that knows its built-in commands by name and looks for others when it must."""
@@ -41,6 +44,9 @@ class LazyGroup(click.Group):
             assert isinstance(command, click.Command)
             return command
         self._ask_plugins()
+        if cmd_name in ELSEWHERE and cmd_name not in self.commands:
+            needed = ELSEWHERE[cmd_name]
+            raise click.ClickException(f"'corectl {cmd_name}' comes with {needed}: pip install {needed}")
         return self.commands.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -61,7 +67,7 @@ class LazyGroup(click.Group):
         from importlib.metadata import entry_points
 
         if not entry_points(group="tritonpy.cli"):
-            return  # the hook specs import numpy, which is slow: only when somebody needs them
+            return  # the machinery of plugins takes a moment to import: only when somebody needs it
         from tritonpy.plugin_manager import PluginManager
 
         manager = PluginManager("cli")

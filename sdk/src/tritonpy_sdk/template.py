@@ -1,0 +1,85 @@
+"""What `corectl new` copies: complete plugins called `xyz` in `templates/`, and on the way another name."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+STAND_IN = "xyz"
+"""The name in files' names and texts; behind an underscore it is part of the name of a Python module."""
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+_NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
+_LONGEST_NAME = 64
+_DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)")
+
+
+class TemplateError(Exception):
+    """A template cannot be copied; says why."""
+
+
+def copy_template(template: str, name: str, output: Path) -> list[Path]:
+    """Copy a template into a new folder, and give it a name.
+
+    Args:
+        template: such as `strategy/c`.
+        name: what to call the plugin.
+        output: the folder to make; those above it are made too.
+
+    Returns:
+        The files that were made.
+
+    Raises:
+        TemplateError: the name is none, something is there already, or a file cannot be written.
+    """
+    check_name(name)
+    source = _TEMPLATES / template
+    made = []
+    try:
+        output.mkdir(parents=True)
+    except FileExistsError:
+        raise TemplateError(f"{output} is there already: take another name, or say --output DIR") from None
+    except OSError as exc:
+        raise TemplateError(f"{output} cannot be made: {exc.strerror or exc}") from exc
+    try:
+        for file in _files(source):
+            path = output / renamed(file.relative_to(source).as_posix(), name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            # Bytes, so that the lines of a Makefile end as make wants them on every system.
+            path.write_bytes(renamed(file.read_text("utf-8"), name).encode())
+            made.append(path)
+    except OSError as exc:
+        shutil.rmtree(output, ignore_errors=True)  # nothing was there before
+        raise TemplateError(f"{output} cannot be filled: {exc.strerror or exc}") from exc
+    return made
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot be the name of a plugin, of a distribution and of a folder on every system.
+
+    Raises:
+        TemplateError: says what is wrong with it.
+    """
+    if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+        raise TemplateError(
+            f"name of a plugin: got '{name}', expected small letters, digits and single '-' or '_' between "
+            f"them, a letter first, {_LONGEST_NAME} characters at most"
+        )
+    if _DEVICES.fullmatch(name):
+        raise TemplateError(f"name of a plugin: got '{name}', which names a device on Windows")
+
+
+def renamed(text: str, name: str) -> str:
+    """A text of a template with the name in the stand-in's place."""
+    module = name.replace("-", "_")
+    return text.replace(f"_{STAND_IN}", f"_{module}").replace(STAND_IN, name)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """The template's files, without what Python and pytest leave where they were at work."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not {"__pycache__", ".pytest_cache"}.intersection(path.parts):
+            yield path

@@ -1,0 +1,141 @@
+"""`corectl new strategy` makes plugins that work as they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tritonpy.cli.main import main
+from tritonpy_sdk.template import STAND_IN
+from tritonpy_sdk.testing import find_compiler
+
+EXAMPLE = Path(__file__).parents[2] / "examples/tritonpy-batching-xyz"
+SOURCES = {"c": "strategy.c", "cpp": "strategy.cc", "python": "src/tritonpy_batching_by_tenant/__init__.py"}
+LEFT_BY_TOOLS = {"__pycache__", ".pytest_cache"}
+
+
+def made(folder: Path) -> dict[str, bytes]:
+    """The files of a folder, without what tools leave behind."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not LEFT_BY_TOOLS.intersection(path.parts)
+    }
+
+
+def skip_without_compiler(lang: str) -> None:
+    suffix = Path(SOURCES[lang]).suffix
+    if suffix != ".py" and find_compiler(suffix) is None:
+        pytest.skip(f"there is no compiler for {SOURCES[lang]}")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("lang", SOURCES)
+def test_a_strategy_gets_its_name_and_all_it_needs(lang: str, here: Path) -> None:
+    assert main(["new", "strategy", "by-tenant", "--lang", lang]) == 0
+
+    files = made(here / "by-tenant")
+    assert {SOURCES[lang], "README.md"} < set(files)
+    assert any(path.endswith("config.pbtxt") for path in files)
+    assert any(path.endswith("test_strategy.py") for path in files)
+    for path, content in files.items():
+        assert STAND_IN not in path + content.decode()
+        assert b"\r" not in content
+    assert b"by-tenant" in files["README.md"]
+    recipe = files.get("Makefile", b"").decode().splitlines()
+    assert len(recipe) <= 10
+
+
+@pytest.mark.parametrize("lang", ["python"])
+def test_its_own_tests_pass(lang: str, here: Path) -> None:
+    skip_without_compiler(lang)
+    assert main(["new", "strategy", "by-tenant", "--lang", lang, "--output", "deep/in/here"]) == 0
+
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"]
+    run = subprocess.run(
+        command, cwd=here / "deep/in/here", capture_output=True, text=True, timeout=50, check=False
+    )
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert " passed" in run.stdout
+
+
+@pytest.mark.parametrize("lang", ["c", "cpp"])
+def test_make_puts_the_shared_object_beside_its_model(lang: str, here: Path) -> None:
+    skip_without_compiler(lang)
+    assert main(["new", "strategy", "by-tenant", "--lang", lang, "--output", "new"]) == 0
+
+    run = subprocess.run(
+        ["make", f"PYTHON={sys.executable}"], cwd="new", capture_output=True, text=True, check=False
+    )
+
+    assert (run.returncode, run.stderr) == (0, "")
+    [library] = here.glob("new/models/*/batchstrategy.so")
+    assert library.with_name("config.pbtxt").is_file()
+
+
+def test_the_example_of_a_distribution_is_what_the_command_makes(here: Path) -> None:
+    assert main(["new", "strategy", "xyz", "--lang", "python", "--output", "example"]) == 0
+
+    assert made(here / "example") == made(EXAMPLE)
+
+
+def test_what_is_there_already_is_left_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "mine").mkdir()
+
+    assert main(["new", "strategy", "mine", "--lang", "c"]) == 1
+
+    expected = "Error: mine is there already: take another name, or say --output DIR\n"
+    assert capsys.readouterr().err == expected
+    assert list((here / "mine").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["Big", "1st", "a b", "a/b", "..", "", "a-", "a--b", "ä", "a" * 65, "-a."])
+def test_a_name_that_is_none_is_refused(name: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "strategy", "--lang", "c", "--", name]) == 1
+
+    assert f"got '{name}', expected small letters, digits and single '-' or '_'" in capsys.readouterr().err
+    assert list(here.iterdir()) == []
+
+
+def test_a_name_that_is_a_device_on_windows_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new", "strategy", "aux", "--lang", "c"]) == 1
+
+    assert "got 'aux', which names a device on Windows" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "file").write_text("")
+
+    assert main(["new", "strategy", "mine", "--lang", "c", "--output", "file/mine"]) == 1
+
+    assert capsys.readouterr().err == f"Error: {Path('file/mine')} cannot be made: Not a directory\n"
+
+
+def test_the_languages_are_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["new", "strategy", "mine", "--lang", "rust"]) == 1
+
+    assert "'rust' is not one of 'c', 'cpp', 'python'" in capsys.readouterr().err
+
+
+def test_the_wheel_holds_every_file_of_the_templates(tmp_path: Path) -> None:
+    from zipfile import ZipFile
+
+    from hatchling.builders.wheel import WheelBuilder
+
+    root = Path(__file__).parents[1]
+    [wheel] = WheelBuilder(str(root)).build(directory=str(tmp_path), versions=["standard"])
+
+    source = root / "src/tritonpy_sdk/templates"
+    with ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if name.startswith("tritonpy_sdk/templates/")}
+    assert packed == {f"tritonpy_sdk/templates/{path}" for path in made(source)}
