@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib import import_module
+
 from tritonpy.plugin import hookimpl
+
+_OPENERS: Mapping[str, tuple[str, str]] = {
+    "caches": ("tritonpy_abi.caches", "open_cache"),
+}
+"""What opens a library of each kind: a function of a module, imported when it is needed."""
 
 
 @hookimpl
 def load_shared_object(kind: str, path: str) -> object | None:
     """See `LoaderHooks`."""
-    return None
+    if kind not in _OPENERS:
+        return None
+    module, function = _OPENERS[kind]
+    plugin: object = getattr(import_module(module), function)(path)
+    return plugin

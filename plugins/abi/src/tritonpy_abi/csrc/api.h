@@ -9,7 +9,12 @@
 
 #pragma GCC visibility push(default)
 extern "C" {
+#include "host/agents.h"
+#include "host/batching.h"
+#include "host/caches.h"
 #include "host/core.h"
+#include "host/logs.h"
+#include "host/probe.h"
 #include "host/sources.h"
 }
 #pragma GCC visibility pop

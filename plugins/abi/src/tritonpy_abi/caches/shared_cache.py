@@ -1,0 +1,74 @@
+"""Response caches that are shared objects: the hooks of a cache, carried out by four functions of C."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from tritonpy.plugin import AlreadyExists, Cache, ErrorCode, NotFound, TritonError, hookimpl
+
+from tritonpy_abi.caches.calls import FUNCTIONS, CacheCalls
+from tritonpy_abi.libraries import open_library
+from tritonpy_abi.shim import open_shim
+
+_REFUSALS = frozenset({ErrorCode.INVALID_ARG, ErrorCode.UNSUPPORTED})
+"""With these a cache says that it does not want this one entry; with others that it does not work."""
+
+
+class CacheFailure(Exception):
+    """A cache that could not keep an entry for a reason that lies in itself; the text is its own."""
+
+
+class SharedCache:
+    """The plugin of one library; `cache.state` is a `CacheCalls`.
+
+    Args:
+        path: of the library.
+
+    Raises:
+        TritonError: it cannot be opened, or is no cache.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._library = open_library(path)
+        found = {name: self._library.function(name) for name in FUNCTIONS}
+        if missing := [name for name, address in found.items() if address is None]:
+            raise NotFound(
+                f"unable to find required entrypoint {', '.join(map(repr, missing))} in shared library: "
+                f"{path}; a response cache defines {', '.join(FUNCTIONS)}"
+            )
+        self._functions = tuple(found.values())
+
+    @hookimpl
+    async def cache_initialize(self, cache: Cache) -> None:
+        """Have the library make its cache."""
+        calls = CacheCalls(open_shim(), self._library, self._functions)
+        await calls.initialize(cache.settings)
+        cache.state = calls
+        # Nobody can tell: it may be another Redis. Then keys must be the same wherever the files are.
+        cache.is_shared = True
+
+    @hookimpl
+    def cache_lookup(self, cache: Cache, key: str) -> Awaitable[memoryview | None]:
+        """Ask the library; that it has nothing is its NOT_FOUND."""
+        calls: CacheCalls = cache.state
+        return calls.look_up(key)
+
+    @hookimpl
+    async def cache_insert(self, cache: Cache, key: str, entry: bytes) -> None:
+        """Give the library an entry."""
+        calls: CacheCalls = cache.state
+        try:
+            await calls.insert(key, entry)
+        except AlreadyExists:
+            raise
+        except TritonError as exc:
+            if exc.code in _REFUSALS:
+                raise
+            raise CacheFailure(exc.described()) from None
+
+    @hookimpl
+    async def cache_finalize(self, cache: Cache) -> None:
+        """Have the library end its cache."""
+        calls: CacheCalls = cache.state
+        await calls.close()
