@@ -16,8 +16,8 @@ EDITABLES := $(addprefix --editable ,$(DISTRIBUTIONS))
 empty :=
 space := $(empty) $(empty)
 
-# What is left out of `make test` because it needs the real server, npm, Redis, much time or a device.
-SLOW := parity or stress or gpu or emulator
+# What is left out of `make test` because it needs the real server, npm, Redis, much time, a device or a compiler.
+SLOW := parity or stress or gpu or emulator or toolchain
 
 .DEFAULT_GOAL := help
 .PHONY: help setup fmt lint serve test test-all parity bench protos docs dist
@@ -79,4 +79,7 @@ docs: $(STAMP) ## write the reference pages that are made from code
 
 dist: $(STAMP) ## build wheels and source archives of every distribution into dist/
 	rm -rf dist
-	for folder in $(DISTRIBUTIONS); do $(BIN)/python -m build --outdir dist $$folder || exit 1; done
+	for folder in $(filter-out plugins/abi,$(DISTRIBUTIONS)); do \
+		$(BIN)/python -m build --outdir dist $$folder || exit 1; done
+	$(BIN)/python -m build --sdist --outdir dist plugins/abi
+	$(BIN)/python plugins/abi/manylinux.py --output dist
