@@ -90,12 +90,12 @@ def test_a_request_that_the_strategy_fails_is_in_no_batch() -> None:
 def test_what_a_server_only_logs_is_raised() -> None:
     worse = WaitingRequest(id="worse")
     with (
-        pytest.raises(ExceptionGroup, match="the strategy failed") as caught,
+        pytest.raises(ExceptionGroup, match="the strategy failed") as raised,
         open_strategy(Pairs()) as opened,
     ):
         assert opened.batches([worse]) == [[worse]]
 
-    [error] = caught.value.exceptions
+    [error] = raised.value.exceptions
     assert repr(error) == "ValueError('cannot let go')"
 
 
