@@ -14,6 +14,7 @@ extern "C" {
 #include "host/caches.h"
 #include "host/core.h"
 #include "host/logs.h"
+#include "host/metrics.h"
 #include "host/probe.h"
 #include "host/sources.h"
 }
