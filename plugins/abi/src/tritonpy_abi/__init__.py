@@ -8,7 +8,9 @@ from importlib import import_module
 from tritonpy.plugin import hookimpl
 
 _OPENERS: Mapping[str, tuple[str, str]] = {
+    "batching": ("tritonpy_abi.strategies", "open_strategy"),
     "caches": ("tritonpy_abi.caches", "open_cache"),
+    "repo_agents": ("tritonpy_abi.agents", "open_agent"),
 }
 """What opens a library of each kind: a function of a module, imported when it is needed."""
 

@@ -53,6 +53,7 @@ TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_ModelSetState(TRITONBACKEND_Mo
 /* ---- its backend ---- */
 
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_BackendName(TRITONBACKEND_Backend *backend, const char **name);
+/* As JSON, `{"cmdline": {…}}`. The message stays the backend's: do not delete it. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_BackendConfig(
     TRITONBACKEND_Backend *backend, TRITONSERVER_Message **config);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_BackendExecutionPolicy(
@@ -96,14 +97,15 @@ TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_RequestOutputName(
 /* ---- an input; pass NULL for what you do not want to know ---- */
 
 /* `shape` has `dim_count` numbers, the batch's first where the model batches. `byte_size` counts the bytes that came,
- * in `buffer_count` buffers. */
+ * in `buffer_count` buffers: none where no bytes came. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_InputProperties(
     TRITONBACKEND_Input *input, const char **name, TRITONSERVER_DataType *datatype, const int64_t **shape,
     uint32_t *dim_count, uint64_t *byte_size, uint32_t *buffer_count);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_InputPropertiesForHostPolicy(
     TRITONBACKEND_Input *input, const char *host_policy, const char **name, TRITONSERVER_DataType *datatype,
     const int64_t **shape, uint32_t *dim_count, uint64_t *byte_size, uint32_t *buffer_count);
-/* Memory type and id: what you would like on the way in, what it is on the way out. Do not write to the bytes. */
+/* Memory type and id: what you would like on the way in, what it is on the way out. Do not write to the bytes. NULL
+ * and 0 bytes, without an error, for an index behind the last. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_InputBuffer(
     TRITONBACKEND_Input *input, uint32_t index, const void **buffer, uint64_t *byte_size,
     TRITONSERVER_MemoryType *memory_type, int64_t *memory_type_id);
@@ -130,7 +132,7 @@ TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_ModelBatchInitialize(
 /* Whether the request joins the attempt; false closes it. An error fails the request. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_ModelBatchIncludeRequest(
     TRITONBACKEND_Request *request, void *userp, bool *should_include);
-/* The attempt is over: the batch has left, or is begun anew. */
+/* The attempt is over: the batch has left, or is begun anew. Not called where `userp` is NULL. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_ModelBatchFinalize(void *userp);
 
 #ifdef __cplusplus

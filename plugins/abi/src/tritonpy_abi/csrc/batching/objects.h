@@ -1,0 +1,30 @@
+// What stands behind the opaque types of tritonpy/batching.h; requests and inputs are in host/batching.h.
+#pragma once
+
+#include <string>
+
+#include "core/objects.h"
+
+struct TRITONBACKEND_Backend {
+  std::string name;
+  std::string location;
+  TRITONSERVER_Message config;
+  void* state = nullptr;
+};
+
+struct TRITONBACKEND_Model {
+  std::string name;
+  uint64_t version;
+  std::string location;
+  std::string config;
+  bool completes_config;
+  TRITONBACKEND_Backend backend;
+  void* state = nullptr;
+};
+
+namespace tritonpy {
+
+// Let go of what the inputs of a request were given while a strategy looked at them.
+void clear_scratch(TRITONBACKEND_Request* request);
+
+}  // namespace tritonpy
