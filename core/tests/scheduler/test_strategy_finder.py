@@ -268,22 +268,31 @@ def test_an_object_to_import_is_no_file_of_the_model(place: Place) -> None:
         )
 
 
-@pytest.mark.parametrize("name", ["volume", None])
-def test_a_strategy_beside_sequences_is_refused_in_tritons_words(place: Place, name: str | None) -> None:
-    path = place.put("batchstrategy.so")
+@pytest.mark.parametrize("name", ["volume", "/nosuch.so", ""])
+def test_a_strategy_that_is_named_beside_sequences_is_refused_in_tritons_words(
+    place: Place, name: str
+) -> None:
     place.config = {"name": "m", "sequence_batching": {}}
 
     assert place.reason(InvalidArg, name) == (
         "TRITON_BATCH_STRATEGY_PATH cannot be specified with sequence batcher, using default batching "
-        f"strategy (model 'm' has '{name or path}')"
+        f"strategy (model 'm' has '{name}')"
     )
 
 
-def test_a_strategy_of_the_backend_leaves_sequences_alone(place: Place) -> None:
+def test_a_file_beside_a_model_with_sequences_is_passed_over_and_named_in_the_log(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     place.put(place.backend / "batchstrategy.so")
     place.config = {"name": "m", "sequence_batching": {}}
 
-    assert place.find() == ""
+    with caplog.at_level(logging.WARNING, "tritonpy.batching"):
+        assert place.find() == ""  # that of the backend is there for all its models: nothing to say
+        path = place.put("batchstrategy.so")
+        assert place.find() == ""
+
+    (message,) = caplog.messages
+    assert message == f"batching strategy '{path}' is never asked: model 'm' has sequence_batching"
 
 
 def test_a_strategy_that_is_never_asked_is_named_in_the_log(

@@ -18,6 +18,7 @@ _log = logging.getLogger("tritonpy.batching")
 
 PATH_PARAMETER = "TRITON_BATCH_STRATEGY_PATH"
 _FILENAMES = ("batchstrategy.so", "batchstrategy.py")
+_UNASKED = "batching strategy '%s' is never asked: model '%s' %s"
 
 
 class StrategyFinder:
@@ -47,7 +48,7 @@ class StrategyFinder:
 
         Order: the parameter `TRITON_BATCH_STRATEGY_PATH`; a file `batchstrategy.so` or `batchstrategy.py` in
         the directory of the version, of the model, of its backend; the backend's own hooks. A model with
-        sequences has none.
+        sequences has none: its batchers are of another kind, and a file beside it is passed over.
 
         Args:
             model: whose strategy.
@@ -60,16 +61,12 @@ class StrategyFinder:
         """
         name = _named(model)
         if model.config.get("sequence_batching") is not None:
-            self._refuse_beside_sequences(name, model)
+            _check_beside_sequences(name, model)
             return None
         own = self._of_model(name, model, is_strict)
         if own is not None:
             if model.config.get("dynamic_batching") is None:
-                _log.warning(
-                    "batching strategy '%s' is never asked: model '%s' has no dynamic_batching",
-                    own.name,
-                    model.name,
-                )
+                _log.warning(_UNASKED, own.name, model.name, "has no dynamic_batching")
             return own
         path = first_file(self._backend_directories(backend), _FILENAMES)
         if path is not None:
@@ -97,15 +94,6 @@ class StrategyFinder:
                 )
             return BoundStrategy(name, bind_object("batching", _import_object(name), name), model)
         return BoundStrategy(name, self._opener.load(name), model)
-
-    def _refuse_beside_sequences(self, name: str | None, model: Model) -> None:
-        """A strategy of the model's own would decide nothing: sequences have batchers of another kind."""
-        found = name if name is not None else _file_beside(model)
-        if found is not None:
-            raise InvalidArg(
-                f"{PATH_PARAMETER} cannot be specified with sequence batcher, using default batching "
-                f"strategy (model '{model.name}' has '{found}')"
-            )
 
     def _resolve(self, name: str, model: Model, is_strict: bool) -> Path:
         candidates = [Path(name)]
@@ -144,6 +132,17 @@ def _named(model: Model) -> str | None:
     """What the configuration calls the strategy; None when it says nothing."""
     parameter = model.config.get("parameters", {}).get(PATH_PARAMETER)
     return None if parameter is None else model.parameter(PATH_PARAMETER)
+
+
+def _check_beside_sequences(name: str | None, model: Model) -> None:
+    if name is not None:
+        raise InvalidArg(
+            f"{PATH_PARAMETER} cannot be specified with sequence batcher, using default batching strategy "
+            f"(model '{model.name}' has '{name}')"
+        )
+    path = _file_beside(model)
+    if path is not None:
+        _log.warning(_UNASKED, path, model.name, "has sequence_batching")
 
 
 def _file_beside(model: Model) -> Path | None:
