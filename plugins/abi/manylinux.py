@@ -38,30 +38,12 @@ def build(output: Path, platform: str = "auto") -> Path:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     environment = {**os.environ, "PATH": path, "TRITONPY_ABI_REQUIRED": "1"}
     with tempfile.TemporaryDirectory(prefix="tritonpy-abi-") as directory:
-        build_wheel = [
-            sys.executable,
-            "-m",
-            "build",
-            "--no-isolation",
-            "--wheel",
-            "--outdir",
-            directory,
-            str(ROOT),
-        ]
-        subprocess.run(build_wheel, check=True, env=environment)
+        build_wheel = ["build", "--no-isolation", "--wheel", "--outdir", directory, str(ROOT)]
+        subprocess.run([sys.executable, "-m", *build_wheel], check=True, env=environment)
         [wheel] = Path(directory).glob("*.whl")
         repaired = Path(directory) / "repaired"
-        repair = [
-            sys.executable,
-            "-m",
-            "auditwheel",
-            "repair",
-            "--plat",
-            platform,
-            "--wheel-dir",
-            str(repaired),
-        ]
-        subprocess.run([*repair, str(wheel)], check=True, env=environment)
+        repair = ["auditwheel", "repair", "--plat", platform, "--wheel-dir", str(repaired), str(wheel)]
+        subprocess.run([sys.executable, "-m", *repair], check=True, env=environment)
         [made] = repaired.glob("*.whl")
         _check(made)
         output.mkdir(parents=True, exist_ok=True)

@@ -2,9 +2,9 @@
 
 Such an environment must not see this checkout: here our distributions are installed editable, and what only
 works in a checkout is worth nothing. What they declare as their dependencies is linked in from the running
-environment: a download would make the test slow and depend on the network, and a `.pth` file pointing here would
-let the editable installs shine through. A dependency that is used but not declared fails here, as it would
-elsewhere.
+environment: a download would make the test slow and depend on the network, and a `.pth` file pointing here
+would let the editable installs shine through. A dependency that is used but not declared fails here, as it
+would elsewhere.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Environment:
 
     Args:
         directory: where it is made.
-        links: distributions whose dependencies are linked in.
+        links: distributions whose dependencies are linked in; they themselves are to be installed.
     """
 
     def __init__(self, directory: Path, *links: str) -> None:
@@ -97,7 +97,7 @@ class Environment:
         self._binaries = directory / "bin"
         self.python = self._binaries / "python"
         self.corectl = self._binaries / "corectl"
-        for dependency in set[str]().union(*map(dependencies_of, links)):
+        for dependency in set[str]().union(*map(dependencies_of, links)) - set(links):
             link_distribution(dependency, self.site_packages)
 
     def install(self, wheelhouse: Path, *names: str, **variables: str) -> None:

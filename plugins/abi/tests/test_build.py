@@ -84,7 +84,7 @@ def test_an_old_compiler_is_quoted_with_its_first_lines(compiler: Compiler, tmp_
         builder.build(output=tmp_path / "lib.so")
 
     first, second, *rest = str(caught.value).splitlines()
-    assert first.startswith(f"the compiler {program} refused the sources; they need C++17 (GCC 8, Clang 7 or")
+    assert first.startswith(f"the compiler {program} refused the sources; they need C++17 (GCC 9, Clang 7 or")
     assert second == "c++: error: unrecognized command line option '-std=c++17'"
     assert len(rest) == 12
     assert rest[-1] == "… and 489 more lines"

@@ -189,7 +189,7 @@ def _run(command: Sequence[str], directory: Path) -> None:
         said = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").splitlines()
         rest = [f"… and {len(said) - _MOST_LINES} more lines"] if len(said) > _MOST_LINES else []
         raise BuildError(
-            f"the compiler {command[0]} refused the sources; they need C++17 (GCC 8, Clang 7 or newer), and "
+            f"the compiler {command[0]} refused the sources; they need C++17 (GCC 9, Clang 7 or newer), and "
             f"CXX names another compiler. It says:\n" + "\n".join([*said[:_MOST_LINES], *rest])
         )
 
