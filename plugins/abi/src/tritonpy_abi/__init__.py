@@ -20,6 +20,7 @@ def load_shared_object(kind: str, path: str) -> object | None:
     """See `LoaderHooks`."""
     if kind not in _OPENERS:
         return None
+    import_module("tritonpy_abi.serving").connect()
     module, function = _OPENERS[kind]
     plugin: object = getattr(import_module(module), function)(path)
     return plugin

@@ -1,0 +1,105 @@
+"""What an agent logs and prints, line by line in the server's log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import select
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+_log = logging.getLogger("tritonpy.abi")
+
+_MOST_LINE_BYTES = 64 * 1024  # longer lines are cut
+_READ_BYTES = 64 * 1024
+_AFTERWARDS_S = 1.0
+
+# As the library writes lines where nobody collects them. They come in this way, and not as messages, because
+# then the last ones before a crash are there, too.
+_LOGGED = re.compile(rb"([IWE])\d{4} [\d:.]+ \d+ ([^\"]*):(-?\d+)\] (\".*\")", re.DOTALL)
+_LEVELS = {b"I": logging.INFO, b"W": logging.WARNING, b"E": logging.ERROR}
+
+_NUMBERS = {logging.INFO: 0, logging.WARNING: 1, logging.ERROR: 2, logging.DEBUG: 3}
+
+
+def log_levels() -> int:
+    """Which levels are logged now: the bit `1 << level` for each, as C numbers them."""
+    return sum(1 << number for level, number in _NUMBERS.items() if _log.isEnabledFor(level))
+
+
+class AgentOutput:
+    """Reads what an agent's process writes, on a thread.
+
+    Args:
+        path: of the library, which names lines that are not logged but printed.
+        pid: of the process.
+        descriptors: to read from, with the level of what is printed there; each is closed at its end.
+    """
+
+    def __init__(self, path: Path, pid: int, descriptors: Mapping[int, int]) -> None:
+        self._path = path
+        self._pid = pid
+        self._streams = {descriptor: _Stream(level) for descriptor, level in descriptors.items()}
+        self._thread = threading.Thread(target=self._read, name=f"output of {path.name}", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """The process is gone: wait until what is left is logged. Blocking.
+
+        Programs that it has started may live on and hold its streams: they are listened to for as long as
+        they do, but not waited for.
+        """
+        self._thread.join(_AFTERWARDS_S)
+
+    def _read(self) -> None:
+        poll = select.poll()
+        for descriptor in self._streams:
+            poll.register(descriptor, select.POLLIN)
+        while self._streams:
+            for descriptor, _ in poll.poll():
+                if not self._take(descriptor, self._streams[descriptor]):
+                    poll.unregister(descriptor)
+                    del self._streams[descriptor]
+                    os.close(descriptor)
+
+    def _take(self, descriptor: int, stream: _Stream) -> bool:
+        """Whether there may come more."""
+        data = os.read(descriptor, _READ_BYTES)
+        *lines, rest = (stream.rest + data).split(b"\n")
+        stream.rest = rest[:_MOST_LINE_BYTES]
+        for line in lines:
+            self._say(line, stream.level)
+        if not data:
+            self._say(stream.rest, stream.level)
+        return bool(data)
+
+    def _say(self, line: bytes, level: int) -> None:
+        if not line.strip():
+            return
+        file, number, text = self._path.name, 0, line[:_MOST_LINE_BYTES].decode(errors="backslashreplace")
+        if logged := _LOGGED.fullmatch(line):
+            level = _LEVELS[logged[1]]
+            file, number = os.fsdecode(logged[2]), int(logged[3])
+            text = _unquoted(logged[4].decode(errors="backslashreplace"))
+        if _log.isEnabledFor(level):
+            record = _log.makeRecord(_log.name, level, file, number, text, (), None)
+            record.process = self._pid
+            _log.handle(record)
+
+
+class _Stream:
+    def __init__(self, level: int) -> None:
+        self.level = level
+        self.rest = b""
+
+
+def _unquoted(quoted: str) -> str:
+    try:
+        text = json.loads(quoted, strict=False)
+    except ValueError:  # bytes that were no text and have been made some
+        return quoted
+    assert isinstance(text, str)  # it stands between quotes
+    return text
