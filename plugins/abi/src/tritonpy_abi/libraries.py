@@ -94,6 +94,15 @@ def open_library(path: str | Path) -> Library:
         return library
 
 
+def aliases(path: str | Path) -> list[bytes]:
+    """The libraries that are to be opened before this one, by whoever opens it in another process."""
+    try:
+        elf = read_elf(Path(path))
+    except OSError:
+        return []
+    return [] if elf is None else list(_aliases_of(elf).values())
+
+
 def _open(shim: Shim, path: Path, elf: Elf | None) -> CData:
     before = other_servers()
     out = shim.ffi.new("void **")
@@ -117,14 +126,19 @@ def _open(shim: Shim, path: Path, elf: Elf | None) -> CData:
 
 
 def _provide_aliases(shim: Shim, elf: Elf, directory: Path) -> None:
-    """Libraries from wheels ask for the server under a name that it has only there."""
-    for name in elf.needed:
-        if name in _aliases or not _HASHED_SERVER.fullmatch(name):
+    for name, content in _aliases_of(elf).items():
+        if name in _aliases:
             continue
-        alias = directory / "alias.so"  # nobody takes it for the real one
-        alias.write_bytes(empty_library(name, elf.machine))
+        alias = directory / f"alias-{len(_aliases)}.so"  # nobody takes it for the real one
+        alias.write_bytes(content)
         _open(shim, alias, elf)
         _aliases.add(name)
+
+
+def _aliases_of(elf: Elf) -> dict[str, bytes]:
+    """Libraries from wheels ask for the server under a name that it has only there."""
+    names = filter(_HASHED_SERVER.fullmatch, elf.needed)
+    return {name: empty_library(name, elf.machine) for name in names}
 
 
 def _say_that_it_changed(path: str, *, in_place: bool) -> None:
