@@ -427,3 +427,40 @@ def test_a_log_on_a_full_disk_can_be_closed(capsys: pytest.CaptureFixture[str]) 
         LOG.info("hello")
 
     assert "'/dev/full' cannot be written" in capsys.readouterr().err
+
+
+class _Follower:
+    def __init__(self, log: list[object]) -> None:
+        self.seen = log
+
+    def settings_changed(self, settings: logs.LogSettings | None) -> None:
+        self.seen.append(settings and settings.log_verbose)
+
+    def flush(self) -> None:
+        LOG.info("the last line")
+
+
+def test_a_follower_knows_the_settings_and_hands_over_its_lines_before_the_log_closes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_followers", [])
+    seen: list[object] = []
+    logs.follow(_Follower(seen))
+
+    with logs.configure(settings(path, log_verbose=2)) as log:
+        log.change(replace(log.settings, log_verbose=3))
+
+    assert seen == [None, 2, 3, None]
+    assert '"the last line"\n' in path.read_text()
+
+
+def test_who_follows_a_running_log_is_told_its_settings_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "_followers", [])
+    seen: list[object] = []
+
+    with logs.configure(settings(path, log_verbose=1)):
+        logs.follow(_Follower(seen))
+
+        assert seen == [1]

@@ -19,7 +19,7 @@ import threading
 from dataclasses import dataclass, fields, replace
 from logging.handlers import QueueHandler
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from tritonpy.log_lines import make_formatter
 
@@ -103,6 +103,7 @@ class Logs:
             self._take_over(logging.getLogger(name))
         self._writer.start()
         atexit.register(self.close)
+        _tell_followers()
 
     @property
     def settings(self) -> LogSettings:
@@ -118,6 +119,7 @@ class Logs:
         self._settings = replace(settings, log_file=self._settings.log_file)
         for logger, _, _ in self._restore:
             logger.setLevel(self._level(logger))
+        _tell_followers()
 
     @property
     def is_half_full(self) -> bool:
@@ -128,6 +130,8 @@ class Logs:
         """Write what is waiting, give the loggers back and close the file; gives up on a stuck reader."""
         if not self._open:
             return
+        for follower in _followers:
+            follower.flush()
         self._open = False
         _running.remove(self)
         atexit.unregister(self.close)
@@ -135,6 +139,7 @@ class Logs:
             logger.removeHandler(self._handler)
             logger.setLevel(level)
             logger.propagate = propagate
+        _tell_followers()
         self._handler.report_dropped(wait=True)
         try:
             self._waiting.put(None, timeout=CLOSE_TIMEOUT_S)
@@ -168,7 +173,33 @@ class Logs:
         return max(threshold, logging.WARNING) if logger.name in _LIBRARIES else threshold
 
 
+class LogFollower(Protocol):
+    """Has lines that begin where `logging` does not reach, and hands them to its loggers by a thread."""
+
+    def settings_changed(self, settings: LogSettings | None) -> None:
+        """What is written from now on; None where whoever embeds the server writes the log. On any thread."""
+
+    def flush(self) -> None:
+        """Return when all lines are handed over: the log is about to close. Blocking."""
+
+
 _running: list[Logs] = []
+_followers: list[LogFollower] = []
+
+
+def follow(follower: LogFollower) -> None:
+    """Tell `follower` of the log for as long as the process lives, and now what is written."""
+    _followers.append(follower)
+    follower.settings_changed(_settings())
+
+
+def _settings() -> LogSettings | None:
+    return _running[-1].settings if _running else None
+
+
+def _tell_followers() -> None:
+    for follower in _followers:
+        follower.settings_changed(_settings())
 
 
 def has_room() -> bool:

@@ -7,23 +7,22 @@ import errno
 from collections.abc import Callable, Sequence
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 
 from tritonpy.errors import Unavailable
-from tritonpy.metrics.exposition import render
+from tritonpy.metrics.exposition import Collector, render
 
 
 class MetricsFrontend:
-    """Serves what one registry collects.
+    """Serves families of metrics.
 
     Args:
-        registry: the server's own registry.
+        families: what the page shows.
         before_scrape: each copies loop-owned numbers (as `ModelMetrics.take`); they run on the loop before a
             thread renders the copies.
     """
 
-    def __init__(self, registry: CollectorRegistry, before_scrape: Sequence[Callable[[], None]]) -> None:
-        self._registry = registry
+    def __init__(self, families: Collector, before_scrape: Sequence[Callable[[], None]]) -> None:
+        self._families = families
         self._before_scrape = before_scrape
         self._runner: web.ServerRunner | None = None
 
@@ -59,5 +58,5 @@ class MetricsFrontend:
             return web.Response()  # as Triton does: 200 and nothing
         for copy in self._before_scrape:
             copy()
-        body = await asyncio.to_thread(render, self._registry)
+        body = await asyncio.to_thread(render, self._families)
         return web.Response(body=body, content_type="text/plain", charset="utf-8")

@@ -1,0 +1,21 @@
+"""What tritonpy-abi asks of the server beyond `tritonpy.plugin`.
+
+Libraries that it opens stay in the process until it ends, with log lines and metrics that begin outside of
+Python. No other plugin needs this.
+"""
+
+from tritonpy.logs import LogFollower, LogSettings, follow, has_room, verbose
+from tritonpy.process_metrics import MetricFamily, MetricKind, MetricSample, MetricSource, add_metrics
+
+__all__ = [
+    "LogFollower",
+    "LogSettings",
+    "MetricFamily",
+    "MetricKind",
+    "MetricSample",
+    "MetricSource",
+    "add_metrics",
+    "follow",
+    "has_room",
+    "verbose",
+]

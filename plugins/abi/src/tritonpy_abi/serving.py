@@ -1,0 +1,32 @@
+"""What connects the C library with the server in this process."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from functools import partial
+
+from tritonpy.abi_host import add_metrics
+
+from tritonpy_abi.logs import PluginLog
+from tritonpy_abi.metrics import read_metrics
+from tritonpy_abi.shim import open_shim
+
+_connecting = threading.Lock()
+
+
+def connect() -> None:
+    """From here on log lines of shared objects are in the server's log, and their metrics on its page.
+
+    Raises:
+        TritonError: see `open_shim`.
+    """
+    with _connecting:
+        _connect().refresh()
+
+
+@functools.cache
+def _connect() -> PluginLog:
+    shim = open_shim()
+    add_metrics(partial(read_metrics, shim))
+    return PluginLog(shim)
