@@ -37,12 +37,14 @@ class Call(asyncio.Future[Any]):  # Any: of each function
 
     Attributes:
         number: tells it from others.
+        is_lookup: it asks for an entry.
         reads: memory that the call reads; kept until it has returned.
     """
 
-    def __init__(self, calls: CacheCalls, number: int, reads: object) -> None:
+    def __init__(self, calls: CacheCalls, number: int, is_lookup: bool, reads: object) -> None:
         super().__init__()
         self.number = number
+        self.is_lookup = is_lookup
         self.reads = reads
         self._calls = calls
 
@@ -61,6 +63,9 @@ class CacheCalls:
         shim: the C library.
         library: that defines the functions.
         functions: their addresses, in the order of `FUNCTIONS`.
+
+    Attributes:
+        has_answered: the last lookup had an end, and that was no error.
     """
 
     def __init__(self, shim: Shim, library: Library, functions: tuple[CData, ...]) -> None:
@@ -74,6 +79,7 @@ class CacheCalls:
         out = self._ffi.new("TRITONPY_Cache **")
         shim.check(self._lib.TRITONPY_CacheNew(out, *functions, MOST_THREADS))
         self._cache = self._ffi.gc(out[0], self._lib.TRITONPY_CacheDelete)
+        self.has_answered = True
         self._is_closed = False
         self._emptied: asyncio.Future[None] | None = None
         self._loop.add_reader(self._lib.TRITONPY_CacheEvents(self._cache), self._take_outcomes)
@@ -98,7 +104,9 @@ class CacheCalls:
             Unavailable: at once, where the library hangs.
         """
         text = key.encode()
-        return self._begin(lambda number: self._lib.TRITONPY_CacheLookup(self._cache, number, text))
+        return self._begin(
+            lambda number: self._lib.TRITONPY_CacheLookup(self._cache, number, text), is_lookup=True
+        )
 
     def insert(self, key: str, entry: bytes) -> Call:
         """Have an entry kept, to be awaited; its bytes are read where they lie.
@@ -108,7 +116,8 @@ class CacheCalls:
         """
         text, data = key.encode(), self._ffi.from_buffer(entry)
         return self._begin(
-            lambda number: self._lib.TRITONPY_CacheInsert(self._cache, number, text, data, len(entry)), data
+            lambda number: self._lib.TRITONPY_CacheInsert(self._cache, number, text, data, len(entry)),
+            reads=data,
         )
 
     async def close(self) -> None:
@@ -133,17 +142,18 @@ class CacheCalls:
 
     def give_up(self, call: Call) -> None:
         """Have a call not begun, or lose a thread to it until it returns."""
+        self.has_answered &= not call.is_lookup
         if not self._is_closed and self._lib.TRITONPY_CacheGiveUp(self._cache, call.number):
             self._forget(call.number)
 
-    def _begin(self, begin: Callable[[int], CData], reads: object = None) -> Call:
+    def _begin(self, begin: Callable[[int], CData], *, is_lookup: bool = False, reads: object = None) -> Call:
         if self._is_closed:
             raise Unavailable(f"the cache of {self._path} is closed")
         number = next(self._numbers)
         error = begin(number)
         if error != self._ffi.NULL:
             raise self._shim.error(error)
-        call = self._open[number] = Call(self, number, reads)
+        call = self._open[number] = Call(self, number, is_lookup, reads)
         return call
 
     def _take_outcomes(self) -> None:
@@ -163,6 +173,8 @@ class CacheCalls:
             found = memoryview(self._ffi.buffer(memory, size)).toreadonly()
         if call.done():
             return
+        if call.is_lookup:
+            self.has_answered = failure is None
         if failure is not None:
             call.set_exception(failure)
         else:
@@ -178,4 +190,6 @@ class CacheCalls:
         self._is_closed = True
         self._loop.remove_reader(self._lib.TRITONPY_CacheEvents(self._cache))
         _kept_for_ever.extend(call.reads for call in self._open.values())
+        for call in self._open.values():
+            call.cancel()
         self._ffi.release(self._cache)

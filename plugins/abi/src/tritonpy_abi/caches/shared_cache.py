@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 
 from tritonpy.plugin import AlreadyExists, Cache, ErrorCode, NotFound, TritonError, hookimpl
 
 from tritonpy_abi.caches.calls import FUNCTIONS, CacheCalls
 from tritonpy_abi.libraries import open_library
+from tritonpy_abi.probe import try_cache
 from tritonpy_abi.shim import open_shim
 
 _REFUSALS = frozenset({ErrorCode.INVALID_ARG, ErrorCode.UNSUPPORTED})
-"""With these a cache says that it does not want this one entry; with others that it does not work."""
+"""With these a cache says that it does not want this one entry."""
+
+_AMBIGUOUS = frozenset({ErrorCode.INTERNAL, ErrorCode.UNKNOWN})
+"""With these it says that too, as Triton's own does of one that is too large; or that it does not work."""
 
 
 class CacheFailure(Exception):
@@ -41,7 +46,8 @@ class SharedCache:
 
     @hookimpl
     async def cache_initialize(self, cache: Cache) -> None:
-        """Have the library make its cache."""
+        """Have the library make its cache; first in a process of its own, which it may end."""
+        await asyncio.to_thread(try_cache, self._path, cache.settings)
         calls = CacheCalls(open_shim(), self._library, self._functions)
         await calls.initialize(cache.settings)
         cache.state = calls
@@ -63,7 +69,7 @@ class SharedCache:
         except AlreadyExists:
             raise
         except TritonError as exc:
-            if exc.code in _REFUSALS:
+            if exc.code in _REFUSALS or (exc.code in _AMBIGUOUS and calls.has_answered):
                 raise
             raise CacheFailure(exc.described()) from None
 
