@@ -53,7 +53,7 @@ def test_a_strategy_gets_its_name_and_all_it_needs(lang: str, here: Path) -> Non
     assert len(recipe) <= 10
 
 
-@pytest.mark.parametrize("lang", ["python"])
+@pytest.mark.parametrize("lang", SOURCES)
 def test_its_own_tests_pass(lang: str, here: Path) -> None:
     skip_without_compiler(lang)
     assert main(["new", "strategy", "by-tenant", "--lang", lang, "--output", "deep/in/here"]) == 0
