@@ -1,8 +1,8 @@
 /* Batching strategies: which requests go together.
  *
- * A strategy is a shared object that defines the five functions at the end of this page, all of them. Name it in
- * a model's configuration (`TRITON_BATCH_STRATEGY_PATH`), or call it `batchstrategy.so` and put it beside the
- * model.
+ * A strategy is a shared object that defines the five functions at the end of this page, all of them. Name it
+ * in a model's configuration (`TRITON_BATCH_STRATEGY_PATH`), or call it `batchstrategy.so` and put it beside
+ * the model.
  */
 #ifndef TRITONPY_BATCHING_H
 #define TRITONPY_BATCHING_H
@@ -52,7 +52,8 @@ TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_ModelSetState(TRITONBACKEND_Mo
 
 /* ---- its backend ---- */
 
-TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_BackendName(TRITONBACKEND_Backend *backend, const char **name);
+TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_BackendName(
+    TRITONBACKEND_Backend *backend, const char **name);
 /* As JSON, `{"cmdline": {…}}`. The message stays the backend's: do not delete it. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_BackendConfig(
     TRITONBACKEND_Backend *backend, TRITONSERVER_Message **config);
@@ -61,17 +62,20 @@ TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_BackendExecutionPolicy(
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_BackendArtifacts(
     TRITONBACKEND_Backend *backend, TRITONBACKEND_ArtifactType *type, const char **location);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_BackendState(TRITONBACKEND_Backend *backend, void **state);
-TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_BackendSetState(TRITONBACKEND_Backend *backend, void *state);
+TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_BackendSetState(
+    TRITONBACKEND_Backend *backend, void *state);
 
 /* ---- a request; it may be read until the call that brought it returns ---- */
 
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_RequestId(TRITONBACKEND_Request *request, const char **id);
 /* An error where the id is a text. */
-TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_RequestCorrelationId(TRITONBACKEND_Request *request, uint64_t *id);
+TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_RequestCorrelationId(
+    TRITONBACKEND_Request *request, uint64_t *id);
 /* An error where the id is a number. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_RequestCorrelationIdString(
     TRITONBACKEND_Request *request, const char **id);
-TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_RequestFlags(TRITONBACKEND_Request *request, uint32_t *flags);
+TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_RequestFlags(
+    TRITONBACKEND_Request *request, uint32_t *flags);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_RequestIsCancelled(
     TRITONBACKEND_Request *request, bool *is_cancelled);
 /* What the client gave, in microseconds; 0 for none. */
@@ -83,46 +87,50 @@ TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_RequestParameterCount(
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_RequestParameter(
     TRITONBACKEND_Request *request, uint32_t index, const char **key, TRITONSERVER_ParameterType *type,
     const void **value);
-TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_RequestInputCount(TRITONBACKEND_Request *request, uint32_t *count);
+TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_RequestInputCount(
+    TRITONBACKEND_Request *request, uint32_t *count);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_RequestInputName(
     TRITONBACKEND_Request *request, uint32_t index, const char **name);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_RequestInput(
     TRITONBACKEND_Request *request, const char *name, TRITONBACKEND_Input **input);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_RequestInputByIndex(
     TRITONBACKEND_Request *request, uint32_t index, TRITONBACKEND_Input **input);
-TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_RequestOutputCount(TRITONBACKEND_Request *request, uint32_t *count);
+TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_RequestOutputCount(
+    TRITONBACKEND_Request *request, uint32_t *count);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_RequestOutputName(
     TRITONBACKEND_Request *request, uint32_t index, const char **name);
 
 /* ---- an input; pass NULL for what you do not want to know ---- */
 
-/* `shape` has `dim_count` numbers, the batch's first where the model batches. `byte_size` counts the bytes that came,
- * in `buffer_count` buffers: none where no bytes came. */
+/* `shape` has `dim_count` numbers, the batch's first where the model batches. `byte_size` counts the bytes
+ * that came, in `buffer_count` buffers: none where no bytes came. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_InputProperties(
     TRITONBACKEND_Input *input, const char **name, TRITONSERVER_DataType *datatype, const int64_t **shape,
     uint32_t *dim_count, uint64_t *byte_size, uint32_t *buffer_count);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_InputPropertiesForHostPolicy(
     TRITONBACKEND_Input *input, const char *host_policy, const char **name, TRITONSERVER_DataType *datatype,
     const int64_t **shape, uint32_t *dim_count, uint64_t *byte_size, uint32_t *buffer_count);
-/* Memory type and id: what you would like on the way in, what it is on the way out. Do not write to the bytes. NULL
- * and 0 bytes, without an error, for an index behind the last. */
+/* Memory type and id: what you would like on the way in, what it is on the way out. Do not write to the
+ * bytes. NULL and 0 bytes, without an error, for an index behind the last. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_InputBuffer(
     TRITONBACKEND_Input *input, uint32_t index, const void **buffer, uint64_t *byte_size,
     TRITONSERVER_MemoryType *memory_type, int64_t *memory_type_id);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_InputBufferForHostPolicy(
-    TRITONBACKEND_Input *input, const char *host_policy, uint32_t index, const void **buffer, uint64_t *byte_size,
+    TRITONBACKEND_Input *input, const char *host_policy, uint32_t index, const void **buffer,
+    uint64_t *byte_size,
     TRITONSERVER_MemoryType *memory_type, int64_t *memory_type_id);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_InputBufferAttributes(
-    TRITONBACKEND_Input *input, uint32_t index, const void **buffer, TRITONSERVER_BufferAttributes **attributes);
+    TRITONBACKEND_Input *input, uint32_t index, const void **buffer,
+    TRITONSERVER_BufferAttributes **attributes);
 
 /* ---- what a strategy defines: all five, or it is none ----
  *
- * Calls for one model never overlap, but two models may be asked at the same time. A strategy narrows what the
- * dynamic batcher would do; `max_batch_size`, shapes, preferred sizes and delays hold all the same.
+ * Calls for one model never overlap, but two models may be asked at the same time. A strategy narrows what
+ * the dynamic batcher would do; `max_batch_size`, shapes, preferred sizes and delays hold all the same.
  */
 
-/* Once for each version of a model that is loaded. Set `*batcher` to whatever you want to get back. An error is
- * the reason for which the model does not load; `ModelBatcherFinalize` is not called then. */
+/* Once for each version of a model that is loaded. Set `*batcher` to whatever you want to get back. An error
+ * is the reason for which the model does not load; `ModelBatcherFinalize` is not called then. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_ModelBatcherInitialize(
     TRITONBACKEND_Batcher **batcher, TRITONBACKEND_Model *model);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONBACKEND_ModelBatcherFinalize(TRITONBACKEND_Batcher *batcher);

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tritonpy.plugin import InvalidArg
+from tritonpy.plugin import TritonError
 from tritonpy_sdk.testing import compile_shared_object, open_strategy
 
 
@@ -23,5 +23,5 @@ def test_a_batch_holds_at_most_four_requests(library: Path) -> None:
 
 def test_a_limit_that_is_no_number_is_refused(library: Path) -> None:
     limit = {"MAX_BATCH_REQUESTS": "many"}
-    with pytest.raises(InvalidArg, match="got 'many'"), open_strategy(library, limit):
+    with pytest.raises(TritonError, match="got 'many'"), open_strategy(library, limit):
         pass
