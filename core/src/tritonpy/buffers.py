@@ -35,6 +35,14 @@ class BufferLocation(Protocol):
     device_id: int
     byte_size: int
 
+    @property
+    def address(self) -> int:
+        """Where it is mapped into this process, of whichever memory type; 0 where it is not."""
+
+    @property
+    def file(self) -> tuple[int, int] | None:
+        """An open descriptor to read it from, and the position there; None for what is no file."""
+
     def host_view(self) -> memoryview:
         """Open the location here and return its bytes.
 

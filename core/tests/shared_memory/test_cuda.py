@@ -117,6 +117,16 @@ def test_an_input_is_a_location_that_is_copied_to_the_host_when_it_is_opened(mak
     assert ("cudaMemcpy", 2, 16) in fake.calls
 
 
+def test_a_part_lies_on_the_device_behind_where_its_region_begins(make_cuda: Any) -> None:
+    make_cuda()
+    region = CudaRegion("c", HANDLE, 0, 128, CudaPython())
+
+    part = RegionSlice(region, 16, 16)
+
+    assert region.address != 0
+    assert (part.address, part.file) == (region.address + 16, None)
+
+
 def test_an_output_is_on_the_device_before_the_write_returns(make_cuda: Any) -> None:
     fake = make_cuda()
     part = RegionSlice(CudaRegion("c", HANDLE, 1, 128, CudaPython()), 8, 16)

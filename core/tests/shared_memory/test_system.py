@@ -51,6 +51,17 @@ def test_what_was_read_once_stays_as_it_was(shared_file: Any) -> None:
     assert view.readonly
 
 
+def test_a_part_can_be_read_from_its_file_by_others(shared_file: Any) -> None:
+    file = shared_file(2 * PAGE, b"")
+    file.write(b"." * (PAGE + 8) + b"tensor")
+    part = RegionSlice(SystemRegion("r", file.key, PAGE, 64), 8, 6)
+
+    assert part.address == 0
+    assert part.file is not None
+    descriptor, position = part.file
+    assert os.pread(descriptor, part.byte_size, position) == b"tensor"
+
+
 def test_what_was_not_read_yet_is_what_the_client_wrote_last(shared_file: Any) -> None:
     file = shared_file(64, b"before")
     part = RegionSlice(SystemRegion("r", file.key, 0, 64), 0, 6)

@@ -130,6 +130,7 @@ class CudaRegion:
     """
 
     memory_type: MemoryType = MemoryType.GPU
+    file: tuple[int, int] | None = None
 
     def __init__(
         self, name: str, handle: bytes, device_id: int, byte_size: int, runtime: CudaRuntime
@@ -138,7 +139,7 @@ class CudaRegion:
         self.device_id = device_id
         self.byte_size = byte_size
         self._runtime = runtime
-        self._address = 0
+        self.address = 0
         if len(handle) != HANDLE_BYTE_SIZE:
             raise InvalidArg(
                 f"{REFUSED}: a raw handle has {HANDLE_BYTE_SIZE} bytes, this one has {len(handle)}"
@@ -146,8 +147,8 @@ class CudaRegion:
         if not 0 <= device_id <= _HIGHEST_DEVICE_ID:
             raise InvalidArg(f"{REFUSED}: there is no device {device_id}")
         try:
-            self._address = runtime.open_handle(handle, device_id)
-            there = runtime.allocation_byte_size(self._address)
+            self.address = runtime.open_handle(handle, device_id)
+            there = runtime.allocation_byte_size(self.address)
         except CudaError as exc:
             raise InvalidArg(f"{REFUSED}: {exc}") from exc
         if byte_size > there:
@@ -164,9 +165,7 @@ class CudaRegion:
         room = np.frombuffer(target, np.uint8)
         if room.size:
             try:
-                self._runtime.copy_to_host(
-                    room.ctypes.data, self._address + offset, room.size, self.device_id
-                )
+                self._runtime.copy_to_host(room.ctypes.data, self.address + offset, room.size, self.device_id)
             except CudaError as exc:
                 raise self._failure(exc) from exc
 
@@ -176,7 +175,7 @@ class CudaRegion:
         if source.size:
             try:
                 self._runtime.copy_to_device(
-                    self._address + offset, source.ctypes.data, source.size, self.device_id
+                    self.address + offset, source.ctypes.data, source.size, self.device_id
                 )
             except CudaError as exc:
                 raise self._failure(exc) from exc
@@ -185,8 +184,8 @@ class CudaRegion:
         return Internal(f"cuda shared memory region '{self.name}' on device {self.device_id}: {error}")
 
     def __del__(self) -> None:
-        if self._address:
+        if self.address:
             try:
-                self._runtime.close_handle(self._address, self.device_id)
+                self._runtime.close_handle(self.address, self.device_id)
             except CudaError as exc:
                 _log.error("failed to close CUDA IPC handle of region '%s': %s", self.name, exc)

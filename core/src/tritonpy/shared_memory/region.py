@@ -17,12 +17,16 @@ class Region(Protocol):
         name: what the client calls it.
         byte_size: of the whole region.
         memory_type, device_id: where it lies.
+        address: where it is mapped into this process, 0 for one that is not.
+        file: an open descriptor and the position where it begins there; None for one that is no file.
     """
 
     name: str
     byte_size: int
     memory_type: MemoryType
     device_id: int
+    address: int
+    file: tuple[int, int] | None
 
     def check(self, end: int) -> None:
         """Refuse what is not there any more.
@@ -61,6 +65,18 @@ class RegionSlice:
         self.byte_size = byte_size
         self.memory_type = region.memory_type
         self.device_id = region.device_id
+
+    @property
+    def address(self) -> int:
+        """See `BufferLocation`."""
+        start = self._region.address
+        return start and start + self._offset
+
+    @property
+    def file(self) -> tuple[int, int] | None:
+        """See `BufferLocation`."""
+        start = self._region.file
+        return start and (start[0], start[1] + self._offset)
 
     def host_view(self) -> memoryview:
         """See `BufferLocation`; the same bytes each time, whatever the client does with its memory."""

@@ -42,6 +42,7 @@ class SystemRegion:
 
     memory_type: MemoryType = MemoryType.CPU
     device_id: int = 0
+    address: int = 0
 
     def __init__(self, name: str, key: str, offset: int, byte_size: int) -> None:
         self.name = name
@@ -50,6 +51,7 @@ class SystemRegion:
         self.byte_size = byte_size
         self._descriptor = _open(name, key)
         weakref.finalize(self, os.close, self._descriptor)
+        self.file: tuple[int, int] | None = (self._descriptor, offset)
         self._check_extent()
 
     def check(self, end: int) -> None:
