@@ -8,9 +8,18 @@ or looked at.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import cffi
-from tritonpy.plugin import DATATYPES, InferRequest, MemoryType, Model, ParameterValue, Tensor
+from tritonpy.plugin import (
+    DATATYPES,
+    BufferLocation,
+    InferRequest,
+    MemoryType,
+    Model,
+    ParameterValue,
+    Tensor,
+)
 
 from tritonpy_abi.shim import CData
 
@@ -85,14 +94,23 @@ class RequestBlocks:
         buffer = tensor.buffer
         try:
             data = self._from_buffer(buffer)
-        except TypeError:  # a location, which is not opened
-            field.byte_size = tensor.byte_size
-            field.memory_type = tensor.memory_type
-            field.memory_type_id = getattr(buffer, "device_id", 0)
+        except TypeError:
+            self._place_location(field, cast("BufferLocation", buffer))
+            kept.append(buffer)
             return
         field.data = data
         field.byte_size = len(data)
         kept.append(data)
+
+    def _place_location(self, field: CData, location: BufferLocation) -> None:
+        """Say where bytes are that lie elsewhere; nobody reads them before the strategy does."""
+        field.byte_size = location.byte_size
+        field.memory_type = location.memory_type
+        field.memory_type_id = location.device_id
+        if location.address:
+            field.data = self._ffi.cast("void *", location.address)
+        elif location.file is not None:
+            field.descriptor, field.position = location.file
 
     def _correlate(self, block: CData, correlation_id: int | str, kept: list[CData]) -> None:
         if isinstance(correlation_id, str):

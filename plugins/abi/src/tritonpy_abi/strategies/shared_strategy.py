@@ -8,6 +8,7 @@ from pathlib import Path
 from tritonpy.plugin import Batch, Batcher, InferRequest, InvalidArg, Model, TritonError, hookimpl
 
 from tritonpy_abi.libraries import Library, open_library
+from tritonpy_abi.probe import try_strategy
 from tritonpy_abi.shim import CData, Shim, open_shim
 from tritonpy_abi.strategies.model_handle import ModelHandle
 from tritonpy_abi.strategies.request_blocks import Block, RequestBlocks
@@ -50,12 +51,12 @@ class OpenStrategy:
         """What the strategy sees of a request, for as long as this is held."""
         return self._blocks.fill(request)
 
-    def begin(self) -> None:
-        """Call `ModelBatchInitialize`."""
-        self._shim.check(self._lib.TRITONPY_BatchBegin(self._strategy))
-
     def include(self, requests: Sequence[InferRequest]) -> int | tuple[int, TritonError]:
-        """Call `ModelBatchIncludeRequest` until it refuses; see `model_batch_include_requests`."""
+        """Call `ModelBatchIncludeRequest` until it refuses; see `model_batch_include_requests`.
+
+        An attempt begins here, with `ModelBatchInitialize`: each call into C lets other threads have the
+        interpreter, and waits to get it back.
+        """
         count = len(requests)
         array = self._array
         if count > len(array):
@@ -88,7 +89,8 @@ class SharedStrategy:
 
     @hookimpl
     def model_batcher_initialize(self, model: Model) -> OpenStrategy:
-        """See `BatchingHooks`."""
+        """See `BatchingHooks`; the library is tried in a process of its own before it gets into this one."""
+        try_strategy(self._path, model)
         library = open_library(self._path)
         return OpenStrategy(self._shim, functions_of(library, model), model)
 
@@ -106,9 +108,8 @@ class SharedStrategy:
 
     @hookimpl
     def model_batch_initialize(self, batcher: Batcher) -> OpenStrategy:
-        """See `BatchingHooks`."""
+        """See `BatchingHooks`; the library hears of it together with the first question."""
         strategy: OpenStrategy = batcher.state
-        strategy.begin()
         return strategy
 
     @hookimpl

@@ -1,5 +1,6 @@
-/* Writes down all that a strategy can see, a line of JSON for each thing, and takes every request. The file is the
- * model's parameter OBSERVER_FILE. Two servers that say the same of the same requests write the same lines. */
+/* Writes down all that a strategy can see, a line of JSON for each thing, and takes every request. The file
+ * is the model's parameter OBSERVER_FILE. Two servers that say the same of the same requests write the same
+ * lines. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

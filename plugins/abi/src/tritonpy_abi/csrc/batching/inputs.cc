@@ -1,5 +1,5 @@
-// What a strategy may ask of an input. The bytes of a client's shared memory are only read when it asks for them: it
-// hardly ever does, and they may be many.
+// What a strategy may ask of an input. The bytes of a client's shared memory are only read when it asks for
+// them: it hardly ever does, and they may be many.
 
 #include <unistd.h>
 
@@ -31,15 +31,15 @@ TRITONBACKEND_Request* request_of(TRITONBACKEND_Input* input) {
 }
 
 TRITONSERVER_Error* unreadable(const TRITONBACKEND_Input* input, const std::string& reason) {
-  return TRITONSERVER_ErrorNew(
-      TRITONSERVER_ERROR_UNAVAILABLE, ("the bytes of input '" + std::string(input->name) + "' " + reason).c_str());
+  const std::string text = "the bytes of input '" + std::string(input->name) + "' " + reason;
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNAVAILABLE, text.c_str());
 }
 
 TRITONSERVER_Error* read(const TRITONBACKEND_Input* input, char* target) {
   uint64_t done = 0;
   while (done < input->byte_size) {
-    const ssize_t count =
-        pread(input->descriptor, target + done, input->byte_size - done, input->position + static_cast<off_t>(done));
+    const off_t position = input->position + static_cast<off_t>(done);
+    const ssize_t count = pread(input->descriptor, target + done, input->byte_size - done, position);
     if (count == 0) {
       return unreadable(input, "are not there any more: its shared memory has been made smaller");
     }
@@ -151,7 +151,8 @@ TRITONSERVER_Error* TRITONBACKEND_InputBufferForHostPolicy(
 }
 
 TRITONSERVER_Error* TRITONBACKEND_InputBufferAttributes(
-    TRITONBACKEND_Input* input, uint32_t index, const void** buffer, TRITONSERVER_BufferAttributes** attributes) {
+    TRITONBACKEND_Input* input, uint32_t index, const void** buffer,
+    TRITONSERVER_BufferAttributes** attributes) {
   TRITONPY_REQUIRE(input);
   TRITONPY_REQUIRE(buffer);
   TRITONPY_REQUIRE(attributes);

@@ -48,7 +48,8 @@ TRITONSERVER_Error* TRITONBACKEND_ModelConfig(
   });
 }
 
-TRITONSERVER_Error* TRITONBACKEND_ModelAutoCompleteConfig(TRITONBACKEND_Model* model, bool* auto_complete_config) {
+TRITONSERVER_Error* TRITONBACKEND_ModelAutoCompleteConfig(
+    TRITONBACKEND_Model* model, bool* auto_complete_config) {
   TRITONPY_REQUIRE(model);
   TRITONPY_REQUIRE(auto_complete_config);
   *auto_complete_config = model->completes_config;
@@ -82,7 +83,8 @@ TRITONSERVER_Error* TRITONBACKEND_BackendName(TRITONBACKEND_Backend* backend, co
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONBACKEND_BackendConfig(TRITONBACKEND_Backend* backend, TRITONSERVER_Message** config) {
+TRITONSERVER_Error* TRITONBACKEND_BackendConfig(
+    TRITONBACKEND_Backend* backend, TRITONSERVER_Message** config) {
   TRITONPY_REQUIRE(backend);
   TRITONPY_REQUIRE(config);
   *config = &backend->config;

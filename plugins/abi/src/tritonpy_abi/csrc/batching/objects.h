@@ -24,6 +24,9 @@ struct TRITONBACKEND_Model {
 
 namespace tritonpy {
 
+// As Triton's messages about a request begin.
+std::string label(const TRITONBACKEND_Request* request);
+
 // Let go of what the inputs of a request were given while a strategy looked at them.
 void clear_scratch(TRITONBACKEND_Request* request);
 

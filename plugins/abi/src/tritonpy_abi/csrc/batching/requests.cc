@@ -5,20 +5,21 @@
 
 #include "batching/objects.h"
 
+using tritonpy::label;
+
 namespace {
 
-// As Triton's messages about a request begin.
-std::string label(const TRITONBACKEND_Request* request) {
-  return std::string("[request id: ") + (request->id[0] == '\0' ? "<id_unknown>" : request->id) + "] ";
-}
-
-TRITONSERVER_Error* out_of_bounds(uint32_t index, uint32_t count, const std::string& before, const char* what) {
-  return tritonpy::invalid(
-      before + "out of bounds index " + std::to_string(index) + ": request has " + std::to_string(count) + " " +
-      what);
+TRITONSERVER_Error* out_of_bounds(
+    uint32_t index, uint32_t count, const std::string& before, const char* what) {
+  const std::string text = before + "out of bounds index " + std::to_string(index);
+  return tritonpy::invalid(text + ": request has " + std::to_string(count) + " " + what);
 }
 
 }  // namespace
+
+std::string tritonpy::label(const TRITONBACKEND_Request* request) {
+  return std::string("[request id: ") + (request->id[0] == '\0' ? "<id_unknown>" : request->id) + "] ";
+}
 
 TRITONSERVER_Error* TRITONBACKEND_RequestId(TRITONBACKEND_Request* request, const char** id) {
   TRITONPY_REQUIRE(request);
@@ -37,7 +38,8 @@ TRITONSERVER_Error* TRITONBACKEND_RequestCorrelationId(TRITONBACKEND_Request* re
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONBACKEND_RequestCorrelationIdString(TRITONBACKEND_Request* request, const char** id) {
+TRITONSERVER_Error* TRITONBACKEND_RequestCorrelationIdString(
+    TRITONBACKEND_Request* request, const char** id) {
   TRITONPY_REQUIRE(request);
   TRITONPY_REQUIRE(id);
   if (request->correlation_text == nullptr) {

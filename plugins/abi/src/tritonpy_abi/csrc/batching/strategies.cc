@@ -1,4 +1,5 @@
-// A strategy at work for one version of one model. Its calls come from one thread at a time; the driver sees to that.
+// A strategy at work for one version of one model. Its calls come from one thread at a time; the driver sees
+// to that.
 
 #include <memory>
 
@@ -57,8 +58,8 @@ TRITONSERVER_Error* include(TRITONPY_Strategy* strategy, TRITONBACKEND_Request* 
 
 // What a strategy says of a request that it takes all the same.
 void log_and_delete(const TRITONBACKEND_Request* request, TRITONSERVER_Error* error) {
-  const std::string text = std::string("[request id: ") + (request->id[0] == '\0' ? "<id_unknown>" : request->id) +
-                           "] the batching strategy includes it with an error: " + TRITONSERVER_ErrorMessage(error);
+  const std::string text = tritonpy::label(request) + "the batching strategy includes it with an error: " +
+                           TRITONSERVER_ErrorMessage(error);
   TRITONSERVER_ErrorDelete(error);
   TRITONSERVER_ErrorDelete(TRITONSERVER_LogMessage(TRITONSERVER_LOG_ERROR, __FILE__, __LINE__, text.c_str()));
 }
@@ -90,17 +91,25 @@ TRITONSERVER_Error* TRITONPY_StrategyClose(TRITONPY_Strategy* strategy) {
 }
 
 TRITONSERVER_Error* TRITONPY_BatchBegin(TRITONPY_Strategy* strategy) {
+  if (strategy->is_open) {
+    return nullptr;
+  }
   void* userp = nullptr;
-  TRITONSERVER_Error* error = tritonpy::guarded(
-      "TRITONBACKEND_ModelBatchInitialize", [&] { return strategy->batch_initialize(strategy->batcher, &userp); });
+  TRITONSERVER_Error* error = tritonpy::guarded("TRITONBACKEND_ModelBatchInitialize", [&] {
+    return strategy->batch_initialize(strategy->batcher, &userp);
+  });
   strategy->is_open = error == nullptr;
   strategy->userp = strategy->is_open ? userp : nullptr;
   return error;
 }
 
 uint32_t TRITONPY_BatchInclude(
-    TRITONPY_Strategy* strategy, TRITONBACKEND_Request* const* requests, uint32_t count, TRITONSERVER_Error** error) {
-  *error = nullptr;
+    TRITONPY_Strategy* strategy, TRITONBACKEND_Request* const* requests, uint32_t count,
+    TRITONSERVER_Error** error) {
+  *error = TRITONPY_BatchBegin(strategy);
+  if (*error != nullptr) {
+    return 0;
+  }
   for (uint32_t index = 0; index < count; ++index) {
     bool joins;
     *error = include(strategy, requests[index], &joins);
@@ -123,5 +132,6 @@ TRITONSERVER_Error* TRITONPY_BatchEnd(TRITONPY_Strategy* strategy) {
   if (!was_open || userp == nullptr) {
     return nullptr;  // a strategy that keeps nothing of a batch has nothing to end, as in Triton
   }
-  return tritonpy::guarded("TRITONBACKEND_ModelBatchFinalize", [&] { return strategy->batch_finalize(userp); });
+  return tritonpy::guarded(
+      "TRITONBACKEND_ModelBatchFinalize", [&] { return strategy->batch_finalize(userp); });
 }

@@ -1,7 +1,7 @@
 /* Batching strategies, as the driver hands models and requests to them.
  *
- * A request is a block of memory that the driver owns and fills once, when the request is queued; what it points to
- * is kept by the driver as long. Nothing of it is copied here.
+ * A request is a block of memory that the driver owns and fills once, when the request is queued; what it
+ * points to is kept by the driver as long. Nothing of it is copied here.
  */
 
 typedef struct TRITONSERVER_Error TRITONSERVER_Error;
@@ -18,9 +18,10 @@ typedef struct {
   bool boolean;
 } TRITONPY_RequestParameter;
 
-/* An input with all of its bytes in one place. `data` is NULL where they are not in the memory of this process: in a
- * file (`descriptor`, `position`), from which they are read when a strategy asks for them, or nowhere that it can be
- * given (`descriptor` is -1). Numbers are those of `TRITONSERVER_DataType` and `TRITONSERVER_MemoryType`. */
+/* An input with all of its bytes in one place. `data` is NULL where they are not mapped into this process:
+ * they are in a file (`descriptor`, `position`), from which they are read when a strategy asks for them, or
+ * where no strategy can have them (`descriptor` is -1). Numbers are those of `TRITONSERVER_DataType` and
+ * `TRITONSERVER_MemoryType`. */
 typedef struct TRITONBACKEND_Input {
   const char *name;
   const int64_t *shape;
@@ -66,18 +67,19 @@ typedef struct {
   const char *backend_config;
 } TRITONPY_Model;
 
-/* The five functions of a library, in the order of `tritonpy/batching.h`, for one version of one model; calls its
- * `ModelBatcherInitialize`. Where that fails, nothing is left to be closed. */
+/* The five functions of a library, in the order of `tritonpy/batching.h`, for one version of one model; calls
+ * its `ModelBatcherInitialize`. Where that fails, nothing is left to be closed. */
 TRITONSERVER_Error *TRITONPY_StrategyOpen(
     void *const *functions, const TRITONPY_Model *model, TRITONPY_Strategy **strategy);
 /* Finalises the attempt, if one is open, and the batcher; the strategy is gone also if that fails. */
 TRITONSERVER_Error *TRITONPY_StrategyClose(TRITONPY_Strategy *strategy);
 
-/* A new attempt at a batch; the one before has ended. After an error there is none. */
+/* A new attempt at a batch, if none is open; after an error there is none. */
 TRITONSERVER_Error *TRITONPY_BatchBegin(TRITONPY_Strategy *strategy);
-/* Asks for the requests in their order, until one of them is refused or fails. Returns how many may join; `error` is
- * the reason why the next one fails, or NULL. */
+/* Asks for the requests in their order, until one of them is refused or fails; begins an attempt if none is
+ * open. Returns how many may join; `error` is the reason why the next one fails, or NULL. */
 uint32_t TRITONPY_BatchInclude(
-    TRITONPY_Strategy *strategy, TRITONBACKEND_Request *const *requests, uint32_t count, TRITONSERVER_Error **error);
-/* The attempt is over, also if finalising it fails. */
+    TRITONPY_Strategy *strategy, TRITONBACKEND_Request *const *requests, uint32_t count,
+    TRITONSERVER_Error **error);
+/* The attempt is over, also if finalising it fails; it may have none. */
 TRITONSERVER_Error *TRITONPY_BatchEnd(TRITONPY_Strategy *strategy);
