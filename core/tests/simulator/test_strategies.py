@@ -43,16 +43,22 @@ levels = {
     "default_priority_level": 2,
     "default_queue_policy": {"default_timeout_microseconds": 200, "allow_timeout_override": True},
 }
-batchings = st.builds(
-    lambda delay_us, preferred, more: {
-        "max_queue_delay_microseconds": delay_us,
-        "preferred_batch_size": preferred,
-        **more,
-    },
-    st.sampled_from((0, 0, 30, 500)),
-    st.lists(st.integers(1, MOST_ROWS), max_size=2, unique=True),
-    st.sampled_from(({}, {"preserve_ordering": True}, levels)),
-)
+
+
+def batchings(*kinds: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.builds(
+        lambda delay_us, preferred, more: {
+            "max_queue_delay_microseconds": delay_us,
+            "preferred_batch_size": preferred,
+            **more,
+        },
+        st.sampled_from((0, 0, 30, 500)),
+        st.lists(st.integers(1, MOST_ROWS), max_size=2, unique=True),
+        st.sampled_from(kinds),
+    )
+
+
+in_order = {"preserve_ordering": True}
 limits = st.integers(4, 60)  # bytes; one row has 4 or 8
 
 
@@ -146,7 +152,13 @@ def check_limit(simulation: Simulation, limit: int) -> None:
         assert len(batch.requests) == 1 or sum(map(volume_of, batch.requests)) <= limit
 
 
-@given(spec=specs, batching=batchings, limit=limits, asks_alone=st.booleans(), arrivals=arrivals)
+@given(
+    spec=specs,
+    batching=batchings({}, in_order, levels),
+    limit=limits,
+    asks_alone=st.booleans(),
+    arrivals=arrivals,
+)
 def test_no_batch_breaks_the_limit_unless_it_is_a_single_request(
     spec: ModelSpec, batching: dict[str, Any], limit: int, asks_alone: bool, arrivals: list[Arrival]
 ) -> None:
@@ -166,7 +178,7 @@ def started(simulation: Simulation, request: InferRequest) -> bool:
 
 @given(
     spec=specs,
-    batching=batchings,
+    batching=batchings({}, levels),  # where errors wait for nobody
     limit=limits,
     failing=st.frozensets(st.integers(0, 40), max_size=5),
     failing_batches=st.frozensets(st.integers(1, 12), max_size=5),
@@ -200,7 +212,7 @@ def test_an_error_costs_one_request_and_no_batch_its_limit(
 
 @given(
     spec=specs,
-    batching=batchings,
+    batching=batchings({}, in_order, levels),
     limit=limits,
     need=st.integers(1, 2),
     rival_duration_us=st.sampled_from((50, 400)),
