@@ -79,15 +79,15 @@ class _Agent:
             if self._process.is_gone:
                 return
             try:
-                self._process.call("Finalize", "TRITONREPOAGENT_Finalize")
+                self._process.call("Finalize", "in TRITONREPOAGENT_Finalize")
             finally:
                 self._process.end()
 
     def _begin(self) -> AgentProcess:
         process = AgentProcess(self._path)
         try:
-            process.call("open", "opening it")
-            process.call("Initialize", "TRITONREPOAGENT_Initialize")
+            process.call("open", "while it was opened")
+            process.call("Initialize", "in TRITONREPOAGENT_Initialize")
         except BaseException:
             process.end()
             raise
@@ -108,8 +108,8 @@ class _Model:
             why_no_room = f"no directory can be made for model '{model.name}': {exc}"
         process.call(
             "ModelInitialize",
-            f"TRITONREPOAGENT_ModelInitialize for model '{self._name}'",
-            model=self._number,
+            f"in TRITONREPOAGENT_ModelInitialize for model '{self._name}'",
+            self._number,
             texts={
                 "location": str(model.directory),
                 "config": json.dumps(model.config, ensure_ascii=False, separators=(",", ":")),
@@ -120,23 +120,22 @@ class _Model:
         )
 
     def act(self, model: RepoAgentModel, action: str) -> None:
-        """Raise what stops a load; where the process has died since, there is nobody to tell the rest."""
+        """Raise what the agent says. Where its process has died before, nobody is left to hear the rest."""
         if action != "LOAD" and self._process.is_gone:
             return
-        what = f"TRITONREPOAGENT_ModelAction with {action} for model '{self._name}'"
+        where = f"in TRITONREPOAGENT_ModelAction with {action} for model '{self._name}'"
         before = str(model.directory)
-        reply = self._process.call("ModelAction", what, model=self._number, action=action)
-        location = reply["location"]
-        if location != before:
-            model.directory = Path(location)
+        reply = self._process.call("ModelAction", where, self._number, action=action)
+        if reply["location"] != before:
+            model.directory = Path(reply["location"])
         if action == "LOAD":
             self._process.note(self._number, self._name)
-        elif action in ("LOAD_FAIL", "UNLOAD_COMPLETE"):
-            self._process.note(self._number, None)
 
     def finalize(self) -> None:
-        self._process.note(self._number, None)
-        if self._process.is_gone:
-            return
-        what = f"TRITONREPOAGENT_ModelFinalize for model '{self._name}'"
-        self._process.call("ModelFinalize", what, model=self._number)
+        """The last call for this load."""
+        where = f"in TRITONREPOAGENT_ModelFinalize for model '{self._name}'"
+        try:
+            if not self._process.is_gone:
+                self._process.call("ModelFinalize", where, self._number)
+        finally:
+            self._process.note(self._number, None)

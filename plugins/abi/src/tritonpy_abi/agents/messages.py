@@ -35,15 +35,13 @@ class Messages:
             self._socket.sendall(_LENGTH.pack(len(body)) + body)
 
     def receive(self) -> JsonObject | None:
-        """Wait for the next one; None when the other end is gone."""
+        """Wait for the next one; None when the other end is gone, or what it says is no message."""
         try:
             head = self._received.read(_LENGTH.size)
             body = self._received.read(*_LENGTH.unpack(head)) if len(head) == _LENGTH.size else b""
-        except OSError:
+            message: JsonObject | None = json.loads(body) if body else None
+        except (OSError, ValueError):
             return None
-        if not body:
-            return None
-        message: JsonObject = json.loads(body)
         return message
 
     def end(self) -> None:

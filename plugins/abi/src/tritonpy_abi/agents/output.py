@@ -77,13 +77,15 @@ class AgentOutput:
         return bool(data)
 
     def _say(self, line: bytes, level: int) -> None:
-        if not line.strip():
+        # A progress bar returns to the start of its line: what is left in the end is what a terminal shows.
+        line = line.rstrip(b"\r").rpartition(b"\r")[2]
+        if not line:
             return
         file, number, text = self._path.name, 0, line[:_MOST_LINE_BYTES].decode(errors="backslashreplace")
         if logged := _LOGGED.fullmatch(line):
             level = _LEVELS[logged[1]]
             file, number = os.fsdecode(logged[2]), int(logged[3])
-            text = _unquoted(logged[4].decode(errors="backslashreplace"))
+            text = _unquoted(logged[4])
         if _log.isEnabledFor(level):
             record = _log.makeRecord(_log.name, level, file, number, text, (), None)
             record.process = self._pid
@@ -96,10 +98,10 @@ class _Stream:
         self.rest = b""
 
 
-def _unquoted(quoted: str) -> str:
+def _unquoted(quoted: bytes) -> str:
     try:
-        text = json.loads(quoted, strict=False)
-    except ValueError:  # bytes that were no text and have been made some
-        return quoted
+        text = json.loads(quoted.decode(errors="surrogateescape"), strict=False)
+    except ValueError:  # a line that was cut, or is none of ours
+        return quoted.decode(errors="backslashreplace")
     assert isinstance(text, str)  # it stands between quotes
-    return text
+    return text.encode(errors="surrogateescape").decode(errors="backslashreplace")

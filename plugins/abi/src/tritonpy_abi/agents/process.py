@@ -25,6 +25,10 @@ _END_S = 5.0
 """How long a process may take to end once it was told to."""
 
 
+class ProcessGone(Internal):
+    """The process has ended, and its calls with it."""
+
+
 class AgentProcess:
     """A process with one agent. All methods block; any thread may call them.
 
@@ -38,11 +42,13 @@ class AgentProcess:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._numbers = itertools.count(1)
-        self._lock = threading.Lock()  # guards the next four
+        self._lock = threading.Lock()  # guards the next four, and the process's number
         self._models: dict[int, str] = {}
         self._waiting: dict[int, _Call] = {}
         self._end: str | None = None  # what became of it
+        self._is_reaped = False
         self._is_told_to_end = False
+        self._is_killed = False
         self._gone = threading.Event()
         with ExitStack() as ours, ExitStack() as theirs:
             try:
@@ -85,26 +91,32 @@ class AgentProcess:
         except ChildProcessError:
             return True
 
-    def call(self, name: str, what: str, **arguments: object) -> JsonObject:
+    def call(self, name: str, where: str, model: int | None = None, **arguments: object) -> JsonObject:
         """Call one of the agent's functions, and wait for as long as it takes.
 
         Args:
             name: as `child.py` knows it.
-            what: the same for messages.
+            where: an agent is that ends in this call, for messages.
+            model: the number of the model that it is about.
             arguments: what the call needs.
 
         Raises:
-            TritonError: the agent's own; or the process ended, and how.
+            ProcessGone: the process ended, now or before; says how.
+            TritonError: the agent's own.
         """
-        call = _Call(what)
+        call = _Call(where, model)
         number = next(self._numbers)
         with self._lock:
             if self._end is not None:
-                raise Internal(self._end)
+                raise ProcessGone(self._end)
             self._waiting[number] = call
         with suppress(OSError):  # it is about to end, and that ends the call
-            self._messages.send({"call": name, "number": number, "log_levels": log_levels(), **arguments})
+            self._messages.send(
+                {"call": name, "number": number, "model": model, "log_levels": log_levels(), **arguments}
+            )
         reply = call.outcome.get()
+        if reply is None:
+            raise ProcessGone(self._end or "")
         if error := reply.get("error"):
             raise TritonError(error[1], ErrorCode(error[0]))
         return reply
@@ -119,13 +131,13 @@ class AgentProcess:
 
     def end(self) -> None:
         """Have the process end, and wait for it; one that does not is killed."""
-        with self._lock:
-            self._is_told_to_end = True
+        self._is_told_to_end = True
         with suppress(OSError):
             self._messages.send({"call": "end"})
         if not self._gone.wait(_END_S):
             _log.warning("the process of %s does not end by itself in %g s; it is killed", self.path, _END_S)
-            self._process.kill()
+            self._is_killed = True
+            self._kill()
             self._gone.wait()
 
     def _receive(self) -> None:
@@ -133,14 +145,22 @@ class AgentProcess:
             with self._lock:
                 call = self._waiting.pop(message["number"])
             call.outcome.put(message)
+        if not self._is_told_to_end:  # it has closed its end, or said what nobody understands
+            self._kill()
+
+    def _kill(self) -> None:
+        with self._lock:
+            if not self._is_reaped:  # until then its number is nobody else's
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
 
     def _watch(self) -> None:
         with suppress(ChildProcessError):  # the program that the server is part of reaps all its children
             os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
-            # Not reaped yet, so its number is nobody else's. What it has started ends with it.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-        status = self._process.wait()
+        self._kill()  # what it has started
+        with self._lock:
+            status = self._process.wait()
+            self._is_reaped = True
         self._messages.end()  # also where something that the agent has started holds the other end
         self._reader.join()
         self._messages.close()
@@ -148,24 +168,29 @@ class AgentProcess:
         with self._lock:
             waiting = list(self._waiting.values())
             self._waiting.clear()
-            where = f" in {' and '.join(call.what for call in waiting)}" if waiting else ""
-            self._end = f"the process of repository agent library {self.path} {_how(status)}{where}"
-            is_expected = self._is_told_to_end and status == 0
-            names = sorted(set(self._models.values()))
+            self._end = f"the process of repository agent library {self.path} {_how(status)}"
+            if waiting:
+                self._end += " " + " and ".join(call.where for call in waiting)
+            is_expected = self._is_killed or (self._is_told_to_end and status == 0)
+            told = {call.model for call in waiting}
+            names = sorted({name for number, name in self._models.items() if number not in told})
         self._gone.set()
         for call in waiting:
-            call.outcome.put({"error": [int(ErrorCode.INTERNAL), self._end]})
-        if names or not (is_expected or waiting):
-            rest = f"; it will not hear what becomes of models that it has let through: {', '.join(names)}"
-            _log.error("%s%s", self._end, rest if names else "")
+            call.outcome.put(None)
+        if names:
+            rest = f"it will not hear what becomes of models that it has let through: {', '.join(names)}"
+            _log.error("%s; %s", self._end, rest)
+        elif not (is_expected or waiting):
+            _log.error("%s", self._end)
 
 
 class _Call:
-    """One that is under way."""
+    """One that is under way; it has no reply when the process ends."""
 
-    def __init__(self, what: str) -> None:
-        self.what = what
-        self.outcome = queue.SimpleQueue[JsonObject]()
+    def __init__(self, where: str, model: int | None) -> None:
+        self.where = where
+        self.model = model
+        self.outcome = queue.SimpleQueue[JsonObject | None]()
 
 
 def _how(status: int) -> str:

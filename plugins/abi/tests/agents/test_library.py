@@ -1,0 +1,366 @@
+"""Agents in C as their author calls them in a test: without a server, with the calls that a server makes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tritonpy.plugin import ErrorCode, RepoAgent, RepoAgentModel, TritonError
+from tritonpy_abi.agents import open_agent
+from tritonpy_sdk.testing import load_with_agent
+
+Compiled = Callable[..., Path]
+
+LIFE = ["LOAD", "LOAD_COMPLETE", "UNLOAD", "UNLOAD_COMPLETE"]
+
+
+class Place:
+    """A model, and an agent that does what the model's parameters say.
+
+    Attributes:
+        library: the agent.
+        directory: the model's.
+    """
+
+    def __init__(self, library: Path, path: Path) -> None:
+        self.library = library
+        self.directory = path / "net"
+        (self.directory / "1").mkdir(parents=True)
+        self._log = path / "agents.log"
+        self._log.touch()
+
+    def load(self, step: str = "", deed: str = "", argument: str = "", *, loads: bool = True) -> None:
+        """Load and unload the model, with something done in a step."""
+        parameters = {"in": step, "do": deed, "with": argument}
+        with load_with_agent(open_agent(str(self.library)), self.directory, parameters, loads=loads):
+            pass
+
+    def refusal(self, step: str, deed: str, argument: str = "") -> TritonError:
+        """What the agent stops a load with."""
+        with pytest.raises(TritonError) as caught:
+            self.load(step, deed, argument)
+        return caught.value
+
+    def failure(self, step: str, deed: str, argument: str = "") -> TritonError:
+        """What a server would only log."""
+        with pytest.raises(ExceptionGroup) as caught:
+            self.load(step, deed, argument)
+        (error,) = caught.value.exceptions
+        assert isinstance(error, TritonError)
+        return error
+
+    @property
+    def steps(self) -> list[str]:
+        return [line.split(maxsplit=2)[2].strip() for line in self._log.read_text().splitlines()]
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the agent's processes, in the order of their first calls."""
+        return list(dict.fromkeys(int(line.split()[1]) for line in self._log.read_text().splitlines()))
+
+    def named(self, what: str) -> str:
+        """What follows this word in the agent's notes."""
+        return next(step.split()[1] for step in self.steps if step.startswith(what))
+
+
+@pytest.fixture
+def place(compiled: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    monkeypatch.setenv("AGENTS_LOG", str(tmp_path / "agents.log"))
+    return Place(compiled("agents/obedient.cc"), tmp_path)
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended, also if nobody has asked for its status."""
+    with suppress(FileNotFoundError):
+        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    return True
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_an_agent_hears_of_the_life_of_a_model_in_one_process_that_ends_with_it(place: Place) -> None:
+    place.load()
+
+    assert place.steps == [
+        "constructor",
+        "Initialize",
+        "ModelInitialize",
+        *LIFE,
+        "ModelFinalize",
+        "Finalize",
+        "destructor",
+    ]
+    (pid,) = place.pids
+    assert pid != os.getpid()
+    assert gone(pid)
+
+
+def test_an_agent_needs_no_more_than_the_action(compiled: Compiled, tmp_path: Path) -> None:
+    directory = tmp_path / "net"
+    directory.mkdir()
+    (directory / "weights").write_bytes(b"foobar")
+    agent = open_agent(str(compiled("agents/digest.c")))
+
+    with load_with_agent(agent, directory, {"FNV:weights": "85944171f73967e8"}) as load:
+        assert load.directory == directory
+    with pytest.raises(TritonError, match="weights has the digest 85944171f73967e8, expected 1") as caught:
+        load_with_agent(agent, directory, {"FNV:weights": "1"}).__enter__()
+    assert caught.value.code is ErrorCode.INVALID_ARG
+
+
+def test_a_library_that_is_no_agent_is_named_with_what_it_lacks(compiled: Compiled, tmp_path: Path) -> None:
+    library = compiled("agents/obedient.cc", "-DWITHOUT_ACTION")
+
+    with pytest.raises(TritonError, match="'TRITONREPOAGENT_ModelAction' in shared library: ") as caught:
+        load_with_agent(open_agent(str(library)), tmp_path).__enter__()
+    assert str(library) in caught.value.message
+    assert caught.value.code is ErrorCode.NOT_FOUND
+
+    text = tmp_path / "libtritonrepoagent_text.so"
+    text.write_text("no library")
+    with pytest.raises(TritonError, match=f"unable to load shared library: {text}: file too short"):
+        load_with_agent(open_agent(str(text)), tmp_path).__enter__()
+
+
+@pytest.mark.parametrize("step", ["ModelInitialize", "LOAD"])
+def test_what_an_agent_refuses_keeps_its_code_and_its_text(place: Place, step: str) -> None:
+    error = place.refusal(step, "refuse", "not this one, nor änother")
+
+    assert (error.code, error.message) == (ErrorCode.ALREADY_EXISTS, "not this one, nor änother")
+    assert gone(place.pids[0])
+
+
+def test_an_agent_that_cannot_begin_says_why_and_is_not_finalized(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"AGENT_IN": "Initialize", "AGENT_DO": "refuse", "AGENT_WITH": "no key"}.items():
+        monkeypatch.setenv(name, value)
+
+    assert place.refusal("", "").described() == "Already exists: no key"
+    assert place.steps == ["constructor", "Initialize", "destructor"]
+
+
+def test_cpp_exceptions_are_errors_with_their_text(place: Place) -> None:
+    assert place.refusal("LOAD", "throw").described() == (
+        "Internal: TRITONREPOAGENT_ModelAction threw a C++ exception: a limit of 23 digits"
+    )
+    assert "that is no std::exception" in place.refusal("ModelInitialize", "throw a number").message
+
+
+@pytest.mark.parametrize(
+    ("deed", "end"),
+    [
+        ("crash", "was killed by signal 11 (SIGSEGV)"),
+        ("abort", "was killed by signal 6 (SIGABRT)"),
+        ("exit", "exited with code 3"),
+    ],
+)
+def test_an_agent_that_ends_its_process_fails_the_load_with_its_name_its_call_and_its_end(
+    place: Place, deed: str, end: str
+) -> None:
+    error = place.refusal("LOAD", deed)
+
+    assert error.described() == (
+        f"Internal: the process of repository agent library {place.library} {end} "
+        f"in TRITONREPOAGENT_ModelAction with LOAD for model 'net'"
+    )
+    assert gone(place.pids[0])
+
+
+def test_the_call_in_which_a_process_ends_is_told_of_it_wherever_that_is(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (
+        "in TRITONREPOAGENT_ModelInitialize for model 'net'"
+        in place.refusal("ModelInitialize", "crash").message
+    )
+    assert "with LOAD_COMPLETE for model 'net'" in place.failure("LOAD_COMPLETE", "crash").message
+    monkeypatch.setenv("AGENT_DO", "crash")
+    for step, where in {
+        "constructor": "while it was opened",
+        "Initialize": "in TRITONREPOAGENT_Initialize",
+    }.items():
+        monkeypatch.setenv("AGENT_IN", step)
+        assert place.refusal("", "").message.endswith(f"(SIGSEGV) {where}")
+    monkeypatch.setenv("AGENT_IN", "Finalize")
+    assert place.failure("", "").message.endswith("in TRITONREPOAGENT_Finalize")
+
+
+def test_a_crash_after_the_last_call_is_logged(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("AGENT_DO", "crash")
+    monkeypatch.setenv("AGENT_IN", "destructor")
+
+    place.load()
+
+    assert [record.message for record in caplog.records] == [
+        f"the process of repository agent library {place.library} was killed by signal 11 (SIGSEGV)"
+    ]
+
+
+class Living:
+    """An agent between `repo_agent_initialize` and `repo_agent_finalize`."""
+
+    def __init__(self, place: Place) -> None:
+        self.plugin = open_agent(str(place.library))
+        self.agent = RepoAgent("living")
+        self._directory = place.directory
+        self.plugin.repo_agent_initialize(self.agent)
+
+    def model(self, name: str, **parameters: str) -> RepoAgentModel:
+        """A model for which LOAD has been acted on."""
+        model = RepoAgentModel(name, self._directory, {"tag": name, **parameters}, {})
+        self.plugin.repo_agent_model_initialize(self.agent, model)
+        self.plugin.repo_agent_model_action(model, "LOAD")
+        return model
+
+    def end(self, model: RepoAgentModel) -> None:
+        for action in ("LOAD_COMPLETE", "UNLOAD", "UNLOAD_COMPLETE"):
+            self.plugin.repo_agent_model_action(model, action)
+        self.plugin.repo_agent_model_finalize(model)
+        model.release_directory()
+
+
+@pytest.fixture
+def living(place: Place) -> Iterator[Living]:
+    started = Living(place)
+    yield started
+    started.plugin.repo_agent_finalize(started.agent)
+
+
+def test_after_the_death_of_an_idle_process_the_next_load_begins_a_new_one(
+    place: Place, living: Living, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = living.model("first"), living.model("second")
+    os.kill(place.pids[0], signal.SIGKILL)
+
+    until(lambda: gone(place.pids[0]))
+
+    third = living.model("third")
+    for model in (first, second, third):
+        living.end(model)
+
+    before, after = place.pids
+    assert gone(before)
+    assert not gone(after)
+    assert place.steps[-4:] == [
+        "LOAD_COMPLETE third",
+        "UNLOAD third",
+        "UNLOAD_COMPLETE third",
+        "ModelFinalize third",
+    ]
+    until(lambda: caplog.records)
+    assert [record.message for record in caplog.records] == [
+        f"the process of repository agent library {place.library} was killed by signal 9 (SIGKILL); "
+        f"it will not hear what becomes of models that it has let through: first, second"
+    ]
+
+
+def test_a_crash_fails_the_loads_that_are_under_way_and_names_their_calls(
+    place: Place, living: Living, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    errors = []
+
+    def load(name: str, deed: str) -> None:
+        with pytest.raises(TritonError) as caught:
+            living.model(name, **{"in": "LOAD", "do": deed, "with": str(gate)})
+        errors.append(caught.value.message)
+
+    threads = [
+        threading.Thread(target=load, args=arguments)
+        for arguments in (("one", "wait"), ("two", "crash while it waits"))
+    ]
+    for thread in threads:
+        thread.start()
+    until(lambda: {"LOAD one", "LOAD two"} <= set(place.steps))
+    os.kill(place.pids[0], signal.SIGSEGV)
+    for thread in threads:
+        thread.join()
+
+    assert errors[0] == errors[1]
+    assert all(f"with LOAD for model '{name}'" in errors[0] for name in ("one", "two"))
+
+
+def test_what_an_agent_logs_and_prints_is_in_the_log(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "tritonpy.abi")
+    place.load("LOAD", "log", "größer")
+    place.load("LOAD", "print", "größer")
+
+    lines = [(r.levelname, r.filename, r.lineno, r.message) for r in caplog.records]
+    assert lines[:3] == [
+        ("INFO", "where.cc", 41, "größer"),
+        ("WARNING", "where.cc", 42, 'two\nlines, "quoted" and \\xff'),
+        ("ERROR", "where.cc", 43, "bad"),
+    ]
+    name = place.library.name
+    assert sorted(lines[3:]) == [
+        ("INFO", name, 0, "and"),
+        ("INFO", name, 0, "printed: größer"),
+        ("WARNING", name, 0, "complained: größer"),
+    ]
+    assert {record.process for record in caplog.records} == set(place.pids)
+
+
+def test_only_levels_that_are_logged_are_written(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "tritonpy.abi")
+    place.load("LOAD", "log", "said")
+    assert [record.message for record in caplog.records][-1] == "chatter"
+
+    caplog.clear()
+    caplog.set_level(logging.ERROR, "tritonpy.abi")
+    place.load("LOAD", "log", "said")
+    assert [record.message for record in caplog.records] == ["bad"]
+
+
+def test_the_last_words_before_a_crash_are_logged(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "tritonpy.abi")
+
+    place.refusal("LOAD", "log and crash")
+
+    assert [record.message for record in caplog.records] == ["the last words"]
+
+
+def test_programs_that_an_agent_leaves_behind_end_with_it(place: Place) -> None:
+    place.load("LOAD", "leave a program behind")
+
+    left = int(place.named("left"))
+    until(lambda: gone(left))
+
+
+@pytest.mark.parametrize("deed", ["acquire", "acquire and release"])
+def test_acquired_directories_are_removed_also_if_they_may_only_be_read(place: Place, deed: str) -> None:
+    place.load("LOAD", deed)
+
+    acquired = Path(place.named("acquired"))
+    assert not acquired.exists()
+    assert not acquired.parent.exists()
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(120)
+def test_nothing_is_left_of_many_loads(place: Place) -> None:
+    place.load()  # what stays for ever is there
+    before = open_descriptors(), threading.active_count()
+    for _ in range(25):
+        place.load("LOAD", "acquire")
+        place.refusal("LOAD", "crash")
+    until(lambda: (open_descriptors(), threading.active_count()) == before)
+    assert all(gone(pid) for pid in place.pids)
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
