@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from pathlib import Path
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
@@ -38,13 +37,8 @@ class Elf:
         return _MACHINES.get(self.machine, f"the machine that ELF files call {self.machine}")
 
 
-def read_elf(path: Path) -> Elf | None:
-    """Read a file; None where it is no shared object, or a damaged one: the linker has words for that.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    data = path.read_bytes()
+def read_elf(data: bytes) -> Elf | None:
+    """Read a file; None where it is no shared object, or a damaged one: the linker has words for that."""
     if not data.startswith(_IDENTITY):
         return None
     try:

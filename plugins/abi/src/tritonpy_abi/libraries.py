@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import re
-import shutil
 import tempfile
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,11 +23,11 @@ _log = logging.getLogger("tritonpy.abi")
 # What `auditwheel` makes of the name of Triton's library, in plugins that come in wheels.
 _HASHED_SERVER = re.compile(r"libtritonserver-[0-9a-f]{8}\.so(\.\d+)*")
 
-_NO_SUCH_FILE = ": cannot open shared object file: No such file or directory"
+_CANNOT_OPEN = ": cannot open shared object file: "
 _API_NAME = re.compile(r"undefined symbol: (TRITON[A-Z]+_\w+)")
 
 _lock = threading.Lock()  # guards the tables below, and lets one library be opened at a time
-_opened: dict[tuple[str, _State], Library] = {}
+_opened: dict[Path, list[_Opened]] = {}
 _aliases = set[str]()
 
 
@@ -51,7 +52,7 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What changes when a file is replaced or written over."""
+    """What changes when a file is replaced, written over or touched."""
 
     device: int
     inode: int
@@ -59,11 +60,18 @@ class _State:
     changed_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    state: _State
+    digest: bytes
+    library: Library
+
+
 def open_library(path: str | Path) -> Library:
     """Open a shared object, or give what was opened before; blocking, from any thread.
 
-    A file that has changed since is another library. It is opened from a copy, because the linker would give
-    back the first one for the same path.
+    A file with another content than before is another library. It is opened from a copy, because the linker
+    would give back the first one for the same path.
 
     Raises:
         NotFound: it cannot be opened; with the linker's words, and what they mean.
@@ -71,51 +79,83 @@ def open_library(path: str | Path) -> Library:
         Unsupported: this is no Linux.
     """
     shim = open_shim()
-    real = os.path.realpath(path)
+    real = Path(os.path.realpath(path))
     with _lock:
         try:
-            found = os.stat(real)
+            found = real.stat()
             state = _State(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-            if (library := _opened.get((real, state))) is not None:
-                return library
-            elf = read_elf(Path(real)) if os.path.isfile(real) else None
+            known = _opened.get(real, [])
+            for opened in known:
+                if opened.state == state:
+                    return opened.library
+            content = real.read_bytes() if real.is_file() else b""
         except OSError as exc:
-            raise _refused(f"{path}: cannot open shared object file: {exc.strerror}") from exc
-        older = [known for name, known in _opened if name == real]
-        with tempfile.TemporaryDirectory(prefix="tritonpy-abi-") as directory:
-            if elf is not None:
-                _provide_aliases(shim, elf, Path(directory))
-            source = Path(real)
-            if older:
-                _say_that_it_changed(real, in_place=any(known.inode == state.inode for known in older))
-                source = Path(shutil.copyfile(real, Path(directory) / source.name))
-            library = Library(Path(real), _open(shim, source, elf), shim)
-        _opened[real, state] = library
+            raise _refused(f"{path}{_CANNOT_OPEN}{exc.strerror}") from exc
+        digest = hashlib.sha256(content).digest()
+        library = next((opened.library for opened in known if opened.digest == digest), None)
+        if library is None:
+            library = _open(shim, real, content, known, state)
+        _opened.setdefault(real, []).append(_Opened(state, digest, library))
         return library
+
+
+def _open(shim: Shim, path: Path, content: bytes, older: Sequence[_Opened], state: _State) -> Library:
+    elf = read_elf(content)
+    if elf is not None:
+        for name, alias in _aliases_of(elf).items():
+            if name not in _aliases:
+                _open_copy(shim, alias, path, None)
+                _aliases.add(name)
+    if not older:
+        return Library(path, _open_file(shim, path, path, elf), shim)
+    _log.info("%s has changed since it was opened; the new one is opened from a copy", path)
+    if any(opened.state.inode == state.inode for opened in older):
+        _log.warning(
+            "%s was written over while it was in use, and models that were loaded before may crash; put a "
+            "new file in its place instead, with mv or install",
+            path,
+        )
+    return Library(path, _open_copy(shim, content, path, elf), shim)
 
 
 def aliases(path: str | Path) -> list[bytes]:
     """The libraries that are to be opened before this one, by whoever opens it in another process."""
     try:
-        elf = read_elf(Path(path))
+        elf = read_elf(Path(path).read_bytes())
     except OSError:
         return []
     return [] if elf is None else list(_aliases_of(elf).values())
 
 
-def _open(shim: Shim, path: Path, elf: Elf | None) -> CData:
+def _open_copy(shim: Shim, content: bytes, path: Path, elf: Elf | None) -> CData:
+    """Open a library that is in no file, or in one under whose path the linker knows another."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="tritonpy-abi-") as directory:
+            file = Path(directory) / f"copy-of-{path.name}"  # nobody takes it for Triton's own library
+            file.write_bytes(content)
+            return _open_file(shim, file, path, elf)
+    except OSError as exc:
+        raise _refused(
+            f"{path} has to be opened from a copy, which cannot be made in {tempfile.gettempdir()}: "
+            f"{exc.strerror}; TMPDIR names another directory"
+        ) from exc
+
+
+def _open_file(shim: Shim, file: Path, path: Path, elf: Elf | None) -> CData:
+    """Open a file that is `path`, or a copy of it."""
     before = other_servers()
     out = shim.ffi.new("void **")
     try:
-        shim.check(shim.lib.TRITONPY_Open(os.fsencode(path), out))
+        shim.check(shim.lib.TRITONPY_Open(os.fsencode(file), out))
     except TritonError as exc:
-        raise _refused(exc.message + _meaning(exc.message, path, elf)) from None
+        reason = exc.message.replace(str(file), str(path))
+        raise _refused(reason + _meaning(reason, path, elf)) from None
     handle = out[0]
     intruder = shim.lib.TRITONPY_Intruder(handle)
     if intruder != shim.ffi.NULL:
         raise Unavailable(
-            f"{path} has functions of Triton's API from {shim.text(intruder)} instead of tritonpy's; it must "
-            f"be linked with the server's library dynamically, or not at all"
+            f"{path} has functions of Triton's API from {shim.text(intruder).replace(str(file), str(path))} "
+            f"instead of tritonpy's; link it with the server's library dynamically, or not at all"
         )
     if came := other_servers() - before:
         raise Unavailable(
@@ -125,40 +165,20 @@ def _open(shim: Shim, path: Path, elf: Elf | None) -> CData:
     return handle
 
 
-def _provide_aliases(shim: Shim, elf: Elf, directory: Path) -> None:
-    for name, content in _aliases_of(elf).items():
-        if name in _aliases:
-            continue
-        alias = directory / f"alias-{len(_aliases)}.so"  # nobody takes it for the real one
-        alias.write_bytes(content)
-        _open(shim, alias, elf)
-        _aliases.add(name)
-
-
 def _aliases_of(elf: Elf) -> dict[str, bytes]:
     """Libraries from wheels ask for the server under a name that it has only there."""
     names = filter(_HASHED_SERVER.fullmatch, elf.needed)
     return {name: empty_library(name, elf.machine) for name in names}
 
 
-def _say_that_it_changed(path: str, *, in_place: bool) -> None:
-    _log.info("%s has changed since it was opened; the new one is opened from a copy", path)
-    if in_place:
-        _log.warning(
-            "%s was written over while it was in use, and models that were loaded before may crash; put a "
-            "new file in its place instead, with mv or install",
-            path,
-        )
-
-
 def _meaning(reason: str, path: Path, elf: Elf | None) -> str:
     """What the linker does not say: whose fault it is."""
-    ours = read_elf(server_library())
+    ours = read_elf(server_library().read_bytes())
     if elf is not None and ours is not None and elf.machine != ours.machine:
         return f"; it is made for {elf.machine_name}, and this process is {ours.machine_name}"
     if api := _API_NAME.search(reason):
         return f"; tritonpy-abi knows no {api[1]}: it is no function of Triton's API, or of a later one"
-    missing = reason.removesuffix(_NO_SUCH_FILE)
+    missing, _, _ = reason.partition(_CANNOT_OPEN)
     if elf is not None and missing in elf.needed:
         return f"; {path} needs {missing}: install it, or set LD_LIBRARY_PATH before the server starts"
     return ""
