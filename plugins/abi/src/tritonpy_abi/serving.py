@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import threading
-from functools import partial
 
 from tritonpy.abi_host import add_metrics
 
+from tritonpy_abi.caches.usage import without_usage
 from tritonpy_abi.logs import PluginLog
 from tritonpy_abi.metrics import read_metrics
 from tritonpy_abi.shim import open_shim
@@ -28,5 +28,5 @@ def connect() -> None:
 @functools.cache
 def _connect() -> PluginLog:
     shim = open_shim()
-    add_metrics(partial(read_metrics, shim))
+    add_metrics(lambda: without_usage(read_metrics(shim)))
     return PluginLog(shim)

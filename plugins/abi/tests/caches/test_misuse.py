@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tritonpy.plugin import Internal, Unavailable
+from tritonpy.plugin import AlreadyExists, Internal, Unavailable
 from tritonpy_abi.caches import open_cache as open_shared
 from tritonpy_abi.caches.shared_cache import CacheFailure
 from tritonpy_sdk.testing import open_cache
@@ -74,9 +74,11 @@ def test_wrong_calls_are_answered_with_errors(compiled: Callable[..., Path], tmp
     report = tmp_path / "report"
     tries = open_shared(str(compiled("caches/tries.c")))
     with open_cache(tries, {"report": str(report), "reckless": "1"}) as cache:
-        for _ in INSERTIONS:
+        for _ in INSERTIONS[:-1]:
             with pytest.raises(CacheFailure, match="Unavailable: only trying"):
                 cache.insert("key", ENTRY)
+        with pytest.raises(AlreadyExists):
+            cache.insert("key", ENTRY)
         for outcome in OUTCOMES:
             if isinstance(outcome, tuple):
                 error, text = outcome

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from tritonpy.plugin import AlreadyExists, Cache, ErrorCode, NotFound, TritonError, hookimpl
+from tritonpy.plugin import AlreadyExists, Cache, CacheUsage, ErrorCode, NotFound, TritonError, hookimpl
 
 from tritonpy_abi.caches.calls import FUNCTIONS, CacheCalls
+from tritonpy_abi.caches.usage import read_usage
 from tritonpy_abi.libraries import open_library
 from tritonpy_abi.probe import try_cache
 from tritonpy_abi.shim import open_shim
@@ -72,6 +73,11 @@ class SharedCache:
             if exc.code in _REFUSALS or (exc.code in _AMBIGUOUS and calls.has_answered):
                 raise
             raise CacheFailure(exc.described()) from None
+
+    @hookimpl
+    def cache_usage(self) -> CacheUsage | None:
+        """What the library's own metrics say."""
+        return read_usage(open_shim())
 
     @hookimpl
     async def cache_finalize(self, cache: Cache) -> None:

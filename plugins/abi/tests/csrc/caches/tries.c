@@ -51,6 +51,7 @@ TRITONSERVER_Error *TRITONCACHE_CacheInitialize(TRITONCACHE_Cache **cache, const
   }
   is_reckless = strstr(config, "\"reckless\"") != NULL;
   uint32_t major = 9, minor = 9;
+  fprintf(report, "%s\n", config);
   note("version", TRITONCACHE_ApiVersion(&major, &minor));
   if (is_reckless) {
     note("version without a place for it", TRITONCACHE_ApiVersion(NULL, NULL));
@@ -75,6 +76,7 @@ TRITONSERVER_Error *TRITONCACHE_CacheInsert(
   void *base = NULL;
   TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_GPU;
   int64_t id = 9;
+  TRITONSERVER_Error *answer = NULL;
   TRITONSERVER_BufferAttributes *attributes = describe(1, TRITONSERVER_MEMORY_GPU);
   TRITONCACHE_CacheEntryGetBuffer(entry, 0, &base, attributes);
   TRITONSERVER_BufferAttributesByteSize(attributes, &byte_size);
@@ -167,10 +169,11 @@ TRITONSERVER_Error *TRITONCACHE_CacheInsert(
       break;
     default:
       fprintf(report, "all is tried\n");
+      answer = TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_ALREADY_EXISTS, "all is tried");
   }
   fflush(report);
   TRITONSERVER_BufferAttributesDelete(attributes);
-  return refuse();
+  return answer != NULL ? answer : refuse();
 }
 
 TRITONSERVER_Error *TRITONCACHE_CacheLookup(

@@ -1,8 +1,8 @@
 /* Response caches: bytes under names.
  *
- * A cache called NAME is the shared object `NAME/libtritoncache_NAME.so` in `--cache-directory`; it defines the four
- * functions at the end of this page. An entry is a list of buffers in host memory. Bytes move once, from the
- * server's buffers into the cache's or back, by `TRITONCACHE_Copy`.
+ * A cache called NAME is the shared object `NAME/libtritoncache_NAME.so` in `--cache-directory`; it defines
+ * the four functions at the end of this page. An entry has one buffer, in host memory. Its bytes move once,
+ * from the server's memory into the cache's or back, by `TRITONCACHE_Copy`.
  */
 #ifndef TRITONPY_CACHE_H
 #define TRITONPY_CACHE_H
@@ -23,30 +23,42 @@ typedef struct TRITONCACHE_Allocator TRITONCACHE_Allocator;
 
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONCACHE_ApiVersion(uint32_t *major, uint32_t *minor);
 
-TRITONPY_EXPORT TRITONSERVER_Error *TRITONCACHE_CacheEntryBufferCount(TRITONCACHE_CacheEntry *entry, size_t *count);
+/* ---- the entry of a call, which ends with it ---- */
+
+TRITONPY_EXPORT TRITONSERVER_Error *TRITONCACHE_CacheEntryBufferCount(
+    TRITONCACHE_CacheEntry *entry, size_t *count);
 /* Attributes are read, and stay yours. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONCACHE_CacheEntryAddBuffer(
     TRITONCACHE_CacheEntry *entry, void *base, TRITONSERVER_BufferAttributes *attributes);
-/* Fills in attributes that you have made. */
+/* Fills in attributes that you have made. In an insertion `base` is NULL, until you have set one. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONCACHE_CacheEntryGetBuffer(
     TRITONCACHE_CacheEntry *entry, size_t index, void **base, TRITONSERVER_BufferAttributes *attributes);
-/* Attributes may be NULL: those of the buffer that was there stay. */
+/* Attributes may be NULL: those that the buffer had stay. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONCACHE_CacheEntrySetBuffer(
     TRITONCACHE_CacheEntry *entry, size_t index, void *base, TRITONSERVER_BufferAttributes *attributes);
-TRITONPY_EXPORT TRITONSERVER_Error *TRITONCACHE_Copy(TRITONCACHE_Allocator *allocator, TRITONCACHE_CacheEntry *entry);
+/* The direction is that of the call. Hold your lock: afterwards your buffer is yours again. */
+TRITONPY_EXPORT TRITONSERVER_Error *TRITONCACHE_Copy(
+    TRITONCACHE_Allocator *allocator, TRITONCACHE_CacheEntry *entry);
 
-/* ---- what a cache defines; may be called from several threads at once ---- */
+/* ---- what a cache defines: all four. Lookups and insertions come from several threads at once, and may
+ * block; requests go on without those that take too long ---- */
 
-/* `config`: a JSON object of the values of `--cache-config NAME,key=value`, all of them strings. */
-TRITONPY_EXPORT TRITONSERVER_Error *TRITONCACHE_CacheInitialize(TRITONCACHE_Cache **cache, const char *config);
+/* `config`: a JSON object of the values of `--cache-config NAME,key=value`, all of them strings. A success
+ * without a cache is a failure. */
+TRITONPY_EXPORT TRITONSERVER_Error *TRITONCACHE_CacheInitialize(
+    TRITONCACHE_Cache **cache, const char *config);
+/* No call of the cache is under way, and none comes. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONCACHE_CacheFinalize(TRITONCACHE_Cache *cache);
-/* Found: add your buffers to the entry and call `TRITONCACHE_Copy`. Not found: TRITONSERVER_ERROR_NOT_FOUND. */
+/* Found: add your buffer to the entry and call `TRITONCACHE_Copy`. Otherwise: TRITONSERVER_ERROR_NOT_FOUND. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONCACHE_CacheLookup(
-    TRITONCACHE_Cache *cache, const char *key, TRITONCACHE_CacheEntry *entry, TRITONCACHE_Allocator *allocator);
-/* Set buffers of your own in place of the entry's, and call `TRITONCACHE_Copy` to have them filled. A key that is there
- * already: TRITONSERVER_ERROR_ALREADY_EXISTS. */
+    TRITONCACHE_Cache *cache, const char *key, TRITONCACHE_CacheEntry *entry,
+    TRITONCACHE_Allocator *allocator);
+/* Set memory of your own as the entry's buffer, and call `TRITONCACHE_Copy` to have it filled. A key that is
+ * there already: TRITONSERVER_ERROR_ALREADY_EXISTS. An entry that you do not want:
+ * TRITONSERVER_ERROR_INVALID_ARG; with other codes you may be taken for broken, and left alone for a while. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONCACHE_CacheInsert(
-    TRITONCACHE_Cache *cache, const char *key, TRITONCACHE_CacheEntry *entry, TRITONCACHE_Allocator *allocator);
+    TRITONCACHE_Cache *cache, const char *key, TRITONCACHE_CacheEntry *entry,
+    TRITONCACHE_Allocator *allocator);
 
 #ifdef __cplusplus
 }
