@@ -1,6 +1,7 @@
 // A strategy that does wrong what its model asks for: the parameter FAULT names one of the five functions, without
 // `TRITONBACKEND_`, and the fault. Everything else it does right, and it ends the process where it is given a batch
 // that it did not begin.
+#include <dlfcn.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -146,9 +147,13 @@ uint64_t byte_size_of(TRITONBACKEND_Request* request) {
   return byte_size;
 }
 
-// With it in the environment, the fault shows while the library is opened.
+// A file beside the library, `<library>.fault`, names what goes wrong while the library is opened.
 __attribute__((constructor)) void at_open() {
-  if (const char* fault = std::getenv("FAULT_AT_OPEN")) go_wrong(fault, "a constructor", 1);
+  Dl_info library{};
+  dladdr(reinterpret_cast<void*>(&at_open), &library);
+  std::ifstream file(std::string(library.dli_fname) + ".fault");
+  std::string fault;
+  if (std::getline(file, fault)) go_wrong(fault, "a constructor", 1);
 }
 
 }  // namespace
@@ -194,7 +199,8 @@ TRITONSERVER_Error* TRITONBACKEND_ModelBatchIncludeRequest(
     return nullptr;
   }
   if (strategy->fault == "error for large ones") {
-    return byte_size_of(request) > 64 ? refusal("a large one") : nullptr;
+    *should_include = byte_size_of(request) <= 64;
+    return *should_include ? nullptr : refusal("a large one");
   }
   if (!is_bad(request) && strategy->fault != "sleep") return nullptr;
   *should_include = strategy->fault == "error and yes";

@@ -5,6 +5,12 @@
 /* Shared objects need not be empty to define nothing that anybody asks for. */
 TRITONPY_EXPORT int nobody_asks_for_this = 1;
 
+/* With -DCALLS_NOBODY it is a library that cannot be opened. */
+#ifdef CALLS_NOBODY
+void nobody_defines_this(void);
+TRITONPY_EXPORT void calls_nobody(void) { nobody_defines_this(); }
+#endif
+
 #ifdef WITH_1
 TRITONSERVER_Error *TRITONBACKEND_ModelBatcherInitialize(TRITONBACKEND_Batcher **batcher, TRITONBACKEND_Model *model) {
   (void)batcher;
