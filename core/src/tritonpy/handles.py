@@ -65,12 +65,14 @@ class Backend:
         state: the plugin's own.
         directory: its folder in `--backend-directory`, for a backend that consists of files which another
             backend runs; None for a plugin.
+        completes_config: models may leave out of their configuration what it can find out by itself.
     """
 
     name: str
     settings: Mapping[str, str] = field(default_factory=dict)
     state: Any = None  # Any: the plugin's own
     directory: Path | None = None
+    completes_config: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ class Batcher:
 
 @dataclass(slots=True)
 class Batch:
-    """One attempt to form a batch; a fresh one for every scan of the queue.
+    """One attempt to form a batch, from its first request until the batch leaves or is begun anew.
 
     Attributes:
         batcher: the strategy's state for the model.

@@ -191,8 +191,9 @@ class BatchingHooks:
     def model_batch_initialize(self, batcher: Batcher) -> object:
         """A new attempt to form a batch begins; the value returned becomes `batch.state`.
 
-        Called for each scan of the queue, so often for the same requests. An exception fails the request at
-        the head of the queue, once; the attempt for those behind it asks again.
+        Called when there is a request to ask about. The attempt then grows as requests come, and is begun
+        anew, often for the same requests, when one of them leaves the queue or is overtaken. An exception
+        fails the request at the head of the queue, once; the attempt for those behind it asks again.
         """
 
     @hookspec(firstresult=True)
