@@ -143,8 +143,8 @@ def test_a_library_without_all_four_functions_is_refused_by_their_names(compiled
     library = compiled("caches/partial.c", f"-DHAS={has}")
     names = [f"'TRITONCACHE_Cache{name}'" for name in ("Initialize", "Finalize", "Lookup", "Insert")]
 
-    with pytest.raises(NotFound) as error:
-        open_shared(str(library))
+    with pytest.raises(NotFound) as error, open_cache(open_shared(str(library))):
+        pass
 
     missing = ", ".join(names[has:])
     assert f"unable to find required entrypoint {missing} in shared library: {library}" in str(error.value)
@@ -162,5 +162,6 @@ def test_a_file_that_is_no_library_is_refused_in_the_words_of_the_linker(tmp_pat
     text = tmp_path / "text.so"
     text.write_text("hello")
 
-    with pytest.raises(NotFound, match=r"unable to load shared library: .*file too short"):
-        open_shared(str(text))
+    words = r"unable to load shared library: .*file too short"
+    with pytest.raises(NotFound, match=words), open_cache(open_shared(str(text))):
+        pass

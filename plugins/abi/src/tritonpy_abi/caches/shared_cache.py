@@ -9,9 +9,9 @@ from tritonpy.plugin import AlreadyExists, Cache, CacheUsage, ErrorCode, NotFoun
 
 from tritonpy_abi.caches.calls import FUNCTIONS, CacheCalls
 from tritonpy_abi.caches.usage import read_usage
-from tritonpy_abi.libraries import open_library
+from tritonpy_abi.libraries import Library, open_library
 from tritonpy_abi.probe import try_cache
-from tritonpy_abi.shim import open_shim
+from tritonpy_abi.shim import CData, open_shim
 
 _REFUSALS = frozenset({ErrorCode.INVALID_ARG, ErrorCode.UNSUPPORTED})
 """With these a cache says that it does not want this one entry."""
@@ -25,31 +25,21 @@ class CacheFailure(Exception):
 
 
 class SharedCache:
-    """The plugin of one library; `cache.state` is a `CacheCalls`.
+    """The plugin of one library, which is opened with the cache; `cache.state` is a `CacheCalls`.
 
     Args:
         path: of the library.
-
-    Raises:
-        TritonError: it cannot be opened, or is no cache.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._library = open_library(path)
-        found = {name: self._library.function(name) for name in FUNCTIONS}
-        if missing := [name for name, address in found.items() if address is None]:
-            raise NotFound(
-                f"unable to find required entrypoint {', '.join(map(repr, missing))} in shared library: "
-                f"{path}; a response cache defines {', '.join(FUNCTIONS)}"
-            )
-        self._functions = tuple(found.values())
 
     @hookimpl
     async def cache_initialize(self, cache: Cache) -> None:
         """Have the library make its cache; first in a process of its own, which it may end."""
         await asyncio.to_thread(try_cache, self._path, cache.settings)
-        calls = CacheCalls(open_shim(), self._library, self._functions)
+        library = await asyncio.to_thread(open_library, self._path)
+        calls = CacheCalls(open_shim(), library, _functions_of(library))
         await calls.initialize(cache.settings)
         cache.state = calls
         # Nobody can tell: it may be another Redis. Then keys must be the same wherever the files are.
@@ -84,3 +74,14 @@ class SharedCache:
         """Have the library end its cache."""
         calls: CacheCalls = cache.state
         await calls.close()
+
+
+def _functions_of(library: Library) -> tuple[CData, ...]:
+    """The addresses of a cache's functions, in the order of `FUNCTIONS`."""
+    found = {name: library.function(name) for name in FUNCTIONS}
+    if missing := [name for name, address in found.items() if address is None]:
+        raise NotFound(
+            f"unable to find required entrypoint {', '.join(map(repr, missing))} in shared library: "
+            f"{library.path}; a response cache defines {', '.join(FUNCTIONS)}"
+        )
+    return tuple(found.values())
