@@ -27,6 +27,7 @@ class BoundBackend:
         settings: what `--backend-config` says for this backend.
         runner: the plugin whose hooks these are, when it is not called `name` itself.
         directory: where the files lie that make it a backend of another name.
+        completes_config: models may leave out what it can find out.
 
     Attributes:
         source: the file that the plugin was imported from; "" for one that has none.
@@ -43,11 +44,12 @@ class BoundBackend:
         *,
         runner: str = "",
         directory: Path | None = None,
+        completes_config: bool = True,
     ) -> None:
         plugin = manager.load(runner or name)
         self.name = name
         self.source = source_file(plugin)
-        self.handle = Backend(name, settings, directory=directory)
+        self.handle = Backend(name, settings, directory=directory, completes_config=completes_config)
         self._lock = threading.Lock()
         self._users = 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tritonpy.plugin import JsonObject, Model
+from tritonpy.plugin import Backend, JsonObject, Model
 
 _OPTIMIZATION: JsonObject = {
     "priority": "PRIORITY_DEFAULT",
@@ -15,6 +15,9 @@ _OPTIMIZATION: JsonObject = {
 }
 """What Triton fills in, and libraries read without looking whether it is there."""
 
+_SETTINGS = {"min-compute-capability": "6.000000", "default-max-batch-size": "4"}
+"""What Triton tells every backend on its command line, whatever its user says."""
+
 
 def facts(model: Model) -> dict[str, str | int]:
     """What a `TRITONPY_Model` says, in the order of its members."""
@@ -24,10 +27,19 @@ def facts(model: Model) -> dict[str, str | int]:
         "version": model.version,
         "location": str(model.directory),
         "config": config_text(model),
-        "completes_config": True,
+        "completes_config": backend.completes_config,
         "backend_name": backend.name,
         "backend_location": str(backend.directory or ""),
-        "backend_config": _json({"cmdline": dict(backend.settings)}),
+        "backend_config": _json({"cmdline": _cmdline(backend)}),
+    }
+
+
+def _cmdline(backend: Backend) -> dict[str, str]:
+    return {
+        "auto-complete-config": "true" if backend.completes_config else "false",
+        "backend-directory": str(backend.directory.parent) if backend.directory is not None else "",
+        **_SETTINGS,
+        **backend.settings,
     }
 
 

@@ -82,6 +82,7 @@ class ModelLoader:
                 self.settings.for_backend(runner, name),
                 runner=runner,
                 directory=files.directory if files is not None else None,
+                completes_config=self.settings.auto_complete_config,
             )
             self._bound[name, files] = bound
         return bound
