@@ -1,0 +1,171 @@
+"""The pages on shared objects: what they tell authors and operators to type works."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tritonpy_sdk.testing import compile_shared_object, find_compiler
+
+ROOT = Path(__file__).parents[2]
+AUTHORS = (ROOT / "docs/how-to/batching-strategies-in-c.md").read_text()
+OPERATORS = (ROOT / "docs/how-to/use-shared-objects.md").read_text()
+PORTS = "".join(f" --{name}-address=127.0.0.1 --{name}-port=0" for name in ("http", "grpc", "metrics"))
+REQUEST = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.5]}]}
+START_S = 40
+
+pytestmark = pytest.mark.skipif(find_compiler(".c") is None, reason="there is no compiler for C")
+
+
+def commands(page: str, heading: str) -> list[str]:
+    """What is to be typed below a heading."""
+    section = page.partition(f"## {heading}\n")[2] if heading else page
+    section = section.partition("\n## ")[0]
+    found = re.findall(r"^\$ (.*)", section, re.MULTILINE)
+    assert found, heading
+    return found
+
+
+def environment() -> dict[str, str]:
+    scripts = str(Path(sys.executable).parent)
+    return {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
+
+
+def run(command: str, folder: Path) -> str:
+    done = subprocess.run(
+        command,
+        shell=True,
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@contextmanager
+def running(command: str, folder: Path, log: list[str] | None = None) -> Iterator[int]:
+    """Start the server of a command; gives its HTTP port. Its log is complete when it has ended."""
+    server = subprocess.Popen(
+        command + PORTS,
+        shell=True,
+        cwd=folder,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert server.stderr is not None
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    log = [] if log is None else log
+
+    def read() -> None:
+        for line in server.stderr or []:
+            log.append(line)
+            lines.put(line)
+        lines.put("")
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        while line := lines.get(timeout=START_S):
+            if found := re.search(r"Started HTTPService at 127\.0\.0\.1:(\d+)", line):
+                yield int(found[1])
+                break
+        else:
+            raise AssertionError(f"{command}\n{''.join(log)}")
+    finally:
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGTERM)
+        server.wait(START_S)
+        reader.join()
+        server.stderr.close()
+
+
+def infer(port: int, model: str) -> int:
+    url = f"http://127.0.0.1:{port}/v2/models/{model}/infer"
+    with urllib.request.urlopen(url, json.dumps(REQUEST).encode(), timeout=20) as answer:
+        status: int = answer.status
+        return status
+
+
+def test_a_new_strategy_is_made_tested_and_served(tmp_path: Path) -> None:
+    install, make, enter, test, build, serve = commands(AUTHORS, "Begin")
+    assert install.startswith("pip install tritonpy-abi")
+    run(make, tmp_path)
+    folder = tmp_path / enter.removeprefix("cd ")
+    assert " passed" in run(test, folder)
+    run(build, folder)
+
+    with running(serve, folder) as port:
+        assert infer(port, "limited") == 200
+
+
+@pytest.mark.stress
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="there is no gdb")
+def test_a_debugger_and_the_sanitizers_find_the_strategy(tmp_path: Path) -> None:
+    _, make, enter, *_ = commands(AUTHORS, "Begin")
+    debug, build, serve = commands(AUTHORS, "Debug")
+    run(make, tmp_path)
+    folder = tmp_path / enter.removeprefix("cd ")
+
+    stopped = r"Breakpoint 1, TRITONBACKEND_ModelBatchIncludeRequest \(.*\bat .*strategy\.c:"
+    assert re.search(stopped, run(debug, folder))
+
+    run(build, folder)
+    with running(serve, folder) as port:
+        assert infer(port, "limited") == 200
+    source = folder / "strategy.c"
+    source.write_text(source.read_text().replace("*left = batcher->limit;", "left[1] = *left = 4;"))
+    run(build, folder)
+    log: list[str] = []
+    with pytest.raises((OSError, http.client.HTTPException)), running(serve, folder, log) as port:
+        infer(port, "limited")
+    assert "heap-buffer-overflow" in "".join(log)
+
+
+def test_the_lines_that_read_parameters_compile(tmp_path: Path) -> None:
+    [lines] = re.findall(r"^```c\n(.*?)^```", AUTHORS, re.MULTILINE | re.DOTALL)
+    arguments = "TRITONBACKEND_Model *model, TRITONBACKEND_Request *request"
+    source = tmp_path / "lines.c"
+    source.write_text(
+        '#include "tritonpy/parameters.h"\n'
+        f"TRITONSERVER_Error *look({arguments}) {{\nTRITONSERVER_Error *error;\n{lines}return error;\n}}\n"
+    )
+
+    assert compile_shared_object(source, tmp_path / "lines.so").is_file()
+
+
+def test_a_strategy_inside_its_model_is_found_under_the_strict_policy(tmp_path: Path) -> None:
+    install, plugins = commands(OPERATORS, "")
+    [config] = re.findall(r"^```protobuf\n# models/limited/config.pbtxt\n(.*?)^```", OPERATORS, re.M | re.S)
+    model = tmp_path / "models/limited"
+    (model / "1").mkdir(parents=True)
+    (model / "config.pbtxt").write_text(config)
+    source = ROOT / "sdk/src/tritonpy_sdk/templates/strategy/c/strategy.c"
+    compile_shared_object(source, model / "strategies/mine.so")
+    [serve] = commands(OPERATORS, "Trust")
+
+    assert install == "pip install tritonpy-abi"
+    assert re.search(r"^abi +loaders", run(plugins, tmp_path), re.MULTILINE)
+    with running(serve, tmp_path) as port:
+        assert infer(port, "limited") == 200
+        url = f"http://127.0.0.1:{port}/v2/models/limited/explain"
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            assert "strategies/mine.so" in answer.read().decode()
