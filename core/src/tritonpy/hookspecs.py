@@ -330,8 +330,13 @@ class CacheHooks:
         """Once at the end, after the last model is gone. Exceptions are logged."""
 
     @hookspec(firstresult=True)
-    def cache_lookup(self, cache: Cache, key: str) -> bytes | Awaitable[bytes | None] | None:
-        """The entry stored under `key`, or None. The request waits for this."""
+    def cache_lookup(
+        self, cache: Cache, key: str
+    ) -> bytes | memoryview | Awaitable[bytes | memoryview | None] | None:
+        """The entry stored under `key`, or None. The request waits for this.
+
+        A view may be of memory of the plugin's own, which does not change while the view lives.
+        """
 
     @hookspec(firstresult=True)
     def cache_insert(self, cache: Cache, key: str, entry: bytes) -> Awaitable[None] | None:

@@ -117,6 +117,16 @@ def test_an_entry_of_another_layout_is_none() -> None:
         decode_entry(DIGEST, bytes(entry))
 
 
+def test_an_entry_may_be_a_view() -> None:
+    entry = encoded(InferResponse([Tensor.from_numpy("Y", np.arange(4))], parameters={"a": 1}))
+
+    decoded = decode_entry(DIGEST, memoryview(bytearray(entry)))
+
+    assert facts(decoded) == facts(decode_entry(DIGEST, entry))
+    with pytest.raises(BadEntry, match="it begins with b'nono', expected b'TPC"):
+        decode_entry(DIGEST, memoryview(b"nono" * 20))
+
+
 def test_tensors_are_read_where_they_lie() -> None:
     response = InferResponse().add("A", np.ones(3, np.int8)).add("B", np.ones(2, np.float64))
     entry = encoded(response)

@@ -66,7 +66,7 @@ def encode_entry(
     return b"".join((_MAGIC, _CHECKSUM.pack(hasher.intdigest()), head, header, *tensors))
 
 
-def decode_entry(digest: bytes, entry: bytes) -> InferResponse:
+def decode_entry(digest: bytes, entry: bytes | memoryview) -> InferResponse:
     """Read what `encode_entry` wrote; the outputs are views of `entry`.
 
     Args:
@@ -79,7 +79,7 @@ def decode_entry(digest: bytes, entry: bytes) -> InferResponse:
     if len(entry) < _HEADER_FROM:
         raise BadEntry(f"it has {len(entry)} bytes, expected at least {_HEADER_FROM}")
     if entry[: len(_MAGIC)] != _MAGIC:
-        raise BadEntry(f"it begins with {entry[: len(_MAGIC)]!r}, expected {_MAGIC!r}")
+        raise BadEntry(f"it begins with {bytes(entry[: len(_MAGIC)])!r}, expected {_MAGIC!r}")
     view = memoryview(entry)
     (checksum,) = _CHECKSUM.unpack_from(entry, len(_MAGIC))
     if xxhash.xxh3_64_intdigest(view[_CHECKED_FROM:]) != checksum:

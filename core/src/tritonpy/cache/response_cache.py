@@ -224,7 +224,7 @@ class ResponseCache:
     async def _finish_lookup(
         self,
         key: CacheKey,
-        found: Awaitable[bytes | None],
+        found: Awaitable[bytes | memoryview | None],
         start: int,
         then: Callable[[InferResponse | None], None],
     ) -> None:
@@ -260,7 +260,7 @@ class ResponseCache:
             self._waiting_bytes -= byte_size
             self.figures.insertion_ns += time.monotonic_ns() - start
 
-    def _decoded(self, key: CacheKey, entry: bytes | None) -> InferResponse | None:
+    def _decoded(self, key: CacheKey, entry: bytes | memoryview | None) -> InferResponse | None:
         if entry is None:
             return None
         try:
