@@ -61,7 +61,7 @@ CacheThreads::~CacheThreads() {
 }
 
 TRITONSERVER_Error* CacheThreads::begin(CacheCall call) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
   if (is_closed_) {
     return unavailable("it is closed");
   }
@@ -80,6 +80,7 @@ TRITONSERVER_Error* CacheThreads::begin(CacheCall call) {
       }
     }
   }
+  lock.unlock();  // whoever wakes up would wait for it
   has_work_.notify_one();
   return nullptr;
 }
@@ -147,8 +148,10 @@ void CacheThreads::work() {
     running_.erase(running);
     ended_.push_back(outcome);
     if (ended_.size() == 1) {
+      lock.unlock();
       const uint64_t one = 1;
       [[maybe_unused]] const auto written = ::write(events_, &one, sizeof(one));
+      lock.lock();
     }
   }
 }
