@@ -49,13 +49,13 @@ TRITONPY_EXPORT TRITONSERVER_Error *TRITONCACHE_CacheInitialize(
     TRITONCACHE_Cache **cache, const char *config);
 /* No call of the cache is under way, and none comes. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONCACHE_CacheFinalize(TRITONCACHE_Cache *cache);
-/* Found: add your buffer to the entry and call `TRITONCACHE_Copy`. Otherwise: TRITONSERVER_ERROR_NOT_FOUND. */
+/* Found: add your buffer to the entry, call `TRITONCACHE_Copy`. Otherwise: TRITONSERVER_ERROR_NOT_FOUND. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONCACHE_CacheLookup(
     TRITONCACHE_Cache *cache, const char *key, TRITONCACHE_CacheEntry *entry,
     TRITONCACHE_Allocator *allocator);
 /* Set memory of your own as the entry's buffer, and call `TRITONCACHE_Copy` to have it filled. A key that is
  * there already: TRITONSERVER_ERROR_ALREADY_EXISTS. An entry that you do not want:
- * TRITONSERVER_ERROR_INVALID_ARG; with other codes you may be taken for broken, and left alone for a while. */
+ * TRITONSERVER_ERROR_INVALID_ARG; with other codes you may be taken for broken and left alone for a while. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONCACHE_CacheInsert(
     TRITONCACHE_Cache *cache, const char *key, TRITONCACHE_CacheEntry *entry,
     TRITONCACHE_Allocator *allocator);
