@@ -153,7 +153,7 @@ def test_a_strategy_sees_shapes_bytes_and_texts_of_requests(ours: dict[str, Line
 
     assert [line["shape"] for line in ours["reshaped"] if line["what"] == "input"] == [[2, 4]]
     assert ours["plain"][-2]["bytes"] == np.array([1, 2], np.float32).tobytes().decode("latin-1")
-    assert [line["byte_size"] for line in inputs] == [8] * 8 + [18, 16, 0, 8, 8]
+    assert [line["byte_size"] for line in inputs] == [8] * 8 + [17, 16, 0, 8, 8]
 
 
 @pytest.mark.parity
