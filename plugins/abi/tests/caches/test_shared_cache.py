@@ -66,6 +66,13 @@ def test_what_was_not_used_for_longest_goes(table: object) -> None:
         ]
 
 
+def test_it_is_opened_by_its_path(compiled: Compiled) -> None:
+    with open_cache(compiled("caches/table.c"), {"size": "1000"}) as cache:
+        cache.insert("one", b"1")
+
+        assert cache.lookup("one") == b"1"
+
+
 def test_two_caches_of_one_library_have_nothing_in_common(table: object) -> None:
     with open_cache(table, {"size": "1000"}) as first, open_cache(table, {"size": "1000"}) as second:
         first.insert("one", b"1")

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from inspect import isawaitable
+from pathlib import Path
 from typing import Any
 
 from tritonpy.cache.finder import CacheFinder
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import Cache, CacheUsage
+from tritonpy.plugin_files import Binder, PluginOpener
 from tritonpy.plugin_manager import Hook, PluginManager
 
 
@@ -21,9 +23,9 @@ class OpenCache:
         handle: what its hooks receive.
     """
 
-    def __init__(self, name: str, settings: Mapping[str, str], manager: PluginManager) -> None:
+    def __init__(self, name: str, settings: Mapping[str, str], bind: Binder) -> None:
         self.handle = Cache(dict(settings), name=name)
-        self._bind = CacheFinder(manager, PluginManager("loaders"), directory="").find(name)
+        self._bind = bind
         self._runner = asyncio.Runner()
         try:
             self._call("cache_initialize", self.handle)
@@ -31,9 +33,9 @@ class OpenCache:
             self._runner.close()
             raise
 
-    def lookup(self, key: str) -> bytes | None:
+    def lookup(self, key: str) -> bytes | memoryview | None:
         """What it has under a key."""
-        entry: bytes | None = self._call("cache_lookup", self.handle, key, is_required=True)
+        entry: bytes | memoryview | None = self._call("cache_lookup", self.handle, key, is_required=True)
         return entry
 
     def insert(self, key: str, entry: bytes) -> None:
@@ -44,15 +46,15 @@ class OpenCache:
         """
         self._call("cache_insert", self.handle, key, entry, is_required=True)
 
-    def lookup_all(self, keys: list[str]) -> list[bytes | None]:
+    def lookup_all(self, keys: list[str]) -> list[bytes | memoryview | None]:
         """Ask for many keys at the same time, as a busy server does."""
         hook = self._hook("cache_lookup")
 
-        async def ask(key: str) -> bytes | None:
-            entry: bytes | None = await _outcome(hook(self.handle, key))
+        async def ask(key: str) -> bytes | memoryview | None:
+            entry: bytes | memoryview | None = await _outcome(hook(self.handle, key))
             return entry
 
-        async def ask_all() -> list[bytes | None]:
+        async def ask_all() -> list[bytes | memoryview | None]:
             return await asyncio.gather(*map(ask, keys))
 
         return self._runner.run(ask_all())
@@ -101,17 +103,22 @@ def open_cache(cache: str | object, settings: Mapping[str, str] | None = None) -
         ...     assert cache.lookup("key") == b"entry"
 
     Args:
-        cache: the name of an installed cache, or a plugin object.
+        cache: the name of an installed cache, a plugin object, or the `Path` of a file: `.py`, or a shared
+            object, which needs tritonpy-abi.
         settings: as `--cache-config NAME,key=value` gives them.
 
     Raises:
-        TritonError: it does not want to begin.
+        TritonError: it cannot be opened, or does not want to begin.
     """
-    manager = PluginManager("caches")
+    manager, loaders = PluginManager("caches"), PluginManager("loaders")
     name = cache if isinstance(cache, str) else "cache under test"
-    if not isinstance(cache, str):
-        manager.register(name, cache)
-    opened = OpenCache(name, settings or {}, manager)
+    if isinstance(cache, Path):
+        bind = PluginOpener(manager, loaders, "response cache").open(cache.absolute())
+    else:
+        if not isinstance(cache, str):
+            manager.register(name, cache)
+        bind = CacheFinder(manager, loaders, directory="").find(name)
+    opened = OpenCache(name, settings or {}, bind)
     try:
         yield opened
     finally:
