@@ -130,7 +130,8 @@ def _open() -> Shim:
 
 def other_servers() -> set[str]:
     """The files of Triton's own library that are in this process, whoever brought them."""
-    mapped = {line.partition("/")[2] for line in Path("/proc/self/maps").read_text().splitlines()}
+    maps = os.fsdecode(Path("/proc/self/maps").read_bytes())
+    mapped = {line.partition("/")[2] for line in maps.split("\n")}
     files = {Path(f"/{name.removesuffix(' (deleted)')}") for name in mapped}
     ours = library().resolve()
     return {str(file) for file in files if _SERVER.match(file.name) and file != ours}

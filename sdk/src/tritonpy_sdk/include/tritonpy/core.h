@@ -115,7 +115,7 @@ TRITONPY_EXPORT bool TRITONSERVER_LogIsEnabled(TRITONSERVER_LogLevel level);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_LogMessage(
     TRITONSERVER_LogLevel level, const char *filename, int line, const char *message);
 
-/* ---- messages: JSON documents ---- */
+/* ---- messages: JSON documents, which are not checked: whoever reads one finds out ---- */
 
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_MessageNewFromSerializedJson(
     TRITONSERVER_Message **message, const char *json, size_t byte_size);
@@ -135,7 +135,7 @@ typedef enum {
 } TRITONSERVER_ParameterType;
 
 TRITONPY_EXPORT const char *TRITONSERVER_ParameterTypeString(TRITONSERVER_ParameterType type);
-/* `value` points to a zero-terminated text, an int64_t, a bool or a double. */
+/* `value` points to a zero-terminated text, an int64_t, a bool or a double; it is copied. NULL for other types. */
 TRITONPY_EXPORT TRITONSERVER_Parameter *TRITONSERVER_ParameterNew(
     const char *name, TRITONSERVER_ParameterType type, const void *value);
 TRITONPY_EXPORT TRITONSERVER_Parameter *TRITONSERVER_ParameterBytesNew(
@@ -163,7 +163,9 @@ TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_BufferAttributesCudaIpcHandle(
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_BufferAttributesByteSize(
     TRITONSERVER_BufferAttributes *attributes, size_t *byte_size);
 
-/* ---- metrics; they appear on the server's metrics port ---- */
+/* ---- metrics; they appear on the server's metrics port ----
+ *
+ * Where a family of the name or a metric of the labels is there already, you get another hold of the same one. */
 
 typedef enum {
   TRITONSERVER_METRIC_KIND_COUNTER = 0,
@@ -173,6 +175,7 @@ typedef enum {
 
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_MetricFamilyNew(
     TRITONSERVER_MetricFamily **family, TRITONSERVER_MetricKind kind, const char *name, const char *description);
+/* An error while it has metrics. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_MetricFamilyDelete(TRITONSERVER_MetricFamily *family);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_GetMetricFamilyKind(
     TRITONSERVER_MetricFamily *family, TRITONSERVER_MetricKind *kind);
@@ -189,9 +192,13 @@ TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_MetricNewWithArgs(
     TRITONSERVER_Metric **metric, TRITONSERVER_MetricFamily *family, const TRITONSERVER_Parameter **labels,
     uint64_t label_count, const TRITONSERVER_MetricArgs *args);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_MetricDelete(TRITONSERVER_Metric *metric);
+/* Of counters and gauges. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_MetricValue(TRITONSERVER_Metric *metric, double *value);
+/* Of counters and gauges; a counter takes nothing below 0. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_MetricIncrement(TRITONSERVER_Metric *metric, double value);
+/* Of gauges. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_MetricSet(TRITONSERVER_Metric *metric, double value);
+/* Of histograms. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_MetricObserve(TRITONSERVER_Metric *metric, double value);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_GetMetricKind(
     TRITONSERVER_Metric *metric, TRITONSERVER_MetricKind *kind);

@@ -25,14 +25,19 @@ TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code code, const ch
 
 void TRITONSERVER_ErrorDelete(TRITONSERVER_Error* error) { delete error; }
 
-TRITONSERVER_Error_Code TRITONSERVER_ErrorCode(TRITONSERVER_Error* error) { return error->code; }
+// Success, which is NULL, has neither code nor text; whoever asks all the same goes on.
+TRITONSERVER_Error_Code TRITONSERVER_ErrorCode(TRITONSERVER_Error* error) {
+  return error == nullptr ? TRITONSERVER_ERROR_UNKNOWN : error->code;
+}
 
 const char* TRITONSERVER_ErrorCodeString(TRITONSERVER_Error* error) {
-  const int code = static_cast<int>(error->code);
+  const int code = static_cast<int>(TRITONSERVER_ErrorCode(error));
   return kNames[code < 0 || code >= kCount ? 0 : code];
 }
 
-const char* TRITONSERVER_ErrorMessage(TRITONSERVER_Error* error) { return error->message.c_str(); }
+const char* TRITONSERVER_ErrorMessage(TRITONSERVER_Error* error) {
+  return error == nullptr ? "" : error->message.c_str();
+}
 
 int TRITONPY_ErrorCode(TRITONSERVER_Error* error) { return static_cast<int>(error->code); }
 
