@@ -176,8 +176,8 @@ TRITONSERVER_Error* TRITONBACKEND_ModelBatcherInitialize(
 
 TRITONSERVER_Error* TRITONBACKEND_ModelBatcherFinalize(TRITONBACKEND_Batcher* batcher) {
   const std::unique_ptr<Strategy> strategy(reinterpret_cast<Strategy*>(batcher));
-  if (strategy == nullptr) std::abort();
-  return call(strategy.get(), "ModelBatcherFinalize");
+  // Triton ends a batcher also when it has not begun.
+  return strategy == nullptr ? nullptr : call(strategy.get(), "ModelBatcherFinalize");
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelBatchInitialize(const TRITONBACKEND_Batcher* batcher, void** userp) {
