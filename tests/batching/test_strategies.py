@@ -259,7 +259,9 @@ def test_a_slow_strategy_is_named_in_log_and_metric(
     ]
     assert len(warnings) == 1
     assert "batchstrategy.py" in warnings[0]
-    assert 'tritonpy_slow_batching_scans_total{model="m",version="1"} 5' in scrape(server)
+    path = repository.path / "m/1/batchstrategy.py"
+    counted = f'tritonpy_slow_batching_scans_total{{model="m",strategy="{path}",version="1"}} 5'
+    assert counted in scrape(server)
 
 
 def test_a_strategy_outside_the_models_directory_is_refused_when_the_policy_is_strict(
@@ -367,3 +369,35 @@ def test_a_strategy_that_cannot_begin_a_batch_fails_requests_with_its_text(
 
     assert [status for status, _ in answers] == [500, 500, 500]
     assert all("RuntimeError: no memory left" in document["error"] for _, document in answers)
+
+
+def test_a_strategy_that_an_ensemble_names_is_said_to_be_never_asked(
+    serve: Callable[..., Server], repository: ModelRepository, caplog: pytest.LogCaptureFixture
+) -> None:
+    step = identity()
+    step["dynamic_batching"] = {}
+    repository.model("step", step)
+    ensemble = identity("/nosuch.so") | {"platform": "ensemble"}
+    del ensemble["backend"], ensemble["dynamic_batching"]
+    names = {"input_map": {"INPUT0": "INPUT0"}, "output_map": {"OUTPUT0": "OUTPUT0"}}
+    ensemble["ensemble_scheduling"] = {"step": [{"model_name": "step", "model_version": -1, **names}]}
+    repository.model("whole", ensemble)
+
+    with caplog.at_level(logging.WARNING):
+        server = serve(repository.path)
+
+    assert infer(server.http_port, "whole", 2)[0] == 200
+    assert caplog.messages == ["batching strategy '/nosuch.so' is never asked: model 'whole' is an ensemble"]
+
+
+def test_the_log_and_explain_name_the_file_of_a_strategy(
+    serve: Callable[..., Server], repository: ModelRepository, caplog: pytest.LogCaptureFixture
+) -> None:
+    repository.model("m", identity(), {"batchstrategy.py": REFUSES_THREES})
+
+    with caplog.at_level(logging.INFO):
+        server = serve(repository.path)
+
+    path = repository.path / "m/1/batchstrategy.py"
+    assert f"model 'm' version 1 has batching strategy '{path}'" in caplog.messages
+    assert server.runtime.registry.find("m").strategy_name == str(path)

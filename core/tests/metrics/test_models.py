@@ -81,10 +81,10 @@ def test_counting_after_take_does_not_change_what_is_rendered() -> None:
 
 def test_two_servers_of_one_process_count_apart() -> None:
     first, second = CollectorRegistry(), CollectorRegistry()
-    ServerMetrics(first).count_slow_scan("m", "1")
+    ServerMetrics(first).count_slow_scan("m", "1", "s")
     ServerMetrics(second)
 
-    assert 'tritonpy_slow_batching_scans_total{model="m",version="1"} 1\n' in render(first).decode()
+    assert 'tritonpy_slow_batching_scans_total{model="m",strategy="s",version="1"} 1\n' in render(first).decode()
     assert "tritonpy_slow_batching_scans_total" not in render(second).decode()
 
 

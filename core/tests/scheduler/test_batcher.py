@@ -308,3 +308,27 @@ def test_the_time_a_batch_takes_to_begin_is_part_of_the_scan() -> None:
     policy.decide(0)
 
     assert strategy.slow_scan_count == 1
+
+
+@pytest.mark.parametrize(("quick", "warnings"), [(40, 1), (60, 0)])
+def test_only_slow_scans_close_to_each_other_are_a_reason_to_warn(
+    quick: int, warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    now, slow_ns = [0], [0]
+
+    def include(request: InferRequest, batch: Batch) -> bool:
+        now[0] += slow_ns[0]
+        return True
+
+    model = Model("m", 1, {"name": "m"}, Path("/m"), Backend("b"))
+    hooks = Journal().hooks(model_batch_include_request=include)
+    strategy = BoundStrategy("s", hooks.get, model, clock=lambda: now[0])
+    policy = policy_of(strategy)
+
+    for _ in range(4):
+        for slow_ns[0] in [2_000_000, *[1000] * quick]:
+            add(policy, "a")
+            policy.decide(0)
+
+    assert strategy.slow_scan_count == 4
+    assert len([text for text in caplog.messages if "repeatedly takes over 1 ms" in text]) == warnings

@@ -34,7 +34,7 @@ class ServerMetrics:
         self._slow_scans = Counter(
             "tritonpy_slow_batching_scans",
             "Scans of a model's queue in which its batching strategy took over a millisecond",
-            ("model", "version"),
+            ("model", "version", "strategy"),
             registry=registry,
         )
 
@@ -50,6 +50,6 @@ class ServerMetrics:
         """The model has kept a request to itself for long."""
         self._unanswered_requests.labels(model, version).inc()
 
-    def count_slow_scan(self, model: str, version: str) -> None:
+    def count_slow_scan(self, model: str, version: str, strategy: str) -> None:
         """The model's batching strategy was slow once."""
-        self._slow_scans.labels(model, version).inc()
+        self._slow_scans.labels(model, version, strategy).inc()

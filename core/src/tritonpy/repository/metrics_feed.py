@@ -35,9 +35,9 @@ class MetricsFeed:
         """Count it."""
         self._metrics.count_unanswered_request(model, version)
 
-    def scan_was_slow(self, model: str, version: str) -> None:
+    def scan_was_slow(self, model: str, version: str, strategy: str) -> None:
         """Count it."""
-        self._metrics.count_slow_scan(model, version)
+        self._metrics.count_slow_scan(model, version, strategy)
 
     def models(self) -> list[ModelSnapshot]:
         """The counters of every model that is loaded, as they are now."""

@@ -72,7 +72,7 @@ class _Nobody:
     def request_unanswered(self, model: str, version: str) -> None:
         """Never called."""
 
-    def scan_was_slow(self, model: str, version: str) -> None:
+    def scan_was_slow(self, model: str, version: str, strategy: str) -> None:
         """Never called."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from tritonpy.errors import InvalidArg, TritonError
@@ -16,6 +17,7 @@ _log = logging.getLogger("tritonpy.batching")
 
 _SLOW_SCAN_NS = 1_000_000
 _SLOW_SCANS_TO_WARN = 3
+_SCANS_IN_VIEW = 100
 
 
 class BoundStrategy:
@@ -50,6 +52,9 @@ class BoundStrategy:
         self._padded_size = hooks["model_batch_padded_size"]
         self._begin_ns = 0
         self._has_refused_alone = False
+        self._scan_count = 0
+        self._slow_scans: deque[int] = deque(maxlen=_SLOW_SCANS_TO_WARN)
+        self._has_warned = False
 
     def open(self) -> None:
         """Call `model_batcher_initialize`; blocking, on a loading thread."""
@@ -106,6 +111,7 @@ class BoundStrategy:
         try:
             return self._accept(requests)
         finally:
+            self._scan_count += 1
             if self._clock() - start > _SLOW_SCAN_NS:
                 self._note_slow_scan()
 
@@ -158,13 +164,18 @@ class BoundStrategy:
         self.slow_scan_count += 1
         if self.on_slow_scan is not None:
             self.on_slow_scan()
-        if self.slow_scan_count == _SLOW_SCANS_TO_WARN:
-            _log.warning(
-                "batching strategy '%s' of model '%s' repeatedly takes over 1 ms for a scan of the queue; "
-                "every request of this server waits meanwhile",
-                self.name,
-                self._batcher.model.name,
-            )
+        # A single one may have waited for a thread that holds the interpreter; over weeks those add up.
+        slow = self._slow_scans
+        slow.append(self._scan_count)
+        if len(slow) < _SLOW_SCANS_TO_WARN or slow[-1] - slow[0] >= _SCANS_IN_VIEW or self._has_warned:
+            return
+        self._has_warned = True
+        _log.warning(
+            "batching strategy '%s' of model '%s' repeatedly takes over 1 ms for a scan of the queue; "
+            "every request of this server waits meanwhile",
+            self.name,
+            self._batcher.model.name,
+        )
 
     def _call(self, hook: str, *args: object) -> object:
         function = self._hooks[hook]

@@ -17,8 +17,9 @@ from tritonpy.scheduler.batcher import BoundStrategy
 _log = logging.getLogger("tritonpy.batching")
 
 PATH_PARAMETER = "TRITON_BATCH_STRATEGY_PATH"
+UNASKED = "batching strategy '%s' is never asked: model '%s' %s"
+"""How the log says it: of which strategy, of which model, and why."""
 _FILENAMES = ("batchstrategy.so", "batchstrategy.py")
-_UNASKED = "batching strategy '%s' is never asked: model '%s' %s"
 
 
 class StrategyFinder:
@@ -66,7 +67,7 @@ class StrategyFinder:
         own = self._of_model(name, model, is_strict)
         if own is not None:
             if model.config.get("dynamic_batching") is None:
-                _log.warning(_UNASKED, own.name, model.name, "has no dynamic_batching")
+                _log.warning(UNASKED, own.name, model.name, "has no dynamic_batching")
             return own
         path = first_file(self._backend_directories(backend), _FILENAMES)
         if path is not None:
@@ -142,7 +143,7 @@ def _check_beside_sequences(name: str | None, model: Model) -> None:
         )
     path = _file_beside(model)
     if path is not None:
-        _log.warning(_UNASKED, path, model.name, "has sequence_batching")
+        _log.warning(UNASKED, path, model.name, "has sequence_batching")
 
 
 def _file_beside(model: Model) -> Path | None:

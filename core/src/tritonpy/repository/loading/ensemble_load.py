@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +25,10 @@ from tritonpy.repository.preparation import PreparedModel
 from tritonpy.repository.settle import first_config, settled_config
 from tritonpy.scheduler.ensemble.ensemble import EnsembleScheduler
 from tritonpy.scheduler.ensemble.plan import Plan
+from tritonpy.scheduler.strategy_finder import PATH_PARAMETER, UNASKED
 from tritonpy.stats import ModelStats
+
+_log = logging.getLogger("tritonpy.repository")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,9 @@ def settle_ensemble(prepared: PreparedModel, versions: Sequence[int]) -> Settled
     document = first_config(copied_config(prepared.config), BackendAttributes())
     config = settled_config(document, BackendAttributes(), directory.path, name=directory.name)
     labels = read_labels(config, directory.path)
+    strategy = config.get("parameters", {}).get(PATH_PARAMETER)
+    if strategy is not None:
+        _log.warning(UNASKED, strategy.get("string_value", ""), directory.name, "is an ensemble")
     return SettledEnsemble(prepared.source.key, config, versions, directory.path, labels)
 
 

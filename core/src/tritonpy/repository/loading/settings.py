@@ -28,7 +28,7 @@ class LoadObserver(Protocol):
     def request_unanswered(self, model: str, version: str) -> None:
         """A request has been open for long after the model's `execute` returned."""
 
-    def scan_was_slow(self, model: str, version: str) -> None:
+    def scan_was_slow(self, model: str, version: str, strategy: str) -> None:
         """The model's batching strategy took over a millisecond for one scan."""
 
 

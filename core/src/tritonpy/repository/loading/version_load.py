@@ -103,7 +103,10 @@ class Loading:
         strategy = await on_own_thread(find, "hook")
         if strategy is not None:
             await on_own_thread(strategy.open, "hook")
-            strategy.on_slow_scan = self._note_slow_scan
+            _log.info(
+                "model '%s' version %d has batching strategy '%s'", handle.name, handle.version, strategy.name
+            )
+            strategy.on_slow_scan = partial(self._note_slow_scan, strategy.name)
             self._strategy = strategy
         stats = ModelStats(latencies=self._tools.settings.latencies(config))
         signature = Signature(config)
@@ -228,8 +231,8 @@ class Loading:
     def _note_unanswered(self) -> None:
         self._tools.observer.request_unanswered(self._handle.name, str(self._handle.version))
 
-    def _note_slow_scan(self) -> None:
-        self._tools.observer.scan_was_slow(self._handle.name, str(self._handle.version))
+    def _note_slow_scan(self, strategy: str) -> None:
+        self._tools.observer.scan_was_slow(self._handle.name, str(self._handle.version), strategy)
 
 
 def _is_parallel(attributes: BackendAttributes) -> bool:
