@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +26,14 @@ OPERATORS = (ROOT / "docs/how-to/use-shared-objects.md").read_text()
 PORTS = "".join(f" --{name}-address=127.0.0.1 --{name}-port=0" for name in ("http", "grpc", "metrics"))
 REQUEST = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.5]}]}
 START_S = 40
+ECHO = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        inputs = [pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", x)]) for x in inputs]
+"""
 
 pytestmark = pytest.mark.skipif(find_compiler(".c") is None, reason="there is no compiler for C")
 
@@ -105,16 +113,66 @@ def infer(port: int, model: str) -> int:
         return status
 
 
-def test_a_new_strategy_is_made_tested_and_served(tmp_path: Path) -> None:
+def typed_in_readme(folder: Path, beginning: str) -> str:
+    """The line of a new strategy's README that begins so."""
+    lines = re.findall(r"^    (.*)", (folder / "README.md").read_text(), re.MULTILINE)
+    [line] = [line for line in lines if line.startswith(beginning)]
+    return str(line)
+
+
+@pytest.mark.parametrize(("lang", "most"), [("c", 4), ("cpp", 6)])
+def test_a_new_strategy_is_made_tested_and_served(lang: str, most: int, tmp_path: Path) -> None:
+    if find_compiler(".cc") is None and lang == "cpp":
+        pytest.skip("there is no compiler for C++")
     install, make, enter, test, build, serve = commands(AUTHORS, "Begin")
-    assert install.startswith("pip install tritonpy-abi")
-    run(make, tmp_path)
+    assert install == typed_in_readme(tmp_path / new(make, lang, enter, tmp_path), "pip install")
     folder = tmp_path / enter.removeprefix("cd ")
     assert " passed" in run(test, folder)
     run(build, folder)
 
     with running(serve, folder) as port:
-        assert infer(port, "limited") == 200
+        run(typed_in_readme(folder, "for ").replace("localhost:8000", f"localhost:{port}"), folder)
+        shown = run(f"{typed_in_readme(folder, 'corectl explain')} --url localhost:{port}", folder)
+    sizes = re.findall(r"^ +(\d+) +\d+ +[\d.]+%", shown.partition("Rows of a batch\n")[2], re.MULTILINE)
+    assert "12 succeeded, 0 failed" in shown
+    assert re.search(r"^ +strategy +[1-9]", shown, re.MULTILINE)
+    assert max(map(int, sizes)) <= most
+
+
+def new(command: str, lang: str, enter: str, folder: Path) -> str:
+    """Make a strategy in another language than the page does; its folder."""
+    run(command.replace("--lang c", f"--lang {lang}"), folder)
+    return enter.removeprefix("cd ")
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(("lang", "model"), [("c", "limited"), ("cpp", "shared")])
+def test_triton_asks_a_new_strategy_too(
+    lang: str,
+    model: str,
+    tmp_path: Path,
+    real_triton: Callable[..., dict[str, int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, make, enter, _, build, _ = commands(AUTHORS, "Begin")
+    folder = tmp_path / new(make, lang, enter, tmp_path)
+    run(build, folder)
+    config = folder / "models" / model / "config.pbtxt"
+    config.write_text(config.read_text().replace('"identity"', '"python"'))
+    (config.parent / "1/model.py").write_text(ECHO)
+    monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", "12")  # all wait before the first batch is formed
+    port = real_triton(folder / "models")["http"]
+
+    run(typed_in_readme(folder, "for ").replace("localhost:8000", f"localhost:{port}"), folder)
+
+    with urllib.request.urlopen(f"http://localhost:{port}/v2/models/{model}/stats", timeout=20) as answer:
+        [stats] = json.loads(answer.read())["model_stats"]
+    formed = {batch["batch_size"]: batch["compute_infer"]["count"] for batch in stats["batch_stats"]}
+    assert sum(size * count for size, count in formed.items()) == 12
+    if lang == "c":
+        assert formed == {4: 3}
+    else:
+        assert max(formed) <= 6  # of each tenant's requests
 
 
 @pytest.mark.stress
