@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tritonpy.plugin import RepoAgent, RepoAgentModel, hookimpl
 
-from tritonpy_abi.agents.process import AgentProcess
+from tritonpy_abi.agents.process import AgentProcess, ProcessGone
 
 _numbers = itertools.count(1)
 
@@ -44,7 +44,14 @@ class AgentLibrary:
     def repo_agent_model_initialize(self, agent: RepoAgent, model: RepoAgentModel) -> None:
         """Call its `ModelInitialize`."""
         state: _Agent = agent.state
-        model.state = _Model(state.process(), model)
+        try:
+            model.state = _Model(state.process(), model)
+        except ProcessGone as exc:
+            if not exc.is_killed:
+                raise
+            # It had been killed before, and nobody could see it yet.
+            model.release_directory()
+            model.state = _Model(state.process(), model)
 
     @hookimpl
     def repo_agent_model_action(self, model: RepoAgentModel, action: str) -> None:

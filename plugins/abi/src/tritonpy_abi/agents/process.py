@@ -26,7 +26,16 @@ _END_S = 5.0
 
 
 class ProcessGone(Internal):
-    """The process has ended, and its calls with it."""
+    """The process has ended, and its calls with it.
+
+    Args:
+        message: how, and in which calls.
+        is_killed: by SIGKILL, which is nothing that an agent does itself.
+    """
+
+    def __init__(self, message: str, is_killed: bool) -> None:
+        super().__init__(message)
+        self.is_killed = is_killed
 
 
 class AgentProcess:
@@ -45,7 +54,7 @@ class AgentProcess:
         self._lock = threading.Lock()  # guards the next four, and the process's number
         self._models: dict[int, str] = {}
         self._waiting: dict[int, _Call] = {}
-        self._end: str | None = None  # what became of it
+        self._end: tuple[str, bool] | None = None  # what became of it: see `ProcessGone`
         self._is_reaped = False
         self._is_told_to_end = False
         self._is_killed = False
@@ -108,15 +117,15 @@ class AgentProcess:
         number = next(self._numbers)
         with self._lock:
             if self._end is not None:
-                raise ProcessGone(self._end)
+                raise ProcessGone(*self._end)
             self._waiting[number] = call
         with suppress(OSError):  # it is about to end, and that ends the call
             self._messages.send(
                 {"call": name, "number": number, "model": model, "log_levels": log_levels(), **arguments}
             )
         reply = call.outcome.get()
-        if reply is None:
-            raise ProcessGone(self._end or "")
+        if isinstance(reply, ProcessGone):
+            raise reply
         if error := reply.get("error"):
             raise TritonError(error[1], ErrorCode(error[0]))
         return reply
@@ -168,29 +177,30 @@ class AgentProcess:
         with self._lock:
             waiting = list(self._waiting.values())
             self._waiting.clear()
-            self._end = f"the process of repository agent library {self.path} {_how(status)}"
+            message = f"the process of repository agent library {self.path} {_how(status)}"
             if waiting:
-                self._end += " " + " and ".join(call.where for call in waiting)
+                message += " " + " and ".join(call.where for call in waiting)
+            self._end = message, status == -signal.SIGKILL
             is_expected = self._is_killed or (self._is_told_to_end and status == 0)
             told = {call.model for call in waiting}
             names = sorted({name for number, name in self._models.items() if number not in told})
         self._gone.set()
         for call in waiting:
-            call.outcome.put(None)
+            call.outcome.put(ProcessGone(*self._end))
         if names:
             rest = f"it will not hear what becomes of models that it has let through: {', '.join(names)}"
-            _log.error("%s; %s", self._end, rest)
+            _log.error("%s; %s", message, rest)
         elif not (is_expected or waiting):
-            _log.error("%s", self._end)
+            _log.error("%s", message)
 
 
 class _Call:
-    """One that is under way; it has no reply when the process ends."""
+    """One that is under way."""
 
     def __init__(self, where: str, model: int | None) -> None:
         self.where = where
         self.model = model
-        self.outcome = queue.SimpleQueue[JsonObject | None]()
+        self.outcome = queue.SimpleQueue[JsonObject | ProcessGone]()
 
 
 def _how(status: int) -> str:
