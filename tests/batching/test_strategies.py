@@ -401,3 +401,28 @@ def test_the_log_and_explain_name_the_file_of_a_strategy(
     path = repository.path / "m/1/batchstrategy.py"
     assert f"model 'm' version 1 has batching strategy '{path}'" in caplog.messages
     assert server.runtime.registry.find("m").strategy_name == str(path)
+
+
+@pytest.mark.parametrize("name", ["json:loads", "/etc/passwd", "../other/batchstrategy.py", "1/../../x.so"])
+def test_a_load_request_names_no_strategy_but_installed_ones_and_files_of_the_model(
+    serve: Callable[..., Server], repository: ModelRepository, name: str
+) -> None:
+    repository.model("m", identity())
+    server = serve(repository.path, model_control_mode="explicit")
+
+    status, error = load(server, "m", identity(name))
+    assert status >= 400
+    assert "a load request" in error
+    assert name in error
+
+    assert load(server, "m", identity("single")) == (200, "")
+
+
+def load(server: Server, model: str, config: dict[str, Any]) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+    body = json.dumps({"parameters": {"config": json.dumps(config)}})
+    connection.request("POST", f"/v2/repository/models/{model}/load", body)
+    response = connection.getresponse()
+    text = response.read()
+    connection.close()
+    return response.status, json.loads(text)["error"] if response.status != 200 else ""

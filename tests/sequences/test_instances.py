@@ -240,21 +240,37 @@ def test_instances_that_share_a_resource_take_turns(start: Start, strategy: str)
     assert model.ask(10, 2, end=True) == 12
 
 
-@pytest.mark.parametrize("by", ["parameter", "file"])
-def test_a_batching_strategy_is_refused(serve: Callable[..., Server], tmp_path: Path, by: str) -> None:
+def test_a_batching_strategy_that_is_named_is_refused(serve: Callable[..., Server], tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     document = config(tmp_path / "m", direct={})
+    document["parameters"]["TRITON_BATCH_STRATEGY_PATH"] = {"string_value": "volume"}
     models = ModelRepository(tmp_path / "models")
-    if by == "parameter":
-        document["parameters"]["TRITON_BATCH_STRATEGY_PATH"] = {"string_value": "volume"}
-        models.python("m", MODEL, document)
-    else:
-        models.model("m", document, {"model.py": MODEL, "batchstrategy.py": ""})
+    models.python("m", MODEL, document)
     server = serve(models.path, exit_on_error=False)
 
-    url = f"http://127.0.0.1:{server.http_port}/v2/repository/index"
-    with urllib.request.urlopen(urllib.request.Request(url, b"{}"), timeout=30) as answer:
-        [row] = json.load(answer)
+    row = index_row(server)
     assert row["state"] == "UNAVAILABLE"
     expected = "TRITON_BATCH_STRATEGY_PATH cannot be specified with sequence batcher, using default batching "
     assert expected + "strategy" in row["reason"]
+
+
+def test_a_batching_strategy_beside_the_model_is_passed_over(
+    serve: Callable[..., Server], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "m").mkdir()
+    models = ModelRepository(tmp_path / "models")
+    models.model("m", config(tmp_path / "m", direct={}), {"model.py": MODEL, "batchstrategy.py": "1 / 0"})
+
+    server = serve(models.path, exit_on_error=False)
+
+    assert index_row(server)["state"] == "READY"
+    path = models.path / "m/1/batchstrategy.py"
+    assert f"batching strategy '{path}' is never asked: model 'm' has sequence_batching" in caplog.messages
+
+
+def index_row(server: Server) -> dict[str, Any]:
+    url = f"http://127.0.0.1:{server.http_port}/v2/repository/index"
+    with urllib.request.urlopen(urllib.request.Request(url, b"{}"), timeout=30) as answer:
+        row: dict[str, Any]
+        [row] = json.load(answer)
+    return row

@@ -4,12 +4,17 @@ import errno
 import threading
 from collections import namedtuple
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tritonpy.errors import ErrorCode, Internal, InvalidArg, NotFound, TritonError, Unavailable
+from tritonpy.handles import Backend, Model
+from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.stores import remote
 from tritonpy.repository.stores.download import Downloader
 from tritonpy.repository.stores.remote import RemoteStore
+from tritonpy.scheduler.strategy_finder import StrategyFinder
 
 from .conftest import ROOT, FakeClient
 
@@ -255,3 +260,20 @@ def test_a_place_is_the_same_for_the_same_files(store: RemoteStore) -> None:
 
 def test_the_repr_of_a_store_shows_nothing(store: RemoteStore) -> None:
     assert repr(store).startswith("<tritonpy.repository.stores.remote.RemoteStore object at")
+
+
+def test_a_strategy_in_a_copy_lies_inside_its_model(store: RemoteStore, client: FakeClient) -> None:
+    for name in ("batchstrategy.py", "strategies/mine.py"):
+        client.put(f"models/m/{name}", b"")
+    directory = store.fetch("m").directory
+    managers = [PluginManager(kind, discover=False) for kind in ("batching", "loaders")]
+    finder = StrategyFinder(*managers, is_strict=True)
+    backend: Any = SimpleNamespace()
+    given = {"TRITON_BATCH_STRATEGY_PATH": {"string_value": "strategies/mine.py"}}
+
+    for parameters, expected in (({}, "batchstrategy.py"), (given, "strategies/mine.py")):
+        model = Model("m", 1, {"parameters": parameters}, directory, Backend("b"))
+        with pytest.raises(
+            InvalidArg, match=f"batching strategy '{directory}/{expected}' does not define all"
+        ):
+            finder.find(model, backend, is_strict=True)  # it was opened, and has no hooks
