@@ -8,6 +8,8 @@
 #include "tritonpy/repo_agent.h"
 
 #pragma GCC visibility push(default)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpedantic"  // an array at the end of a struct may have no length in C
 extern "C" {
 #include "host/agents.h"
 #include "host/batching.h"
@@ -18,4 +20,5 @@ extern "C" {
 #include "host/probe.h"
 #include "host/sources.h"
 }
+#pragma GCC diagnostic pop
 #pragma GCC visibility pop
