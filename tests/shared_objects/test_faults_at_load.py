@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -176,6 +178,7 @@ def test_a_library_that_was_copied_halfway_is_refused(
     reason = refusal(server, f"truncated_{tenths}")
 
     assert str(path) in reason
+    assert "SIGBUS" not in reason or "not copied to its end" in reason
 
 
 def test_a_library_for_another_machine_is_refused_with_its_name(server: FaultServer, faulty: Path) -> None:
@@ -266,3 +269,44 @@ def test_a_strict_server_takes_no_path_outside_of_the_model(tmp_path: Path, faul
         for name in ("outside", "link"):
             assert "Batching library path escapes model repository: " in refusal(server, name)
         server.assert_well()
+
+
+@pytest.mark.parametrize(
+    ("source", "where", "fault", "text"),
+    [
+        ("caches", "CacheInitialize", "segfault", "SIGSEGV in TRITONCACHE_CacheInitialize"),
+        ("caches", "CacheFinalize", "loop", "was still in TRITONCACHE_CacheFinalize after 0.4 s"),
+        ("strategies", "constructor", "segfault", "SIGSEGV while it was opened"),
+    ],
+)
+def test_a_cache_that_goes_wrong_from_the_start_ends_the_start_with_an_error(
+    tmp_path: Path, compiled: Compiled, source: str, where: str, fault: str, text: str
+) -> None:
+    library = tmp_path / "caches/faulty/libtritoncache_faulty.so"
+    library.parent.mkdir(parents=True)
+    shutil.copy(compiled(f"{source}/faulty.cc"), library)
+    library.with_name(f"{library.name}.fault").write_text(fault)  # only strategies read it
+    (tmp_path / "models").mkdir()
+    command = [
+        *(
+            str(Path(sys.executable).with_name("corectl")),
+            "serve",
+            f"--model-repository={tmp_path / 'models'}",
+        ),
+        *("--http-port=0", "--grpc-port=0", "--metrics-port=0"),
+        f"--cache-directory={tmp_path / 'caches'}",
+        *(f"--cache-config=faulty,where={where}", f"--cache-config=faulty,fault={fault}"),
+    ]
+
+    done = subprocess.run(
+        command,
+        env=os.environ | {"TRITONPY_ABI_PROBE_S": "0.4"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr

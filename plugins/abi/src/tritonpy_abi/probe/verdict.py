@@ -45,6 +45,8 @@ def judge(what: str, ending: Ending, time_s: float) -> None:
 
 def _death(what: str, function: str, ending: Ending, time_s: float) -> TritonError:
     place = "while it was opened" if function == _OPENING else f"in {function}"
+    if function == _OPENING and ending.status == -signal.SIGBUS:
+        place += ", as it happens where a file was not copied to its end"
     if ending.status is None:
         return Unavailable(
             f"{what} was tried in a process of its own, and was still {place} after {time_s:g} s"
