@@ -48,7 +48,10 @@ namespace {
 TRITONSERVER_Error* include(TRITONPY_Strategy* strategy, TRITONBACKEND_Request* request, bool* joins) {
   *joins = false;
   TRITONSERVER_Error* error = tritonpy::guarded("TRITONBACKEND_ModelBatchIncludeRequest", [&] {
-    return strategy->batch_include(request, strategy->userp, joins);
+    bool should_include = false;
+    TRITONSERVER_Error* refusal = strategy->batch_include(request, strategy->userp, &should_include);
+    *joins = should_include;  // not where it throws
+    return refusal;
   });
   if (request->has_scratch) {
     tritonpy::clear_scratch(request);
@@ -56,12 +59,12 @@ TRITONSERVER_Error* include(TRITONPY_Strategy* strategy, TRITONBACKEND_Request* 
   return error;
 }
 
-// What a strategy says of a request that it takes all the same.
-void log_and_delete(const TRITONBACKEND_Request* request, TRITONSERVER_Error* error) {
-  const std::string text = tritonpy::label(request) + "the batching strategy includes it with an error: " +
-                           TRITONSERVER_ErrorMessage(error);
+// For an error that changes nothing.
+void log_and_delete(const std::string& what, TRITONSERVER_Error* error) {
+  const std::string text = what + ": " + TRITONSERVER_ErrorMessage(error);
   TRITONSERVER_ErrorDelete(error);
-  TRITONSERVER_ErrorDelete(TRITONSERVER_LogMessage(TRITONSERVER_LOG_ERROR, __FILE__, __LINE__, text.c_str()));
+  TRITONSERVER_ErrorDelete(
+      TRITONSERVER_LogMessage(TRITONSERVER_LOG_ERROR, __FILE__, __LINE__, text.c_str()));
 }
 
 }  // namespace
@@ -80,14 +83,11 @@ TRITONSERVER_Error* TRITONPY_StrategyOpen(
 
 TRITONSERVER_Error* TRITONPY_StrategyClose(TRITONPY_Strategy* strategy) {
   const std::unique_ptr<TRITONPY_Strategy> closed(strategy);
-  TRITONSERVER_Error* first = TRITONPY_BatchEnd(strategy);
-  TRITONSERVER_Error* last = tritonpy::guarded(
-      "TRITONBACKEND_ModelBatcherFinalize", [&] { return strategy->batcher_finalize(strategy->batcher); });
-  if (first != nullptr && last != nullptr) {
-    TRITONSERVER_ErrorDelete(first);
-    return last;
+  if (TRITONSERVER_Error* error = TRITONPY_BatchEnd(strategy)) {
+    log_and_delete("TRITONBACKEND_ModelBatchFinalize", error);
   }
-  return first != nullptr ? first : last;
+  return tritonpy::guarded(
+      "TRITONBACKEND_ModelBatcherFinalize", [&] { return strategy->batcher_finalize(strategy->batcher); });
 }
 
 TRITONSERVER_Error* TRITONPY_BatchBegin(TRITONPY_Strategy* strategy) {
@@ -114,7 +114,8 @@ uint32_t TRITONPY_BatchInclude(
     bool joins;
     *error = include(strategy, requests[index], &joins);
     if (*error != nullptr && joins) {
-      log_and_delete(requests[index], *error);
+      log_and_delete(
+          tritonpy::label(requests[index]) + "included in spite of an error of its strategy", *error);
       *error = nullptr;
     }
     if (!joins) {
