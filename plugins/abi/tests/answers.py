@@ -128,7 +128,7 @@ def messages(api: Api) -> Answers:
         api.call("TRITONSERVER_MessageNewFromSerializedJson", byref(message), given, c_size_t(len(document)))
         given.raw = b"?" * len(given)  # it is a copy
         api.call("TRITONSERVER_MessageSerializeToJson", message, byref(data), byref(size))
-        answers[repr(document[:40])] = repr(string_at(data.value, size.value)[:40]), size.value
+        answers[repr(document[:40])] = repr(string_at(data.value or 0, size.value)[:40]), size.value
         api.call("TRITONSERVER_MessageDelete", message)
     return answers
 

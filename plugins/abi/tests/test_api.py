@@ -265,4 +265,4 @@ def compared(real: Any, own: Any, where: str = "") -> list[tuple[str, Any, Any]]
         pairs = [(str(number), *both) for number, both in enumerate(zip(real, own, strict=True))]
     else:
         return [] if real == own else [(where, real, own)]
-    return [found for key, *both in pairs for found in compared(*both, f"{where}.{key}".lstrip("."))]
+    return [found for key, one, two in pairs for found in compared(one, two, f"{where}.{key}".lstrip("."))]

@@ -30,7 +30,9 @@ def answer(opened: Library) -> int:
 def words(opened: Library) -> str:
     """What the library's own error says, if it was made by our functions."""
     shim = open_shim()
-    error = shim.ffi.cast("TRITONSERVER_Error *(*)(void)", opened.function("fail"))()
+    function = opened.function("fail")
+    assert function is not None
+    error = shim.ffi.cast("TRITONSERVER_Error *(*)(void)", function)()
     with pytest.raises(NotFound) as raised:
         shim.check(error)
     return raised.value.message

@@ -1,4 +1,4 @@
-/* A library to be opened. ANSWER tells its builds apart; MISSING is the name of a function that nobody has. */
+/* A library to be opened. ANSWER tells its builds apart; MISSING is a function that nobody has. */
 #include "tritonpy/core.h"
 
 #ifndef ANSWER

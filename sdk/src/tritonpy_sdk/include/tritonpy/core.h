@@ -4,8 +4,9 @@
  * names, argument orders and numbers are those of Triton's C API. The functions are undefined symbols of your
  * library; the server exports them. Link with nothing.
  *
- * A function that returns `TRITONSERVER_Error *` returns NULL for success. Whoever gets an error owns it: pass it
- * on, or end it with `TRITONSERVER_ErrorDelete`. Strings that come back belong to the object they came from.
+ * A function that returns `TRITONSERVER_Error *` returns NULL for success. Whoever gets an error owns it: pass
+ * it on, or end it with `TRITONSERVER_ErrorDelete`. Strings that come back belong to the object that they
+ * came from.
  */
 #ifndef TRITONPY_CORE_H
 #define TRITONPY_CORE_H
@@ -135,7 +136,8 @@ typedef enum {
 } TRITONSERVER_ParameterType;
 
 TRITONPY_EXPORT const char *TRITONSERVER_ParameterTypeString(TRITONSERVER_ParameterType type);
-/* `value` points to a zero-terminated text, an int64_t, a bool or a double; it is copied. NULL for other types. */
+/* `value` points to a zero-terminated text, an int64_t, a bool or a double, of which a copy is kept. NULL comes
+ * back for other types. */
 TRITONPY_EXPORT TRITONSERVER_Parameter *TRITONSERVER_ParameterNew(
     const char *name, TRITONSERVER_ParameterType type, const void *value);
 TRITONPY_EXPORT TRITONSERVER_Parameter *TRITONSERVER_ParameterBytesNew(
@@ -144,8 +146,10 @@ TRITONPY_EXPORT void TRITONSERVER_ParameterDelete(TRITONSERVER_Parameter *parame
 
 /* ---- where a buffer lies, and how large it is ---- */
 
-TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_BufferAttributesNew(TRITONSERVER_BufferAttributes **attributes);
-TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_BufferAttributesDelete(TRITONSERVER_BufferAttributes *attributes);
+TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_BufferAttributesNew(
+    TRITONSERVER_BufferAttributes **attributes);
+TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_BufferAttributesDelete(
+    TRITONSERVER_BufferAttributes *attributes);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_BufferAttributesSetMemoryType(
     TRITONSERVER_BufferAttributes *attributes, TRITONSERVER_MemoryType type);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_BufferAttributesSetMemoryTypeId(
@@ -165,7 +169,7 @@ TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_BufferAttributesByteSize(
 
 /* ---- metrics; they appear on the server's metrics port ----
  *
- * Where a family of the name or a metric of the labels is there already, you get another hold of the same one. */
+ * Where a family of the name or a metric of the labels is there already, you get hold of the same one. */
 
 typedef enum {
   TRITONSERVER_METRIC_KIND_COUNTER = 0,
@@ -174,7 +178,8 @@ typedef enum {
 } TRITONSERVER_MetricKind;
 
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_MetricFamilyNew(
-    TRITONSERVER_MetricFamily **family, TRITONSERVER_MetricKind kind, const char *name, const char *description);
+    TRITONSERVER_MetricFamily **family, TRITONSERVER_MetricKind kind, const char *name,
+    const char *description);
 /* An error while it has metrics. */
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_MetricFamilyDelete(TRITONSERVER_MetricFamily *family);
 TRITONPY_EXPORT TRITONSERVER_Error *TRITONSERVER_GetMetricFamilyKind(

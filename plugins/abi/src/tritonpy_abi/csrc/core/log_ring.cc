@@ -76,8 +76,8 @@ void LogRing::stop() {
 }
 
 void LogRing::begin_anew_in_child() {
-  // What waits here is written by the parent. Its threads may have waited for the condition, which cannot even be
-  // destroyed then.
+  // What waits here is written by the parent. Its threads may have waited for the condition, which can not
+  // even be destroyed then.
   new (&changed_) std::condition_variable;
   lines_.clear();
   bytes_ = dropped_ = added_ = handled_ = 0;

@@ -1,5 +1,5 @@
-// Lines that wait to be taken. A plugin's threads never wait for whoever writes the log: where there is no room,
-// lines are counted and dropped.
+// Lines that wait to be taken. A plugin's threads never wait for whoever writes the log: where there is no
+// room, lines are counted and dropped.
 #pragma once
 
 #include <condition_variable>

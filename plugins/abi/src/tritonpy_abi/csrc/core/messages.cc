@@ -1,5 +1,5 @@
-// Messages keep the bytes they are made of. They are not read as JSON: whoever gets one does that, and says what
-// is wrong with it.
+// Messages keep the bytes they are made of. They are not read as JSON: whoever gets one does that, and says
+// what is wrong with it.
 
 #include "core/objects.h"
 #include "guard.h"

@@ -1,5 +1,6 @@
-// The families of metrics of this process, and what a plugin holds of them. A name is one family, however often it
-// is made: whoever asks for the same name and labels counts into the same series. What nobody holds is gone.
+// The families of metrics of this process, and what plugins hold of them. A name is one family, however often
+// it is made: whoever asks for the same name and labels counts into the same series. What nobody holds is
+// gone.
 #pragma once
 
 #include <atomic>

@@ -81,10 +81,9 @@ TRITONSERVER_Error* read_labels(
 TRITONSERVER_Error* read_bounds(
     TRITONSERVER_MetricKind kind, const TRITONSERVER_MetricArgs* args, std::vector<double>& bounds) {
   if (kind != TRITONSERVER_METRIC_KIND_HISTOGRAM) {
+    const std::string name = kind == TRITONSERVER_METRIC_KIND_COUNTER ? "counter" : "gauge";
     return args == nullptr ? nullptr
-                           : tritonpy::invalid(std::string("Unexpected args found in ") +
-                                               (kind == TRITONSERVER_METRIC_KIND_COUNTER ? "counter" : "gauge") +
-                                               " Metric constructor.");
+                           : tritonpy::invalid("Unexpected args found in " + name + " Metric constructor.");
   }
   if (args == nullptr) {
     return tritonpy::invalid("Bucket boundaries not found in Metric args.");
@@ -108,7 +107,8 @@ TRITONSERVER_Error* read_bounds(
 }  // namespace
 
 TRITONSERVER_Error* TRITONSERVER_MetricFamilyNew(
-    TRITONSERVER_MetricFamily** family, TRITONSERVER_MetricKind kind, const char* name, const char* description) {
+    TRITONSERVER_MetricFamily** family, TRITONSERVER_MetricKind kind, const char* name,
+    const char* description) {
   TRITONPY_REQUIRE(family);
   TRITONPY_REQUIRE(name);
   TRITONPY_REQUIRE(description);

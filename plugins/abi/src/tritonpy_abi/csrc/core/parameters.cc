@@ -35,7 +35,8 @@ TRITONSERVER_Parameter::TRITONSERVER_Parameter(
   }
 }
 
-TRITONSERVER_Parameter::TRITONSERVER_Parameter(std::string its_name, const void* bytes, uint64_t its_byte_size)
+TRITONSERVER_Parameter::TRITONSERVER_Parameter(
+    std::string its_name, const void* bytes, uint64_t its_byte_size)
     : name(std::move(its_name)), type(TRITONSERVER_PARAMETER_BYTES) {
   if (its_byte_size != 0) {
     text.assign(static_cast<const char*>(bytes), its_byte_size);
@@ -77,7 +78,8 @@ TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(
   return new TRITONSERVER_Parameter(name, type, value);
 }
 
-TRITONSERVER_Parameter* TRITONSERVER_ParameterBytesNew(const char* name, const void* bytes, uint64_t byte_size) {
+TRITONSERVER_Parameter* TRITONSERVER_ParameterBytesNew(
+    const char* name, const void* bytes, uint64_t byte_size) {
   if (name == nullptr || (bytes == nullptr && byte_size != 0)) {
     return nullptr;
   }

@@ -34,7 +34,9 @@ const DataType& data_type(TRITONSERVER_DataType datatype) {
 
 const char* TRITONSERVER_DataTypeString(TRITONSERVER_DataType datatype) { return data_type(datatype).name; }
 
-uint32_t TRITONSERVER_DataTypeByteSize(TRITONSERVER_DataType datatype) { return data_type(datatype).byte_size; }
+uint32_t TRITONSERVER_DataTypeByteSize(TRITONSERVER_DataType datatype) {
+  return data_type(datatype).byte_size;
+}
 
 TRITONSERVER_DataType TRITONSERVER_StringToDataType(const char* name) {
   for (int number = TRITONSERVER_TYPE_BOOL; name != nullptr && has(kDataTypes, number); ++number) {

@@ -4,7 +4,8 @@
 
 namespace {
 
-TRITONSERVER_Error* tell(uint32_t* to_major, uint32_t* to_minor, uint32_t major_number, uint32_t minor_number) {
+TRITONSERVER_Error* tell(
+    uint32_t* to_major, uint32_t* to_minor, uint32_t major_number, uint32_t minor_number) {
   if (to_major == nullptr || to_minor == nullptr) {
     return tritonpy::invalid("a version is asked for without a place for both of its numbers");
   }

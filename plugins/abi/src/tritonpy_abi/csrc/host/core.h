@@ -5,11 +5,11 @@ typedef struct TRITONSERVER_Error TRITONSERVER_Error;
 /* Tells this library from the real one, which has the same name. */
 const char *TRITONPY_Version(void);
 
-/* Open a shared object, once for each path; the handle stays valid for ever. An error has the linker's words. */
+/* Open a shared object; the handle stays valid for ever. An error has the linker's words. */
 TRITONSERVER_Error *TRITONPY_Open(const char *path, void **handle);
 /* A function of a shared object, or NULL. */
 void *TRITONPY_Symbol(void *handle, const char *name);
-/* The file from which a shared object has functions of Triton's API that this library should give; else NULL. */
+/* The file from which a shared object has functions of Triton's API instead of this library's; else NULL. */
 const char *TRITONPY_Intruder(void *handle);
 
 int TRITONPY_ErrorCode(TRITONSERVER_Error *error);

@@ -1,5 +1,5 @@
-/* Log lines of plugins. They wait in a ring for the one thread that takes them; where nobody does, as in a child
- * process, they go to standard error at once, in the shape of Triton's. */
+/* Log lines of plugins. They wait in a ring for the one thread that takes them; where nobody does, as in a
+ * child process, they go to standard error at once, in the shape of Triton's. */
 
 typedef struct {
   int level; /* -1 for no line, but a number of dropped ones */
@@ -17,10 +17,10 @@ uint32_t TRITONPY_LogLevels(void);
 
 /* From here on lines wait to be taken. */
 void TRITONPY_LogCollect(void);
-/* Waits for a line, and returns it until the next call; false once there is none left and `TRITONPY_LogStop` was
- * called. On one thread only. */
+/* Waits for a line, which is there until the next call; false once there is none left and `TRITONPY_LogStop`
+ * was called. On one thread only. */
 bool TRITONPY_LogTake(TRITONPY_LogLine *line);
-/* Waits until everything that was logged before has been taken, and whoever took it has come back for more. */
+/* Waits until all that was logged before has been taken, and whoever took it has come back for more. */
 bool TRITONPY_LogFlush(uint32_t timeout_ms);
 /* The taker may go once it has taken what is there. Later lines go to standard error. */
 void TRITONPY_LogStop(void);
