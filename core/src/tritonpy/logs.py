@@ -185,12 +185,14 @@ class LogFollower(Protocol):
 
 _running: list[Logs] = []
 _followers: list[LogFollower] = []
+_telling = threading.Lock()  # so that nobody hears of older settings last
 
 
 def follow(follower: LogFollower) -> None:
     """Tell `follower` of the log for as long as the process lives, and now what is written."""
-    _followers.append(follower)
-    follower.settings_changed(_settings())
+    with _telling:
+        _followers.append(follower)
+        follower.settings_changed(_settings())
 
 
 def _settings() -> LogSettings | None:
@@ -198,8 +200,9 @@ def _settings() -> LogSettings | None:
 
 
 def _tell_followers() -> None:
-    for follower in _followers:
-        follower.settings_changed(_settings())
+    with _telling:
+        for follower in _followers:
+            follower.settings_changed(_settings())
 
 
 def has_room() -> bool:

@@ -4,9 +4,9 @@
  * names, argument orders and numbers are those of Triton's C API. The functions are undefined symbols of your
  * library; the server exports them. Link with nothing.
  *
- * A function that returns `TRITONSERVER_Error *` returns NULL for success. Whoever gets an error owns it: pass
- * it on, or end it with `TRITONSERVER_ErrorDelete`. Strings that come back belong to the object that they
- * came from.
+ * A function that returns `TRITONSERVER_Error *` returns NULL for success. Whoever gets an error owns it:
+ * pass it on, or end it with `TRITONSERVER_ErrorDelete`. Strings that come back belong to the object that
+ * they came from.
  */
 #ifndef TRITONPY_CORE_H
 #define TRITONPY_CORE_H
@@ -136,8 +136,8 @@ typedef enum {
 } TRITONSERVER_ParameterType;
 
 TRITONPY_EXPORT const char *TRITONSERVER_ParameterTypeString(TRITONSERVER_ParameterType type);
-/* `value` points to a zero-terminated text, an int64_t, a bool or a double, of which a copy is kept. NULL comes
- * back for other types. */
+/* `value` points to a zero-terminated text, an int64_t, a bool or a double, of which a copy is kept. NULL
+ * comes back for other types. */
 TRITONPY_EXPORT TRITONSERVER_Parameter *TRITONSERVER_ParameterNew(
     const char *name, TRITONSERVER_ParameterType type, const void *value);
 TRITONPY_EXPORT TRITONSERVER_Parameter *TRITONSERVER_ParameterBytesNew(
