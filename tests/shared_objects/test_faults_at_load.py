@@ -257,17 +257,44 @@ def test_a_path_outside_of_the_model_does_not_come_with_a_load_request(
     assert taken.status == 200, taken
 
 
-def test_a_strict_server_takes_no_path_outside_of_the_model(tmp_path: Path, faulty: Path) -> None:
-    with serving(tmp_path / "models", "--strategy-path-policy=strict") as server:
+AGENT = """
+import shutil
+from tritonpy.plugin import hookimpl
+
+@hookimpl
+def repo_agent_model_action(agent, model, action):
+    if action == "LOAD":
+        place = model.acquire_directory() / "moved"
+        shutil.copytree(model.directory, place)
+        shutil.copy(model.parameters["library"], place / "mine.so")
+        model.directory = place
+"""
+
+
+def test_a_strict_server_takes_no_path_outside_of_the_model_wherever_an_agent_has_put_that(
+    tmp_path: Path, faulty: Path
+) -> None:
+    (tmp_path / "agents/mover").mkdir(parents=True)
+    (tmp_path / "agents/mover/agent.py").write_text(AGENT)
+    flags = ("--strategy-path-policy=strict", f"--repoagent-directory={tmp_path / 'agents'}")
+    with serving(tmp_path / "models", *flags) as server:
         inside = server.add("inside", "mine.so")
         shutil.copy(faulty, inside / "mine.so")
         server.add("outside", str(faulty))
         link = server.add("link", "mine.so")
         os.symlink(faulty, link / "mine.so")
+        agent = {"name": "mover", "parameters": {"library": str(faulty)}}
+        agents = {"model_repository_agents": {"agents": [agent]}}
+        server.add("moved", "mine.so", **agents)
+        fault = {"FAULT": "ModelBatcherInitialize segfault"}
+        server.add("moved_faulty", "mine.so", parameters=fault, **agents)
 
-        assert server.load("inside").status == 200
+        for name in ("inside", "moved"):
+            assert server.load(name).status == 200
+            assert server.infer(name).status == 200
         for name in ("outside", "link"):
             assert "Batching library path escapes model repository: " in refusal(server, name)
+        assert "/moved/mine.so' ended the process it was tried in: SIGSEGV" in refusal(server, "moved_faulty")
         server.assert_well()
 
 
