@@ -49,7 +49,7 @@ class ServerOptions:
         cache_timeout_ms: how long a request waits for a response cache that is not in memory.
         backend_config: `(backend, key, value)` each; the backend is "" for a setting of all backends.
         disabled_plugins: `(kind, name)` of plugins that must not be loaded.
-        strategy_path_policy: `strict` keeps batching strategy files inside the model's directory.
+        strategy_path_policy: with `strict` a model names installed strategies, or files in its directory.
         host_policies: `(policy, setting, value)` each; the settings are `numa-node` and `cpu-cores`.
         min_compute_capability: GPUs below it are not used.
         model_load_gpu_limits: `(device, fraction)` each: above this part of a GPU's memory nothing is loaded.

@@ -215,7 +215,8 @@ LIMITS: tuple[click.Option, ...] = (
         "--strategy-path-policy",
         "strategy_path_policy",
         "any|strict",
-        "Where files of batching strategies may lie: anywhere, or (strict) in the model's directory only.",
+        "What a model may name as its batching strategy: anything, or (strict) an installed one or a file in "
+        "its own directory.",
         read_choice("--strategy-path-policy", "any", "strict"),
     ),
 )
