@@ -30,6 +30,25 @@ class TritonPythonModel:
         return [answer for _ in requests]
 """
 
+# Asks the model `plain` itself.
+CALLER = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            given = pb_utils.Tensor("X", np.array([[5, 6]], np.float32))
+            call = pb_utils.InferenceRequest(
+                model_name="plain", inputs=[given], requested_output_names=["Y"], request_id="of a model",
+                correlation_id=9, parameters={"number": 3}, timeout=5_000_000,
+            )
+            answer = call.exec()
+            if answer.has_error():
+                raise pb_utils.TritonModelException(answer.error().message())
+        return [pb_utils.InferenceResponse(answer.output_tensors()) for _ in requests]
+"""
+
 REGION_BYTES = 64
 
 PLAIN: dict[str, Any] = {
@@ -50,6 +69,22 @@ RESHAPED: dict[str, Any] = {
     "output": [{"name": "Y", "data_type": "TYPE_FP32", "dims": [1]}],
     "dynamic_batching": {},
 }
+WHOLE: dict[str, Any] = {
+    "platform": "ensemble",
+    "max_batch_size": 8,
+    "input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [-1]}],
+    "output": [{"name": "OUT", "data_type": "TYPE_FP32", "dims": [-1]}],
+    "ensemble_scheduling": {
+        "step": [
+            {
+                "model_name": "plain",
+                "model_version": -1,
+                "input_map": {"X": "IN"},
+                "output_map": {"Y": "OUT"},
+            }
+        ]
+    },
+}
 X = {"name": "X", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
 TEXT = {"name": "S", "datatype": "BYTES", "shape": [1, 2], "data": ["a", "gr\u00fc\u00df\0e"]}
 NUMBERS = {"name": "A", "datatype": "INT64", "shape": [1, 2], "data": [-1, 5]}
@@ -67,6 +102,8 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("plain", {"id": "text", "inputs": [X], "parameters": {"sequence_id": "abc", "sequence_end": True}}),
     ("plain", {"inputs": [X, TEXT, NUMBERS]}),
     ("plain", {"inputs": [{"name": "X", "datatype": "FP32", "shape": [2, 0], "data": []}]}),
+    ("caller", {"inputs": [X]}),
+    ("whole", {"id": "of a step", "inputs": [X | {"name": "IN"}], "parameters": {"text": "t"}}),
     ("reshaped", {"inputs": [{"name": "X", "datatype": "FP32", "shape": [2, 2, 2], "data": [*range(8)]}]}),
 ]
 
@@ -84,6 +121,8 @@ def make_repository(root: Path, strategy: Path) -> Path:
             "parameters": {key: {"string_value": value} for key, value in parameters.items()},
         }
         repository.python(name, MODEL, config | others)
+    repository.python("caller", CALLER, RESHAPED | {"input": PLAIN["input"][:1], "max_batch_size": 8})
+    repository.model("whole", WHOLE)
     return repository.path
 
 
@@ -153,7 +192,7 @@ def test_a_strategy_sees_shapes_bytes_and_texts_of_requests(ours: dict[str, Line
 
     assert [line["shape"] for line in ours["reshaped"] if line["what"] == "input"] == [[2, 4]]
     assert ours["plain"][-2]["bytes"] == np.array([1, 2], np.float32).tobytes().decode("latin-1")
-    assert [line["byte_size"] for line in inputs] == [8] * 8 + [17, 16, 0, 8, 8]
+    assert [line["byte_size"] for line in inputs] == [8] * 8 + [17, 16, 0, 8, 8, 8, 8]
 
 
 @pytest.mark.parity
