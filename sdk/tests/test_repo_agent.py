@@ -116,6 +116,19 @@ def test_an_installed_agent_is_found_by_its_name(model: Path) -> None:
         pass
 
 
+def test_an_agent_may_be_a_file(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "agent.py"
+    file.write_text(
+        "from tritonpy.plugin import InvalidArg, hookimpl\n"
+        "@hookimpl\n"
+        "def repo_agent_model_action(model, action):\n"
+        "    raise InvalidArg(f'{action} of {model.name}')\n"
+    )
+
+    with pytest.raises(InvalidArg, match="LOAD of net"), load_with_agent(file, model):
+        pass
+
+
 def test_a_plugin_that_is_no_agent_is_refused(model: Path) -> None:
     with (
         pytest.raises(Exception, match="does not implement repo_agent_model_action"),

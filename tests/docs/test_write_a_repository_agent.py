@@ -15,6 +15,8 @@ from urllib.request import urlopen
 
 import pytest
 from cryptography.fernet import Fernet
+from tritonpy.plugin import ErrorCode, TritonError
+from tritonpy_sdk.testing import compile_shared_object, find_compiler, load_with_agent
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/how-to/write-a-repository-agent.md").read_text()
 FILES = dict(re.findall(r"^```(?:python|protobuf)\n# (\S+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
@@ -75,6 +77,36 @@ def test_the_encrypted_model_is_served_and_one_with_another_key_is_not(
     with caught.value as refusal:
         assert "model 'secret': model.py.encrypted was encrypted with another key" in refusal.read().decode()
     assert infer(server) == [42.0]
+
+
+def test_the_agent_in_c_joins_what_lies_in_parts(
+    serve: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, source = re.findall(r"^```c\n/\* (\S+) \*/\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0]
+    Path("join.c").write_text(source)
+    (command,) = re.findall(r"^\$ cc -shared .* (join\.c -o \S+)$", PAGE, re.MULTILINE)
+    if find_compiler() is None:
+        pytest.skip("there is no compiler for the agent of the page")
+    library = compile_shared_object(Path("join.c"), Path(command.split()[-1]))
+    model = tmp_path / "models/secret"
+    (model / "1").mkdir(parents=True)
+    agent = (
+        'model_repository_agents { agents { name: "join" parameters { key: "join" value: "1/model.py" } } }'
+    )
+    config = re.sub("model_repository_agents .*", agent, FILES["models/secret/config.pbtxt"])
+    (model / "config.pbtxt").write_text(config)
+    for part, text in enumerate((MODEL[:50], MODEL[50:60], MODEL[60:])):
+        (model / f"1/model.py.{part}").write_text(text)
+
+    with load_with_agent(library, model, {"join": "1/model.py"}) as load:
+        assert [path.name for path in (load.directory / "1").iterdir()] == ["model.py"]
+    assert infer(serve(tmp_path / "models", repo_agent_directory="agents")) == [42.0]
+
+    with pytest.raises(TritonError) as caught, load_with_agent(library, model, {"join": "1/weights.bin"}):
+        pass
+    assert caught.value.code is ErrorCode.INVALID_ARG
+    assert caught.value.message == "1/weights.bin cannot be made of its parts"
 
 
 def test_the_test_of_the_page_passes(folder: Path) -> None:

@@ -14,9 +14,10 @@ from tritonpy.config.load import load_config
 from tritonpy.config.schema import ModelConfig
 from tritonpy.config.show import config_to_dict
 from tritonpy.handles import JsonObject
+from tritonpy.plugin_files import PluginOpener
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.agents.chain import AgentChain
-from tritonpy.repository.agents.repository_agents import RepositoryAgents
+from tritonpy.repository.agents.repository_agents import RepositoryAgents, SharedAgent
 
 from tritonpy_sdk.testing.logged import raising_what_is_logged
 
@@ -54,7 +55,8 @@ def load_with_agent(
         ...     assert load.directory == Path("models/net")
 
     Args:
-        agent: the name of an installed agent, or a plugin object.
+        agent: the name of an installed agent, a plugin object, or the `Path` of a file: `.py`, or a shared
+            object, which needs tritonpy-abi.
         directory: the model's; its name is the model's.
         parameters: what the configuration gives to the agent.
         loads: False for a model that cannot be loaded: inside only LOAD has been acted on, after it comes
@@ -64,16 +66,18 @@ def load_with_agent(
         TritonError: the agent stops the load.
         ExceptionGroup: it raised where a server goes on and writes it to its log.
     """
-    manager = PluginManager("repo_agents")
+    manager, loaders = PluginManager("repo_agents"), PluginManager("loaders")
     name = agent if isinstance(agent, str) else "agent under test"
-    if not isinstance(agent, str):
+    if not isinstance(agent, (str, Path)):
         manager.register(name, agent)
     path = Path(directory).absolute()
     config = _read(path) or ModelConfig()
     config.ClearField("model_repository_agents")
     setting = config.model_repository_agents.agents.add(name=name)
     setting.parameters.update(parameters or {})
-    agents = RepositoryAgents(manager, PluginManager("loaders"), directory="")
+    agents = RepositoryAgents(manager, loaders, directory="")
+    if isinstance(agent, Path):
+        agents = _AgentOfFile(manager, loaders, agent.absolute())
     chain = AgentChain(agents, path.name, path, config, _read)
     with raising_what_is_logged(_log, "the agent"):
         chain.load()
@@ -87,6 +91,19 @@ def load_with_agent(
                 chain.unloaded()
             else:
                 chain.failed()
+
+
+class _AgentOfFile(RepositoryAgents):
+    """Finds the agent in one file, whatever it is called."""
+
+    def __init__(self, agents: PluginManager, loaders: PluginManager, path: Path) -> None:
+        super().__init__(agents, loaders, directory="")
+        opener = PluginOpener(agents, loaders, "repository agent")
+        self._agent = SharedAgent("agent under test", lambda _: opener.open(path))
+
+    def shared(self, name: str) -> SharedAgent:
+        """See `RepositoryAgents`."""
+        return self._agent
 
 
 def _read(directory: Path) -> ModelConfig | None:
