@@ -167,13 +167,18 @@ def test_without_a_server_log_lines_go_to_standard_error_in_tritons_shape() -> N
     ]
 
 
-@pytest.mark.skipif(shutil.which("readelf") is None, reason="readelf is not installed")
-def test_every_function_of_the_api_is_exported_and_nothing_else() -> None:
+def defined_in(path: Path) -> set[str]:
+    """The names of what a library exports."""
     symbols = subprocess.run(
-        ["readelf", "--wide", "--dyn-syms", str(library())], capture_output=True, text=True, check=True
+        ["readelf", "--wide", "--dyn-syms", str(path)], capture_output=True, text=True, check=True
     ).stdout
     defined = re.findall(r"(?:FUNC|OBJECT|NOTYPE) +(?:GLOBAL|WEAK|UNIQUE) +DEFAULT +\d+ (\S+)", symbols)
-    names = {name.partition("@")[0] for name in defined}
+    return {name.partition("@")[0] for name in defined}
+
+
+@pytest.mark.skipif(shutil.which("readelf") is None, reason="readelf is not installed")
+def test_every_function_of_the_api_is_exported_and_nothing_else() -> None:
+    names = defined_in(library())
 
     assert len(exported()) == 283
     assert set(exported()) - names == set()
@@ -236,14 +241,30 @@ DIFFERENT = (
 """Where, what the real library says, and what ours does."""
 
 
-@pytest.mark.parity
-def test_the_real_library_gives_the_same_answers(ours: dict[str, Any]) -> None:
-    fetched = subprocess.run(
+def fetch() -> dict[str, str]:
+    """Where the real server's files are."""
+    done = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks/real_triton.py"), "fetch"], capture_output=True, check=True
     )
-    paths = json.loads(fetched.stdout)
-    server = next(Path(paths["libs"]).glob("libtritonserver-*.so"))
+    paths: dict[str, str] = json.loads(done.stdout)
+    return paths
 
+
+def real_library(paths: dict[str, str]) -> Path:
+    return next(Path(paths["libs"]).glob("libtritonserver-*.so"))
+
+
+@pytest.mark.parity
+def test_the_real_library_exports_the_same_functions() -> None:
+    names = defined_in(real_library(fetch()))
+
+    assert {name for name in names if name.startswith("TRITON")} == set(exported())
+
+
+@pytest.mark.parity
+def test_the_real_library_gives_the_same_answers(ours: dict[str, Any]) -> None:
+    paths = fetch()
+    server = real_library(paths)
     search = ":".join([paths["lib"], paths["libs"], paths["libpython_dir"]])
     theirs, _ = answers(server, LD_LIBRARY_PATH=search)
 
