@@ -20,6 +20,7 @@ import pytest
 from tritonpy.plugin import Backend, ErrorCode, Internal, InvalidArg, Model, TritonError, Unavailable
 from tritonpy_abi.probe import try_cache, try_strategy
 from tritonpy_abi.probe.process import PROGRAM
+from tritonpy_abi.strategies import open_strategy
 
 Compiled = Callable[..., Path]
 
@@ -126,6 +127,24 @@ def test_the_error_of_a_strategy_comes_with_its_code_and_its_text(faulty: Path) 
     assert str(refusal.value) == "ModelBatcherInitialize had no wish to"
 
 
+def test_a_strategy_sees_the_same_of_its_model_as_in_the_server(
+    faulty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = Backend("identity", {"one": "1"}, directory=tmp_path / "backends/identity")
+    shown = Model("m", 2**63, model("tells its model").config, tmp_path / "m", backend)
+
+    with pytest.raises(TritonError) as in_the_child:
+        try_strategy(faulty, shown)
+    monkeypatch.setenv("TRITONPY_ABI_PROBE_S", "0")
+    with pytest.raises(TritonError) as in_the_server:
+        open_strategy(faulty).model_batcher_initialize(shown)
+
+    assert str(in_the_child.value) == str(in_the_server.value)
+    assert str(in_the_child.value).startswith(
+        f"m|{2**63}|{tmp_path}/m|completes|identity|{tmp_path}/backends/identity|"
+    )
+
+
 def test_an_exception_of_a_strategy_is_an_error(faulty: Path) -> None:
     with pytest.raises(TritonError) as refusal:
         try_strategy(faulty, model("ModelBatcherInitialize digits"))
@@ -208,7 +227,7 @@ def test_a_child_has_neither_descriptors_nor_signals_of_the_server(
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     assert "SigBlk:\t0000000000000000" in caplog.text
-    assert "/dev/null" in caplog.text
+    assert "/dev/null" in caplog.text  # its standard input; and what it prints is in the log
     assert "socket:" not in caplog.text
 
 
@@ -270,14 +289,16 @@ def test_a_child_ends_with_its_server_however_that_ends(faulty: Path) -> None:
     os.close(child)
 
 
-@pytest.mark.parametrize("flags", [["-I"], ["-E"]])
+@pytest.mark.parametrize("flags", [["-I"], []])
 def test_it_works_wherever_the_server_runs_and_however_it_was_started(
     faulty: Path, tmp_path: Path, flags: list[str]
 ) -> None:
     for name in ("json", "ctypes", "signal", "tritonpy_abi"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one')")
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path/resource.py").write_text("raise SystemExit('the wrong one')")
     command = [sys.executable, *flags, "-P", "-c", EMBEDDED, str(faulty), ""]
-    variables = {"PATH": "/nowhere", "PYTHONINSPECT": "1"}
+    variables = {"PATH": "/nowhere", "PYTHONPATH": str(tmp_path / "path")}
 
     done = subprocess.run(
         command,

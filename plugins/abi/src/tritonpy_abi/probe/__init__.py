@@ -25,6 +25,7 @@ from tritonpy_abi.libraries import aliases
 from tritonpy_abi.model_facts import facts
 from tritonpy_abi.probe.process import run_child
 from tritonpy_abi.probe.verdict import TIME_VARIABLE, UNTRIED, judge, printed_lines
+from tritonpy_abi.shim import open_shim
 
 _log = logging.getLogger("tritonpy.abi")
 
@@ -64,6 +65,7 @@ def try_cache(path: str | Path, settings: Mapping[str, str]) -> None:
 
 
 def _try(function: str, what: str, path: str | Path, *arguments: str | int) -> None:
+    open_shim()  # says what is wrong with the installation, or with this process
     time_s = _time_s()
     if time_s == 0:
         return

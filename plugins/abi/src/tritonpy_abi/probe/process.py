@@ -19,15 +19,6 @@ PROGRAM = Path(__file__).with_name("child.py")
 _KEPT_BYTES = 1 << 13  # the last ones that it prints
 _LOOK_S = 0.02  # how often it is looked at where the system cannot tell of its end
 
-# It must not wait for a terminal, nor print what is none of the library's doing.
-_UNWANTED = (
-    "PYTHONINSPECT",
-    "PYTHONFAULTHANDLER",
-    "PYTHONVERBOSE",
-    "PYTHONPROFILEIMPORTTIME",
-    "PYTHONWARNINGS",
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Ending:
@@ -65,7 +56,6 @@ def run_child(arguments: Sequence[str], request: bytes, timeout_s: float) -> End
             stdout=output_end,
             stderr=output_end,
             pass_fds=(report.fileno(),),
-            env={name: value for name, value in os.environ.items() if name not in _UNWANTED},
             start_new_session=True,  # keys pressed in the server's terminal are not meant for it
         )
         kept = bytearray()
@@ -78,13 +68,15 @@ def run_child(arguments: Sequence[str], request: bytes, timeout_s: float) -> End
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             status = process.wait()
-        return Ending(os.pread(report.fileno(), 1 << 20, 0), bytes(kept), status if is_over else None)
+        report.seek(0)
+        return Ending(report.read(), bytes(kept), status if is_over else None)
 
 
 def _interpreter() -> list[str]:
     """The server's own, with the standard library only: the program needs no more, and starts quickly."""
     executable = sys.executable or str(Path(sys.exec_prefix) / "bin/python3")  # Python is a program's guest
-    return [executable, "-S", "-s", "-P", *(["-E"] if sys.flags.ignore_environment else [])]
+    needs_variables = "PYTHONHOME" in os.environ and not sys.flags.ignore_environment
+    return [executable, "-S", "-s", "-P", *([] if needs_variables else ["-E"])]
 
 
 def _memory(stack: ExitStack, content: bytes = b"") -> FileIO:

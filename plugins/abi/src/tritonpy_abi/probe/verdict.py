@@ -15,6 +15,8 @@ _KEPT_LINES = 20
 _SHOWN_LINES = 3
 _SHOWN_CHARS = 400
 
+_CODES = {str(int(code)): code for code in ErrorCode}
+
 UNTRIED = f"{TIME_VARIABLE}=0 makes the server load libraries untried"
 
 
@@ -38,7 +40,7 @@ def judge(what: str, ending: Ending, time_s: float) -> None:
     kind, _, rest = records[-1].partition(" ")
     if kind == "error":
         code, _, text = rest.partition(" ")
-        raise TritonError(text, ErrorCode(int(code)))
+        raise TritonError(text, _CODES.get(code, ErrorCode.UNKNOWN))
     if kind == "calling":
         raise _death(what, rest, ending, time_s)
 

@@ -127,6 +127,39 @@ TRITONSERVER_Error* read_config(TRITONBACKEND_Model* model, std::string* text) {
   return error;
 }
 
+// An error whose text is everything that can be asked of a model.
+TRITONSERVER_Error* description(TRITONBACKEND_Model* model, const std::string& config) {
+  const char* name = nullptr;
+  uint64_t version = 0;
+  TRITONBACKEND_ArtifactType type{};
+  const char* location = nullptr;
+  bool completes = false;
+  TRITONBACKEND_Backend* backend = nullptr;
+  const char* backend_name = nullptr;
+  const char* backend_location = nullptr;
+  TRITONSERVER_Message* backend_config = nullptr;
+  const char* json = nullptr;
+  size_t json_size = 0;
+  TRITONSERVER_Error* const errors[] = {
+      TRITONBACKEND_ModelName(model, &name),
+      TRITONBACKEND_ModelVersion(model, &version),
+      TRITONBACKEND_ModelRepository(model, &type, &location),
+      TRITONBACKEND_ModelAutoCompleteConfig(model, &completes),
+      TRITONBACKEND_ModelBackend(model, &backend),
+      TRITONBACKEND_BackendName(backend, &backend_name),
+      TRITONBACKEND_BackendArtifacts(backend, &type, &backend_location),
+      TRITONBACKEND_BackendConfig(backend, &backend_config),
+      TRITONSERVER_MessageSerializeToJson(backend_config, &json, &json_size),
+  };
+  for (TRITONSERVER_Error* error : errors) {
+    if (error != nullptr) return error;
+  }
+  const std::string text = std::string(name) + "|" + std::to_string(version) + "|" + location + "|" +
+                           (completes ? "completes" : "does not") + "|" + backend_name + "|" + backend_location +
+                           "|" + std::string(json, json_size) + "|" + config;
+  return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, text.c_str());
+}
+
 bool is_bad(TRITONBACKEND_Request* request) {
   const char* id = nullptr;
   if (TRITONSERVER_Error* error = TRITONBACKEND_RequestId(request, &id)) {
@@ -166,6 +199,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelBatcherInitialize(
   if (TRITONSERVER_Error* error = read_config(model, &config)) return error;
   const std::string wish = parameter(config, "FAULT");
   const std::size_t blank = wish.find(' ');
+  if (wish == "tells its model") return description(model, config);
   auto strategy = std::make_unique<Strategy>();
   strategy->where = wish.substr(0, blank);
   strategy->fault = blank == std::string::npos ? "" : wish.substr(blank + 1);

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cstdio>
+
 namespace tritonpy {
 
 void* Report::open(const char* path) const {
@@ -18,6 +20,7 @@ void* Report::open(const char* path) const {
 void Report::calling(const char* function) const { write(std::string("calling ") + function); }
 
 void Report::failed(TRITONSERVER_Error* error) const {
+  std::fflush(nullptr);  // what the plugin has printed goes with it
   write("error " + std::to_string(TRITONPY_ErrorCode(error)) + " " + TRITONPY_ErrorMessage(error));
   TRITONPY_ErrorDelete(error);
 }
