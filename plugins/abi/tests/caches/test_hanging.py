@@ -167,6 +167,33 @@ async def test_the_bytes_of_an_insertion_stay_until_it_has_returned(gate_at: Cal
     await gate.plugin.cache_finalize(gate.handle)
 
 
+async def test_what_is_being_inserted_is_looked_up_afterwards(gate_at: Callable[[str], Gate]) -> None:
+    gate = await begun(gate_at("Insert"))
+    insertion = asyncio.ensure_future(gate.plugin.cache_insert(gate.handle, "key", b"entry"))
+    await gate.has_begun(1)
+
+    lookup = gate.look_up("key")
+    assert await asyncio.wait_for(gate.look_up("another"), DEADLINE_S) is None
+    assert not lookup.done()
+    gate.open()
+    assert await asyncio.wait_for(lookup, DEADLINE_S) is None
+    assert insertion.done()
+    await gate.plugin.cache_finalize(gate.handle)
+
+
+async def test_nobody_waits_for_an_insertion_that_is_given_up(gate_at: Callable[[str], Gate]) -> None:
+    gate = await begun(gate_at("Insert"))
+    insertion = asyncio.ensure_future(gate.plugin.cache_insert(gate.handle, "key", b"entry"))
+    await gate.has_begun(1)
+    lookup = gate.look_up("key")
+    insertion.cancel()
+
+    assert await asyncio.wait_for(lookup, DEADLINE_S) is None
+    assert await asyncio.wait_for(gate.look_up("key"), DEADLINE_S) is None
+    gate.open()
+    await gate.plugin.cache_finalize(gate.handle)
+
+
 async def test_the_end_waits_for_calls_that_nobody_waits_for(gate_at: Callable[[str], Gate]) -> None:
     gate = await begun(gate_at("Lookup"))
     lookup = gate.look_up()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tritonpy.plugin import Internal, Unavailable
@@ -38,13 +38,17 @@ class Call(asyncio.Future[Any]):  # Any: of each function
     Attributes:
         number: tells it from others.
         is_lookup: it asks for an entry.
+        inserted: the key that it keeps an entry under.
         reads: memory that the call reads; kept until it has returned.
     """
 
-    def __init__(self, calls: CacheCalls, number: int, is_lookup: bool, reads: object) -> None:
+    def __init__(
+        self, calls: CacheCalls, number: int, *, is_lookup: bool, inserted: str | None, reads: object
+    ) -> None:
         super().__init__()
         self.number = number
         self.is_lookup = is_lookup
+        self.inserted = inserted
         self.reads = reads
         self._calls = calls
 
@@ -75,6 +79,7 @@ class CacheCalls:
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count()
         self._open: dict[int, Call] = {}
+        self._insertions: dict[str, Call] = {}
         self._outcomes = self._ffi.new("TRITONPY_CacheOutcome[]", _OUTCOMES)
         out = self._ffi.new("TRITONPY_Cache **")
         shim.check(self._lib.TRITONPY_CacheNew(out, *functions, MOST_THREADS))
@@ -97,16 +102,25 @@ class CacheCalls:
             self._leave()
             raise
 
-    def look_up(self, key: str) -> Call:
-        """The entry under a key, to be awaited; a view of memory that is its alone.
+    def look_up(self, key: str) -> Awaitable[memoryview | None]:
+        """The entry under a key; a view of memory that is its alone.
+
+        What is being inserted is asked for afterwards: whoever has the answer to a request may ask again at
+        once, and find it kept.
 
         Raises:
             Unavailable: at once, where the library hangs.
         """
+        if (insertion := self._insertions.get(key)) is not None:
+            return self._look_up_after(insertion, key)
         text = key.encode()
         return self._begin(
             lambda number: self._lib.TRITONPY_CacheLookup(self._cache, number, text), is_lookup=True
         )
+
+    async def _look_up_after(self, insertion: Call, key: str) -> memoryview | None:
+        await asyncio.wait((insertion,))
+        return await self.look_up(key)
 
     def insert(self, key: str, entry: bytes) -> Call:
         """Have an entry kept, to be awaited; its bytes are read where they lie.
@@ -115,10 +129,12 @@ class CacheCalls:
             Unavailable: at once, where the library hangs.
         """
         text, data = key.encode(), self._ffi.from_buffer(entry)
-        return self._begin(
+        call = self._insertions[key] = self._begin(
             lambda number: self._lib.TRITONPY_CacheInsert(self._cache, number, text, data, len(entry)),
+            inserted=key,
             reads=data,
         )
+        return call
 
     async def close(self) -> None:
         """End the cache once its calls have returned; not if they do not, since they would lose it.
@@ -143,17 +159,25 @@ class CacheCalls:
     def give_up(self, call: Call) -> None:
         """Have a call not begun, or lose a thread to it until it returns."""
         self.has_answered &= not call.is_lookup
+        self._end_insertion(call)
         if not self._is_closed and self._lib.TRITONPY_CacheGiveUp(self._cache, call.number):
             self._forget(call.number)
 
-    def _begin(self, begin: Callable[[int], CData], *, is_lookup: bool = False, reads: object = None) -> Call:
+    def _begin(
+        self,
+        begin: Callable[[int], CData],
+        *,
+        is_lookup: bool = False,
+        inserted: str | None = None,
+        reads: object = None,
+    ) -> Call:
         if self._is_closed:
             raise Unavailable(f"the cache of {self._path} is closed")
         number = next(self._numbers)
         error = begin(number)
         if error != self._ffi.NULL:
             raise self._shim.error(error)
-        call = self._open[number] = Call(self, number, is_lookup, reads)
+        call = self._open[number] = Call(self, number, is_lookup=is_lookup, inserted=inserted, reads=reads)
         return call
 
     def _take_outcomes(self) -> None:
@@ -173,12 +197,17 @@ class CacheCalls:
             found = memoryview(self._ffi.buffer(memory, size)).toreadonly()
         if call.done():
             return
+        self._end_insertion(call)
         if call.is_lookup:
             self.has_answered = failure is None
         if failure is not None:
             call.set_exception(failure)
         else:
             call.set_result(found)
+
+    def _end_insertion(self, call: Call) -> None:
+        if call.inserted is not None and self._insertions.get(call.inserted) is call:
+            del self._insertions[call.inserted]
 
     def _forget(self, number: int) -> Call:
         call = self._open.pop(number)

@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from tritonpy.plugin import AlreadyExists, Cache, CacheUsage, ErrorCode, NotFound, TritonError, hookimpl
+from tritonpy.plugin import (
+    AlreadyExists,
+    Cache,
+    CacheUsage,
+    ErrorCode,
+    NotFound,
+    TritonError,
+    Unavailable,
+    hookimpl,
+)
 
 from tritonpy_abi.caches.calls import FUNCTIONS, CacheCalls
 from tritonpy_abi.caches.usage import read_usage
@@ -52,16 +61,12 @@ class SharedCache:
         return calls.look_up(key)
 
     @hookimpl
-    async def cache_insert(self, cache: Cache, key: str, entry: bytes) -> None:
+    def cache_insert(self, cache: Cache, key: str, entry: bytes) -> Awaitable[None]:
         """Give the library an entry."""
         calls: CacheCalls = cache.state
         try:
-            await calls.insert(key, entry)
-        except AlreadyExists:
-            raise
-        except TritonError as exc:
-            if exc.code in _REFUSALS or (exc.code in _AMBIGUOUS and calls.has_answered):
-                raise
+            return _end_of(calls.insert(key, entry), calls)
+        except Unavailable as exc:
             raise CacheFailure(exc.described()) from None
 
     @hookimpl
@@ -85,3 +90,14 @@ def _functions_of(library: Library) -> tuple[CData, ...]:
             f"{library.path}; a response cache defines {', '.join(FUNCTIONS)}"
         )
     return tuple(found.values())
+
+
+async def _end_of(insertion: Awaitable[None], calls: CacheCalls) -> None:
+    try:
+        await insertion
+    except AlreadyExists:
+        raise
+    except TritonError as exc:
+        if exc.code in _REFUSALS or (exc.code in _AMBIGUOUS and calls.has_answered):
+            raise
+        raise CacheFailure(exc.described()) from None
