@@ -61,7 +61,7 @@ CacheThreads::~CacheThreads() {
 }
 
 TRITONSERVER_Error* CacheThreads::begin(CacheCall call) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   if (is_closed_) {
     return unavailable("it is closed");
   }
@@ -70,25 +70,31 @@ TRITONSERVER_Error* CacheThreads::begin(CacheCall call) {
         "all " + std::to_string(most_threads_) + " threads that call it are in calls that have not returned");
   }
   waiting_.push_back(std::move(call));
-  if (waiting_.size() > idle_ && threads_ < most_threads_) {
-    try {
-      start_thread();
-    } catch (const std::system_error& error) {
-      if (threads_ == 0) {
-        waiting_.pop_back();
-        return unavailable(std::string("no thread to call it: ") + error.what());
-      }
-    }
+  wake_one();
+  if (threads_ == 0) {
+    waiting_.pop_back();
+    return unavailable("no thread can be started to call it");
   }
-  lock.unlock();  // whoever wakes up would wait for it
-  has_work_.notify_one();
   return nullptr;
 }
 
-void CacheThreads::start_thread() {
-  const SignalsBlocked blocked;
-  std::thread([self = shared_from_this()] { self->work(); }).detach();
-  ++threads_;
+void CacheThreads::wake_one() {
+  if (is_waking_) {
+    return;  // that one wakes the next
+  }
+  if (idle_ > 0) {
+    is_waking_ = true;
+    has_work_.notify_one();
+  } else if (threads_ < most_threads_) {
+    try {
+      const SignalsBlocked blocked;
+      std::thread([self = shared_from_this()] { self->work(); }).detach();
+      ++threads_;
+      is_waking_ = true;
+    } catch (const std::system_error&) {
+      // Those that there are go on.
+    }
+  }
 }
 
 bool CacheThreads::give_up(uint64_t number) {
@@ -130,16 +136,23 @@ void CacheThreads::close() {
 void CacheThreads::work() {
   pthread_setname_np(pthread_self(), "tritonpy-cache");
   std::unique_lock<std::mutex> lock(mutex_);
+  is_waking_ = false;
   while (true) {
-    ++idle_;
-    has_work_.wait(lock, [this] { return is_closed_ || !waiting_.empty(); });
-    --idle_;
-    if (waiting_.empty()) {
-      return;
+    while (waiting_.empty()) {
+      if (is_closed_) {
+        return;
+      }
+      ++idle_;
+      has_work_.wait(lock);
+      --idle_;
+      is_waking_ = false;
     }
     const CacheCall call = std::move(waiting_.front());
     waiting_.pop_front();
     running_[call.number] = false;
+    if (!waiting_.empty()) {
+      wake_one();
+    }
     lock.unlock();
     const TRITONPY_CacheOutcome outcome = carry_out(call);
     lock.lock();

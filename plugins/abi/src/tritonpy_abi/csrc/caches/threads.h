@@ -23,8 +23,9 @@ struct CacheCall {
   size_t byte_size = 0;
 };
 
-// Threads are started when calls wait, up to a number, and stay. One that is in a call which nobody waits for
-// any more is lost until the cache returns; when all are lost, calls are refused instead of queued.
+// Threads are started when calls wait, up to a number, and stay. To wake one takes longer than most calls,
+// and is not the loop's to do: it wakes one at most, which wakes the next. A thread in a call which nobody
+// waits for any more is lost until the cache returns; when all are lost, calls are refused, not queued.
 class CacheThreads : public std::enable_shared_from_this<CacheThreads> {
  public:
   CacheThreads(const CacheFunctions& functions, uint32_t most_threads);
@@ -40,7 +41,7 @@ class CacheThreads : public std::enable_shared_from_this<CacheThreads> {
   void close();
 
  private:
-  void start_thread();
+  void wake_one();
   void work();
   TRITONPY_CacheOutcome carry_out(const CacheCall& call);
 
@@ -57,6 +58,7 @@ class CacheThreads : public std::enable_shared_from_this<CacheThreads> {
   size_t threads_ = 0;
   size_t idle_ = 0;
   size_t lost_ = 0;
+  bool is_waking_ = false;  // one was woken or started, and has not looked for work yet
   bool is_closed_ = false;
 };
 
