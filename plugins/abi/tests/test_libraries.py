@@ -93,6 +93,16 @@ def test_a_file_that_was_replaced_is_another_library_and_the_first_one_stays(
     assert second.path == path
 
 
+def test_a_file_that_was_refused_and_then_replaced_is_opened(compiled: Compiled, tmp_path: Path) -> None:
+    path = put(compiled("libraries/server.c"), tmp_path / "plain.so")
+    with pytest.raises(Unavailable):
+        open_library(path)
+
+    opened = open_library(put(compiled(PLAIN), path))
+
+    assert words(opened) == "the library's own words"
+
+
 def test_a_file_with_the_same_content_is_the_same_library(
     compiled: Compiled, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

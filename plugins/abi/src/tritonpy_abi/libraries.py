@@ -8,7 +8,6 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +27,7 @@ _API_NAME = re.compile(r"undefined symbol: (TRITON[A-Z]+_\w+)")
 
 _lock = threading.Lock()  # guards the tables below, and lets one library be opened at a time
 _opened: dict[Path, list[_Opened]] = {}
+_linked: dict[Path, _State] = {}  # paths that the linker knows for ever, and the files it means by them
 _aliases = set[str]()
 
 
@@ -94,22 +94,22 @@ def open_library(path: str | Path) -> Library:
         digest = hashlib.sha256(content).digest()
         library = next((opened.library for opened in known if opened.digest == digest), None)
         if library is None:
-            library = _open(shim, real, content, known, state)
+            library = _open(shim, real, content, state)
         _opened.setdefault(real, []).append(_Opened(state, digest, library))
         return library
 
 
-def _open(shim: Shim, path: Path, content: bytes, older: Sequence[_Opened], state: _State) -> Library:
+def _open(shim: Shim, path: Path, content: bytes, state: _State) -> Library:
     elf = read_elf(content)
     if elf is not None:
         for name, alias in _aliases_of(elf).items():
             if name not in _aliases:
                 _open_copy(shim, alias, path, None)
                 _aliases.add(name)
-    if not older:
-        return Library(path, _open_file(shim, path, path, elf), shim)
+    if path not in _linked:
+        return Library(path, _open_file(shim, path, path, elf, state), shim)
     _log.info("%s has changed since it was opened; the new one is opened from a copy", path)
-    if any(opened.state.inode == state.inode for opened in older):
+    if (_linked[path].device, _linked[path].inode) == (state.device, state.inode):
         _log.warning(
             "%s was written over while it was in use, and models that were loaded before may crash; put a "
             "new file in its place instead, with mv or install",
@@ -133,7 +133,7 @@ def _open_copy(shim: Shim, content: bytes, path: Path, elf: Elf | None) -> CData
         with tempfile.TemporaryDirectory(prefix="tritonpy-abi-") as directory:
             file = Path(directory) / f"copy-of-{path.name}"  # nobody takes it for Triton's own library
             file.write_bytes(content)
-            return _open_file(shim, file, path, elf)
+            return _open_file(shim, file, path, elf, None)
     except OSError as exc:
         raise _refused(
             f"{path} has to be opened from a copy, which cannot be made in {tempfile.gettempdir()}: "
@@ -141,8 +141,8 @@ def _open_copy(shim: Shim, content: bytes, path: Path, elf: Elf | None) -> CData
         ) from exc
 
 
-def _open_file(shim: Shim, file: Path, path: Path, elf: Elf | None) -> CData:
-    """Open a file that is `path`, or a copy of it."""
+def _open_file(shim: Shim, file: Path, path: Path, elf: Elf | None, state: _State | None) -> CData:
+    """Open a file that is `path`, then with its state, or a copy of it."""
     before = other_servers()
     out = shim.ffi.new("void **")
     try:
@@ -150,6 +150,8 @@ def _open_file(shim: Shim, file: Path, path: Path, elf: Elf | None) -> CData:
     except TritonError as exc:
         reason = exc.message.replace(str(file), str(path))
         raise _refused(reason + _meaning(reason, path, elf)) from None
+    if state is not None:
+        _linked[file] = state  # also if it is refused below: nothing is ever closed
     handle = out[0]
     intruder = shim.lib.TRITONPY_Intruder(handle)
     if intruder != shim.ffi.NULL:
