@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -51,10 +52,10 @@ void write_to_standard_error(const LogLine& line) {
   text += '\n';
   for (size_t written = 0; written < text.size();) {
     const ssize_t count = write(STDERR_FILENO, text.data() + written, text.size() - written);
-    if (count <= 0) {
+    if (count < 0 && errno != EINTR) {
       return;  // nobody reads it
     }
-    written += static_cast<size_t>(count);
+    written += count < 0 ? 0 : static_cast<size_t>(count);
   }
 }
 
