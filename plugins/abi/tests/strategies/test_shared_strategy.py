@@ -272,7 +272,7 @@ def test_a_strategy_is_tried_in_a_child_before_it_gets_into_the_server(
     monkeypatch.delenv("TRITONPY_ABI_PROBE_S")
     strategy = open_strategy(compiled("strategies/faulty.cc"))
 
-    with pytest.raises(TritonError, match="SIGSEGV"):
+    with pytest.raises(TritonError, match="ended the process it was tried in"):
         strategy.model_batcher_initialize(make_model(FAULT="ModelBatcherInitialize segfault"))
 
 

@@ -59,7 +59,7 @@ TRITONSERVER_Error* TRITONBACKEND_RequestFlags(TRITONBACKEND_Request* request, u
 TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request* request, bool* is_cancelled) {
   TRITONPY_REQUIRE(request);
   TRITONPY_REQUIRE(is_cancelled);
-  *is_cancelled = false;  // one that is cancelled has left the queue, and nobody is asked about it
+  *is_cancelled = request->is_cancelled;
   return nullptr;
 }
 
