@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tritonpy.plugin import AlreadyExists, Internal, Unavailable
 from tritonpy_abi.caches import open_cache as open_shared
-from tritonpy_abi.caches.shared_cache import CacheFailure
+from tritonpy_abi.caches.failures import CacheFailure
 from tritonpy_sdk.testing import open_cache
 
 NO_MEMORY = "Invalid argument: buffer 0 of the entry has no memory: give it some with "

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tritonpy.plugin import AlreadyExists, ErrorCode, Internal, InvalidArg, NotFound, TritonError
 from tritonpy_abi.caches import open_cache as open_shared
-from tritonpy_abi.caches.shared_cache import CacheFailure
+from tritonpy_abi.caches.failures import CacheFailure
 from tritonpy_sdk.testing import open_cache
 
 Compiled = Callable[..., Path]

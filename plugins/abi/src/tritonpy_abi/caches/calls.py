@@ -10,6 +10,7 @@ from typing import Any
 
 from tritonpy.plugin import Internal, Unavailable
 
+from tritonpy_abi.caches.failures import CacheFailure, of_insertion
 from tritonpy_abi.libraries import Library
 from tritonpy_abi.shim import CData, Shim
 
@@ -67,9 +68,6 @@ class CacheCalls:
         shim: the C library.
         library: that defines the functions.
         functions: their addresses, in the order of `FUNCTIONS`.
-
-    Attributes:
-        has_answered: the last lookup had an end, and that was no error.
     """
 
     def __init__(self, shim: Shim, library: Library, functions: tuple[CData, ...]) -> None:
@@ -84,7 +82,7 @@ class CacheCalls:
         out = self._ffi.new("TRITONPY_Cache **")
         shim.check(self._lib.TRITONPY_CacheNew(out, *functions, MOST_THREADS))
         self._cache = self._ffi.gc(out[0], self._lib.TRITONPY_CacheDelete)
-        self.has_answered = True
+        self._are_lookups_answered = True
         self._is_closed = False
         self._emptied: asyncio.Future[None] | None = None
         self._loop.add_reader(self._lib.TRITONPY_CacheEvents(self._cache), self._take_outcomes)
@@ -122,18 +120,21 @@ class CacheCalls:
         await asyncio.wait((insertion,))
         return await self.look_up(key)
 
-    def insert(self, key: str, entry: bytes) -> Call:
-        """Have an entry kept, to be awaited; its bytes are read where they lie.
+    def insert(self, key: str, entry: bytes) -> Awaitable[None]:
+        """Have an entry kept; its bytes are read where they lie. Errors are those of `of_insertion`.
 
         Raises:
-            Unavailable: at once, where the library hangs.
+            CacheFailure: at once, where the library hangs.
         """
         text, data = key.encode(), self._ffi.from_buffer(entry)
-        call = self._insertions[key] = self._begin(
-            lambda number: self._lib.TRITONPY_CacheInsert(self._cache, number, text, data, len(entry)),
-            inserted=key,
-            reads=data,
-        )
+        try:
+            call = self._insertions[key] = self._begin(
+                lambda number: self._lib.TRITONPY_CacheInsert(self._cache, number, text, data, len(entry)),
+                inserted=key,
+                reads=data,
+            )
+        except Unavailable as exc:
+            raise CacheFailure(exc.described()) from None
         return call
 
     async def close(self) -> None:
@@ -158,7 +159,7 @@ class CacheCalls:
 
     def give_up(self, call: Call) -> None:
         """Have a call not begun, or lose a thread to it until it returns."""
-        self.has_answered &= not call.is_lookup
+        self._are_lookups_answered &= not call.is_lookup
         self._end_insertion(call)
         if not self._is_closed and self._lib.TRITONPY_CacheGiveUp(self._cache, call.number):
             self._forget(call.number)
@@ -199,11 +200,13 @@ class CacheCalls:
             return
         self._end_insertion(call)
         if call.is_lookup:
-            self.has_answered = failure is None
-        if failure is not None:
+            self._are_lookups_answered = failure is None
+        if failure is None:
+            call.set_result(found)
+        elif call.inserted is None:
             call.set_exception(failure)
         else:
-            call.set_result(found)
+            call.set_exception(of_insertion(failure, are_lookups_answered=self._are_lookups_answered))
 
     def _end_insertion(self, call: Call) -> None:
         if call.inserted is not None and self._insertions.get(call.inserted) is call:

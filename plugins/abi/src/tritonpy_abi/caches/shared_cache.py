@@ -5,32 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from tritonpy.plugin import (
-    AlreadyExists,
-    Cache,
-    CacheUsage,
-    ErrorCode,
-    NotFound,
-    TritonError,
-    Unavailable,
-    hookimpl,
-)
+from tritonpy.plugin import Cache, CacheUsage, NotFound, hookimpl
 
 from tritonpy_abi.caches.calls import FUNCTIONS, CacheCalls
 from tritonpy_abi.caches.usage import read_usage
 from tritonpy_abi.libraries import Library, open_library
 from tritonpy_abi.probe import try_cache
 from tritonpy_abi.shim import CData, open_shim
-
-_REFUSALS = frozenset({ErrorCode.INVALID_ARG, ErrorCode.UNSUPPORTED})
-"""With these a cache says that it does not want this one entry."""
-
-_AMBIGUOUS = frozenset({ErrorCode.INTERNAL, ErrorCode.UNKNOWN})
-"""With these it says that too, as Triton's own does of one that is too large; or that it does not work."""
-
-
-class CacheFailure(Exception):
-    """A cache that could not keep an entry for a reason that lies in itself; the text is its own."""
 
 
 class SharedCache:
@@ -64,10 +45,7 @@ class SharedCache:
     def cache_insert(self, cache: Cache, key: str, entry: bytes) -> Awaitable[None]:
         """Give the library an entry."""
         calls: CacheCalls = cache.state
-        try:
-            return _end_of(calls.insert(key, entry), calls)
-        except Unavailable as exc:
-            raise CacheFailure(exc.described()) from None
+        return calls.insert(key, entry)
 
     @hookimpl
     def cache_usage(self) -> CacheUsage | None:
@@ -90,14 +68,3 @@ def _functions_of(library: Library) -> tuple[CData, ...]:
             f"{library.path}; a response cache defines {', '.join(FUNCTIONS)}"
         )
     return tuple(found.values())
-
-
-async def _end_of(insertion: Awaitable[None], calls: CacheCalls) -> None:
-    try:
-        await insertion
-    except AlreadyExists:
-        raise
-    except TritonError as exc:
-        if exc.code in _REFUSALS or (exc.code in _AMBIGUOUS and calls.has_answered):
-            raise
-        raise CacheFailure(exc.described()) from None
