@@ -172,7 +172,8 @@ class FaultServer:
             "127.0.0.1", self._server.ports["HTTPService"], timeout=DEADLINE_S
         )
         try:
-            connection.request("GET" if body is None else "POST", path, body and json.dumps(body))
+            method, content = ("GET", None) if body is None else ("POST", json.dumps(body))
+            connection.request(method, path, content)
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read() or "{}")
         finally:

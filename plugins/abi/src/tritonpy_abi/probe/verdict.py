@@ -50,8 +50,9 @@ def _death(what: str, function: str, ending: Ending, time_s: float) -> TritonErr
     if function == _OPENING and ending.status == -signal.SIGBUS:
         place += ", as it happens where a file was not copied to its end"
     if ending.status is None:
+        still = "being opened" if function == _OPENING else f"in {function}"
         return Unavailable(
-            f"{what} was tried in a process of its own, and was still {place} after {time_s:g} s"
+            f"{what} was tried in a process of its own, and was still {still} after {time_s:g} s"
             f"{_said(ending)}; {TIME_VARIABLE} gives it more of them, and {UNTRIED}"
         )
     return Internal(

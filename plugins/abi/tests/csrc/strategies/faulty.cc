@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -47,9 +46,10 @@ void show_process() {
   for (std::string line; std::getline(status, line);) {
     if (line.rfind("SigBlk:", 0) == 0) std::puts(line.c_str());
   }
-  for (const auto& descriptor : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;
-    std::puts(std::filesystem::read_symlink(descriptor.path(), gone).c_str());
+  for (int descriptor = 0; descriptor < 64; ++descriptor) {
+    char what[256] = {};
+    const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
+    if (readlink(link.c_str(), what, sizeof(what) - 1) > 0) std::puts(what);
   }
   std::fflush(stdout);
 }
