@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -10,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tritonpy_sdk.testing.shared_objects import find_compiler
 
-HOW_TO = Path(__file__).parent.parent.parent / "docs/how-to"
+ROOT = Path(__file__).parent.parent.parent
+HOW_TO = ROOT / "docs/how-to"
+REAL_TRITON = ROOT / ".cache/real-triton/unpacked/pytriton/tritonserver"
 USE, WRITE = ((HOW_TO / name).read_text() for name in ("response-cache.md", "write-a-cache.md"))
 FILES = dict(
     re.findall(r"^```(?:python|protobuf)\n# (\S+)\n(.*?)^```", USE + WRITE, re.MULTILINE | re.DOTALL)
@@ -88,6 +92,40 @@ def test_the_test_of_the_page_passes(folder: Path) -> None:
 
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout
+
+
+def run(command: str, folder: Path) -> str:
+    """What a command of a page prints, with the programs of this environment."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+def test_the_cache_in_c_of_the_page_works(corectl: Callable[..., Any], folder: Path) -> None:
+    if find_compiler() is None:
+        pytest.skip("there is no compiler for the cache of the page")
+    ((name, source),) = re.findall(r"^```c\n/\* (\S+) \*/\n(.*?)^```", WRITE, re.MULTILINE | re.DOTALL)
+    (folder / name).write_text(source)
+    for command in re.findall(r"^\$ ((?:mkdir|cc) .*slots.*)$", WRITE, re.MULTILINE):
+        run(command, folder)
+
+    assert "1 passed" in run("python -m pytest -q -p no:cacheprovider test_slots.py", folder)
+    (command,) = [command for command in COMMANDS if "slots" in command]
+    lines = ask_twice(corectl("--model-repository=models", *command.split()))
+    assert seconds(lines[0]) >= 0.5 > seconds(lines[1])
+
+
+@pytest.mark.parity
+def test_tritons_own_cache_works_as_the_page_says(corectl: Callable[..., Any], folder: Path) -> None:
+    for command in re.findall(r"^\$ ((?:mkdir|cp) .*theirs.*)$", USE, re.MULTILINE):
+        run(command.replace("/opt/tritonserver", str(REAL_TRITON)), folder)
+
+    (command,) = [command for command in COMMANDS if "theirs" in command]
+    lines = ask_twice(corectl("--model-repository=models", *command.split()))
+    assert seconds(lines[0]) >= 0.5 > seconds(lines[1])
 
 
 def test_the_page_tells_every_metric_of_the_cache() -> None:
