@@ -215,14 +215,17 @@ def test_what_cannot_be_opened_is_not_found_with_the_linkers_words(
     assert raised.value.message == f"unable to load shared library: {text.format(path=path)}"
 
 
-def test_a_file_that_may_not_be_read_is_not_found_with_the_reason(compiled: Compiled, tmp_path: Path) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root may read everything")
-    path = put(compiled(PLAIN), tmp_path / "plain.so")
-    path.chmod(0)
+def test_a_file_that_cannot_be_looked_at_is_not_found_with_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "plain.so"
+    path.symlink_to(path)
 
-    with pytest.raises(NotFound, match=r"plain\.so: cannot open shared object file: Permission denied"):
+    with pytest.raises(NotFound) as raised:
         open_library(path)
+
+    assert raised.value.message == (
+        f"unable to load shared library: {path}: cannot open shared object file: Too many levels of symbolic "
+        f"links"
+    )
 
 
 def test_a_name_that_a_wheel_gave_to_the_server_is_ours_too(compiled: Compiled, tmp_path: Path) -> None:
