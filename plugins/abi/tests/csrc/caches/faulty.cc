@@ -1,5 +1,5 @@
-// A cache that keeps nothing, and does wrong what its settings ask for: `where` names one of the functions, without
-// `TRITONCACHE_`, and `fault` the fault.
+// A cache that keeps nothing, and does wrong what its settings ask for: `where` names one of the functions,
+// without `TRITONCACHE_`, and `fault` the fault.
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -27,7 +27,8 @@ TRITONSERVER_Error* call(const std::string& config, const char* where) {
   }
   if (asks(config, "digits")) std::stoull("12345678901234567890123");
   if (asks(config, "error")) {
-    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, (std::string(where) + " had no wish to").c_str());
+    const std::string text = std::string(where) + " had no wish to";
+    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, text.c_str());
   }
   return nullptr;
 }

@@ -1,6 +1,6 @@
-// A strategy that does wrong what its model asks for: the parameter FAULT names one of the five functions, without
-// `TRITONBACKEND_`, and the fault. Everything else it does right, and it ends the process where it is given a batch
-// that it did not begin.
+// A strategy that does wrong what its model asks for: the parameter FAULT names one of the five functions,
+// without `TRITONBACKEND_`, and the fault. Everything else it does right, and it ends the process where it is
+// given a batch that it did not begin.
 #include <dlfcn.h>
 #include <signal.h>
 #include <unistd.h>
@@ -155,8 +155,8 @@ TRITONSERVER_Error* description(TRITONBACKEND_Model* model, const std::string& c
     if (error != nullptr) return error;
   }
   const std::string text = std::string(name) + "|" + std::to_string(version) + "|" + location + "|" +
-                           (completes ? "completes" : "does not") + "|" + backend_name + "|" + backend_location +
-                           "|" + std::string(json, json_size) + "|" + config;
+                           (completes ? "completes" : "does not") + "|" + backend_name + "|" +
+                           backend_location + "|" + std::string(json, json_size) + "|" + config;
   return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, text.c_str());
 }
 

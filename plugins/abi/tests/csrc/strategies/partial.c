@@ -12,7 +12,8 @@ TRITONPY_EXPORT void calls_nobody(void) { nobody_defines_this(); }
 #endif
 
 #ifdef WITH_1
-TRITONSERVER_Error *TRITONBACKEND_ModelBatcherInitialize(TRITONBACKEND_Batcher **batcher, TRITONBACKEND_Model *model) {
+TRITONSERVER_Error *TRITONBACKEND_ModelBatcherInitialize(
+    TRITONBACKEND_Batcher **batcher, TRITONBACKEND_Model *model) {
   (void)batcher;
   (void)model;
   return NULL;

@@ -28,8 +28,8 @@ void Report::failed(TRITONSERVER_Error* error) const {
 void Report::done() const { write("done"); }
 
 void Report::write(const std::string& record) const {
-  // With the zero byte. It goes to a file in memory, which takes it whole; a plugin that has closed the descriptor
-  // has nothing to say any more.
+  // With the zero byte. It goes to a file in memory, which takes it whole; a plugin that has closed the
+  // descriptor has nothing to say any more.
   [[maybe_unused]] const ssize_t written = ::write(descriptor_, record.c_str(), record.size() + 1);
 }
 

@@ -14,8 +14,9 @@ constexpr std::array<const char*, 5> kFunctions = {
 }  // namespace
 
 void TRITONPY_TryStrategy(
-    int descriptor, const char* path, const char* name, uint64_t version, const char* location, const char* config,
-    bool completes_config, const char* backend_name, const char* backend_location, const char* backend_config) {
+    int descriptor, const char* path, const char* name, uint64_t version, const char* location,
+    const char* config, bool completes_config, const char* backend_name, const char* backend_location,
+    const char* backend_config) {
   const tritonpy::Report report(descriptor);
   void* handle = report.open(path);
   if (handle == nullptr) {
