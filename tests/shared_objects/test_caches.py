@@ -295,6 +295,33 @@ def test_requests_go_on_without_a_cache_that_hangs(
     assert Path(f"{gate}.log").read_text().splitlines()[-1] == "ended by Finalize"
 
 
+@pytest.mark.stress  # it waits for what does not come
+def test_a_server_ends_although_its_cache_hangs(
+    corectl: Callable[..., Any], compiled: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITONPY_ABI_PROBE_S", "0")
+    caches = install(compiled("caches/gate.c"), tmp_path / "caches", "gate")
+    models = ModelRepository(tmp_path / "models")
+    models.model("m", IDENTITY)
+    server = corectl(
+        f"--model-repository={models.path}",
+        f"--cache-directory={caches}",
+        "--cache-config=gate,wait=Lookup",
+        f"--cache-config=gate,path={tmp_path / 'never'}",
+    )
+    with httpclient.InferenceServerClient(f"127.0.0.1:{server.ports['HTTPService']}") as client:
+        tensor = httpclient.InferInput("INPUT0", [1, 1], "FP32")
+        tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
+        for _ in range(4):
+            assert client.infer("m", [tensor]).as_numpy("OUTPUT0").tolist() == [[1.0]]
+    began = time.monotonic()
+
+    assert server.stop() == 0
+    assert time.monotonic() - began < 15
+    assert "have not returned after 3 seconds, so TRITONCACHE_CacheFinalize is not called" in server.log
+    assert "no answer in 100 ms (--cache-timeout-ms)" in server.log
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     until = time.monotonic() + DEADLINE_S
     while not condition():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tritonpy.plugin import AlreadyExists, ErrorCode, Internal, InvalidArg, NotFound, TritonError
+from tritonpy_abi.build import library
 from tritonpy_abi.caches import open_cache as open_shared
 from tritonpy_abi.caches.failures import CacheFailure
 from tritonpy_sdk.testing import open_cache
@@ -66,8 +67,11 @@ def test_what_was_not_used_for_longest_goes(table: object) -> None:
         ]
 
 
-def test_it_is_opened_by_its_path(compiled: Compiled) -> None:
-    with open_cache(compiled("caches/table.c"), {"size": "1000"}) as cache:
+@pytest.mark.parametrize("flags", [(), ("-Wl,--no-as-needed", str(library()))])
+def test_it_is_opened_by_its_path_whether_it_names_the_library_it_needs_or_not(
+    compiled: Compiled, flags: tuple[str, ...]
+) -> None:
+    with open_cache(compiled("caches/table.c", *flags), {"size": "1000"}) as cache:
         cache.insert("one", b"1")
 
         assert cache.lookup("one") == b"1"
