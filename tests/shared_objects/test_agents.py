@@ -277,6 +277,19 @@ def test_log_lines_of_an_agent_are_in_the_log_of_the_server(place: AgentPlace, s
 
 
 @pytest.mark.stress
+def test_nothing_is_lost_of_what_an_agent_prints_however_much_it_is(
+    place: AgentPlace, servers: Servers
+) -> None:
+    place.agent("loud")
+    place.model("m", ("loud", {"tag": "m", "in": "LOAD", "do": "print much"}))
+    server, _ = servers.process("--load-model=m")
+    assert server.stop() == 0
+
+    said = re.findall(r'libtritonrepoagent_loud.so:0\] "line (\d+) of much"', server.log)
+    assert list(map(int, said)) == list(range(40_000))
+
+
+@pytest.mark.stress
 @pytest.mark.timeout(120)
 def test_fifty_loads_leave_no_process_no_descriptor_and_no_directory(
     place: AgentPlace, servers: Servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

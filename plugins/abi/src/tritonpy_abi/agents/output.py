@@ -8,18 +8,23 @@ import os
 import re
 import select
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
+
+from tritonpy.abi_host import has_room
 
 _log = logging.getLogger("tritonpy.abi")
 
 _MOST_LINE_BYTES = 64 * 1024  # longer lines are cut
 _READ_BYTES = 64 * 1024
 _AFTERWARDS_S = 1.0
+_PATIENCE_S = 2.0
+_RETRY_S = 0.02
 
 # As the library writes lines where nobody collects them. They come in this way, and not as messages, because
-# then the last ones before a crash are there, too.
-_LOGGED = re.compile(rb"([IWE])\d{4} [\d:.]+ \d+ ([^\"]*):(-?\d+)\] (\".*\")", re.DOTALL)
+# then the last ones before a crash are there, too. Whoever printed before may not have ended his line.
+_LOGGED = re.compile(rb"(.*?)([IWE])\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ ([^\"]*):(-?\d+)\] (\".*\")", re.DOTALL)
 _LEVELS = {b"I": logging.INFO, b"W": logging.WARNING, b"E": logging.ERROR}
 
 _NUMBERS = {logging.INFO: 0, logging.WARNING: 1, logging.ERROR: 2, logging.DEBUG: 3}
@@ -43,6 +48,7 @@ class AgentOutput:
         self._path = path
         self._pid = pid
         self._streams = {descriptor: _Stream(level) for descriptor, level in descriptors.items()}
+        self._is_stuck = False
         self._thread = threading.Thread(target=self._read, name=f"output of {path.name}", daemon=True)
         self._thread.start()
 
@@ -60,10 +66,19 @@ class AgentOutput:
             poll.register(descriptor, select.POLLIN)
         while self._streams:
             for descriptor, _ in poll.poll():
+                self._wait_for_room()
                 if not self._take(descriptor, self._streams[descriptor]):
                     poll.unregister(descriptor)
                     del self._streams[descriptor]
                     os.close(descriptor)
+
+    def _wait_for_room(self) -> None:
+        """Let the agent wait in its `printf` while the log has much to write, unless nobody reads that."""
+        until = time.monotonic() + _PATIENCE_S
+        while not (has_room() or self._is_stuck):
+            self._is_stuck = time.monotonic() > until
+            time.sleep(_RETRY_S)
+        self._is_stuck = self._is_stuck and not has_room()
 
     def _take(self, descriptor: int, stream: _Stream) -> bool:
         """Whether there may come more."""
@@ -77,15 +92,17 @@ class AgentOutput:
         return bool(data)
 
     def _say(self, line: bytes, level: int) -> None:
+        if logged := _LOGGED.fullmatch(line):
+            printed, letter, file, number, text = logged.groups()
+            self._say(printed, level)
+            self._log(_LEVELS[letter], os.fsdecode(file), int(number), _unquoted(text))
+            return
         # A progress bar returns to the start of its line: what is left in the end is what a terminal shows.
         line = line.rstrip(b"\r").rpartition(b"\r")[2]
-        if not line:
-            return
-        file, number, text = self._path.name, 0, line[:_MOST_LINE_BYTES].decode(errors="backslashreplace")
-        if logged := _LOGGED.fullmatch(line):
-            level = _LEVELS[logged[1]]
-            file, number = os.fsdecode(logged[2]), int(logged[3])
-            text = _unquoted(logged[4])
+        if line:
+            self._log(level, self._path.name, 0, line[:_MOST_LINE_BYTES].decode(errors="backslashreplace"))
+
+    def _log(self, level: int, file: str, number: int, text: str) -> None:
         if _log.isEnabledFor(level):
             record = _log.makeRecord(_log.name, level, file, number, text, (), None)
             record.process = self._pid

@@ -111,6 +111,10 @@ Error* carry_out(const std::string& deed, const std::string& with, Agent* agent,
   } else if (deed == "print") {
     std::printf("printed: %s\nand\r\n", with.c_str());
     std::fprintf(stderr, "complained: %s", with.c_str());
+  } else if (deed == "print much") {
+    for (int i = 0; i < 40000; ++i) {
+      std::printf("line %d of much\n", i);
+    }
   } else if (deed == "log") {
     TRITONSERVER_LogMessage(TRITONSERVER_LOG_INFO, "some/where.cc", 41, with.c_str());
     TRITONSERVER_LogMessage(TRITONSERVER_LOG_WARN, "where.cc", 42, "two\nlines, \"quoted\" and \xff");
