@@ -223,6 +223,8 @@ def test_an_attempt_is_over_also_if_it_cannot_be_finalised(opened: Opener, fault
     strategy.end()  # there is none
     strategy.begin()
     assert strategy.include([request]) == 1
+    with pytest.raises(TritonError, match="ModelBatchFinalize"):
+        strategy.close()
 
 
 def test_a_refused_model_gets_code_and_text_and_nothing_is_finalised(compiled: Compiled) -> None:

@@ -83,11 +83,16 @@ TRITONSERVER_Error* TRITONPY_StrategyOpen(
 
 TRITONSERVER_Error* TRITONPY_StrategyClose(TRITONPY_Strategy* strategy) {
   const std::unique_ptr<TRITONPY_Strategy> closed(strategy);
-  if (TRITONSERVER_Error* error = TRITONPY_BatchEnd(strategy)) {
-    log_and_delete("TRITONBACKEND_ModelBatchFinalize", error);
-  }
-  return tritonpy::guarded(
+  TRITONSERVER_Error* of_batch = TRITONPY_BatchEnd(strategy);
+  TRITONSERVER_Error* of_batcher = tritonpy::guarded(
       "TRITONBACKEND_ModelBatcherFinalize", [&] { return strategy->batcher_finalize(strategy->batcher); });
+  if (of_batcher == nullptr) {
+    return of_batch;
+  }
+  if (of_batch != nullptr) {
+    log_and_delete("TRITONBACKEND_ModelBatchFinalize", of_batch);
+  }
+  return of_batcher;
 }
 
 TRITONSERVER_Error* TRITONPY_BatchBegin(TRITONPY_Strategy* strategy) {
