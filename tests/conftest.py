@@ -117,6 +117,14 @@ def real_triton() -> Iterator[RealTritons]:
         tritons.close()
 
 
+@pytest.fixture(scope="session")
+def real_caches() -> Path:
+    """The directory of the real server's response caches. For tests marked `parity`."""
+    fetch = [sys.executable, str(ROOT / "benchmarks/real_triton.py"), "fetch"]
+    found = subprocess.run(fetch, stdout=subprocess.PIPE, text=True, check=True)
+    return Path(json.loads(found.stdout)["caches"])
+
+
 class CorectlServer:
     """A `corectl serve` of this environment, as a process.
 

@@ -15,7 +15,6 @@ from tritonpy_sdk.testing.shared_objects import find_compiler
 
 ROOT = Path(__file__).parent.parent.parent
 HOW_TO = ROOT / "docs/how-to"
-REAL_TRITON = ROOT / ".cache/real-triton/unpacked/pytriton/tritonserver"
 USE, WRITE = ((HOW_TO / name).read_text() for name in ("response-cache.md", "write-a-cache.md"))
 FILES = dict(
     re.findall(r"^```(?:python|protobuf)\n# (\S+)\n(.*?)^```", USE + WRITE, re.MULTILINE | re.DOTALL)
@@ -119,9 +118,11 @@ def test_the_cache_in_c_of_the_page_works(corectl: Callable[..., Any], folder: P
 
 
 @pytest.mark.parity
-def test_tritons_own_cache_works_as_the_page_says(corectl: Callable[..., Any], folder: Path) -> None:
+def test_tritons_own_cache_works_as_the_page_says(
+    corectl: Callable[..., Any], real_caches: Path, folder: Path
+) -> None:
     for command in re.findall(r"^\$ ((?:mkdir|cp) .*theirs.*)$", USE, re.MULTILINE):
-        run(command.replace("/opt/tritonserver", str(REAL_TRITON)), folder)
+        run(command.replace("/opt/tritonserver/caches", str(real_caches)), folder)
 
     (command,) = [command for command in COMMANDS if "theirs" in command]
     lines = ask_twice(corectl("--model-repository=models", *command.split()))

@@ -28,10 +28,6 @@ from tritonpy_sdk.repository import ModelRepository
 from ..cache.place import CONFIG, DEADLINE_S, MODEL, ONE_MISS_AND_TWO_HITS, ROW, Place
 
 BYTE_SIZE = 65536
-NVIDIAS = (
-    Path(__file__).parents[2]
-    / ".cache/real-triton/unpacked/pytriton/tritonserver/caches/local/libtritoncache_local.so"
-)
 IDENTITY: dict[str, Any] = {
     "backend": "identity",
     "max_batch_size": 4,
@@ -69,6 +65,11 @@ def ours(models: Path, caches: Path, name: str, settings: Mapping[str, str], **o
     )
 
 
+@pytest.fixture(scope="module")
+def nvidias(real_caches: Path) -> Path:
+    return real_caches / "local/libtritoncache_local.so"
+
+
 @pytest.fixture(
     scope="module",
     params=[
@@ -82,7 +83,7 @@ def place(
 ) -> Iterator[Place]:
     server, name = request.param.split(", ")
     directory = tmp_path_factory.mktemp(name)
-    library = compiled("caches/table.c") if name == "table" else NVIDIAS
+    library = compiled("caches/table.c") if name == "table" else request.getfixturevalue("nvidias")
     caches = install(library, directory / "caches", name)
     models = ModelRepository(directory / "models")
     for model in ("counting", "fresh"):
@@ -175,8 +176,10 @@ def test_the_metrics_count_with_the_statistics(place: Place) -> None:
 
 
 @pytest.mark.parity
-def test_nvidias_library_tells_how_full_it_is(corectl: Callable[..., Any], tmp_path: Path) -> None:
-    caches = install(NVIDIAS, tmp_path / "caches", "nvidia")
+def test_nvidias_library_tells_how_full_it_is(
+    corectl: Callable[..., Any], nvidias: Path, tmp_path: Path
+) -> None:
+    caches = install(nvidias, tmp_path / "caches", "nvidia")
     models = ModelRepository(tmp_path / "models")
     models.python("counting", MODEL, CONFIG)
     server = corectl(
@@ -209,8 +212,10 @@ def test_nvidias_library_tells_how_full_it_is(corectl: Callable[..., Any], tmp_p
         ("", "config didn't contain a valid 'size' field"),
     ],
 )
-def test_nvidias_library_says_why_it_does_not_begin(tmp_path: Path, size: str, text: str) -> None:
-    caches = install(NVIDIAS, tmp_path / "caches", "nvidia")
+def test_nvidias_library_says_why_it_does_not_begin(
+    nvidias: Path, tmp_path: Path, size: str, text: str
+) -> None:
+    caches = install(nvidias, tmp_path / "caches", "nvidia")
     settings = {"size": size} if size else {"other": "1"}
 
     server = ours(ModelRepository(tmp_path / "models").path, caches, "nvidia", settings)
