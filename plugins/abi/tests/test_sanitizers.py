@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+from tritonpy_abi import build as builder
+from tritonpy_sdk.testing.shared_objects import find_compiler
 
 from .driver import SUBJECTS, Driver, make_driver
 
@@ -58,3 +65,40 @@ def test_the_thread_sanitizer_is_awake(threads: Driver) -> None:
 
     assert done.returncode != 0
     assert "ThreadSanitizer: data race" in done.stderr
+
+
+@pytest.mark.timeout(600)
+def test_the_tests_of_this_distribution_find_nothing_either(addresses: Driver, tmp_path: Path) -> None:
+    # Their runtime has to come before Python, whose memory is nobody's leak; crashes on purpose stay signals.
+    compiler = find_compiler(".c")
+    assert compiler is not None
+    runtimes = [
+        subprocess.run(
+            [*compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name in ("libasan.so", "libubsan.so")
+    ]
+    if not all(map(os.path.isabs, runtimes)):
+        pytest.skip(f"{compiler[0]} says not where its sanitizers are")
+    environment = {
+        "LD_PRELOAD": " ".join(runtimes),
+        "ASAN_OPTIONS": f"detect_leaks=0:handle_segv=0:log_path={tmp_path / 'report'}",
+        "UBSAN_OPTIONS": f"log_path={tmp_path / 'report'}",
+        "PYTHONMALLOC": "malloc",
+        builder.ELSEWHERE: str(addresses.program.with_name(builder.SONAME)),
+    }
+    tests = Path(__file__).parent
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "--timeout=120"]
+    command += [
+        "-m",
+        "not (toolchain or parity or stress)",
+        f"--ignore={tests / 'test_build.py'}",
+        str(tests),
+    ]
+
+    done = subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=580
+    )
+
+    assert [report.read_text() for report in tmp_path.glob("report*")] == []
+    assert done.returncode == 0, done.stdout
