@@ -163,6 +163,7 @@ CONTENTS = {
 
 
 @pytest.mark.parametrize("kind", CONTENTS)
+@pytest.mark.usefixtures("library")
 def test_a_file_that_is_no_library_is_refused_in_the_linkers_words(server: FaultServer, kind: str) -> None:
     path = server.add(f"file_{kind}") / "1" / "batchstrategy.so"
     path.write_bytes(CONTENTS[kind])

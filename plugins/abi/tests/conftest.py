@@ -6,11 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tritonpy_abi import build
 from tritonpy_sdk.testing.shared_objects import compile_shared_object, find_compiler
 
 SOURCES = Path(__file__).parent / "csrc"
 
 Compiled = Callable[..., Path]
+
+
+@pytest.fixture
+def library() -> Path:
+    """The library of this installation; what asks for it is skipped where no compiler has made it."""
+    found = build.library()
+    if not found.is_file():
+        pytest.skip("tritonpy-abi has no library: there was no C++ compiler when it was installed")
+    return found
 
 
 @pytest.fixture(scope="session")

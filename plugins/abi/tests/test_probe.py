@@ -166,6 +166,7 @@ def test_errors_of_a_batch_are_none_of_the_load(faulty: Path, where: str, fault:
 
 
 @pytest.mark.parametrize("content", [b"", b"no library\n", b"\x7fELF\x02\x01"])
+@pytest.mark.usefixtures("library")
 def test_what_cannot_be_opened_is_for_the_server_to_refuse(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "nothing.so").write_bytes(content)
 

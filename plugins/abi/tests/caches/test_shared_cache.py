@@ -169,6 +169,7 @@ def test_a_success_without_a_cache_is_none(compiled: Compiled) -> None:
         pass
 
 
+@pytest.mark.usefixtures("library")
 def test_a_file_that_is_no_library_is_refused_in_the_words_of_the_linker(tmp_path: Path) -> None:
     text = tmp_path / "text.so"
     text.write_text("hello")

@@ -6,6 +6,7 @@ import gc
 import tracemalloc
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ Bound = Callable[[], BoundStrategy]
 
 
 @pytest.fixture
-def blocks() -> RequestBlocks:
+def blocks(library: Path) -> RequestBlocks:
     return RequestBlocks(open_shim().ffi, make_model())
 
 

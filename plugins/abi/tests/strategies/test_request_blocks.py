@@ -300,6 +300,7 @@ def test_bytes_on_a_device_are_said_to_be_there(observer: Observer) -> None:
     assert told["error"] == "the bytes of input 'X' are not in the memory of the server"
 
 
+@pytest.mark.usefixtures("library")
 def test_the_address_of_bytes_on_a_device_is_handed_on() -> None:
     blocks = RequestBlocks(open_shim().ffi, make_model())
 
@@ -310,6 +311,7 @@ def test_the_address_of_bytes_on_a_device_is_handed_on() -> None:
     assert (told.memory_type, told.memory_type_id) == (MemoryType.GPU, 3)
 
 
+@pytest.mark.usefixtures("library")
 def test_clients_that_ask_with_ever_new_shapes_do_not_fill_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

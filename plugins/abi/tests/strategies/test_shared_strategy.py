@@ -179,6 +179,7 @@ def test_a_cpp_exception_fails_the_request_it_was_thrown_for(opened: Opener, fau
     assert str(answer[1]) == text
 
 
+@pytest.mark.usefixtures("library")
 def test_a_request_that_joins_in_spite_of_an_error_joins_and_the_log_has_it(
     opened: Opener, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -260,6 +261,7 @@ def test_a_library_with_none_of_the_functions_is_told_which_they_are(compiled: C
     assert all(name in str(caught.value) for name in (str(path), "resnet", *FUNCTIONS))
 
 
+@pytest.mark.usefixtures("library")
 def test_a_file_that_is_no_library_is_refused_in_the_linkers_words(tmp_path: Path) -> None:
     path = tmp_path / "batchstrategy.so"
     path.write_text("no library")
