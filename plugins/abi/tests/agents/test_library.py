@@ -338,6 +338,23 @@ def test_acquired_directories_are_removed_also_if_they_may_only_be_read(place: P
     assert not acquired.parent.exists()
 
 
+def test_only_agents_that_acquire_a_directory_need_a_place_for_one(
+    living: Living, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: RepoAgentModel) -> Path:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(RepoAgentModel, "acquire_directory", fail)
+
+    model = living.model("modest")
+    with pytest.raises(TritonError) as caught:
+        living.model("greedy", **{"in": "LOAD", "do": "acquire"})
+    assert caught.value.described() == (
+        "Internal: no directory can be made for model 'greedy': the disk is full"
+    )
+    living.plugin.repo_agent_model_finalize(model)
+
+
 @pytest.mark.stress
 @pytest.mark.timeout(120)
 def test_nothing_is_left_of_many_loads(place: Place) -> None:
