@@ -206,16 +206,28 @@ def test_a_library_that_is_named_and_not_there_is_an_error(tmp_path: Path) -> No
     )
 
 
-@pytest.fixture
-def installed() -> Path:
-    """The library of this installation."""
-    if not builder.LIBRARY.is_file():
-        pytest.skip("there is no library: no compiler was found when tritonpy-abi was installed")
-    return builder.LIBRARY
-
-
-def test_the_library_holds_the_digest_of_its_sources(installed: Path) -> None:
-    text = ctypes.CDLL(str(installed)).TRITONPY_Sources
+def test_the_library_holds_the_digest_of_its_sources(library: Path) -> None:
+    text = ctypes.CDLL(str(library)).TRITONPY_Sources
     text.restype = ctypes.c_char_p
 
     assert text().decode() == builder.digest(builder.read_sources())
+
+
+def test_a_library_of_other_sources_is_an_error_that_names_the_command(library: Path, tmp_path: Path) -> None:
+    digest = builder.digest(builder.read_sources()).encode()
+    stale = tmp_path / "stale.so"
+    stale.write_bytes(library.read_bytes().replace(digest, b"0" * len(digest)))
+
+    assert _opened_with(library) == ""
+    assert _opened_with(stale).endswith(
+        f"{stale} was compiled from other sources than those in {builder.SOURCES}; compile it anew: "
+        f"{sys.executable} -m tritonpy_abi.build --output {stale}"
+    )
+
+
+def test_a_library_that_the_linker_refuses_is_an_error_with_its_words(tmp_path: Path) -> None:
+    other = tmp_path / "other.so"
+    other.write_text(builder.digest(builder.read_sources()))
+
+    assert f"cannot be opened here: cannot load library '{other}'" in _opened_with(other)
+    assert _opened_with(other).endswith(f"{sys.executable} -m tritonpy_abi.build --output {other}")

@@ -26,11 +26,9 @@ from tritonpy.plugin import (
     Unsupported,
 )
 
-from tritonpy_abi.build import ELSEWHERE, SOURCES, library
+from tritonpy_abi.build import ELSEWHERE, SOURCES, digest, library, read_sources
 
 CData = Any  # what cffi makes; it has no types
-
-BUILD_COMMAND = shlex.join([sys.executable, "-m", "tritonpy_abi.build"])
 
 _EXCEPTIONS: Mapping[int, type[TritonError]] = {
     0: UnknownError,
@@ -91,8 +89,8 @@ def open_shim() -> Shim:
 
     Raises:
         Unsupported: this is no Linux.
-        Unavailable: it was not compiled when the distribution was installed, or the real one is in this
-            process.
+        Unavailable: it was not compiled when the distribution was installed, or from other sources, or does
+            not fit this machine; or the real one is in this process.
     """
     with _opening:
         return _open()
@@ -117,15 +115,30 @@ def _open() -> Shim:
             raise Unavailable(f"{ELSEWHERE} names {path}, and there is no such file")
         raise Unavailable(
             f"tritonpy-abi was installed without its library, because there was no C++ compiler; install one "
-            f"(Debian and Ubuntu: apt-get install g++) and run: {BUILD_COMMAND}"
+            f"(Debian and Ubuntu: apt-get install g++) and run: {_build_command(path)}"
+        )
+    if digest(read_sources()).encode() not in path.read_bytes():
+        raise Unavailable(
+            f"{path} was compiled from other sources than those in {SOURCES}; compile it anew: "
+            f"{_build_command(path)}"
         )
     ffi = cffi.FFI()
     declarations = sorted((SOURCES / "host").glob("*.h"))
     declarations.sort(key=lambda file: file.name != "core.h")  # has the types of all others
     for file in declarations:
         ffi.cdef(file.read_text())
-    # Global: shared objects that do not name the library they need find its functions only there.
-    return Shim(ffi, ffi.dlopen(str(path.absolute()), os.RTLD_NOW | os.RTLD_GLOBAL))
+    try:
+        # Global: shared objects that do not name the library they need find its functions only there.
+        return Shim(ffi, ffi.dlopen(str(path.absolute()), os.RTLD_NOW | os.RTLD_GLOBAL))
+    except OSError as exc:
+        raise Unavailable(
+            f"tritonpy-abi's library cannot be opened here: {exc}; compile it anew: {_build_command(path)}"
+        ) from exc
+
+
+def _build_command(path: Path) -> str:
+    output = ["--output", str(path)] if ELSEWHERE in os.environ else []
+    return shlex.join([sys.executable, "-m", "tritonpy_abi.build", *output])
 
 
 def other_servers() -> set[str]:
