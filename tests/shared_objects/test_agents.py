@@ -318,7 +318,7 @@ def test_fifty_loads_leave_no_process_no_descriptor_and_no_directory(
     load_and_unload(50)
 
     until(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
-    assert list(room.rglob("agent-*")) == []
+    until(lambda: list(room.rglob("agent-*")) == [])  # the last unload may not be over
     assert server.stop() == 0
     assert all(gone(pid) for pid in place.pids("busy"))
     assert list(room.iterdir()) == []
