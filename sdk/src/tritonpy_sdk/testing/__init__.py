@@ -19,7 +19,11 @@ from tritonpy_sdk.testing.python_model import (  # noqa: E402
     load_python_model,
 )
 from tritonpy_sdk.testing.repo_agent import AgentLoad, load_with_agent  # noqa: E402
-from tritonpy_sdk.testing.shared_objects import compile_shared_object, find_compiler  # noqa: E402
+from tritonpy_sdk.testing.shared_objects import (  # noqa: E402
+    SharedObjects,
+    compile_shared_object,
+    find_compiler,
+)
 from tritonpy_sdk.testing.strategy import OpenStrategy, WaitingRequest, open_strategy  # noqa: E402
 
 __all__ = [
@@ -35,6 +39,7 @@ __all__ = [
     "Outputs",
     "PythonModel",
     "ResponseStream",
+    "SharedObjects",
     "WaitingRequest",
     "compile_shared_object",
     "find_compiler",

@@ -8,6 +8,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tritonpy_sdk.headers import DIRECTORY
 
 _COMPILERS = {".c": ("CC", ("cc", "gcc", "clang")), ".cc": ("CXX", ("c++", "g++", "clang++"))}
@@ -45,3 +47,36 @@ def compile_shared_object(source: Path, output: Path, *flags: str) -> Path:
     if done.returncode:
         raise RuntimeError(f"{shlex.join(command)} failed:\n{done.stderr}")
     return output
+
+
+class SharedObjects:
+    """Shared objects made of the sources below a directory, as tests ask for them: each once.
+
+    Args:
+        sources: where they are.
+        room: a directory for what is made; that of a session, so that its tests share them.
+    """
+
+    def __init__(self, sources: Path, room: Path) -> None:
+        self._sources = sources
+        self._room = room
+        self._made: dict[tuple[str, ...], Path] = {}
+
+    def __call__(self, name: str, *flags: str) -> Path:
+        """Compile a source such as `strategies/volume.c`; the test is skipped where there is no compiler.
+
+        Args:
+            name: its path below the directory.
+            flags: see `compile_shared_object`.
+
+        Raises:
+            RuntimeError: the compiler refused.
+        """
+        source = self._sources / name
+        if find_compiler(source.suffix) is None:
+            pytest.skip(f"there is no compiler for {name}")
+        key = (name, *flags)
+        if key not in self._made:
+            output = self._room / str(len(self._made)) / f"{source.stem}.so"
+            self._made[key] = compile_shared_object(source, output, *flags)
+        return self._made[key]
