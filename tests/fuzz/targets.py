@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gzip
 import json
 import sys
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["tritonpy"], enable_loader_override=False):
+with atheris.instrument_imports(include=["tritonpy", "tritonpy_abi"], enable_loader_override=False):
     from tritonpy.datatypes import DATATYPES
     from tritonpy.errors import ErrorCode, TritonError
     from tritonpy.frontends.classification import OutputClasses
@@ -30,10 +31,13 @@ with atheris.instrument_imports(include=["tritonpy"], enable_loader_override=Fal
     from tritonpy.frontends.http import compression, generate, infer, raw_request
     from tritonpy.frontends.http.codec import json_body, json_data, large_json
     from tritonpy.frontends.outputs import References
+    from tritonpy.handles import Backend, Model
     from tritonpy.model.signature import Signature, TensorSpec
     from tritonpy.protos import ModelInferRequest
     from tritonpy.request import InferRequest
     from tritonpy.shared_memory.registry import SharedMemoryRegions
+    from tritonpy_abi.shim import open_shim
+    from tritonpy_abi.strategies.request_blocks import RequestBlocks
 
 
 class _Classes:
@@ -159,12 +163,43 @@ def fuzz_grpc(data: bytes) -> None:
         assert one == other, (one, other)
 
 
+@functools.cache
+def _blocks() -> RequestBlocks:
+    return RequestBlocks(open_shim().ffi, Model("m", 1, {}, Path("/models/m"), Backend("identity")))
+
+
+def fuzz_block(data: bytes) -> None:
+    """A request as shared objects see it: texts end where C ends them, and all else is as it came."""
+    try:
+        request = infer.parse_infer_request(data, None, "m", "", REFERENCES)[0]
+        SIGNATURE.check(request)
+    except TritonError:
+        return
+    held = _blocks().fill(request)
+    block, text = held[0], open_shim().text
+    assert text(block.id) == _in_c(request.id)
+    inputs = [block.inputs[index] for index in range(block.input_count)]
+    assert [text(each.name) for each in inputs] == [_in_c(name) for name in request.inputs]
+    assert [each.byte_size for each in inputs] == [x.byte_size for x in request.inputs.values()]
+    shapes = [tuple(each.shape[index] for index in range(each.dim_count)) for each in inputs]
+    assert shapes == [x.shape for x in request.inputs.values()]
+    outputs = [text(block.outputs[index]) for index in range(block.output_count)]
+    assert outputs == [_in_c(name) for name in request.requested_outputs or ()]
+    names = [text(block.parameters[index].name) for index in range(block.parameter_count)]
+    assert set(names) <= {_in_c(name) for name in request.parameters}
+
+
+def _in_c(text: str) -> str:
+    return text.encode(errors="replace").partition(b"\0")[0].decode(errors="replace")
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "request": fuzz_request,
     "raw": fuzz_raw,
     "compression": fuzz_compression,
     "generate": fuzz_generate,
     "grpc": fuzz_grpc,
+    "block": fuzz_block,
 }
 
 
@@ -191,6 +226,8 @@ def seeds(target: str) -> list[bytes]:
     match target:
         case "request":
             return [b"\1\0" + text for text in texts] + [(len(head) << 1).to_bytes(2) + head + bytes(8)]
+        case "block":
+            return [*texts, texts[-2].replace(b'"7"', b'"7\\u0000"')]
         case "raw":
             return [bytes([kind]) + bytes(16) for kind in range(0, 256, 16)]
         case "compression":
