@@ -6,6 +6,7 @@ Domain code raises these; each frontend owns one table from code to its protocol
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 
@@ -54,6 +55,16 @@ class TritonError(Exception):
         self.message = message
         if code is not None:
             self.code = code
+
+    @staticmethod
+    def with_code(number: int, message: str) -> TritonError:
+        """The error of a code, as one of the subclasses below; UNKNOWN for a number that is none.
+
+        Args:
+            number: of `ErrorCode`, from elsewhere: a plugin in C, another process.
+            message: its text.
+        """
+        return _KINDS.get(number, UnknownError)(message)
 
     def __str__(self) -> str:
         return self.message
@@ -109,3 +120,18 @@ class Cancelled(TritonError):
     """The client no longer wants the answer."""
 
     code = ErrorCode.CANCELLED
+
+
+_KINDS: Mapping[int, type[TritonError]] = {
+    kind.code: kind
+    for kind in (
+        UnknownError,
+        Internal,
+        NotFound,
+        InvalidArg,
+        Unavailable,
+        Unsupported,
+        AlreadyExists,
+        Cancelled,
+    )
+}

@@ -8,41 +8,15 @@ import re
 import shlex
 import sys
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import cffi
-from tritonpy.plugin import (
-    AlreadyExists,
-    Cancelled,
-    ErrorCode,
-    Internal,
-    InvalidArg,
-    NotFound,
-    TritonError,
-    Unavailable,
-    UnknownError,
-    Unsupported,
-)
+from tritonpy.plugin import TritonError, Unavailable, Unsupported
 
 from tritonpy_abi.build import ELSEWHERE, SOURCES, digest, library, read_sources
 
 CData = Any  # what cffi makes; it has no types
-
-_EXCEPTIONS: Mapping[int, type[TritonError]] = {
-    0: UnknownError,
-    1: Internal,
-    2: NotFound,
-    3: InvalidArg,
-    4: Unavailable,
-    5: Unsupported,
-    6: AlreadyExists,
-    7: Cancelled,
-}
-"""By the numbers of `TRITONSERVER_Error_Code`."""
-
-ERROR_NUMBERS: Mapping[ErrorCode, int] = {kind.code: number for number, kind in _EXCEPTIONS.items()}
 
 _SERVER = re.compile(r"libtritonserver\b.*\.so\b")
 
@@ -69,8 +43,8 @@ class Shim:
 
     def error(self, error: CData) -> TritonError:
         """The exception that stands for a `TRITONSERVER_Error *`, which is ended."""
-        number = self.lib.TRITONPY_ErrorCode(error)
-        exception = _EXCEPTIONS.get(number, UnknownError)(self.text(self.lib.TRITONPY_ErrorMessage(error)))
+        text = self.text(self.lib.TRITONPY_ErrorMessage(error))
+        exception = TritonError.with_code(self.lib.TRITONPY_ErrorCode(error), text)
         self.lib.TRITONPY_ErrorDelete(error)
         return exception
 

@@ -14,7 +14,7 @@ import threading
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from tritonpy.plugin import ErrorCode, Internal, JsonObject, TritonError
+from tritonpy.plugin import Internal, JsonObject, TritonError
 
 from tritonpy_abi.agents.messages import Messages
 from tritonpy_abi.agents.output import AgentOutput, log_levels
@@ -127,7 +127,7 @@ class AgentProcess:
         if isinstance(reply, ProcessGone):
             raise reply
         if error := reply.get("error"):
-            raise TritonError(error[1], ErrorCode(error[0]))
+            raise TritonError.with_code(*error)
         return reply
 
     def note(self, number: int, name: str | None) -> None:

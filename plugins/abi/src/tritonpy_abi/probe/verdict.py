@@ -15,8 +15,6 @@ _KEPT_LINES = 20
 _SHOWN_LINES = 3
 _SHOWN_CHARS = 400
 
-_CODES = {str(int(code)): code for code in ErrorCode}
-
 UNTRIED = f"{TIME_VARIABLE}=0 makes the server load libraries untried"
 
 
@@ -40,7 +38,8 @@ def judge(what: str, ending: Ending, time_s: float) -> None:
     kind, _, rest = records[-1].partition(" ")
     if kind == "error":
         code, _, text = rest.partition(" ")
-        raise TritonError(text, _CODES.get(code, ErrorCode.UNKNOWN))
+        # A plugin may have written what is no number: the descriptor is its, too.
+        raise TritonError.with_code(int(code) if code.isdecimal() else ErrorCode.UNKNOWN, text)
     if kind == "calling":
         raise _death(what, rest, ending, time_s)
 
