@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import re
 from pathlib import Path
 
 from tritonpy.errors import Internal, InvalidArg, NotFound
 from tritonpy.handles import Model
 from tritonpy.model.backend import BoundBackend
-from tritonpy.plugin_files import PluginOpener, first_file
+from tritonpy.plugin_files import Binder, PluginOpener, first_file
 from tritonpy.plugin_manager import PluginManager, bind_object
 from tritonpy.scheduler.batcher import BoundStrategy
 
@@ -19,6 +20,8 @@ _log = logging.getLogger("tritonpy.batching")
 PATH_PARAMETER = "TRITON_BATCH_STRATEGY_PATH"
 UNASKED = "batching strategy '%s' is never asked: model '%s' %s"
 """How the log says it: of which strategy, of which model, and why."""
+_NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
+"""Of a strategy that a distribution may be called after."""
 _FILENAMES = ("batchstrategy.so", "batchstrategy.py")
 
 
@@ -94,7 +97,18 @@ class StrategyFinder:
                     f"expected the name of an installed strategy, or a file inside the model's directory"
                 )
             return BoundStrategy(name, bind_object("batching", _import_object(name), name), model)
-        return BoundStrategy(name, self._opener.load(name), model)
+        return BoundStrategy(name, self._load(name, model), model)
+
+    def _load(self, name: str, model: Model) -> Binder:
+        """What binds the hooks of an installed strategy."""
+        try:
+            return self._opener.load(name)
+        except NotFound as exc:
+            hint = f"; to install it: pip install tritonpy-batching-{name}" if _NAME.fullmatch(name) else ""
+            raise NotFound(
+                f"{exc.message}{hint} (model '{model.name}', parameter {PATH_PARAMETER}; a path has a '/' in "
+                f"it, or ends in .so or .py)"
+            ) from exc
 
     def _resolve(self, name: str, model: Model, is_strict: bool) -> Path:
         candidates = [Path(name)]
