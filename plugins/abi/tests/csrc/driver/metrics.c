@@ -27,7 +27,9 @@ static void drive_histogram(const char *label) {
       &family, TRITONSERVER_METRIC_KIND_HISTOGRAM, "driver_seconds", "A \"histogram\""));
   OK(TRITONSERVER_MetricArgsNew(&args));
   OK(TRITONSERVER_MetricArgsSetHistogram(args, bounds, 3));
-  TRITONSERVER_Metric *metric = make_metric(family, label, args);
+  TRITONSERVER_Metric *metric;
+  FAILS(TRITONSERVER_ERROR_INVALID_ARG, "Metric args", TRITONSERVER_MetricNew(&metric, family, NULL, 0));
+  metric = make_metric(family, label, args);
   OK(TRITONSERVER_MetricArgsDelete(args));
   OK(TRITONSERVER_MetricObserve(metric, 5));
   FAILS(TRITONSERVER_ERROR_UNSUPPORTED, "Set", TRITONSERVER_MetricSet(metric, 1));
