@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 from tritonpy.plugin import Backend, JsonObject, Model
+
+from tritonpy_abi.json_text import json_text
 
 _OPTIMIZATION: JsonObject = {
     "priority": "PRIORITY_DEFAULT",
@@ -26,11 +26,11 @@ def facts(model: Model) -> dict[str, str | int]:
         "name": model.name,
         "version": model.version,
         "location": str(model.directory),
-        "config": config_text(model),
+        "config": _config_text(model),
         "completes_config": backend.completes_config,
         "backend_name": backend.name,
         "backend_location": str(backend.directory or ""),
-        "backend_config": _json({"cmdline": _cmdline(backend)}),
+        "backend_config": json_text({"cmdline": _cmdline(backend)}),
     }
 
 
@@ -43,11 +43,7 @@ def _cmdline(backend: Backend) -> dict[str, str]:
     }
 
 
-def config_text(model: Model) -> str:
+def _config_text(model: Model) -> str:
     """The configuration with everything in it that Triton's own has: what is missing ends libraries."""
     optimization = _OPTIMIZATION | model.config.get("optimization", {})
-    return _json(model.config | {"optimization": optimization})
-
-
-def _json(document: JsonObject) -> str:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return json_text(model.config | {"optimization": optimization})

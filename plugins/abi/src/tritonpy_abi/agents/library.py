@@ -8,13 +8,13 @@ serving, and the next load begins a new one.
 from __future__ import annotations
 
 import itertools
-import json
 import threading
 from pathlib import Path
 
 from tritonpy.plugin import RepoAgent, RepoAgentModel, hookimpl
 
 from tritonpy_abi.agents.process import AgentProcess, ProcessGone
+from tritonpy_abi.json_text import json_text
 
 _numbers = itertools.count(1)
 
@@ -119,7 +119,7 @@ class _Model:
             self._number,
             texts={
                 "location": str(model.directory),
-                "config": json.dumps(model.config, ensure_ascii=False, separators=(",", ":")),
+                "config": json_text(model.config),
                 "room": room,
                 "why_no_room": why_no_room,
             },

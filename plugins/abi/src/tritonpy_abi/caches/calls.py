@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from tritonpy.plugin import Internal, Unavailable
 
 from tritonpy_abi.caches.failures import CacheFailure, of_insertion
+from tritonpy_abi.json_text import json_text
 from tritonpy_abi.libraries import Library
 from tritonpy_abi.shim import CData, Shim
 
@@ -93,7 +93,7 @@ class CacheCalls:
         Raises:
             TritonError: with what the library says.
         """
-        config = json.dumps(dict(settings), ensure_ascii=False, separators=(",", ":")).encode()
+        config = json_text(settings).encode()
         try:
             await self._begin(lambda number: self._lib.TRITONPY_CacheInitialize(self._cache, number, config))
         except BaseException:

@@ -21,6 +21,7 @@ from pathlib import Path
 from tritonpy.plugin import InvalidArg, Model, Unavailable
 
 from tritonpy_abi.build import library
+from tritonpy_abi.json_text import json_text
 from tritonpy_abi.libraries import aliases
 from tritonpy_abi.model_facts import facts
 from tritonpy_abi.probe.process import run_child
@@ -60,8 +61,7 @@ def try_cache(path: str | Path, settings: Mapping[str, str]) -> None:
     Raises:
         TritonError: as for `try_strategy`.
     """
-    config = json.dumps(dict(settings), ensure_ascii=False, separators=(",", ":"))
-    _try("TRITONPY_TryCache", f"response cache '{path}'", path, config)
+    _try("TRITONPY_TryCache", f"response cache '{path}'", path, json_text(settings))
 
 
 def _try(function: str, what: str, path: str | Path, *arguments: str | int) -> None:
