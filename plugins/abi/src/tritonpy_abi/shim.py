@@ -88,8 +88,8 @@ def _open() -> Shim:
         if ELSEWHERE in os.environ:
             raise Unavailable(f"{ELSEWHERE} names {path}, and there is no such file")
         raise Unavailable(
-            f"tritonpy-abi was installed without its library, because there was no C++ compiler; install one "
-            f"(Debian and Ubuntu: apt-get install g++) and run: {_build_command(path)}"
+            f"tritonpy-abi was installed without its library, because no C++ compiler could make it; "
+            f"install one (Debian and Ubuntu: apt-get install g++) and run: {_build_command(path)}"
         )
     if digest(read_sources()).encode() not in path.read_bytes():
         raise Unavailable(
