@@ -85,7 +85,7 @@ def read(library: Path, parameters: dict[str, str]) -> str:
         ({"KEY": 'a"b\\c/d'}, '<a"b\\c/d>'),
         ({"KEY": "grüße"}, "<grüße>"),
         ({"KEY": "x" * 15}, f"<{'x' * 15}>"),
-        ({"KEY": "x" * 16}, "parameter KEY: expected a value of less than 16 bytes"),
+        ({"KEY": "x" * 16}, f"parameter KEY: got '{'x' * 15}...', expected a value of less than 16 bytes"),
         ({"KEY": "a\nb"}, "parameter KEY: expected a value of letters, digits and signs"),
     ],
 )

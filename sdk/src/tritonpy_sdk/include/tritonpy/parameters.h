@@ -58,7 +58,10 @@ static inline TRITONSERVER_Error *tritonpy_model_parameter(
       }
     }
     if (length + 1 >= size) {
-      snprintf(text, sizeof text, "parameter %.100s: expected a value of less than %zu bytes", key, size);
+      const int shown = length < 40 ? (int)length : 40;
+      snprintf(
+          text, sizeof text, "parameter %.100s: got '%.*s...', expected a value of less than %zu bytes", key,
+          shown, value, size);
       error = TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, text);
       break;
     }
