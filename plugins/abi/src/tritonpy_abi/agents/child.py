@@ -5,7 +5,6 @@ Calls what the server asks for, each on a thread of its own, and ends with the s
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import socket
@@ -143,8 +142,13 @@ class AgentServer:
             reply = {"error": [int(exc.code), exc.message]}
         except Exception as exc:
             reply = {"error": [int(Internal.code), f"{message['call']}: {type(exc).__name__}: {exc}"]}
-        with contextlib.suppress(OSError):  # the server is gone, and this process about to go
+        try:
             self._messages.send({"number": message["number"], **reply})
+        except OSError as exc:
+            # The server is gone; or the agent has closed what is not its own, which nobody else can see, as
+            # this process still waits for messages.
+            print(f"cannot answer the server: {exc.strerror}", file=sys.stderr, flush=True)
+            end_at_once()
 
     def _carry_out(self, message: JsonObject) -> JsonObject:
         if message["call"] == "open":

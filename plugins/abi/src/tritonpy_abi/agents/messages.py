@@ -11,6 +11,12 @@ from tritonpy.plugin import JsonObject
 
 _LENGTH = struct.Struct("=I")
 
+_MOST_BYTES = 64 << 20
+
+
+class BadMessage(ValueError):
+    """What came is no message: an agent has written into the descriptors of its process."""
+
 
 class Messages:
     """One end. Any thread may send; one thread receives.
@@ -35,13 +41,29 @@ class Messages:
             self._socket.sendall(_LENGTH.pack(len(body)) + body)
 
     def receive(self) -> JsonObject | None:
-        """Wait for the next one; None when the other end is gone, or what it says is no message."""
+        """Wait for the next one; None when the other end is gone.
+
+        Raises:
+            BadMessage: it is none.
+        """
         try:
             head = self._received.read(_LENGTH.size)
-            body = self._received.read(*_LENGTH.unpack(head)) if len(head) == _LENGTH.size else b""
-            message: JsonObject | None = json.loads(body) if body else None
-        except (OSError, ValueError):
+            if len(head) < _LENGTH.size:
+                return None
+            (size,) = _LENGTH.unpack(head)
+            if size > _MOST_BYTES:
+                raise BadMessage(f"a message of {size} bytes")
+            body = self._received.read(size)
+        except OSError:
             return None
+        if len(body) < size:
+            return None
+        try:
+            message = json.loads(body)
+        except (ValueError, RecursionError) as exc:
+            raise BadMessage(str(exc)) from exc
+        if not isinstance(message, dict):
+            raise BadMessage(f"a message that is a {type(message).__name__}")
         return message
 
     def end(self) -> None:

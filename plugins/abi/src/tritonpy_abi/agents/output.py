@@ -24,7 +24,10 @@ _RETRY_S = 0.02
 
 # As the library writes lines where nobody collects them. They come in this way, and not as messages, because
 # then the last ones before a crash are there, too. Whoever printed before may not have ended his line.
-_LOGGED = re.compile(rb"(.*?)([IWE])\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ ([^\"]*):(-?\d+)\] (\".*\")", re.DOTALL)
+# Short counts keep what only looks like it from taking long.
+_LOGGED = re.compile(
+    rb"(.*?)([IWE])\d{4} \d\d:\d\d:\d\d\.\d{6} \d{1,10} ([^\"]{0,255}):(-?\d{1,10})\] (\".*\")", re.DOTALL
+)
 _LEVELS = {b"I": logging.INFO, b"W": logging.WARNING, b"E": logging.ERROR}
 
 _NUMBERS = {logging.INFO: 0, logging.WARNING: 1, logging.ERROR: 2, logging.DEBUG: 3}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tritonpy.plugin import Internal, JsonObject, TritonError
 
-from tritonpy_abi.agents.messages import Messages
+from tritonpy_abi.agents.messages import BadMessage, Messages
 from tritonpy_abi.agents.output import AgentOutput, log_levels
 
 _log = logging.getLogger("tritonpy.abi")
@@ -150,12 +150,26 @@ class AgentProcess:
             self._gone.wait()
 
     def _receive(self) -> None:
-        while (message := self._messages.receive()) is not None:
-            with self._lock:
-                call = self._waiting.pop(message["number"])
-            call.outcome.put(message)
+        try:
+            while (message := self._messages.receive()) is not None:
+                self._settle(message)
+        except BadMessage as exc:
+            _log.error(
+                "repository agent library %s has written into the connection between its process and the "
+                "server (%s); the process is killed",
+                self.path,
+                exc,
+            )
         if not self._is_told_to_end:  # it has closed its end, or said what nobody understands
             self._kill()
+
+    def _settle(self, message: JsonObject) -> None:
+        number = message.get("number")
+        with self._lock:
+            call = self._waiting.pop(number, None) if isinstance(number, int) else None
+        if call is None:
+            raise BadMessage("an answer that nobody waits for")
+        call.outcome.put(message)
 
     def _kill(self) -> None:
         with self._lock:
