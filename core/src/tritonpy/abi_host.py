@@ -5,7 +5,7 @@ Python. No other plugin needs this.
 """
 
 from tritonpy.logs import LogFollower, LogSettings, follow, has_room, verbose
-from tritonpy.process_metrics import MetricFamily, MetricKind, MetricSample, MetricSource, add_metrics
+from tritonpy.process_metrics import MetricFamily, MetricKind, MetricSample, add_metrics
 
 __all__ = [
     "LogFollower",
@@ -13,7 +13,6 @@ __all__ = [
     "MetricFamily",
     "MetricKind",
     "MetricSample",
-    "MetricSource",
     "add_metrics",
     "follow",
     "has_room",

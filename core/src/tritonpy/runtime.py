@@ -27,7 +27,7 @@ from tritonpy.metrics.custom import CustomMetrics
 from tritonpy.metrics.loop_watch import LoopWatch
 from tritonpy.metrics.machine import MachineMetrics, machine_metrics
 from tritonpy.metrics.models import ModelMetrics
-from tritonpy.metrics.process import ProcessMetrics
+from tritonpy.metrics.page import MetricsPage
 from tritonpy.metrics.server import ServerMetrics
 from tritonpy.metrics.settings import read_settings
 from tritonpy.metrics.workers import WorkerMemory
@@ -195,7 +195,7 @@ class ServerRuntime:
             before_scrape = [model_metrics.take, custom_metrics.take, memory.take]
             if self._cache is not None:
                 before_scrape.append(CacheMetrics(metrics_registry, self._cache).take)
-            self.metrics = MetricsFrontend(ProcessMetrics(metrics_registry), before_scrape)
+            self.metrics = MetricsFrontend(MetricsPage(metrics_registry), before_scrape)
 
     async def start(self) -> None:
         """Load the models, then open the ports.

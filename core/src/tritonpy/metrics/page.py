@@ -1,4 +1,4 @@
-"""Metrics of the process beside those of a server, on one page."""
+"""The page of a server: its own metrics, and behind them those of the process that it is in."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tritonpy.process_metrics import MetricFamily, MetricSample, process_metrics
 _log = logging.getLogger("tritonpy.metrics")
 
 
-class ProcessMetrics:
-    """All families that are on a server's page: its own, and behind them those of the process.
+class MetricsPage:
+    """All families of a page; a collector, as prometheus_client has it.
 
     Args:
         registry: of the server; its names come first.

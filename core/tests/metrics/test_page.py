@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from tritonpy import process_metrics
 from tritonpy.abi_host import MetricFamily, MetricSample, add_metrics
 from tritonpy.metrics import render
-from tritonpy.metrics.process import ProcessMetrics
+from tritonpy.metrics.page import MetricsPage
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def registry() -> CollectorRegistry:
 
 
 def lines(registry: CollectorRegistry) -> list[str]:
-    return render(ProcessMetrics(registry)).decode().splitlines()
+    return render(MetricsPage(registry)).decode().splitlines()
 
 
 def test_families_of_the_process_are_on_the_page_of_a_server(registry: CollectorRegistry) -> None:
@@ -70,7 +70,7 @@ def test_a_name_that_the_server_has_is_left_out_and_said_once(
     add_metrics(lambda: [MetricFamily("own_size", "", "histogram", [sample])])
     add_metrics(lambda: [MetricFamily(name, "", "gauge", [MetricSample({}, 99)])])
 
-    page = ProcessMetrics(registry)
+    page = MetricsPage(registry)
     with caplog.at_level(logging.WARNING):
         texts = [render(page), render(page)]
 
