@@ -37,6 +37,9 @@ _log = logging.getLogger("tritonpy.repository")
 ISOLATION_PARAMETER = "TRITONPY_ISOLATION"
 PARALLEL_VARIABLE = "TRITON_PARALLEL_INSTANCE_LOADING"
 
+_PATIENCE_S = 15.0
+"""How long a strategy may take to end, as long as a repository agent: afterwards it is left alone."""
+
 
 class Loading:
     """The steps of loading one version, and what they leave to take down; on the loop only.
@@ -161,10 +164,23 @@ class Loading:
             await self._instances.close(error)
         strategy, self._strategy = self._strategy, None
         if strategy is not None:
-            await on_own_thread(strategy.close, "hook")
+            await self._end_strategy(strategy)
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.close()
+
+    async def _end_strategy(self, strategy: BoundStrategy) -> None:
+        ending = asyncio.create_task(on_own_thread(strategy.close, "hook"))
+        await asyncio.wait((ending,), timeout=_PATIENCE_S)
+        if ending.done():
+            return ending.result()
+        _log.error(
+            "batching strategy '%s' of model '%s' has not ended after %g s; it is left alone",
+            strategy.name,
+            self._handle.name,
+            _PATIENCE_S,
+        )
+        return None
 
     def _make_runner(self) -> ThreadRunner | ProcessRunner:
         name = self._handle.name
