@@ -84,7 +84,9 @@ def test_two_servers_of_one_process_count_apart() -> None:
     ServerMetrics(first).count_slow_scan("m", "1", "s")
     ServerMetrics(second)
 
-    assert 'tritonpy_slow_batching_scans_total{model="m",strategy="s",version="1"} 1\n' in render(first).decode()
+    assert (
+        'tritonpy_slow_batching_scans_total{model="m",strategy="s",version="1"} 1\n' in render(first).decode()
+    )
     assert "tritonpy_slow_batching_scans_total" not in render(second).decode()
 
 
