@@ -6,8 +6,6 @@ import hashlib
 import json
 import os
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +15,8 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 from tritonpy_sdk.repository import ModelRepository
+
+from ..repository_client import RepositoryClient
 
 MODEL = """
 import triton_python_backend_utils as pb_utils
@@ -145,27 +145,8 @@ class Place:
         return log
 
 
-class Client:
+class Client(RepositoryClient):
     """Asks over HTTP."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-
-    def ask(self, path: str, body: object = None) -> tuple[int, Any]:
-        data = None if body is None else json.dumps(body).encode()
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", data, timeout=20) as answer:
-                text = answer.read()
-                return answer.status, json.loads(text) if text else None
-        except urllib.error.HTTPError as refusal:
-            with refusal:
-                return refusal.code, json.loads(refusal.read())["error"]
-
-    def load(self, name: str, **parameters: str) -> tuple[int, Any]:
-        return self.ask(f"/v2/repository/models/{name}/load", {"parameters": parameters})
-
-    def unload(self, name: str) -> tuple[int, Any]:
-        return self.ask(f"/v2/repository/models/{name}/unload", {})
 
     def infer(self, name: str) -> object:
         tensor = {"name": "INPUT0", "datatype": "INT32", "shape": [1], "data": [100]}

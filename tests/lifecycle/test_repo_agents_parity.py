@@ -9,14 +9,14 @@ import json
 import shutil
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tritonpy_sdk.repository import ModelRepository
+
+from ..repository_client import RepositoryClient
 
 MODEL = """
 import triton_python_backend_utils as pb_utils
@@ -81,39 +81,27 @@ MODELS: dict[str, Agents] = {
 }
 
 
-class Side:
+class Side(RepositoryClient):
     """One of the two servers, and what its agents wrote down."""
 
     def __init__(self, port: int, log: Path) -> None:
-        self._port = port
+        super().__init__(port)
         self._log = log
         self._read_count = 0
-
-    def ask(self, path: str, body: object) -> tuple[int, Any]:
-        url = f"http://127.0.0.1:{self._port}{path}"
-        try:
-            with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=30) as answer:
-                text = answer.read()
-                return answer.status, json.loads(text) if text else None
-        except urllib.error.HTTPError as refusal:
-            with refusal:
-                return refusal.code, json.loads(refusal.read())["error"]
-
-    def load(self, name: str, **parameters: str) -> tuple[int, Any]:
-        return self.ask(f"/v2/repository/models/{name}/load", {"parameters": parameters})
 
     def infer(self, name: str) -> Any:
         tensor = {"name": "IN", "datatype": "INT32", "shape": [1], "data": [100]}
         status, answer = self.ask(f"/v2/models/{name}/infer", {"inputs": [tensor]})
         return answer["outputs"][0]["data"] if status == 200 else None
 
-    def unload(self, name: str) -> None:
+    def unload(self, name: str) -> tuple[int, Any]:
         """Returns when the agents of all models have been told of their end."""
-        self.ask(f"/v2/repository/models/{name}/unload", {})
+        answer = super().unload(name)
         deadline = time.monotonic() + 20
         while not self._is_quiet():
             assert time.monotonic() < deadline, self._log.read_text()
             time.sleep(0.01)
+        return answer
 
     def _is_quiet(self) -> bool:
         lines = self._log.read_text().splitlines()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import Any
 
 from tritonpy_sdk.repository import ModelRepository
 
+from ..repository_client import RepositoryClient
 from .conftest import Compiled
 
 TENSORS = """
@@ -93,27 +91,8 @@ class AgentPlace:
         return list(dict.fromkeys(int(line[1]) for line in lines if line[0] == agent))
 
 
-class Client:
+class Client(RepositoryClient):
     """Asks over HTTP."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-
-    def ask(self, path: str, body: object) -> tuple[int, Any]:
-        url = f"http://127.0.0.1:{self._port}{path}"
-        try:
-            with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=30) as answer:
-                text = answer.read()
-                return answer.status, json.loads(text) if text else None
-        except urllib.error.HTTPError as refusal:
-            with refusal:
-                return refusal.code, json.loads(refusal.read())["error"]
-
-    def load(self, name: str, **parameters: str) -> tuple[int, Any]:
-        return self.ask(f"/v2/repository/models/{name}/load", {"parameters": parameters})
-
-    def unload(self, name: str) -> tuple[int, Any]:
-        return self.ask(f"/v2/repository/models/{name}/unload", {})
 
     def infer(self, name: str) -> Any:
         """What a model answers to 100: a number, or status and error."""
