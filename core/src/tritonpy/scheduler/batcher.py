@@ -48,9 +48,10 @@ class BoundStrategy:
         self._batcher = Batcher(model)
         self._batch: Batch | None = None
         self._admit = hooks["model_batcher_admit_request"]
+        self._initialize = hooks["model_batch_initialize"]
         self._include_many = hooks["model_batch_include_requests"]
         self._padded_size = hooks["model_batch_padded_size"]
-        self._begin_ns = 0
+        self._scan_start_ns: int | None = None  # of one that has begun an attempt
         self._has_refused_alone = False
         self._scan_count = 0
         self._slow_scans: deque[int] = deque(maxlen=_SLOW_SCANS_TO_WARN)
@@ -81,13 +82,12 @@ class BoundStrategy:
 
     def begin(self, head: InferRequest) -> TritonError | None:
         """See `dynamic.Strategy`."""
-        start = self._clock()
+        assert self._initialize is not None  # checked when bound
+        self._scan_start_ns = self._clock()
         try:
-            self._batch = Batch(self._batcher, self._call("model_batch_initialize", self._batcher))
+            self._batch = Batch(self._batcher, self._initialize(self._batcher))
         except BaseException as exc:
             return self._request_failure(head, exc)
-        finally:
-            self._begin_ns = self._clock() - start
         return None
 
     def refused_alone(self, request: InferRequest) -> None:
@@ -106,8 +106,10 @@ class BoundStrategy:
 
     def accept(self, requests: Sequence[InferRequest]) -> tuple[int, TritonError | None]:
         """See `dynamic.Strategy`."""
-        start = self._clock() - self._begin_ns
-        self._begin_ns = 0
+        start = self._scan_start_ns
+        self._scan_start_ns = None
+        if start is None:
+            start = self._clock()
         try:
             return self._accept(requests)
         finally:

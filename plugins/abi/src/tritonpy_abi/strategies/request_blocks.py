@@ -18,12 +18,11 @@ from tritonpy.plugin import (
     MemoryType,
     Model,
     ParameterValue,
-    Tensor,
 )
 
 from tritonpy_abi.shim import CData
 
-Block = tuple[CData, ...]
+Block = list[CData]
 """The `TRITONBACKEND_Request *`, and what has to live as long because it points there."""
 
 _Kind = tuple[tuple[str, str, tuple[int, ...]], ...]
@@ -64,15 +63,24 @@ class RequestBlocks:
         self._every_output = tuple(sorted(output["name"] for output in model.config.get("output", ())))
 
     def fill(self, request: InferRequest) -> Block:
-        """What a strategy sees of a request, while the tuple that is returned is held."""
+        """What a strategy sees of a request, while the list that is returned is held."""
         inputs = request.inputs
         kind = tuple([(name, tensor.datatype, tensor.shape) for name, tensor in inputs.items()])
         template = self._templates.get(kind) or self._template(kind)
         block = self._from_buffer(self._pointer, bytearray(template.content))
-        kept: list[CData] = [block, template]
+        kept: Block = [block, template]
         fields = block.inputs
         for index, tensor in enumerate(inputs.values()):
-            self._place(fields[index], tensor, kept)
+            field = fields[index]
+            buffer = tensor.buffer
+            try:
+                field.data = data = self._from_buffer(buffer)
+            except TypeError:  # it lies elsewhere
+                self._place(field, cast("BufferLocation", buffer))
+                kept.append(buffer)
+            else:
+                field.byte_size = len(data)
+                kept.append(data)
         if request.id:
             block.id = self._text(request.id, kept)
         if request.flags:
@@ -87,22 +95,9 @@ class RequestBlocks:
             array, count, _ = wanted = self._wanted(request.requested_outputs)
             block.outputs, block.output_count = array, count
             kept.append(wanted)
-        return tuple(kept)
+        return kept
 
-    def _place(self, field: CData, tensor: Tensor, kept: list[CData]) -> None:
-        """Say where the bytes of an input are."""
-        buffer = tensor.buffer
-        try:
-            data = self._from_buffer(buffer)
-        except TypeError:
-            self._place_location(field, cast("BufferLocation", buffer))
-            kept.append(buffer)
-            return
-        field.data = data
-        field.byte_size = len(data)
-        kept.append(data)
-
-    def _place_location(self, field: CData, location: BufferLocation) -> None:
+    def _place(self, field: CData, location: BufferLocation) -> None:
         """Say where bytes are that lie elsewhere; nobody reads them before the strategy does."""
         field.byte_size = location.byte_size
         field.memory_type = location.memory_type

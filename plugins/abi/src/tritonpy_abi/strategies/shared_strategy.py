@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tritonpy.plugin import Batch, Batcher, InferRequest, InvalidArg, Model, TritonError, hookimpl
@@ -28,6 +28,9 @@ class OpenStrategy:
 
     It is opened and closed on loading threads; in between it is used on the loop only, by one call at a time.
 
+    Attributes:
+        admit: makes of a request what the strategy sees of it, for as long as that is held.
+
     Raises:
         TritonError: its `ModelBatcherInitialize` refuses the model.
     """
@@ -35,7 +38,7 @@ class OpenStrategy:
     def __init__(self, shim: Shim, functions: Sequence[CData], model: Model) -> None:
         self._shim = shim
         self._lib = shim.lib
-        self._blocks = RequestBlocks(shim.ffi, model)
+        self.admit: Callable[[InferRequest], Block] = RequestBlocks(shim.ffi, model).fill
         self._array: CData = shim.ffi.new("TRITONBACKEND_Request *[]", max(1, model.max_batch_size))
         self._error: CData = shim.ffi.new("TRITONSERVER_Error **")
         out: CData = shim.ffi.new("TRITONPY_Strategy **")
@@ -46,10 +49,6 @@ class OpenStrategy:
     def close(self) -> None:
         """Call `ModelBatcherFinalize`."""
         self._shim.check(self._lib.TRITONPY_StrategyClose(self._strategy))
-
-    def admit(self, request: InferRequest) -> Block:
-        """What the strategy sees of a request, for as long as this is held."""
-        return self._blocks.fill(request)
 
     def include(self, requests: Sequence[InferRequest]) -> int | tuple[int, TritonError]:
         """Call `ModelBatchIncludeRequest` until it refuses; see `model_batch_include_requests`.
@@ -70,7 +69,9 @@ class OpenStrategy:
 
     def end(self) -> None:
         """Call `ModelBatchFinalize`."""
-        self._shim.check(self._lib.TRITONPY_BatchEnd(self._strategy))
+        error = self._lib.TRITONPY_BatchEnd(self._strategy)
+        if error:
+            raise self._shim.error(error)
 
 
 class SharedStrategy:
