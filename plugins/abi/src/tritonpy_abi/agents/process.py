@@ -198,14 +198,15 @@ class AgentProcess:
             is_expected = self._is_killed or (self._is_told_to_end and status == 0)
             told = {call.model for call in waiting}
             names = sorted({name for number, name in self._models.items() if number not in told})
-        self._gone.set()
-        for call in waiting:
-            call.outcome.put(ProcessGone(*self._end))
+        # First: whoever waits for the end may close the log next.
         if names:
             rest = f"it will not hear what becomes of models that it has let through: {', '.join(names)}"
             _log.error("%s; %s", message, rest)
         elif not (is_expected or waiting):
             _log.error("%s", message)
+        self._gone.set()
+        for call in waiting:
+            call.outcome.put(ProcessGone(*self._end))
 
 
 class _Call:
