@@ -27,17 +27,20 @@ class MetricsPage:
 
     def collect(self) -> Iterator[Metric]:
         """Every family; on any thread."""
+        others = [_as_metric(family) for family in process_metrics()]
+        if not others:  # as it nearly always is: nobody needs the names
+            yield from self._registry.collect()
+            return
         taken = set[str]()
         for metric in self._registry.collect():
             taken |= _names(metric)
             yield metric
-        for family in process_metrics():
-            metric = _as_metric(family)
+        for metric in others:
             if taken.isdisjoint(_names(metric)):
                 taken |= _names(metric)
                 yield metric
             else:
-                self._refuse(family.name)
+                self._refuse(metric.name)
 
     def _refuse(self, name: str) -> None:
         if name not in self._refused:
