@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tritonpy.plugin import AlreadyExists, Internal, Unavailable
+from tritonpy.plugin import AlreadyExists, Internal, InvalidArg, Unavailable
 from tritonpy_abi.caches import open_cache as open_shared
 from tritonpy_abi.caches.failures import CacheFailure
 from tritonpy_sdk.testing import open_cache
@@ -96,3 +96,22 @@ def test_wrong_calls_are_answered_with_errors(compiled: Callable[..., Path], tmp
         assert said.splitlines()[0] == name
         assert set(lines) <= set(said.splitlines()), name
     assert tried[-1].splitlines()[-1] == "finalize: ours"
+
+
+def test_memory_that_a_lookup_takes_back_is_not_read(compiled: Callable[..., Path]) -> None:
+    library = open_shared(str(compiled("caches/throwing.cc")))
+
+    with open_cache(library, {"memory": "none"}) as cache:
+        for _ in range(2):
+            with pytest.raises(InvalidArg, match="buffer 0 of the entry has no memory"):
+                cache.lookup("key")
+
+
+def test_an_exception_may_be_without_a_text(compiled: Callable[..., Path]) -> None:
+    library = open_shared(str(compiled("caches/throwing.cc")))
+
+    with (
+        open_cache(library, {"where": "Lookup", "what": "nothing"}) as cache,
+        pytest.raises(Internal, match=r"TRITONCACHE_CacheLookup threw a C\+\+ exception: it says nothing"),
+    ):
+        cache.lookup("key")

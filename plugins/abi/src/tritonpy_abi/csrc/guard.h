@@ -14,7 +14,9 @@ TRITONSERVER_Error* guarded(const char* name, Call&& call) {
   try {
     return call();
   } catch (const std::exception& thrown) {
-    const std::string text = std::string(name) + " threw a C++ exception: " + thrown.what();
+    const char* what = thrown.what();
+    const std::string text =
+        std::string(name) + " threw a C++ exception: " + (what == nullptr ? "it says nothing" : what);
     return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, text.c_str());
   } catch (...) {
     const std::string text = std::string(name) + " threw a C++ exception that is no std::exception";

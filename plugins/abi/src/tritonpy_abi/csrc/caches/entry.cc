@@ -24,6 +24,10 @@ TRITONSERVER_Error* refuse(const TRITONSERVER_BufferAttributes& attributes) {
              : invalid("Only buffers in CPU memory are allowed in cache currently");
 }
 
+TRITONSERVER_Error* without_memory() {
+  return invalid("buffer 0 of the entry has no memory: give it some with TRITONCACHE_CacheEntrySetBuffer");
+}
+
 TRITONSERVER_Error* fill(
     const TRITONCACHE_Allocator& allocator, const TRITONCACHE_CacheEntry::Buffer& buffer) {
   const size_t byte_size = buffer.attributes.byte_size;
@@ -33,13 +37,16 @@ TRITONSERVER_Error* fill(
         ", received: " + std::to_string(byte_size));
   }
   if (buffer.base == nullptr) {
-    return invalid("buffer 0 of the entry has no memory: give it some with TRITONCACHE_CacheEntrySetBuffer");
+    return without_memory();
   }
   std::memcpy(buffer.base, allocator.source, byte_size);
   return nullptr;
 }
 
 TRITONSERVER_Error* take(TRITONCACHE_Allocator* allocator, const TRITONCACHE_CacheEntry::Buffer& buffer) {
+  if (buffer.base == nullptr) {
+    return without_memory();  // it was added with some, and set without
+  }
   const size_t byte_size = buffer.attributes.byte_size;
   void* copy = std::malloc(byte_size);
   if (copy == nullptr) {
