@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -12,6 +11,8 @@ from typing import Any
 
 import pytest
 from tritonpy_sdk.testing.shared_objects import find_compiler
+
+from ..shell import run
 
 ROOT = Path(__file__).parent.parent.parent
 HOW_TO = ROOT / "docs/how-to"
@@ -91,16 +92,6 @@ def test_the_test_of_the_page_passes(folder: Path) -> None:
 
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout
-
-
-def run(command: str, folder: Path) -> str:
-    """What a command of a page prints, with the programs of this environment."""
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-    return done.stdout
 
 
 def test_the_cache_in_c_of_the_page_works(corectl: Callable[..., Any], folder: Path) -> None:

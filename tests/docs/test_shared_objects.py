@@ -10,7 +10,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -19,6 +18,8 @@ from pathlib import Path
 
 import pytest
 from tritonpy_sdk.testing import compile_shared_object, find_compiler
+
+from ..shell import environment, run
 
 ROOT = Path(__file__).parents[2]
 AUTHORS = (ROOT / "docs/how-to/batching-strategies-in-c.md").read_text()
@@ -45,26 +46,6 @@ def commands(page: str, heading: str) -> list[str]:
     found = re.findall(r"^\$ (.*)", section, re.MULTILINE)
     assert found, heading
     return found
-
-
-def environment() -> dict[str, str]:
-    scripts = str(Path(sys.executable).parent)
-    return {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}"}
-
-
-def run(command: str, folder: Path) -> str:
-    done = subprocess.run(
-        command,
-        shell=True,
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 @contextmanager

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable
@@ -17,6 +14,8 @@ from typing import Any
 import pytest
 from tritonpy.plugin import TritonError
 from tritonpy_sdk.testing import WaitingRequest, compile_shared_object, find_compiler, open_strategy
+
+from ..shell import run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SOURCES = {"batching_strategy_c": "volume.c", "batching_strategy_cpp": "tokens.cc"}
@@ -31,23 +30,6 @@ class TritonPythonModel:
         inputs = [pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy() for request in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", x)]) for x in inputs]
 """
-
-
-def run(command: str, folder: Path) -> str:
-    scripts = str(Path(sys.executable).parent)
-    environment = {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "no_proxy": "*"}
-    done = subprocess.run(
-        command,
-        shell=True,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
 
 
 @pytest.fixture(params=SOURCES)
