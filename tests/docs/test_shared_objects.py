@@ -101,7 +101,7 @@ def typed_in_readme(folder: Path, beginning: str) -> str:
     return str(line)
 
 
-@pytest.mark.parametrize(("lang", "most"), [("c", 4), ("cpp", 6)])
+@pytest.mark.parametrize(("lang", "most"), [("c", 4), pytest.param("cpp", 6, marks=pytest.mark.stress)])
 def test_a_new_strategy_is_made_tested_and_served(lang: str, most: int, tmp_path: Path) -> None:
     if find_compiler(".cc") is None and lang == "cpp":
         pytest.skip("there is no compiler for C++")

@@ -86,6 +86,7 @@ def test_a_model_whose_files_have_changed_is_refused_and_what_served_goes_on(
     assert client.load("m")[0] == 200
 
 
+@pytest.mark.stress
 def test_a_model_that_lies_locked_is_unlocked_where_only_the_server_reads_it(
     place: AgentPlace, servers: Servers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -113,6 +114,7 @@ def test_a_model_that_lies_locked_is_unlocked_where_only_the_server_reads_it(
     assert list(room.iterdir()) == []
 
 
+@pytest.mark.stress
 def test_agents_in_c_and_in_python_make_one_chain(place: AgentPlace, servers: Servers) -> None:
     place.agent("first")
     place.agent("last")
@@ -141,6 +143,7 @@ def test_agents_in_c_and_in_python_make_one_chain(place: AgentPlace, servers: Se
     assert place.pids("middle") == [os.getpid()]
 
 
+@pytest.mark.stress
 def test_loads_of_several_models_overlap_in_one_process(
     place: AgentPlace, servers: Servers, tmp_path: Path
 ) -> None:
@@ -162,6 +165,7 @@ def test_loads_of_several_models_overlap_in_one_process(
     assert len(place.pids("slow")) == 1
 
 
+@pytest.mark.stress
 def test_no_request_fails_while_a_model_with_an_agent_is_reloaded(
     place: AgentPlace, servers: Servers
 ) -> None:
@@ -218,6 +222,7 @@ def test_a_crash_costs_the_load_that_caused_it_and_nothing_else(place: AgentPlac
     assert server.log.count("SIGSEGV") == 2  # for those who are told nothing, and for who asked for the load
 
 
+@pytest.mark.stress
 def test_a_process_that_is_killed_while_it_has_nothing_to_do_is_replaced(
     place: AgentPlace, servers: Servers
 ) -> None:

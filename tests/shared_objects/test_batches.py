@@ -70,6 +70,8 @@ class Variant:
         return f"{self.build}-{'threads' if self.on_threads else 'worker'}-{self.protocol}"
 
 
+# What `make test` serves, and what is left to the longer tests.
+FIRST = (Variant("alone", "grpc", on_threads=True), Variant("needs_the_server", "grpc"))
 WORKERS = (Variant("alone", "http"), Variant("needs_the_server", "grpc"))
 THREADS = (Variant("alone", "grpc", on_threads=True), Variant("needs_the_server", "http", on_threads=True))
 
@@ -113,7 +115,14 @@ def real(tmp_path_factory: pytest.TempPathFactory, compiled: Compiled, real_trit
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("variant", THREADS + WORKERS, ids=str)
+@pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param(variant, marks=() if variant in FIRST else pytest.mark.stress)
+        for variant in THREADS + WORKERS
+    ],
+    ids=str,
+)
 def test_batches_are_those_of_the_table(ours: Asked, variant: Variant, case: str) -> None:
     check(ours, variant, case)
 

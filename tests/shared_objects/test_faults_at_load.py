@@ -81,6 +81,7 @@ def test_a_strategy_that_ends_its_process_ends_not_the_server(
     )
 
 
+@pytest.mark.stress
 def test_libraries_that_do_not_return_are_named_and_keep_nobody_waiting(
     server: FaultServer, faulty: Path
 ) -> None:
@@ -280,6 +281,7 @@ def repo_agent_model_action(agent, model, action):
 """
 
 
+@pytest.mark.stress
 def test_a_strict_server_takes_no_path_outside_of_the_model_wherever_an_agent_has_put_that(
     tmp_path: Path, faulty: Path
 ) -> None:

@@ -276,6 +276,7 @@ def test_requests_that_wait_are_answered_when_their_model_is_unloaded(
     assert [future.result() for future in waiting] == [GOOD] * 3
 
 
+@pytest.mark.stress
 def test_a_server_that_is_told_to_end_does_not_wait_for_a_strategy_that_is_tried(
     tmp_path: Path, faulty: Path
 ) -> None:

@@ -16,7 +16,7 @@ from tritonpy.plugin import ErrorCode, RepoAgent, RepoAgentModel, TritonError
 from tritonpy_abi.agents import open_agent
 from tritonpy_sdk.testing import load_with_agent
 
-Compiled = Callable[..., Path]
+from ..conftest import Compiled
 
 LIFE = ["LOAD", "LOAD_COMPLETE", "UNLOAD", "UNLOAD_COMPLETE"]
 
@@ -107,6 +107,7 @@ def test_an_agent_hears_of_the_life_of_a_model_in_one_process_that_ends_with_it(
     assert gone(pid)
 
 
+@pytest.mark.stress
 def test_an_agent_needs_no_more_than_the_action(compiled: Compiled, tmp_path: Path) -> None:
     directory = tmp_path / "net"
     directory.mkdir()
@@ -178,6 +179,7 @@ def test_an_agent_that_ends_its_process_fails_the_load_with_its_name_its_call_an
     assert gone(place.pids[0])
 
 
+@pytest.mark.stress
 def test_the_call_in_which_a_process_ends_is_told_of_it_wherever_that_is(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
