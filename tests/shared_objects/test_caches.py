@@ -26,6 +26,7 @@ from tritonpy_abi.caches import calls
 from tritonpy_sdk.repository import ModelRepository
 
 from ..cache.place import CONFIG, DEADLINE_S, MODEL, ONE_MISS_AND_TWO_HITS, ROW, Place
+from .conftest import Compiled
 
 BYTE_SIZE = 65536
 IDENTITY: dict[str, Any] = {
@@ -35,8 +36,6 @@ IDENTITY: dict[str, Any] = {
     "output": [{"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
     "response_cache": {"enable": True},
 }
-
-Compiled = Callable[..., Path]
 
 
 def install(library: Path, directory: Path, name: str) -> Path:

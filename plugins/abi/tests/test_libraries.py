@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +14,8 @@ from tritonpy_abi.build import library
 from tritonpy_abi.libraries import Library, open_library
 from tritonpy_abi.shim import open_shim
 
-Compiled = Callable[..., Path]
+from .conftest import Compiled
+
 PLAIN = "libraries/plain.c"
 
 pytestmark = pytest.mark.skipif(not library().is_file(), reason="the library is not compiled")

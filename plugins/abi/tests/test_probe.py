@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from tritonpy_abi.probe import try_cache, try_strategy
 from tritonpy_abi.probe.process import PROGRAM
 from tritonpy_abi.strategies import open_strategy
 
-Compiled = Callable[..., Path]
+from .conftest import Compiled
 
 BATCHING = (
     "ModelBatcherInitialize",

@@ -11,7 +11,8 @@ from tritonpy.plugin import TritonError
 from tritonpy_abi.agents import open_agent
 from tritonpy_sdk.testing import load_with_agent
 
-Compiled = Callable[..., Path]
+from ..conftest import Compiled
+
 Load = Callable[[str], None]
 
 

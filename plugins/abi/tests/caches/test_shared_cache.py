@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from tritonpy_abi.caches import open_cache as open_shared
 from tritonpy_abi.caches.failures import CacheFailure
 from tritonpy_sdk.testing import open_cache
 
-Compiled = Callable[..., Path]
+from ..conftest import Compiled
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import pytest
 from tritonpy.plugin import Backend, Batch, Batcher, InferRequest, Model, Tensor
 from tritonpy_abi.strategies import open_strategy
 
-Compiled = Callable[..., Path]
+from ..conftest import Compiled
+
 Opener = Callable[..., "Opened"]
 
 

@@ -18,7 +18,8 @@ from tritonpy_abi import load_shared_object
 from tritonpy_abi.shim import open_shim
 from tritonpy_abi.strategies.request_blocks import RequestBlocks
 
-from .conftest import Compiled, Opener, make_model, make_request
+from ..conftest import Compiled
+from .conftest import Opener, make_model, make_request
 
 Bound = Callable[[], BoundStrategy]
 

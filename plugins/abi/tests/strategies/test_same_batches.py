@@ -15,7 +15,8 @@ from tritonpy.scheduler.decision import Dispatch
 from tritonpy.scheduler.dynamic import DynamicPolicy
 from tritonpy_abi import load_shared_object
 
-from .conftest import Compiled, make_model
+from ..conftest import Compiled
+from .conftest import make_model
 
 MAX_BATCH_SIZE = 6
 DELAY_NS = 10

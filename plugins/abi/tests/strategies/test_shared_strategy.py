@@ -15,7 +15,8 @@ from tritonpy_abi.serving import connect
 from tritonpy_abi.shim import open_shim
 from tritonpy_abi.strategies import open_strategy
 
-from .conftest import Compiled, Opener, make_model, make_request
+from ..conftest import Compiled
+from .conftest import Opener, make_model, make_request
 
 ALL_FIVE = ("-DWITH_1", "-DWITH_2", "-DWITH_3", "-DWITH_4", "-DWITH_5")
 FUNCTIONS = (
