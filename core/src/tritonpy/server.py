@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import signal
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +15,7 @@ from tritonpy.errors import TritonError
 from tritonpy.loop_thread import LoopThread, new_loop
 from tritonpy.options import ServerOptions
 from tritonpy.runtime import CREATING, Plugins, ServerRuntime
+from tritonpy.stop_signals import StopSignals
 from tritonpy.version import __version__
 
 _log = logging.getLogger("tritonpy.server")
@@ -26,6 +28,11 @@ def run(options: ServerOptions) -> int:
 
 
 async def _serve(options: ServerOptions) -> int:
+    with ExitStack() as stack:
+        return await _serve_until_told(options, stack)
+
+
+async def _serve_until_told(options: ServerOptions, stack: ExitStack) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -33,10 +40,12 @@ async def _serve(options: ServerOptions) -> int:
         _log.info("Signal (%d) received.", number)
         stop.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        try:
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, on_signal, number)
-        except NotImplementedError:  # Windows
+        stack.callback(StopSignals(options.exit_timeout_s).close)
+    except NotImplementedError:  # Windows
+        for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, _: loop.call_soon_threadsafe(on_signal, number))
     _log.info("tritonpy %s, server id '%s'", __version__, options.server_id)
     try:
