@@ -277,7 +277,7 @@ def test_requests_go_on_without_a_cache_that_hangs(
     models.model("m", IDENTITY)
     settings = {"wait": "Lookup", "path": str(gate)}
     most = calls.MOST_THREADS
-    with ours(models.path, caches, "gate", settings, cache_timeout_ms=50) as server:
+    with ours(models.path, caches, "gate", settings, cache_timeout_ms=300) as server:
 
         def ask(value: float) -> float:
             with httpclient.InferenceServerClient(f"127.0.0.1:{server.http_port}") as client:
@@ -292,7 +292,7 @@ def test_requests_go_on_without_a_cache_that_hangs(
         assert 3 <= begun <= most
         began = time.monotonic()
         assert [ask(value) for value in values] == values
-        assert time.monotonic() - began < 20 * 0.05  # nearly none of them waited
+        assert time.monotonic() - began < 20 * 0.3  # nearly none of them waited
         gate.touch()
         wait_until(lambda: Path(f"{gate}.log").read_text().count("end ") == begun)
 

@@ -30,7 +30,7 @@ LEVELS = {"priority_levels": 2, "default_priority_level": 2}
 OWN_TIMEOUT = {
     "default_queue_policy": {"default_timeout_microseconds": 60_000_000, "allow_timeout_override": True}
 }
-EXPIRES = {"timeout": 100_000}
+EXPIRES = {"timeout": 800_000}  # longer than it takes to send some others
 
 # What each model has beside the limit: its `dynamic_batching`, and the rest of its configuration.
 MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -38,7 +38,7 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "large": ({}, {}),
     "large_ones": ({}, {}),
     "levels": (LEVELS, {}),
-    "overtaken": ({**LEVELS, "max_queue_delay_microseconds": 400_000}, {}),
+    "overtaken": ({**LEVELS, "max_queue_delay_microseconds": 1_200_000}, {}),
     "delayed": (LONG, {}),
     "given_up": (LONG, {}),
     "given_up_alone": (LONG, {}),

@@ -13,14 +13,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tritonpy.plugin import Backend, ErrorCode, Internal, InvalidArg, Model, TritonError, Unavailable
 from tritonpy_abi.probe import try_cache, try_strategy
-from tritonpy_abi.probe.process import PROGRAM
+from tritonpy_abi.probe.process import PROGRAM, Ending, run_child
 from tritonpy_abi.strategies import open_strategy
 
 from .conftest import Compiled
@@ -41,8 +42,11 @@ def model(fault: str = "", directory: Path = Path("/models/m")) -> Model:
 
 def children() -> list[int]:
     """The processes that this one has started, of all its threads."""
-    tasks = Path("/proc/self/task").glob("*/children")
-    return [int(pid) for task in tasks for pid in task.read_text().split()]
+    found: list[int] = []
+    for task in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # a thread that has just ended
+            found += map(int, task.read_text().split())
+    return found
 
 
 @pytest.fixture
@@ -111,7 +115,7 @@ def test_what_does_not_return_is_ended_when_its_time_is_over(
     monkeypatch.setenv("TRITONPY_ABI_PROBE_S", "1.2")
     began = time.monotonic()
 
-    with ThreadPoolExecutor() as threads:
+    with ThreadPoolExecutor(8) as threads:
         tries = {
             f"TRITONBACKEND_{where}": threads.submit(try_strategy, faulty, model(f"{where} loop"))
             for where in BATCHING
@@ -119,7 +123,7 @@ def test_what_does_not_return_is_ended_when_its_time_is_over(
         settings = {"where": "CacheLookup", "fault": "loop"}
         tries["TRITONCACHE_CacheLookup"] = threads.submit(try_cache, cache, settings)
 
-    assert 1.2 <= time.monotonic() - began < 10
+    assert time.monotonic() - began >= 1.2
     for where, attempt in tries.items():
         with pytest.raises(Unavailable, match=f"was still in {where} after 1.2 s; TRITONPY_ABI_PROBE_S"):
             attempt.result()
@@ -253,16 +257,17 @@ def test_a_child_leaves_no_core(faulty: Path, tmp_path: Path, monkeypatch: pytes
 
 def test_what_a_library_starts_ends_with_the_child(faulty: Path) -> None:
     def forked() -> list[str]:
-        lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-        return [
-            line.decode()
-            for line in lines
-            if os.fsencode(PROGRAM) in line and str(os.getpid()) in line.decode()
-        ]
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):  # it has just ended
+                line = path.read_bytes()
+                if os.fsencode(PROGRAM) in line and str(os.getpid()).encode() in line.split(b"\0"):
+                    found.append(line.decode())
+        return found
 
     try_strategy(faulty, model("ModelBatcherInitialize forks"))
 
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while forked() and time.monotonic() < deadline:
         time.sleep(0.01)  # nobody tells of the end of a child's child
     assert not forked()
@@ -292,7 +297,7 @@ def test_a_child_ends_with_its_server_however_that_ends(faulty: Path) -> None:
     server.kill()
     server.wait()
 
-    assert select.select([child], [], [], 5)[0]
+    assert select.select([child], [], [], 20)[0]
     os.close(child)
 
 
@@ -321,21 +326,20 @@ def test_it_works_wherever_the_server_runs_and_however_it_was_started(
     assert done.stderr == ""
 
 
-def test_several_loads_try_their_strategies_side_by_side(faulty: Path) -> None:
-    threads = [
-        threading.Thread(
-            target=try_strategy, args=(faulty, model("ModelBatcherInitialize sleep half a second"))
-        )
-        for _ in range(4)
-    ]
-    began = time.monotonic()
+def test_several_loads_try_their_strategies_side_by_side(
+    faulty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    all_are_there = threading.Barrier(4)
 
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    def meet_and_run(arguments: Sequence[str], request: bytes, timeout_s: float) -> Ending:
+        all_are_there.wait(20)
+        return run_child(arguments, request, timeout_s)
 
-    assert 0.5 <= time.monotonic() - began < 1.9
+    monkeypatch.setattr("tritonpy_abi.probe.run_child", meet_and_run)
+
+    with ThreadPoolExecutor(4) as threads:
+        for attempt in [threads.submit(try_strategy, faulty, model("")) for _ in range(4)]:
+            attempt.result()
 
 
 def test_with_no_time_a_library_is_not_tried(faulty: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ async def test_several_look_up_at_once_on_threads_that_are_not_pythons(
     lookups = [gate.look_up(f"key {number}") for number in range(4)]
     await gate.has_begun(4)
 
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads
     assert not any(lookup.done() for lookup in lookups)
     gate.open()
     assert await asyncio.wait_for(asyncio.gather(*lookups), DEADLINE_S) == [None] * 4

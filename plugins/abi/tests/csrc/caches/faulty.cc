@@ -1,5 +1,7 @@
 // A cache that keeps nothing, and does wrong what its settings ask for: `where` names one of the functions,
 // without `TRITONCACHE_`, and `fault` the fault.
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -21,10 +23,7 @@ TRITONSERVER_Error* call(const std::string& config, const char* where) {
   volatile int* volatile nowhere = nullptr;
   if (asks(config, "segfault")) *nowhere = 1;
   if (asks(config, "exit")) std::exit(3);
-  if (asks(config, "loop")) {
-    for (volatile unsigned turns = 0;; turns = turns + 1) {
-    }
-  }
+  while (asks(config, "loop")) pause();
   if (asks(config, "digits")) std::stoull("12345678901234567890123");
   if (asks(config, "error")) {
     const std::string text = std::string(where) + " had no wish to";
