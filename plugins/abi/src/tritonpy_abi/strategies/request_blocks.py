@@ -18,6 +18,7 @@ from tritonpy.plugin import (
     MemoryType,
     Model,
     ParameterValue,
+    Tensor,
 )
 
 from tritonpy_abi.shim import CData
@@ -25,7 +26,8 @@ from tritonpy_abi.shim import CData
 Block = list[CData]
 """The `TRITONBACKEND_Request *`, and what has to live as long because it points there."""
 
-_Kind = tuple[tuple[str, str, tuple[int, ...]], ...]
+_Kind = tuple[str | tuple[int, ...], ...]
+"""Name, datatype and shape of the first input, then of the next."""
 
 _MOST_KEPT = 1024
 """Templates, and sets of outputs; clients may ask with any shapes, one after the other."""
@@ -65,8 +67,10 @@ class RequestBlocks:
     def fill(self, request: InferRequest) -> Block:
         """What a strategy sees of a request, while the list that is returned is held."""
         inputs = request.inputs
-        kind = tuple([(name, tensor.datatype, tensor.shape) for name, tensor in inputs.items()])
-        template = self._templates.get(kind) or self._template(kind)
+        kind: _Kind = ()
+        for name, tensor in inputs.items():
+            kind += (name, tensor.datatype, tensor.shape)
+        template = self._templates.get(kind) or self._template(kind, inputs)
         block = self._from_buffer(self._pointer, bytearray(template.content))
         kept: Block = [block, template]
         fields = block.inputs
@@ -142,28 +146,28 @@ class RequestBlocks:
             wanted = self._outputs[names] = (array, len(array), texts)
         return wanted
 
-    def _template(self, kind: _Kind) -> _Template:
+    def _template(self, kind: _Kind, inputs: Mapping[str, Tensor]) -> _Template:
         if len(self._templates) >= _MOST_KEPT:
             self._templates.clear()
-        made = self._templates[kind] = self._make_template(kind)
+        made = self._templates[kind] = self._make_template(inputs)
         return made
 
-    def _make_template(self, kind: _Kind) -> _Template:
+    def _make_template(self, inputs: Mapping[str, Tensor]) -> _Template:
         ffi = self._ffi
         kept: list[CData] = []
-        block: CData = ffi.new(self._pointer, {"inputs": len(kind)})
+        block: CData = ffi.new(self._pointer, {"inputs": len(inputs)})
         block.id = self._text("", kept)
-        block.input_count = len(kind)
+        block.input_count = len(inputs)
         block.outputs, block.output_count, _ = wanted = self._wanted(self._every_output)
         kept.append(wanted)
-        for index, (name, datatype, shape) in enumerate(kind):
-            dims = ffi.new("int64_t[]", shape)
+        for index, (name, tensor) in enumerate(inputs.items()):
+            dims = ffi.new("int64_t[]", tensor.shape)
             kept.append(dims)
             field = block.inputs[index]
             field.name = self._text(name, kept)
             field.shape = dims
-            field.dim_count = len(shape)
-            field.datatype = DATATYPES[datatype].number
+            field.dim_count = len(tensor.shape)
+            field.datatype = DATATYPES[tensor.datatype].number
             field.memory_type = MemoryType.CPU
             field.descriptor = -1
             field.index = index
