@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
+from collections.abc import Callable
 
 from tritonpy.abi_host import LogSettings, follow, has_room, verbose
 
@@ -24,6 +25,15 @@ _LEVELS = {_INFO: logging.INFO, _WARNING: logging.WARNING, _ERROR: logging.ERROR
 """By the numbers of `TRITONSERVER_LogLevel`."""
 
 _STOP_TIMEOUT_S = 2
+
+
+def enabled_levels(admits: Callable[[int], bool] = _log.isEnabledFor) -> int:
+    """What `TRITONPY_LogEnable` is told: the bit `1 << number` for each level that is logged.
+
+    Args:
+        admits: whether lines of a level of `logging` are written.
+    """
+    return sum(1 << number for number, level in _LEVELS.items() if admits(level))
 
 
 class PluginLog:
@@ -48,7 +58,7 @@ class PluginLog:
         """See `LogFollower`."""
         self._settings = settings
         admits = _log.isEnabledFor if settings is None else settings.admits
-        self._shim.lib.TRITONPY_LogEnable(sum(1 << number for number in _LEVELS if admits(_LEVELS[number])))
+        self._shim.lib.TRITONPY_LogEnable(enabled_levels(admits))
 
     def flush(self) -> None:
         """See `LogFollower`."""

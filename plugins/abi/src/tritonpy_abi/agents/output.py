@@ -30,13 +30,6 @@ _LOGGED = re.compile(
 )
 _LEVELS = {b"I": logging.INFO, b"W": logging.WARNING, b"E": logging.ERROR}
 
-_NUMBERS = {logging.INFO: 0, logging.WARNING: 1, logging.ERROR: 2, logging.DEBUG: 3}
-
-
-def log_levels() -> int:
-    """Which levels are logged now: the bit `1 << level` for each, as C numbers them."""
-    return sum(1 << number for level, number in _NUMBERS.items() if _log.isEnabledFor(level))
-
 
 class AgentOutput:
     """Reads what an agent's process writes, on a thread.

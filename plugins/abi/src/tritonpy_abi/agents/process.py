@@ -17,7 +17,8 @@ from pathlib import Path
 from tritonpy.plugin import Internal, JsonObject, TritonError
 
 from tritonpy_abi.agents.messages import BadMessage, Messages
-from tritonpy_abi.agents.output import AgentOutput, log_levels
+from tritonpy_abi.agents.output import AgentOutput
+from tritonpy_abi.logs import enabled_levels
 
 _log = logging.getLogger("tritonpy.abi")
 
@@ -121,7 +122,7 @@ class AgentProcess:
             self._waiting[number] = call
         with suppress(OSError):  # it is about to end, and that ends the call
             self._messages.send(
-                {"call": name, "number": number, "model": model, "log_levels": log_levels(), **arguments}
+                {"call": name, "number": number, "model": model, "log_levels": enabled_levels(), **arguments}
             )
         reply = call.outcome.get()
         if isinstance(reply, ProcessGone):
