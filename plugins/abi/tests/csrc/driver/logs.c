@@ -39,7 +39,6 @@ static void change_levels(int number, void *argument) {
   for (int change = 0; change < 100; ++change) {
     TRITONPY_LogEnable(number % 2 == 0 ? 7U : 15U);
     CHECK(TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_ERROR));
-    CHECK((TRITONPY_LogLevels() & 7U) == 7U);
   }
 }
 

@@ -8,7 +8,7 @@ namespace {
 const char* other_file(const void* address) {
   Dl_info ours{};
   Dl_info theirs{};
-  const void* own = reinterpret_cast<const void*>(&TRITONPY_Version);
+  const void* own = reinterpret_cast<const void*>(&TRITONPY_Open);
   if (dladdr(own, &ours) == 0 || dladdr(address, &theirs) == 0 || ours.dli_fbase == theirs.dli_fbase) {
     return nullptr;
   }
@@ -16,8 +16,6 @@ const char* other_file(const void* address) {
 }
 
 }  // namespace
-
-const char* TRITONPY_Version(void) { return "0.1.0"; }
 
 TRITONSERVER_Error* TRITONPY_Open(const char* path, void** handle) {
   // Local: two libraries with functions of the same names must not see each other. At once: a name that is

@@ -94,8 +94,6 @@ TRITONSERVER_Error* TRITONSERVER_LogMessage(
 
 void TRITONPY_LogEnable(uint32_t levels) { enabled_levels.store(levels, std::memory_order_relaxed); }
 
-uint32_t TRITONPY_LogLevels(void) { return enabled_levels.load(std::memory_order_relaxed); }
-
 void TRITONPY_LogCollect(void) { LogRing::get().collect(); }
 
 bool TRITONPY_LogTake(TRITONPY_LogLine* line) {

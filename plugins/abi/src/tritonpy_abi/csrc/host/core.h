@@ -2,9 +2,6 @@
 
 typedef struct TRITONSERVER_Error TRITONSERVER_Error;
 
-/* Tells this library from the real one, which has the same name. */
-const char *TRITONPY_Version(void);
-
 /* Open a shared object; the handle stays valid for ever. An error has the linker's words. */
 TRITONSERVER_Error *TRITONPY_Open(const char *path, void **handle);
 /* A function of a shared object, or NULL. */

@@ -13,7 +13,6 @@ typedef struct {
 
 /* Which levels are logged: the bit `1 << level` for each. At first all but the verbose one. */
 void TRITONPY_LogEnable(uint32_t levels);
-uint32_t TRITONPY_LogLevels(void);
 
 /* From here on lines wait to be taken. */
 void TRITONPY_LogCollect(void);
