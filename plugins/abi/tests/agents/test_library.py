@@ -319,6 +319,7 @@ def test_what_an_agent_logs_and_prints_is_in_the_log(place: Place, caplog: pytes
     assert {record.process for record in caplog.records} == set(place.pids)
 
 
+@pytest.mark.stress
 def test_only_levels_that_are_logged_are_written(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, "tritonpy.abi")
     place.load("LOAD", "log", "said")
@@ -333,6 +334,7 @@ def test_the_last_words_before_a_crash_are_logged(place: Place, caplog: pytest.L
     assert [record.message for record in caplog.records] == ["the last words"]
 
 
+@pytest.mark.stress
 def test_programs_that_an_agent_leaves_behind_end_with_it(place: Place) -> None:
     place.load("LOAD", "leave a program behind")
 
@@ -340,7 +342,7 @@ def test_programs_that_an_agent_leaves_behind_end_with_it(place: Place) -> None:
     until(lambda: gone(left))
 
 
-@pytest.mark.parametrize("deed", ["acquire", "acquire and release"])
+@pytest.mark.parametrize("deed", ["acquire", pytest.param("acquire and release", marks=pytest.mark.stress)])
 def test_acquired_directories_are_removed_also_if_they_may_only_be_read(place: Place, deed: str) -> None:
     place.load("LOAD", deed)
 
@@ -349,6 +351,7 @@ def test_acquired_directories_are_removed_also_if_they_may_only_be_read(place: P
     assert not acquired.parent.exists()
 
 
+@pytest.mark.stress
 def test_only_agents_that_acquire_a_directory_need_a_place_for_one(
     living: Living, monkeypatch: pytest.MonkeyPatch
 ) -> None:
