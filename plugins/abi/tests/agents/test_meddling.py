@@ -47,14 +47,15 @@ def test_it_is_said_what_an_agent_has_done(load: Load, caplog: pytest.LogCapture
     assert "a message of 4294967295 bytes" in caplog.text
 
 
+@pytest.mark.parametrize(("what", "shown"), [("digits", "7777777777"), ("half a character", r"\ud800")])
 def test_what_only_looks_like_a_log_line_is_printed_and_the_next_one_too(
-    load: Load, caplog: pytest.LogCaptureFixture
+    load: Load, caplog: pytest.LogCaptureFixture, what: str, shown: str
 ) -> None:
     caplog.set_level("INFO")
 
-    load("print digits")
+    load(f"print {what}")
 
-    assert "7777777777" in caplog.text
+    assert shown in caplog.text
     assert "printed afterwards" in caplog.text
 
 

@@ -114,7 +114,7 @@ class _Stream:
 def _unquoted(quoted: bytes) -> str:
     try:
         text = json.loads(quoted.decode(errors="surrogateescape"), strict=False)
+        assert isinstance(text, str)  # it stands between quotes
+        return text.encode(errors="surrogateescape").decode(errors="backslashreplace")
     except ValueError:  # a line that was cut, or is none of ours
         return quoted.decode(errors="backslashreplace")
-    assert isinstance(text, str)  # it stands between quotes
-    return text.encode(errors="surrogateescape").decode(errors="backslashreplace")

@@ -40,6 +40,9 @@ TRITONSERVER_Error *TRITONREPOAGENT_ModelAction(
     print_times("7", 6000);
     puts("] \"x\"");
     puts("printed afterwards");
+  } else if (strcmp(deed, "print half a character") == 0) {
+    puts("I1122 09:00:00.000000 1 a:7777777777] \"\\ud800\"");
+    puts("printed afterwards");
   } else if (strcmp(deed, "print beginnings") == 0) {
     for (int line = 0; line < 4; ++line) {
       print_times("I1122 09:00:00.000000 1 ", 2500);
