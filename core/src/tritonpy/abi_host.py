@@ -5,6 +5,7 @@ Python. No other plugin needs this.
 """
 
 from tritonpy.logs import LogFollower, LogSettings, follow, has_room, verbose
+from tritonpy.own_thread import on_own_thread
 from tritonpy.process_metrics import MetricFamily, MetricKind, MetricSample, add_metrics
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "add_metrics",
     "follow",
     "has_room",
+    "on_own_thread",
     "verbose",
 ]

@@ -37,7 +37,9 @@ class Waiting(Enum):
 
 WAITING = Waiting.WAITING
 
-_INITIALIZE_S = 30.0
+_INITIALIZE_S = 90.0
+"""A shared object is tried for 30 s in a process of its own before, whose end has more to say."""
+
 _FAILURES = (Exception, SystemExit, asyncio.CancelledError)
 """What a hook may raise; a request waits for its end, whatever that is."""
 

@@ -240,3 +240,24 @@ async def test_a_cache_that_is_given_up_while_it_begins_leaves_nothing_open(
 
     gate.open()
     await wait_for(lambda: gate.log == ["begin Initialize", "end Initialize"])
+
+
+def test_the_end_of_a_loop_does_not_wait_for_a_cache_that_is_tried(
+    compiled: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITONPY_ABI_PROBE_S", "8")
+    gate = Gate(compiled("caches/gate.c"), tmp_path / "gate", "Initialize")
+
+    async def begin_and_go() -> None:
+        beginning = asyncio.ensure_future(begun(gate))
+        await gate.has_begun(1)
+        beginning.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await beginning
+
+    start = time.monotonic()
+    asyncio.run(begin_and_go())
+    taken_s = time.monotonic() - start
+    gate.open()
+
+    assert taken_s < 6

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
+from functools import partial
 
+from tritonpy.abi_host import on_own_thread
 from tritonpy.plugin import Cache, CacheUsage, NotFound, hookimpl
 
 from tritonpy_abi.caches.calls import FUNCTIONS, CacheCalls
@@ -27,8 +28,8 @@ class SharedCache:
     @hookimpl
     async def cache_initialize(self, cache: Cache) -> None:
         """Have the library make its cache; first in a process of its own, which it may end."""
-        await asyncio.to_thread(try_cache, self._path, cache.settings)
-        library = await asyncio.to_thread(open_library, self._path)
+        # Not on a thread that the end of the loop waits for: this may take long.
+        library = await on_own_thread(partial(_open_tried, self._path, cache.settings), "cache")
         calls = CacheCalls(open_shim(), library, _functions_of(library))
         await calls.initialize(cache.settings)
         cache.state = calls
@@ -57,6 +58,11 @@ class SharedCache:
         """Have the library end its cache."""
         calls: CacheCalls = cache.state
         await calls.close()
+
+
+def _open_tried(path: str, settings: Mapping[str, str]) -> Library:
+    try_cache(path, settings)
+    return open_library(path)
 
 
 def _functions_of(library: Library) -> tuple[CData, ...]:
