@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from tritonpy_sdk.repository import ModelRepository
 
 from ..conftest import CorectlServer
+from .agent_places import children
 
 DEADLINE_S = 20
 WELL = "well"
@@ -160,11 +161,7 @@ class FaultServer:
 
     def children(self) -> list[int]:
         """The processes it has started."""
-        found: list[int] = []
-        for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
-            with suppress(OSError):  # a thread that has just ended
-                found += map(int, task.read_text().split())
-        return found
+        return children(self.process.pid)
 
     def _cpu_s(self) -> float:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()

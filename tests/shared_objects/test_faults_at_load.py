@@ -32,7 +32,7 @@ def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer
         patch.setenv("TRITONPY_ABI_PROBE_S", "2")
         with serving(tmp_path_factory.mktemp("models")) as server:
             yield server
-            assert server.children() == []
+            server.until(lambda: server.children() == [])
 
 
 @pytest.fixture
