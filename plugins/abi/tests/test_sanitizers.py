@@ -67,7 +67,7 @@ def test_the_thread_sanitizer_is_awake(threads: Driver) -> None:
     assert "ThreadSanitizer: data race" in done.stderr
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_the_tests_of_this_distribution_find_nothing_either(addresses: Driver, tmp_path: Path) -> None:
     # Their runtime has to come before Python, whose memory is nobody's leak; crashes on purpose stay signals.
     compiler = find_compiler(".c")
@@ -97,7 +97,7 @@ def test_the_tests_of_this_distribution_find_nothing_either(addresses: Driver, t
     ]
 
     done = subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=580
+        command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=1180
     )
 
     assert [report.read_text() for report in tmp_path.glob("report*")] == []
