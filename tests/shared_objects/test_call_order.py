@@ -35,9 +35,7 @@ def record(tmp_path: Path, compiled: Compiled, monkeypatch: pytest.MonkeyPatch) 
     ) -> list[str]:
         if held_until:
             monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", str(held_until))
-        monkeypatch.setenv(
-            "TRITONPY_ABI_PROBE_S", "0"
-        )  # the trial in a process of its own is not asked about
+        monkeypatch.setenv("TRITONPY_ABI_PROBE_S", "0")  # nobody asks here about the trial in a child
         place = Place(tmp_path)
         journal = tmp_path / "m/calls"
         place.add("m", config, built(compiled, "recorder", "alone"), JOURNAL=str(journal), ROOM="3")
