@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import threading
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -77,6 +78,49 @@ def ids_of(decision: Decision) -> list[str]:
 
 def refused(policy: DynamicPolicy) -> list[tuple[str, str]]:
     return [(each.id, str(error)) for each, error, _ in policy.take_refused()]
+
+
+def test_a_strategy_that_is_ended_while_it_begins_is_finalised_when_it_has_begun() -> None:
+    calls: list[str] = []
+    has_begun, may_go_on = threading.Event(), threading.Event()
+
+    def initialize(model: Model) -> None:
+        has_begun.set()
+        may_go_on.wait(10)
+        calls.append("initialize")
+
+    strategy = bound(
+        Journal().hooks(
+            model_batcher_initialize=initialize,
+            model_batcher_finalize=lambda batcher: calls.append("finalize"),
+        )
+    )
+    opening = threading.Thread(target=strategy.open)
+    opening.start()
+    has_begun.wait(10)
+    strategy.close()
+    may_go_on.set()
+    opening.join(10)
+
+    assert calls == ["initialize", "finalize"]
+
+
+def test_a_strategy_that_has_not_begun_is_not_finalised() -> None:
+    calls: list[str] = []
+
+    def refuse(model: Model) -> None:
+        raise NotFound("no limit")
+
+    strategy = bound(
+        Journal().hooks(
+            model_batcher_initialize=refuse, model_batcher_finalize=lambda batcher: calls.append("finalize")
+        )
+    )
+    with pytest.raises(NotFound, match="no limit"):
+        strategy.open()
+    strategy.close()
+
+    assert calls == []
 
 
 def test_a_request_is_admitted_once_however_often_it_is_scanned() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -47,6 +48,9 @@ class BoundStrategy:
         self._bind = bind  # held as long as the hooks are: see `bind_file`
         self._batcher = Batcher(model)
         self._batch: Batch | None = None
+        self._life = threading.Lock()  # a load that is given up ends the strategy while it still begins
+        self._is_open = False
+        self._is_ended = False
         self._admit = hooks["model_batcher_admit_request"]
         self._initialize = hooks["model_batch_initialize"]
         self._include_many = hooks["model_batch_include_requests"]
@@ -60,17 +64,29 @@ class BoundStrategy:
     def open(self) -> None:
         """Call `model_batcher_initialize`; blocking, on a loading thread."""
         model = self._batcher.model
-        try:
-            self._batcher.state = self._call("model_batcher_initialize", model)
-        except Exception as exc:
-            raise hook_failure(
-                f"batching strategy '{self.name}' failed to initialize for model '{model.name}'", exc
-            ) from exc
+        with self._life:
+            try:
+                self._batcher.state = self._call("model_batcher_initialize", model)
+            except Exception as exc:
+                raise hook_failure(
+                    f"batching strategy '{self.name}' failed to initialize for model '{model.name}'", exc
+                ) from exc
+            self._is_open = True
+        if self._is_ended:
+            self._finalize()
 
     def close(self) -> None:
-        """Finalise what is open; blocking, when the model is unloaded."""
-        self.end()
-        self._call_and_log("model_batcher_finalize", self._batcher)
+        """Finalise what is open; blocking. An `open` that is still under way does it when it is over."""
+        self._is_ended = True
+        if not self._life.locked():
+            self._finalize()
+
+    def _finalize(self) -> None:
+        with self._life:
+            if self._is_open:
+                self._is_open = False
+                self.end()
+                self._call_and_log("model_batcher_finalize", self._batcher)
 
     def admit(self, request: InferRequest) -> None:
         """See `dynamic.Strategy`."""

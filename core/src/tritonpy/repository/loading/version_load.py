@@ -105,12 +105,12 @@ class Loading:
         find = partial(self._tools.strategies.find, handle, backend, is_strict=self._is_override)
         strategy = await on_own_thread(find, "hook")
         if strategy is not None:
+            self._strategy = strategy
             await on_own_thread(strategy.open, "hook")
             _log.info(
                 "model '%s' version %d has batching strategy '%s'", handle.name, handle.version, strategy.name
             )
             strategy.on_slow_scan = partial(self._note_slow_scan, strategy.name)
-            self._strategy = strategy
         stats = ModelStats(latencies=self._tools.settings.latencies(config))
         signature = Signature(config)
         states = await asyncio.to_thread(read_states, config, handle.directory)
