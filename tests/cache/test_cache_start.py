@@ -176,7 +176,12 @@ def test_a_shared_object_is_used_through_an_installed_loader(models: ModelReposi
         cache_insert=hookimpl(lambda key, entry: entries.setdefault(key, entry)),
     )
     loader = SimpleNamespace(load_shared_object=hookimpl(lambda kind: stand_in if kind == "caches" else None))
-    settings = options(models, ("mine", "a", "b"), cache_directory=str(tmp_path / "caches"))
+    settings = options(
+        models,
+        ("mine", "a", "b"),
+        cache_directory=str(tmp_path / "caches"),
+        disabled_plugins=(("loaders", "abi"),),  # it would be asked first
+    )
     with Server(settings, plugins={"loaders": {"stand_in": loader}}) as server:
         assert [ask(server), ask(server), ask(server, 2.0)] == [[1.0], [1.0], [2.0]]
 
