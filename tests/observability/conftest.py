@@ -110,6 +110,14 @@ class Counted:
             return json.load(answer)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _no_metrics_of_libraries() -> Iterator[None]:
+    """What shared objects of other tests have left in this process is on no page here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tritonpy.process_metrics._sources", [])
+        yield
+
+
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The models above, and the ensemble `chain` of one of them."""
