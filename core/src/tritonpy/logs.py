@@ -93,7 +93,7 @@ class Logs:
         self._settings = settings
         self._waiting: queue.Queue[logging.LogRecord | None] = queue.Queue(MAX_WAITING_LINES)
         self._handler = _LoopHandler(self._waiting)
-        self._handler.addFilter(lambda record: self._settings.admits(record.levelno))
+        self._handler.addFilter(self._admits)
         # A daemon, so that a log nobody reads cannot keep the process alive.
         self._writer = threading.Thread(target=self._write, name="tritonpy-log", daemon=True)
         self._restore: list[tuple[logging.Logger, int, bool]] = []
@@ -158,6 +158,9 @@ class Logs:
     ) -> None:
         self.close()
 
+    def _admits(self, record: logging.LogRecord) -> bool:
+        return isinstance(record, AdmittedRecord) or self._settings.admits(record.levelno)
+
     def _write(self) -> None:
         while (record := self._waiting.get()) is not None:
             self._output.handle(record)
@@ -171,6 +174,10 @@ class Logs:
     def _level(self, logger: logging.Logger) -> int:
         threshold = self._settings.threshold
         return max(threshold, logging.WARNING) if logger.name in _LIBRARIES else threshold
+
+
+class AdmittedRecord(logging.LogRecord):
+    """A line that the settings admitted when it began: it is written whatever they have become since."""
 
 
 class LogFollower(Protocol):

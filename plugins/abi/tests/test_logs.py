@@ -151,6 +151,20 @@ def test_levels_follow_the_servers_log(held: Held, plugin: Plugin, tmp_path: Pat
     ]
 
 
+def test_lines_count_by_the_levels_of_the_moment_they_were_written(
+    held: Held, plugin: Plugin, tmp_path: Path
+) -> None:
+    with logs.configure(ServerOptions((), log_file=str(tmp_path / "log"))) as log:
+        held.gate.clear()
+        plugin.log(b"early")
+        plugin.log(b"early too")
+        log.change(replace(log.settings, log_warning=False))
+        plugin.log(b"late")
+        held.gate.set()
+
+    assert re.findall(r'"(.*)"', (tmp_path / "log").read_text()) == ["early", "early too"]
+
+
 def test_levels_follow_the_loggers_of_a_program_that_has_a_server_in_it(held: Held, plugin: Plugin) -> None:
     log = logging.getLogger(NAME)
     try:

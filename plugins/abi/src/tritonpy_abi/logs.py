@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from tritonpy.abi_host import LogSettings, follow, has_room, verbose
+from tritonpy.abi_host import AdmittedRecord, LogSettings, follow, has_room, verbose
 
 from tritonpy_abi.shim import CData, Shim
 
@@ -95,7 +95,9 @@ class PluginLog:
     def _hand_over(self, line: CData) -> None:
         message = self._shim.ffi.buffer(line.message, line.message_size)[:].decode(errors="replace")
         file, level = self._shim.text(line.file), _LEVELS[line.level]
-        record = logging.LogRecord(NAME, level, file, line.line, message, None, None)
+        # The server's log admitted it when the plugin wrote it; changes of an embedder's log are heard late.
+        kind = logging.LogRecord if self._settings is None else AdmittedRecord
+        record = kind(NAME, level, file, line.line, message, None, None)
         record.created = line.time_ns / 1e9
-        if _log.isEnabledFor(record.levelno):
+        if kind is AdmittedRecord or _log.isEnabledFor(level):
             _log.handle(record)
