@@ -1,7 +1,8 @@
-"""Shared memory objects as a client makes them."""
+"""Shared memory objects as a client makes them, and a log in a file."""
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tritonpy.options import ServerOptions
 
 
 class SharedFile:
@@ -51,3 +53,17 @@ def shared_file() -> Iterator[Callable[..., SharedFile]]:
     for file in made:
         with suppress(FileNotFoundError):
             file.path.unlink()
+
+
+def log_options(path: Path, **changes: object) -> ServerOptions:
+    """A server's options that send its log to `path`."""
+    return ServerOptions(model_repositories=(), log_file=str(path), **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def log_path(tmp_path: Path) -> Iterator[Path]:
+    """Where a test writes its log; when it is over, the server's logger has to be as it was."""
+    logger = logging.getLogger("tritonpy")
+    before = (logger.level, logger.propagate)
+    yield tmp_path / "server.log"
+    assert (logger.level, logger.propagate) == before
