@@ -17,12 +17,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tritonpy_backend_python
+from triton_python_backend_utils import _link, _server_metrics
 from tritonpy import ipc
 from tritonpy.ipc import frame
 from tritonpy.ipc.arena import CONTROL_SLOTS
 from tritonpy.ipc.channel import CHANNEL_VARIABLE, SEGMENT_VARIABLE, Endpoint
 from tritonpy.ipc.frame import FrameReader
 from tritonpy.plugin import Tensor, datatype_of
+
+from .metrics_link import MetricsServer
 
 TIMEOUT_S = 20
 PYTHON = os.environ.get("TRITONPY_WORKER_PYTHON", sys.executable)
@@ -259,6 +262,15 @@ def load_execute(load):
         return load(MODEL.replace("async def", "async def" if is_async else "def") + body + "\n", **options)
 
     return load_execute
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """Where this process's metrics are counted."""
+    server = MetricsServer()
+    monkeypatch.setattr(_server_metrics, "_stores", [])
+    monkeypatch.setattr(_link._current, "_latest", [server])
+    return server
 
 
 MODEL = """
