@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 
-from tritonpy.plugin import hookimpl
+from tritonpy.abi_child import hookimpl
 
 _OPENERS: Mapping[str, tuple[str, str]] = {
     "batching": ("tritonpy_abi.strategies", "open_strategy"),
     "caches": ("tritonpy_abi.caches", "open_cache"),
-    "repo_agents": ("tritonpy_abi.agents", "open_agent"),
+    "repo_agents": ("tritonpy_abi.agents.library", "AgentLibrary"),
 }
-"""What opens a library of each kind: a function of a module, imported when it is needed."""
+"""What opens a library of each kind: a function or class of a module, imported when it is needed."""
 
 
 @hookimpl

@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritonpy.plugin import NotFound, TritonError, Unavailable
+from tritonpy.abi_child import NotFound, TritonError, Unavailable
 
 from tritonpy_abi.build import library as server_library
 from tritonpy_abi.elf import Elf, empty_library, read_elf

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import cffi
-from tritonpy.plugin import TritonError, Unavailable, Unsupported
+from tritonpy.abi_child import TritonError, Unavailable, Unsupported
 
 from tritonpy_abi.build import ELSEWHERE, SOURCES, digest, library, read_sources
 

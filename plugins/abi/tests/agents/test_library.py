@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tritonpy.plugin import ErrorCode, RepoAgent, RepoAgentModel, TritonError
-from tritonpy_abi.agents import open_agent
+from tritonpy_abi.agents.library import AgentLibrary
 from tritonpy_sdk.testing import load_with_agent
 
 from ..conftest import Compiled
@@ -39,7 +39,7 @@ class Place:
     def load(self, step: str = "", deed: str = "", argument: str = "", *, loads: bool = True) -> None:
         """Load and unload the model, with something done in a step."""
         parameters = {"in": step, "do": deed, "with": argument}
-        with load_with_agent(open_agent(str(self.library)), self.directory, parameters, loads=loads):
+        with load_with_agent(AgentLibrary(str(self.library)), self.directory, parameters, loads=loads):
             pass
 
     def refusal(self, step: str, deed: str, argument: str = "") -> TritonError:
@@ -112,7 +112,7 @@ def test_an_agent_needs_no_more_than_the_action(compiled: Compiled, tmp_path: Pa
     directory = tmp_path / "net"
     directory.mkdir()
     (directory / "weights").write_bytes(b"foobar")
-    agent = open_agent(str(compiled("agents/digest.c")))
+    agent = AgentLibrary(str(compiled("agents/digest.c")))
 
     with load_with_agent(agent, directory, {"FNV:weights": "85944171f73967e8"}) as load:
         assert load.directory == directory
@@ -125,14 +125,14 @@ def test_a_library_that_is_no_agent_is_named_with_what_it_lacks(compiled: Compil
     library = compiled("agents/obedient.cc", "-DWITHOUT_ACTION")
 
     with pytest.raises(TritonError, match="'TRITONREPOAGENT_ModelAction' in shared library: ") as caught:
-        load_with_agent(open_agent(str(library)), tmp_path).__enter__()
+        load_with_agent(AgentLibrary(str(library)), tmp_path).__enter__()
     assert str(library) in caught.value.message
     assert caught.value.code is ErrorCode.NOT_FOUND
 
     text = tmp_path / "libtritonrepoagent_text.so"
     text.write_text("no library")
     with pytest.raises(TritonError, match=f"unable to load shared library: {text}: file too short"):
-        load_with_agent(open_agent(str(text)), tmp_path).__enter__()
+        load_with_agent(AgentLibrary(str(text)), tmp_path).__enter__()
 
 
 @pytest.mark.parametrize("step", ["ModelInitialize", "LOAD"])
@@ -217,7 +217,7 @@ class Living:
     """An agent between `repo_agent_initialize` and `repo_agent_finalize`."""
 
     def __init__(self, place: Place) -> None:
-        self.plugin = open_agent(str(place.library))
+        self.plugin = AgentLibrary(str(place.library))
         self.agent = RepoAgent("living")
         self._directory = place.directory
         self.plugin.repo_agent_initialize(self.agent)
@@ -241,6 +241,16 @@ def living(place: Place) -> Iterator[Living]:
     started = Living(place)
     yield started
     started.plugin.repo_agent_finalize(started.agent)
+
+
+def test_the_process_of_an_agent_does_not_wait_for_numpy(living: Living, place: Place) -> None:
+    model = living.model("net")
+    (pid,) = place.pids
+    mapped = Path(f"/proc/{pid}/maps").read_text()
+    living.end(model)
+
+    assert str(place.library) in mapped
+    assert "numpy" not in mapped
 
 
 def test_after_the_death_of_an_idle_process_the_next_load_begins_a_new_one(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tritonpy.plugin import TritonError
-from tritonpy_abi.agents import open_agent
+from tritonpy_abi.agents.library import AgentLibrary
 from tritonpy_sdk.testing import load_with_agent
 
 from ..conftest import Compiled
@@ -23,7 +23,7 @@ def load(compiled: Compiled, tmp_path: Path) -> Load:
     library = str(compiled("agents/meddler.c"))
 
     def load(deed: str) -> None:
-        with load_with_agent(open_agent(library), directory, {"do": deed}):
+        with load_with_agent(AgentLibrary(library), directory, {"do": deed}):
             pass
 
     return load

@@ -11,12 +11,16 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from tritonpy.plugin import Internal, JsonObject, NotFound, TritonError
+from tritonpy.abi_child import Internal, NotFound, TritonError
 
 from tritonpy_abi.agents.messages import Messages
 from tritonpy_abi.libraries import Library, open_library
 from tritonpy_abi.shim import CData, Shim, open_shim
+
+if TYPE_CHECKING:  # it brings numpy, for which every first load would wait
+    from tritonpy.plugin import JsonObject
 
 ACTIONS = ("LOAD", "LOAD_COMPLETE", "LOAD_FAIL", "UNLOAD", "UNLOAD_COMPLETE")
 """By their numbers in `TRITONREPOAGENT_ActionType`."""

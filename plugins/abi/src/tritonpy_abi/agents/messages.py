@@ -6,8 +6,10 @@ import json
 import socket
 import struct
 import threading
+from typing import TYPE_CHECKING
 
-from tritonpy.plugin import JsonObject
+if TYPE_CHECKING:  # it brings numpy, for which every first load would wait
+    from tritonpy.plugin import JsonObject
 
 _LENGTH = struct.Struct("=I")
 
