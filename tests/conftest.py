@@ -15,8 +15,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
+
+from .servers import local_options
 
 ROOT = Path(__file__).parent.parent
 REAL_STOP_S = 15
@@ -30,17 +31,7 @@ def serve() -> Iterator[ServerFactory]:
     with ExitStack() as stack:
 
         def start(*repositories: Path, **options: object) -> Server:
-            settings = ServerOptions(
-                tuple(map(str, repositories)),
-                http_address="127.0.0.1",
-                grpc_address="127.0.0.1",
-                metrics_address="127.0.0.1",
-                http_port=0,
-                grpc_port=0,
-                metrics_port=0,
-                **options,  # type: ignore[arg-type]
-            )
-            return stack.enter_context(Server(settings))
+            return stack.enter_context(Server(local_options(*repositories, **options)))
 
         yield start
 

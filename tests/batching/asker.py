@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonpy.options import ServerOptions
-from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+
+from ..servers import serving
 
 DEADLINE_S = 20
 
@@ -148,15 +148,14 @@ class Asker:
 
 @contextmanager
 def askers(
-    request: pytest.FixtureRequest, root: Path, cases: Mapping[str, Mapping[str, Any]], *, is_real: bool
+    request: pytest.FixtureRequest, root: Path, cases: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Callable[..., Asker]]:
     """Serve a model for each case; gives a function that makes an asker of one.
 
     Args:
-        request: of the fixture.
+        request: of the fixture, whose parameter is the kind of server.
         root: where models and what they note lie.
         cases: their configurations, beside what all have.
-        is_real: ask the real tritonserver.
     """
     models = ModelRepository(root / "models")
     for name, config in cases.items():
@@ -175,25 +174,11 @@ def askers(
             },
         )
     with ExitStack() as stack:
-        if is_real:
-            ports = request.getfixturevalue("real_triton")(models.path)
-        else:
-            address = "127.0.0.1"
-            options = ServerOptions(
-                (str(models.path),),
-                http_address=address,
-                http_port=0,
-                grpc_address=address,
-                grpc_port=0,
-                metrics_address=address,
-                metrics_port=0,
-            )
-            server = stack.enter_context(Server(options))
-            ports = {"http": server.http_port, "grpc": server.grpc_port, "metrics": server.metrics_port}
+        ports = stack.enter_context(serving(request.param, request, models.path))
         pool = stack.enter_context(ThreadPoolExecutor(16))
         try:
             yield lambda name, is_busy=True: Asker(
-                name, ports, root / name, pool, is_busy=is_busy, is_real=is_real
+                name, ports, root / name, pool, is_busy=is_busy, is_real=request.param == "real"
             )
         finally:
             for name in cases:  # whoever still waits is answered

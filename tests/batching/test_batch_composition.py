@@ -1,7 +1,7 @@
 """Which requests go together, on our server and on a real one: same batches, same order, same counts.
 
 Every model is held until a number of requests wait (`TRITONSERVER_DELAY_SCHEDULER`), so what is decided
-depends on the queue alone and on no clock.
+depends on the queue alone and on no clock; where there is a delay, it is longer than they take to come.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonpy.options import ServerOptions
-from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+
+from ..servers import OURS_AND_REAL, serving
 
 COUNT = 8
 DEADLINE_S = 20
@@ -102,18 +102,20 @@ OPTIONAL = {
 }
 LEVELS = {"priority_levels": 3, "default_priority_level": 2}
 DELAY = {"max_queue_delay_microseconds": 200_000}
+# Where it matters that the delay is not over when the last of the requests comes.
+LONG_DELAY = {"max_queue_delay_microseconds": 4_000_000}
 
 CASES = {
     "all_that_waits": Case({}, [[0, 1, 2, 3, 4, 5, 6, 7]]),
     "at_most_the_batch_size": Case({}, [[0, 1, 2, 3, 4], [5, 6, 7]], config={"max_batch_size": 5}),
     "one_preferred_size": Case({"preferred_batch_size": [3]}, [[0, 1, 2], [3, 4, 5], [6, 7]]),
     "preferred_size_before_the_delay": Case(
-        {"preferred_batch_size": [3], **DELAY}, [[0, 1, 2], [3, 4, 5], [6, 7]], merges=True
+        {"preferred_batch_size": [3], **LONG_DELAY}, [[0, 1, 2], [3, 4, 5], [6, 7]], merges=True
     ),
     "the_largest_preferred_size": Case({"preferred_batch_size": [2, 4]}, [[0, 1, 2, 3], [4, 5, 6, 7]]),
     "the_largest_that_can_be_had": Case({"preferred_batch_size": [3, 6]}, [[0, 1, 2, 3, 4, 5], [6, 7]]),
     "the_best_preferred_size_below": Case(
-        {"preferred_batch_size": [2, 4], **DELAY},
+        {"preferred_batch_size": [2, 4], **LONG_DELAY},
         [[0, 1, 2, 3], [4, 5], [6, 7]],
         rows=[1, 1, 1, 1, 1, 1, 3, 1],
         merges=True,
@@ -153,7 +155,7 @@ CASES = {
         config={"max_batch_size": 4},
     ),
     "levels_and_preferred_sizes": Case(
-        {**LEVELS, "preferred_batch_size": [3], **DELAY},
+        {**LEVELS, "preferred_batch_size": [3], **LONG_DELAY},
         [[2, 5, 1], [3, 7, 0], [4, 6]],
         parameters=[{"priority": level} for level in (3, 2, 1, 0, 3, 1, 3, 99)],
         merges=True,
@@ -179,9 +181,9 @@ CASES = {
 class Servers:
     """One server and what its models have noted."""
 
-    def __init__(self, ports: tuple[int, int], folder: Path, *, is_real: bool) -> None:
+    def __init__(self, ports: Mapping[str, int], folder: Path, *, is_real: bool) -> None:
         self.is_real = is_real
-        self._http, self._metrics = ports
+        self._http, self._metrics = ports["http"], ports["metrics"]
         self._folder = folder
 
     def ask(self, name: str, case: Case) -> list[int]:
@@ -251,7 +253,7 @@ class Servers:
             time.sleep(0.002)
 
 
-@pytest.fixture(scope="module", params=["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.fixture(scope="module", params=OURS_AND_REAL)
 def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     folder = tmp_path_factory.mktemp(request.param)
     models = ModelRepository(folder / "models")
@@ -271,20 +273,7 @@ def servers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("TRITONSERVER_DELAY_SCHEDULER", str(COUNT))
-        if request.param == "ours":
-            options = ServerOptions(
-                (str(models.path),),
-                http_address="127.0.0.1",
-                http_port=0,
-                allow_grpc=False,
-                metrics_address="127.0.0.1",
-                metrics_port=0,
-            )
-            server = stack.enter_context(Server(options))
-            ports = (server.http_port, server.metrics_port)
-        else:
-            real = request.getfixturevalue("real_triton")(models.path)
-            ports = (real["http"], real["metrics"])
+        ports = stack.enter_context(serving(request.param, request, models.path, allow_grpc=False))
         yield Servers(ports, folder, is_real=request.param == "real")
 
 

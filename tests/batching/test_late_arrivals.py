@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from tritonpy_sdk.repository import ModelRepository
 
+from ..servers import OURS_AND_REAL
+
 DEADLINE_S = 20
 DELAY_S = 0.05
 LATE_S = {"ours": 0.1, "real": 0.75}  # the real batcher looks up from its sleep every half second
@@ -41,7 +43,7 @@ class TritonPythonModel:
 """
 
 
-@pytest.mark.parametrize("server", ["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.mark.parametrize("server", OURS_AND_REAL)
 def test_batches_whose_delay_is_over_before_an_instance_is_free_are_one(
     server: str, tmp_path: Path, serve: Callable[..., Any], request: pytest.FixtureRequest
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ..servers import OURS_AND_REAL
 from .asker import DEADLINE_S, Asker, askers
 
 LEVELS = {"priority_levels": 3, "default_priority_level": 2}
@@ -29,13 +30,13 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.fixture(scope="module", params=OURS_AND_REAL)
 def asker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], Asker]]:
     root = tmp_path_factory.mktemp(request.param)
     cases = {name: {"dynamic_batching": batching} for name, batching in CASES.items()}
-    with askers(request, root, cases, is_real=request.param == "real") as make:
+    with askers(request, root, cases) as make:
         yield make
 
 

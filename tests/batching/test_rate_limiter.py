@@ -7,16 +7,16 @@ import json
 import re
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonpy.options import ServerOptions
-from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+
+from ..servers import OURS_AND_REAL, serving
 
 DEADLINE_S = 20
 
@@ -92,9 +92,9 @@ def config(folder: Path, limits: list[dict[str, Any]]) -> dict[str, Any]:
 class Asker:
     """Asks the models of one case; those that get number 0 are busy until `release`."""
 
-    def __init__(self, case: str, ports: tuple[int, int], folder: Path, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, case: str, ports: Mapping[str, int], folder: Path, pool: ThreadPoolExecutor) -> None:
         self._case = case
-        self._http, self._metrics = ports
+        self._http, self._metrics = ports["http"], ports["metrics"]
         self._folder = folder
         self._pool = pool
         self._waiting: dict[str, int] = {}
@@ -152,7 +152,7 @@ class Asker:
 Ask = Callable[[str], Asker]
 
 
-@pytest.fixture(scope="module", params=["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.fixture(scope="module", params=OURS_AND_REAL)
 def asker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
     root = tmp_path_factory.mktemp(request.param)
     models = ModelRepository(root / "models")
@@ -162,12 +162,7 @@ def asker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             own = [limit | {"resources": named(limit.get("resources", []), case)} for limit in limits]
             models.python(f"{case}-{name}", MODEL, config(root / case, own))
     with ExitStack() as stack:
-        if request.param == "ours":
-            server = stack.enter_context(Server(options(models.path)))
-            ports = (server.http_port, server.metrics_port)
-        else:
-            real = request.getfixturevalue("real_triton")(models.path, "--rate-limit=execution_count")
-            ports = (real["http"], real["metrics"])
+        ports = stack.enter_context(limited(request.param, request, models.path))
         pool = stack.enter_context(ThreadPoolExecutor(32))
         try:
             yield lambda case: Asker(case, ports, root / case, pool)
@@ -176,17 +171,12 @@ def asker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
                 (root / case / "gate").touch()
 
 
-def options(models: Path, **more: Any) -> ServerOptions:
-    return ServerOptions(
-        (str(models),),
-        http_address="127.0.0.1",
-        http_port=0,
-        allow_grpc=False,
-        metrics_address="127.0.0.1",
-        metrics_port=0,
-        rate_limit="execution_count",
-        **more,
-    )
+def limited(
+    kind: str, request: pytest.FixtureRequest, models: Path, *flags: str, **options: Any
+) -> AbstractContextManager[dict[str, int]]:
+    """Serve models with a rate limiter."""
+    flags = ("--rate-limit=execution_count", *flags)
+    return serving(kind, request, models, *flags, allow_grpc=False, rate_limit="execution_count", **options)
 
 
 def test_models_that_need_the_same_resource_take_turns(asker: Ask) -> None:
@@ -281,7 +271,7 @@ def test_a_worker_that_dies_gives_its_resources_back(asker: Ask) -> None:
     models.ask("g", 1).result(DEADLINE_S)
 
 
-@pytest.mark.parametrize("server", ["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.mark.parametrize("server", OURS_AND_REAL)
 def test_instances_that_could_never_execute_are_not_loaded(
     server: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -294,24 +284,17 @@ def test_instances_that_could_never_execute_are_not_loaded(
     }
     for name, resources in needs.items():
         models.python(name, MODEL, config(tmp_path, [{"resources": resources}]))
-    with ExitStack() as stack:
-        if server == "ours":
-            resources = (("R", 2, None),)
-            running = Server(options(tmp_path, exit_on_error=False, rate_limit_resources=resources))
-            port = stack.enter_context(running).http_port
-        else:
-            flags = ("--rate-limit=execution_count", "--rate-limit-resource=R:2", "--exit-on-error=false")
-            port = request.getfixturevalue("real_triton")(tmp_path, *flags, "--strict-readiness=false")[
-                "http"
-            ]
-        url = f"http://127.0.0.1:{port}/v2/repository/index"
+    flags = ("--rate-limit-resource=R:2", "--exit-on-error=false", "--strict-readiness=false")
+    options = {"rate_limit_resources": (("R", 2, None),), "exit_on_error": False}
+    with limited(server, request, tmp_path, *flags, **options) as ports:
+        url = f"http://127.0.0.1:{ports['http']}/v2/repository/index"
         with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=DEADLINE_S) as answer:
             reasons = {entry["name"]: entry.get("reason", "") for entry in json.load(answer)}
 
-    limited = 'Resource count for "{}" is limited to {} which will prevent scheduling of one or more model '
-    limited += "instances, the minimum required count is {}"
-    assert limited.format("R", 2, 3) in reasons["too_much"]
-    assert limited.format("S", 0, 1) in reasons["unheard"]
+    limit = 'Resource count for "{}" is limited to {} which will prevent scheduling of one or more model '
+    limit += "instances, the minimum required count is {}"
+    assert limit.format("R", 2, 3) in reasons["too_much"]
+    assert limit.format("S", 0, 1) in reasons["unheard"]
     # Whichever of the two was loaded first is served.
     both = 'Resource "R" is present as both global and device-specific resource in the model configuration.'
     assert sorted(both in reasons[name] for name in ("a_little", "shared")) == [False, True]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from ..servers import OURS_AND_REAL
 from .asker import DEADLINE_S, Asker, askers
 
 # A policy keeps a real server from preparing batches ahead, before the instance is free.
@@ -46,12 +47,12 @@ CASES: dict[str, dict[str, Any]] = {
 FIELDS = {str: "string_param", bool: "bool_param", int: "int64_param", float: "double_param"}
 
 
-@pytest.fixture(scope="module", params=["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.fixture(scope="module", params=OURS_AND_REAL)
 def asker(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., Asker]]:
     root = tmp_path_factory.mktemp(request.param)
-    with askers(request, root, CASES, is_real=request.param == "real") as make:
+    with askers(request, root, CASES) as make:
         yield make
 
 

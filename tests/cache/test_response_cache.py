@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -16,16 +15,15 @@ import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
-from tritonpy.options import ServerOptions
-from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
+from ..servers import OURS_AND_REAL, serving
 from .place import CONFIG, DEADLINE_S, ENSEMBLE, MODEL, ONE_MISS_AND_TWO_HITS, ROW, Place
 
 BYTE_SIZE = 65536
 
 
-@pytest.fixture(scope="module", params=["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.fixture(scope="module", params=OURS_AND_REAL)
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     models = ModelRepository(tmp_path_factory.mktemp(request.param) / "models")
     for name in ("counting", "fresh", "reloaded"):
@@ -33,34 +31,20 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     models.python("uncached", MODEL, CONFIG | {"response_cache": {"enable": False}})
     models.model("pair", ENSEMBLE)
     models.python("ordered", MODEL, CONFIG | {"dynamic_batching": {"preserve_ordering": True}})
-    with ExitStack() as stack:
-        if request.param == "ours":
-            address = "127.0.0.1"
-            options = ServerOptions(
-                (str(models.path),),
-                cache_config=(("local", "size", str(BYTE_SIZE)),),
-                allow_client_shm=True,
-                model_control_mode="explicit",
-                load_models=("*",),
-                http_address=address,
-                grpc_address=address,
-                metrics_address=address,
-                http_port=0,
-                grpc_port=0,
-                metrics_port=0,
-            )
-            server = stack.enter_context(Server(options))
-            ports = (server.http_port, server.grpc_port, server.metrics_port)
-        else:
-            real = request.getfixturevalue("real_triton")(
-                models.path,
-                f"--cache-config=local,size={BYTE_SIZE}",
-                "--model-control-mode=explicit",
-                "--load-model=*",
-                "--metrics-interval-ms=100",
-            )
-            ports = (real["http"], real["grpc"], real["metrics"])
-        place = Place(request.param, models, ports)
+    with serving(
+        request.param,
+        request,
+        models.path,
+        f"--cache-config=local,size={BYTE_SIZE}",
+        "--model-control-mode=explicit",
+        "--load-model=*",
+        "--metrics-interval-ms=100",
+        cache_config=(("local", "size", str(BYTE_SIZE)),),
+        allow_client_shm=True,
+        model_control_mode="explicit",
+        load_models=("*",),
+    ) as ports:
+        place = Place(request.param, models, (ports["http"], ports["grpc"], ports["metrics"]))
         yield place
         for client in place.clients.values():
             client.close()

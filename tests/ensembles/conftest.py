@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
+from ..servers import OURS_AND_REAL, local_options
+
 DEADLINE_S = 20.0
-BOTH = ["ours", pytest.param("real", marks=pytest.mark.parity)]
 
 
 @dataclass
@@ -165,17 +165,11 @@ def starting(kind: str, request: pytest.FixtureRequest) -> Iterator[Start]:
 
         def start(path: Path, *, mode: str = "none") -> Side:
             if kind == "ours":
-                options = ServerOptions(
-                    (str(path),),
-                    http_address="127.0.0.1",
-                    http_port=0,
-                    grpc_address="127.0.0.1",
-                    grpc_port=0,
-                    metrics_address="127.0.0.1",
-                    metrics_port=0,
+                options = local_options(
+                    path,
                     exit_on_error=False,
                     strict_readiness=False,
-                    model_control_mode=mode,  # type: ignore[arg-type]
+                    model_control_mode=mode,
                     repository_poll_s=0.2,
                 )
                 server = stack.enter_context(Server(options))
@@ -190,7 +184,7 @@ def starting(kind: str, request: pytest.FixtureRequest) -> Iterator[Start]:
         yield start
 
 
-@pytest.fixture(params=BOTH)
+@pytest.fixture(params=OURS_AND_REAL)
 def start(request: pytest.FixtureRequest) -> Iterator[Start]:
     with starting(request.param, request) as start:
         yield start

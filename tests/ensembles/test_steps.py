@@ -11,14 +11,15 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonpy_sdk.repository import ModelRepository
 
-from .conftest import BOTH, Side, starting
+from ..servers import OURS_AND_REAL
+from .conftest import Side, starting
 from .models import COUNT, EVEN, RAISE, SILENT, SUM, step, tensor, write_ensemble, write_model
 
 SEQUENCE = {"sequence_id": 0, "sequence_start": False, "sequence_end": False}
 BATCHED = {"inputs": [tensor("X", [2])], "outputs": [tensor("Y", [2])]}
 
 
-@pytest.fixture(scope="module", params=BOTH)
+@pytest.fixture(scope="module", params=OURS_AND_REAL)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -15,6 +15,7 @@ from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
 from ..differential.servers import Server as ServerProcess
+from ..servers import OURS_AND_REAL
 from .poll_scenario import CONFIG, Client, LocalTree, Owner
 
 ALL = f"{CONFIG}\nversion_policy {{ all {{}} }}"
@@ -77,7 +78,7 @@ class Control(Client):
         self.owner.code(name, number, version)
 
 
-@pytest.fixture(scope="module", params=["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.fixture(scope="module", params=OURS_AND_REAL)
 def begin(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[], Control]]:

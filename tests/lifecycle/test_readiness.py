@@ -17,6 +17,7 @@ from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
 from ..differential.servers import kill
+from ..servers import OURS_AND_REAL
 from .poll_scenario import Client
 
 CONFIG = {
@@ -24,7 +25,6 @@ CONFIG = {
     "input": [{"name": "X", "data_type": "TYPE_INT32", "dims": [1]}],
     "output": [{"name": "Y", "data_type": "TYPE_INT32", "dims": [1]}],
 }
-REAL = pytest.param("real", marks=pytest.mark.parity)
 
 
 def code(gate: Path, initialize: str = "pass") -> str:
@@ -140,7 +140,7 @@ def start(request: pytest.FixtureRequest, serve: Callable[..., Server]) -> Itera
 
 
 @pytest.mark.parametrize("strict", [True, False], ids=["strict", "not strict"])
-@pytest.mark.parametrize("kind", ["ours", REAL])
+@pytest.mark.parametrize("kind", OURS_AND_REAL)
 def test_readiness_through_the_life_of_a_model(start: Start, tmp_path: Path, kind: str, strict: bool) -> None:
     gate = tmp_path / "gate"
     models = ModelRepository(tmp_path / "models")
@@ -213,7 +213,7 @@ def lay_out_twice(models: ModelRepository, other: ModelRepository, gate: Path) -
         repository.python("x", code(gate), CONFIG)
 
 
-@pytest.mark.parametrize("kind", ["ours", REAL])
+@pytest.mark.parametrize("kind", OURS_AND_REAL)
 @pytest.mark.parametrize(
     ("lay_out", "real_is_ready"),
     [

@@ -14,6 +14,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy_sdk.repository import ModelRepository
 
+from ..servers import OURS_AND_REAL
+
 PARAMETERS = """
 import numpy
 import triton_python_backend_utils as pb_utils
@@ -50,7 +52,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return repository.path
 
 
-@pytest.fixture(params=["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.fixture(params=OURS_AND_REAL)
 def channel(
     request: pytest.FixtureRequest, models: Path, corectl: Callable[..., Any]
 ) -> Iterator[grpc.Channel]:

@@ -14,6 +14,8 @@ from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
+from ..servers import OURS_AND_REAL
+
 ONCE = """
 import time
 import triton_python_backend_utils as pb_utils
@@ -125,7 +127,7 @@ def real_stub(models: Path, real_triton: Callable[[Path], dict[str, int]]) -> It
         yield stub
 
 
-@pytest.fixture(params=["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.fixture(params=OURS_AND_REAL)
 def stub(request: pytest.FixtureRequest) -> Any:
     """What is tested with this is said of both servers."""
     return request.getfixturevalue("our_stub" if request.param == "ours" else "real_stub")

@@ -12,6 +12,8 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy_sdk.repository import ModelRepository
 
+from ..servers import OURS_AND_REAL
+
 IDENTITY = """
 import triton_python_backend_utils as pb_utils
 
@@ -58,7 +60,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return repository.path
 
 
-@pytest.fixture(params=["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.fixture(params=OURS_AND_REAL)
 def stub(request: pytest.FixtureRequest, models: Path, corectl: Callable[..., Any]) -> Iterator[Any]:
     """What is tested with this is said of both servers."""
     if request.param == "ours":

@@ -6,7 +6,7 @@ import base64
 import http.client
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from typing import Any
 import grpc
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
-from tritonpy.options import ServerOptions
-from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+
+from ..servers import OURS_AND_REAL, serving
 
 TENSORS: dict[str, Any] = {
     "input": [{"name": "X", "data_type": "TYPE_INT32", "dims": [1]}],
@@ -141,25 +141,13 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(scope="module", params=["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.fixture(scope="module", params=OURS_AND_REAL)
 def server(request: pytest.FixtureRequest, models: Path) -> Iterator[Endpoint]:
-    if request.param == "real":
-        start: Callable[..., dict[str, int]] = request.getfixturevalue("real_triton")
-        # After a reload that failed it would wait until its exit timeout for the model that still serves.
-        ports = start(models, "--model-control-mode=explicit", "--exit-timeout-secs=2")
-        yield Endpoint(ports["http"], ports["grpc"], models, True)
-        return
-    options = ServerOptions(
-        (str(models),),
-        model_control_mode="explicit",
-        http_address="127.0.0.1",
-        http_port=0,
-        grpc_address="127.0.0.1",
-        grpc_port=0,
-        allow_metrics=False,
-    )
-    with Server(options) as running:
-        yield Endpoint(running.http_port, running.grpc_port, models, False)
+    # After a reload that failed it would wait until its exit timeout for the model that still serves.
+    flags = ("--model-control-mode=explicit", "--exit-timeout-secs=2")
+    options = {"model_control_mode": "explicit", "allow_metrics": False}
+    with serving(request.param, request, models, *flags, **options) as ports:
+        yield Endpoint(ports["http"], ports["grpc"], models, request.param == "real")
 
 
 NOT_POLLED = "failed to load '{}', failed to poll from model repository"
@@ -488,27 +476,14 @@ def test_grpc_refuses_the_name_of_a_repository_and_an_unload_that_is_not_underst
 # Mode none.
 
 
-@pytest.fixture(scope="module", params=["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.fixture(scope="module", params=OURS_AND_REAL)
 def uncontrolled(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Endpoint]:
     root = tmp_path_factory.mktemp("uncontrolled")
     ModelRepository(root).python("plain", adding(1), CONFIG)
-    if request.param == "real":
-        start: Callable[..., dict[str, int]] = request.getfixturevalue("real_triton")
-        ports = start(root)
-        yield Endpoint(ports["http"], ports["grpc"], root, True)
-        return
-    options = ServerOptions(
-        (str(root),),
-        http_address="127.0.0.1",
-        http_port=0,
-        grpc_address="127.0.0.1",
-        grpc_port=0,
-        allow_metrics=False,
-    )
-    with Server(options) as running:
-        yield Endpoint(running.http_port, running.grpc_port, root, False)
+    with serving(request.param, request, root, allow_metrics=False) as ports:
+        yield Endpoint(ports["http"], ports["grpc"], root, request.param == "real")
 
 
 def test_without_explicit_mode_nothing_is_loaded_or_unloaded_on_request(uncontrolled: Endpoint) -> None:

@@ -24,6 +24,7 @@ from tritonpy_sdk.pbtxt import format_config
 from tritonpy_sdk.repository import ModelRepository
 
 from ..differential.servers import Server as ServerProcess
+from ..servers import OURS_AND_REAL
 
 CONFIG: dict[str, Any] = {
     "backend": "python",
@@ -126,7 +127,7 @@ class Endpoint:
 Start = Callable[..., Endpoint]
 
 
-@pytest.fixture(scope="module", params=["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.fixture(scope="module", params=OURS_AND_REAL)
 def kind(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name

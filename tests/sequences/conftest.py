@@ -8,10 +8,9 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from tritonpy.options import ServerOptions
-from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
+from ..servers import OURS_AND_REAL, serving
 from .stage import CONTROLS, ITERATIVE, Model, add, control
 
 Stage = Callable[[str], Model]
@@ -53,7 +52,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="session", params=["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.fixture(scope="session", params=OURS_AND_REAL)
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """A model by its name, on our server or on a real one."""
     root = tmp_path_factory.mktemp(request.param)
@@ -61,21 +60,10 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     for name, settings in MODELS.items():
         add(models, root, name, **settings)
     with ExitStack() as stack:
-        if request.param == "ours":
-            options = ServerOptions(
-                (str(models.path),),
-                exit_timeout_s=0.1,  # sequences that a test leaves open would be waited for
-                http_address="127.0.0.1",
-                http_port=0,
-                allow_grpc=False,
-                metrics_address="127.0.0.1",
-                metrics_port=0,
-            )
-            server = stack.enter_context(Server(options))
-            ports = (server.http_port, server.metrics_port)
-        else:
-            real = request.getfixturevalue("real_triton")(models.path)
-            ports = (real["http"], real["metrics"])
+        # Sequences that a test leaves open would be waited for.
+        options = {"exit_timeout_s": 0.1, "allow_grpc": False}
+        served = stack.enter_context(serving(request.param, request, models.path, **options))
+        ports = (served["http"], served["metrics"])
         pool = stack.enter_context(ThreadPoolExecutor(32))
         try:
             yield lambda name: Model(name, ports, root / name, pool)

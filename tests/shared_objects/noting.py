@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
-from tritonpy.options import ServerOptions
 from tritonpy.plugin import InferRequest, InferResponse, ModelInstance, hookimpl
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
+from ..servers import local_options
 from .conftest import Compiled
 
 DEADLINE_S = 20
@@ -244,17 +244,7 @@ class Place:
             if real_triton is not None:
                 ports = real_triton(self.root / "models")
             else:
-                address = "127.0.0.1"
-                settings = ServerOptions(
-                    (str(self.root / "models"),),
-                    http_address=address,
-                    http_port=0,
-                    grpc_address=address,
-                    grpc_port=0,
-                    metrics_address=address,
-                    metrics_port=0,
-                    **options,
-                )
+                settings = local_options(self.root / "models", **options)
                 server = stack.enter_context(
                     Server(settings, plugins={"backends": {"noting": NotingBackend()}})
                 )

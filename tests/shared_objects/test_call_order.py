@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from ..servers import OURS_AND_REAL
 from .conftest import Compiled
 from .noting import Asked, Place, built, configuration
 
@@ -131,7 +132,7 @@ def test_a_real_tritonserver_begins_a_batch_before_anybody_asks(
 WITHOUT_DYNAMIC_BATCHING = {key: value for key, value in configuration().items() if key != "dynamic_batching"}
 
 
-@pytest.mark.parametrize("server", ["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.mark.parametrize("server", OURS_AND_REAL)
 def test_without_dynamic_batching_a_strategy_is_there_and_never_asked(
     record: Record, request: pytest.FixtureRequest, server: str
 ) -> None:
@@ -142,7 +143,7 @@ def test_without_dynamic_batching_a_strategy_is_there_and_never_asked(
     assert calls == ["batcher initialize", "batcher finalize"]
 
 
-@pytest.mark.parametrize("server", ["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.mark.parametrize("server", OURS_AND_REAL)
 def test_a_model_that_does_not_batch_is_asked_for_with_each_request(
     record: Record, request: pytest.FixtureRequest, server: str
 ) -> None:
@@ -155,6 +156,10 @@ def test_a_model_that_does_not_batch_is_asked_for_with_each_request(
     assert included(calls) == ["r0 yes"]
 
 
+# The first waits for the second, however long that takes to come; together they do not wait.
+FULL_WITH_TWO = configuration({"max_queue_delay_microseconds": 60_000_000}, max_batch_size=2)
+
+
 def test_requests_that_wait_for_company_are_asked_for_once(record: Record) -> None:
     def two(server: Asked) -> None:
         answers = [server.send("http", "m", 4, id="r0")]
@@ -162,7 +167,7 @@ def test_requests_that_wait_for_company_are_asked_for_once(record: Record) -> No
         answers.append(server.send("http", "m", 4, id="r1"))
         assert [answer.result() for answer in answers] == ["", ""]
 
-    calls = record(two, configuration({"max_queue_delay_microseconds": 300_000}))
+    calls = record(two, FULL_WITH_TWO)
 
     assert calls[1:-1] == ["1 initialize", "1 include r0 yes", "1 include r1 yes", "1 finalize"]
 
@@ -175,7 +180,8 @@ def test_a_batch_that_is_overtaken_ends_before_the_next_begins(record: Record) -
         assert [answer.result() for answer in answers] == ["", ""]
 
     levels = {"priority_levels": 2, "default_priority_level": 2}
-    calls = record(overtaking, configuration({"max_queue_delay_microseconds": 300_000, **levels}))
+    batching = FULL_WITH_TWO["dynamic_batching"] | levels
+    calls = record(overtaking, FULL_WITH_TWO | {"dynamic_batching": batching})
 
     assert calls[1:-1] == [
         "1 initialize",

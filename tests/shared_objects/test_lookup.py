@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from ..servers import OURS_AND_REAL
 from .conftest import Compiled
 from .noting import Asked, Place, built, configuration
 
@@ -38,7 +39,7 @@ def place_strategies(place: Place, compiled: Compiled, backend: Path) -> None:
             shutil.copy(built(compiled, "single", "alone"), model / "1/batchstrategy.so")
 
 
-@pytest.fixture(scope="module", params=["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.fixture(scope="module", params=OURS_AND_REAL)
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, compiled: Compiled
 ) -> Iterator[Asked]:

@@ -13,6 +13,7 @@ import tritonclient.http as httpclient
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
+from ..servers import OURS_AND_REAL
 from .asking import Endpoint
 
 GLOBAL, OF_MODEL = "/v2/trace/setting", "/v2/models/echo/trace/setting"
@@ -39,7 +40,7 @@ def real_server(real: Callable[..., Endpoint], path: str) -> Endpoint:
     return real(f"triton,file={path}", *WORDS)
 
 
-@pytest.fixture(params=["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.fixture(params=OURS_AND_REAL)
 def server(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
     """A server whose settings are those it was started with, before the test and after it."""
     endpoint: Endpoint = request.getfixturevalue("our_server" if request.param == "ours" else "real_server")

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 
+from ..servers import OURS_AND_REAL
 from .asking import Endpoint
 from .conftest import Collector
 
@@ -43,7 +44,7 @@ def words(collector: Collector) -> list[str]:
     ]
 
 
-@pytest.fixture(params=["ours", pytest.param("real", marks=pytest.mark.parity)], scope="module")
+@pytest.fixture(params=OURS_AND_REAL, scope="module")
 def start(request: pytest.FixtureRequest) -> Callable[..., Endpoint]:
     start: Callable[..., Endpoint] = request.getfixturevalue(request.param)
     return start

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ..servers import OURS_AND_REAL
 from .asking import Endpoint
 from .conftest import wait_for_files
 
@@ -83,7 +84,7 @@ def real_traces(
     return traces_of(real, tmp_path_factory.mktemp("real"))
 
 
-@pytest.fixture(params=["ours", pytest.param("real", marks=pytest.mark.parity)])
+@pytest.fixture(params=OURS_AND_REAL)
 def traces(request: pytest.FixtureRequest) -> dict[str, list[Traced]]:
     name = "our_traces" if request.param == "ours" else "real_traces"
     found: dict[str, list[Traced]] = request.getfixturevalue(name)

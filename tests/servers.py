@@ -1,0 +1,46 @@
+"""Servers on free ports of this machine: ours in this process, and a real one for what is said of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tritonpy.options import ServerOptions
+from tritonpy.server import Server
+
+OURS_AND_REAL = ["ours", pytest.param("real", marks=pytest.mark.parity)]
+"""The kinds of servers, as parameters of a fixture or test that says the same of both."""
+
+
+def local_options(*repositories: Path, **options: Any) -> ServerOptions:
+    """Options of a server that nobody else can reach, on ports that the system chooses."""
+    local = {f"{service}_address": "127.0.0.1" for service in ("http", "grpc", "metrics")}
+    free = {f"{service}_port": 0 for service in ("http", "grpc", "metrics")}
+    return ServerOptions(tuple(map(str, repositories)), **{**local, **free, **options})
+
+
+@contextmanager
+def serving(
+    kind: str, request: pytest.FixtureRequest, repository: Path, *flags: str, **options: Any
+) -> Iterator[dict[str, int]]:
+    """Serve a repository: by ours until the block is left, or by a real one until the end of the run.
+
+    Args:
+        kind: `ours` or `real`.
+        request: asks for the real server, where it is needed.
+        repository: of the models.
+        flags: of the real server.
+        options: of ours.
+
+    Yields:
+        The ports by `http`, `grpc` and `metrics`, of those that are open.
+    """
+    if kind == "real":
+        yield request.getfixturevalue("real_triton")(repository, *flags)
+        return
+    with Server(local_options(repository, **options)) as server:
+        services = (name for name in ("http", "grpc", "metrics") if getattr(server.options, f"allow_{name}"))
+        yield {name: getattr(server, f"{name}_port") for name in services}
