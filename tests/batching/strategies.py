@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from tritonpy.server import Server
 
+from ..on_loop import on_loop
+
 HELD = """
 from tritonpy.plugin import hookimpl
 
@@ -92,7 +94,7 @@ def infer_in_order(server: Server, model: str, columns: list[int]) -> list[tuple
 
 def batch_sizes(server: Server, model: str) -> dict[int, int]:
     stats = server.runtime.registry.find(model).stats
-    return {size: batch.count for size, batch in stats.batch_stats.items()}
+    return on_loop(server, lambda: {size: batch.count for size, batch in stats.batch_stats.items()})
 
 
 def scrape(server: Server) -> str:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tritonpy.ipc import frame
 
+from ..on_loop import on_loop
 from .models import infer, write_caller, write_model
 
 
@@ -95,7 +96,8 @@ class TritonPythonModel:
         answers = list(pool.map(lambda n: infer(server.http_port, "counting", [n]), [5, 0, 3]))
 
     assert answers == [[5], [0], [3]]
-    assert server.runtime.registry.find("counting").stats.success_count == 3
+    stats = server.runtime.registry.find("counting").stats
+    assert on_loop(server, lambda: stats.success_count) == 3
 
 
 def test_rescheduling_without_an_iterative_sequence_is_an_error(serve, tmp_path):
