@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,9 +61,11 @@ def test_batches_whose_delay_is_over_before_an_instance_is_free_are_one(
     models = ModelRepository(tmp_path / "models")
     models.python("m", MODEL, config)
     if server == "ours":
-        port = serve(models.path).http_port
+        ours = serve(models.path)
+        port, metrics = ours.http_port, ours.metrics_port
     else:
-        port = request.getfixturevalue("real_triton")(models.path)["http"]
+        ports = request.getfixturevalue("real_triton")(models.path)
+        port, metrics = ports["http"], ports["metrics"]
     threads: list[threading.Thread] = []
 
     def ask(number: int) -> None:
@@ -80,14 +84,23 @@ def test_batches_whose_delay_is_over_before_an_instance_is_free_are_one(
         journal = tmp_path / "journal"
         return [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
 
+    def pending() -> int:
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=DEADLINE_S) as page:
+            found = re.search(r'pending_request_count{model="m",.*} (\d+)', page.read().decode())
+        return int(found[1]) if found else 0
+
+    def until(condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < end, (batches(), pending())
+            time.sleep(0.005)
+
     ask(0)
-    until = time.monotonic() + DEADLINE_S
-    while not batches():
-        assert time.monotonic() < until
-        time.sleep(0.005)
+    until(lambda: batches() == [[0]])
     for pair in ((1, 2), (3, 4)):
         for number in pair:
             ask(number)
+        until(lambda last=pair[1]: pending() == last)  # type: ignore[misc]
         time.sleep(DELAY_S + LATE_S[server])  # their delay is over, and no instance is free
     (tmp_path / "gate").touch()
     for thread in threads:

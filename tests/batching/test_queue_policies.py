@@ -76,12 +76,12 @@ def test_a_request_that_waits_too_long_is_refused_though_the_instance_is_busy(
 ) -> None:
     model = asker("reject")
     model.ask()
-    late = model.ask(timeout=200_000)
+    late = model.ask(waits=False, timeout=200_000)
 
     status, error = late.result(DEADLINE_S)
 
     assert (status, error.removeprefix("[request id: <id_unknown>] ")) == (503, "Request timeout expired")
-    model.leave()
+    model.until(lambda: model.pending == 1)
     assert model.release() == [1]
     assert model.failures == 1
 

