@@ -123,14 +123,19 @@ class Asked:
         return self._pool.submit(ask, model, columns, first, id, parameters)
 
     def send_in_order(
-        self, protocol: str, model: str, columns: Sequence[int], *, waiting: int = 0
+        self, protocol: str, model: str, columns: Sequence[int], *, behind: Sequence[Future[str]] = ()
     ) -> list[Future[str]]:
-        """Send requests that wait, in this order; `waiting` do already."""
-        answers = []
-        for number, count in enumerate(columns):
+        """Send requests that wait, in this order; those in `behind` do already, unless they are answered."""
+        answers: list[Future[str]] = []
+
+        def all_wait() -> bool:
+            others = sum(not answer.done() for answer in behind)  # asked first: those that go then are missed
+            return self.pending(model) == others + len(answers)
+
+        for count in columns:
+            if answers:
+                self.until(all_wait)
             answers.append(self.send(protocol, model, count))
-            if number + 1 < len(columns):
-                self.until(lambda number=number: self.pending(model) == waiting + number + 1)
         return answers
 
     def batches(self, model: str) -> list[list[int]]:
