@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tritonpy import logs
@@ -152,6 +153,37 @@ def test_close_gives_up_on_a_reader_that_never_reads(monkeypatch: pytest.MonkeyP
     stuck.set()
 
 
+def test_close_waits_for_a_reader_for_as_long_as_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_write, written = threading.Semaphore(0), list[str]()
+
+    class SlowStream:
+        def write(self, text: str) -> None:
+            assert may_write.acquire(timeout=20)
+            written.append(text)
+
+        def flush(self) -> None:
+            pass
+
+    monkeypatch.setattr(sys, "stderr", SlowStream())
+    running = logs.configure(ServerOptions(model_repositories=()))
+    writer = running._writer
+
+    def join(timeout: float) -> None:
+        """Let the time pass in which one more line is written."""
+        before = running._waiting.qsize()
+        may_write.release()
+        wait_until(lambda: running._waiting.qsize() < before or not writer.is_alive())
+
+    monkeypatch.setattr(running, "_writer", SimpleNamespace(is_alive=writer.is_alive, join=join))
+    for index in range(5):
+        LOG.info("line %d", index)
+    wait_until(lambda: running._waiting.qsize() == 4)  # the writer has the first one
+
+    running.close()
+
+    assert re.findall(r'\] "(.*)"', "".join(written)) == [f"line {index}" for index in range(5)]
+
+
 def test_a_log_file_that_cannot_be_opened_is_an_error_that_names_it(tmp_path: Path) -> None:
     missing = tmp_path / "missing" / "server.log"
 
@@ -256,7 +288,7 @@ def test_no_line_is_lost_or_torn_while_the_settings_change(log_path: Path) -> No
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 10
+    until = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.001)

@@ -16,6 +16,7 @@ import logging
 import queue
 import sys
 import threading
+import time
 from dataclasses import dataclass, fields, replace
 from logging.handlers import QueueHandler
 from types import TracebackType
@@ -31,6 +32,8 @@ MAX_WAITING_LINES = 10_000
 
 CLOSE_TIMEOUT_S = 2
 """How long `Logs.close` waits for a reader that does not read."""
+
+_CLOSE_LIMIT_S = 20  # and for one that reads slowly
 
 _MAX_VERBOSE = logging.DEBUG  # one level of `logging` each, from DEBUG downwards
 
@@ -145,7 +148,7 @@ class Logs:
             self._waiting.put(None, timeout=CLOSE_TIMEOUT_S)
         except queue.Full:
             return
-        self._writer.join(CLOSE_TIMEOUT_S)
+        self._await_writer()
         if not self._writer.is_alive():
             with contextlib.suppress(OSError):  # the disk is full, which has been said
                 self._output.close()
@@ -164,6 +167,14 @@ class Logs:
     def _write(self) -> None:
         while (record := self._waiting.get()) is not None:
             self._output.handle(record)
+
+    def _await_writer(self) -> None:
+        """Wait for the last line; thousands of them take a while, so given up is who writes none at all."""
+        until = time.monotonic() + _CLOSE_LIMIT_S
+        before, left = -1, self._waiting.qsize()
+        while self._writer.is_alive() and left != before and time.monotonic() < until:
+            self._writer.join(CLOSE_TIMEOUT_S)
+            before, left = left, self._waiting.qsize()
 
     def _take_over(self, logger: logging.Logger) -> None:
         self._restore.append((logger, logger.level, logger.propagate))
