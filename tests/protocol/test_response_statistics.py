@@ -45,7 +45,7 @@ def message(delays_ms: list[int]) -> service_pb2.ModelInferRequest:
 
 def responses(server: Server) -> dict[str, dict[str, tuple[int, int]]]:
     """What was counted, by index and phase: count and nanoseconds."""
-    with urlopen(f"http://127.0.0.1:{server.http_port}/v2/models/repeat/stats", timeout=10) as answer:
+    with urlopen(f"http://127.0.0.1:{server.http_port}/v2/models/repeat/stats", timeout=30) as answer:
         [stats] = json.load(answer)["model_stats"]
     return {
         index: {phase: (leaf["count"], leaf["ns"]) for phase, leaf in found.items() if leaf["count"]}
@@ -54,7 +54,7 @@ def responses(server: Server) -> dict[str, dict[str, tuple[int, int]]]:
 
 
 def wait_for(condition: Callable[[], Any]) -> None:
-    give_up = time.monotonic() + 10
+    give_up = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < give_up, "it was not counted"
         time.sleep(0.01)
@@ -69,11 +69,13 @@ def test_each_response_is_timed_where_the_model_runs(
     server = serve(tmp_path)
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        sent = list(stub.ModelStreamInfer(iter([message([50, 200])]), timeout=10))
+        began = time.monotonic()
+        sent = list(stub.ModelStreamInfer(iter([message([50, 200])]), timeout=30))
         wait_for(lambda: "2" in responses(server))
+        took_s = time.monotonic() - began
         finished = responses(server)
 
-        call = stub.ModelStreamInfer(iter([message([0, 5000])]), timeout=10)
+        call = stub.ModelStreamInfer(iter([message([0, 5000])]), timeout=30)
         next(call)
         call.cancel()
         wait_for(lambda: "cancel" in responses(server).get("1", {}))
@@ -82,7 +84,10 @@ def test_each_response_is_timed_where_the_model_runs(
     good = {"compute_infer", "compute_output", "success"}
     assert [set(finished[index]) for index in "012"] == [good, good, {"compute_infer", "empty_response"}]
     seconds = [finished[index]["compute_infer"][1] / 1e9 for index in "012"]
-    assert seconds == pytest.approx([0.05, 0.2, 0], abs=0.04)
+    # A busy machine may make any of them longer, but no time belongs to two responses.
+    assert seconds[0] >= 0.05
+    assert seconds[1] >= 0.2
+    assert sum(seconds) <= took_s
     for index in "01":
         parts = (finished[index][phase][1] for phase in ("compute_infer", "compute_output"))
         assert sum(parts) == finished[index]["success"][1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -308,18 +309,22 @@ class TestResponses:
     @pytest.mark.parametrize("first", [[], [["later"]]], ids=["in execute", "on a thread"])
     def test_the_time_between_two_responses_belongs_to_the_second(self, server, first):
         pauses = (["pause", 0.1], ["value", 1], ["pause", 0.3], ["value", 2], ["pause", 0.2], ["final"])
+        began = time.monotonic()
         found = self.change(
             server,
             lambda: server.stream("sends", steps(*first, *pauses)),
             {"0": self.GOOD, "1": self.GOOD, "2": self.EMPTY},
         )
+        took_s = time.monotonic() - began
 
         seconds = [found[index]["compute_infer"][1] / 1e9 for index in ("0", "1", "2")]
-        assert seconds == pytest.approx([0.1, 0.3, 0.2], abs=0.08)
+        # A busy machine may make any of them longer, but no time belongs to two responses.
+        assert all(time_s >= pause_s for time_s, pause_s in zip(seconds, (0.1, 0.3, 0.2), strict=True))
+        assert sum(seconds) <= took_s
         for index in ("0", "1"):
             infer, output, both = (found[index][phase][1] for phase in self.GOOD)
             assert both == infer + output
-            assert 0 < output < 50_000_000
+            assert 0 < output < took_s * 1e9
 
     def test_an_exception_is_a_failed_response(self, server):
         self.change(server, lambda: server.stream("sends", steps(["raise"])), {"0": self.BAD})
