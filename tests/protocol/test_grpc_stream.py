@@ -17,7 +17,7 @@ from tritonpy_sdk.repository import ModelRepository
 from ..servers import OURS_AND_REAL
 
 ONCE = """
-import time
+import json, os, time
 import triton_python_backend_utils as pb_utils
 
 
@@ -31,6 +31,9 @@ class TritonPythonModel:
                 responses.append(pb_utils.InferenceResponse(error=error))
             else:
                 time.sleep(float(values[0]))
+                gate = json.loads(request.parameters() or "{}").get("gate")
+                while gate and not os.path.exists(gate):
+                    time.sleep(0.005)
                 responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", values)]))
         return responses
 """
@@ -68,7 +71,13 @@ def infer(model: str, id: str, *values: float, **more: Any) -> Any:
 
 
 def ask(stub: Any, *requests: Any, **options: Any) -> list[tuple[str, Answer]]:
-    """Send the requests in one stream and close it; returns what came with its request id."""
+    """Send the requests in one stream and close it; returns what came with its request id.
+
+    Args:
+        stub: of the server.
+        requests: what is sent.
+        options: of the call; `open_gate` is called with all that has come, whenever something has.
+    """
     if not getattr(stub, "may_lose_answers", False):
         return asked(stub, requests, 50, **options)
     try:
@@ -81,7 +90,8 @@ def ask(stub: Any, *requests: Any, **options: Any) -> list[tuple[str, Answer]]:
 
 def asked(stub: Any, requests: tuple[Any, ...], timeout_s: float, **options: Any) -> list[tuple[str, Answer]]:
     """See `ask`; at most so many seconds."""
-    answers = []
+    answers: list[tuple[str, Answer]] = []
+    open_gate = options.pop("open_gate", lambda answers: None)
     for message in stub.ModelStreamInfer(iter(requests), timeout=timeout_s, **options):
         response = message.infer_response
         flag = response.parameters[FINAL].bool_param if FINAL in response.parameters else None
@@ -93,6 +103,7 @@ def asked(stub: Any, requests: tuple[Any, ...], timeout_s: float, **options: Any
         answers.append(
             (response.id, (message.error_message, response.model_name, response.model_version, flag, values))
         )
+        open_gate(answers)
     return answers
 
 
@@ -214,8 +225,15 @@ def test_clients_may_want_a_status_for_the_error_of_a_model(our_stub: Any) -> No
     assert refused == [("bad", ("Request for unknown model: 'nope' is not found", "", "", None, []))]
 
 
-def test_half_close_waits_for_what_is_open_and_the_end_is_ok(stub: Any) -> None:
-    answers = ask(stub, infer("once", "slow", 0.25), infer("each", "e", 1, 2))
+def test_half_close_waits_for_what_is_open_and_the_end_is_ok(stub: Any, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    slow = infer("once", "slow", 0.25, parameters={"gate": {"string_param": str(gate)}})
+
+    def open_gate(answers: list[Any]) -> None:
+        if len(answers) == 2:
+            gate.touch()
+
+    answers = ask(stub, slow, infer("each", "e", 1, 2), open_gate=open_gate)
 
     assert answers == [
         ("e", ("", "each", "1", False, [1])),
