@@ -127,7 +127,7 @@ def test_a_large_request_may_have_a_binary_answer(server: Server, model: str) ->
 
 def test_generate_reads_and_writes_large_json_elsewhere_too(server: Server) -> None:
     pid = started(server)
-    worked = psutil.Process(pid).cpu_times().user
+    before = psutil.Process(pid).cpu_times()
 
     body = json.dumps({"INPUT0": list(range(COUNT)), "id": "seven"}).encode()
     status, _, answer = post(server, "fp32", body, call="generate")
@@ -139,7 +139,8 @@ def test_generate_reads_and_writes_large_json_elsewhere_too(server: Server) -> N
         "model_name": "fp32",
         "model_version": "1",
     }
-    assert psutil.Process(pid).cpu_times().user > worked
+    after = psutil.Process(pid).cpu_times()
+    assert after.user + after.system > before.user + before.system
 
 
 def test_a_small_binary_request_may_have_a_large_answer_in_json(server: Server) -> None:
@@ -408,7 +409,8 @@ def test_a_bomb_is_refused_at_the_limit(server: Server) -> None:
     assert status == 400
     assert json.loads(body)["error"].endswith("Use --http-max-input-size to increase the limit.")
     assert psutil.Process().memory_info().rss - before < 3 * LIMIT
-    assert server.runtime.http._admission.held == 0
+    admission = server.runtime.http._admission
+    until(lambda: admission.held == 0)
 
 
 def test_what_a_body_grows_to_counts_as_held_until_it_is_answered(server: Server) -> None:
@@ -428,19 +430,18 @@ def test_the_loop_is_free_while_large_json_is_read_and_written(server: Server) -
     started(server)
     client = threading.Thread(target=lambda: [post(server, "fp32", LARGE) for _ in range(4)])
     client.start()
-    slowest = 0.0
-    loop = server.loop
 
-    async def nothing() -> None:
-        await asyncio.sleep(0)
+    async def busiest_turn_s() -> float:
+        most, before = 0.0, time.thread_time()
+        while client.is_alive():
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            most, before = max(most, now - before), now
+        return most
 
-    while client.is_alive():
-        begun = time.monotonic()
-        asyncio.run_coroutine_threadsafe(nothing(), loop).result(timeout=30)
-        slowest = max(slowest, time.monotonic() - begun)
-        time.sleep(0.001)
+    slowest = asyncio.run_coroutine_threadsafe(busiest_turn_s(), server.loop).result(timeout=50)
     client.join()
 
-    # The client and this thread share the interpreter with the loop, so this measures little: that is done by
+    # How long the loop works at a time, not how long others keep it from its work: that is measured by
     # benchmarks/large_json.py. Here it is enough that no work of a whole text is done on the loop.
     assert slowest < 0.25
