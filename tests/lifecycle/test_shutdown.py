@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -77,6 +78,30 @@ def test_a_terminated_server_answers_what_it_accepted_and_leaves_no_process(
     assert flat.count("200") >= 20
     psutil.wait_procs(children, timeout=10)
     assert not [child for child in children if child.is_running()]
+
+
+def test_a_request_that_has_arrived_unread_when_the_server_stops_is_answered(
+    serve: Callable[..., Any], tmp_path: Path
+) -> None:
+    ModelRepository(tmp_path).model("echo", CONFIG)
+    server = serve(tmp_path)
+    used, idle = (http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30) for _ in range(2))
+    for connection in (used, idle):
+        connection.request("POST", "/v2/models/echo/infer", BODY)
+        assert connection.getresponse().read()
+
+    async def stop_over_a_request() -> None:
+        used.request("POST", "/v2/models/echo/infer", BODY)  # the loop is here, and so does not read it
+        await server.runtime.http.stop_accepting()
+
+    asyncio.run_coroutine_threadsafe(stop_over_a_request(), server.loop).result(20)
+    response = used.getresponse()
+
+    assert (response.status, response.will_close) == (200, True)
+    assert response.read()
+    assert idle.sock.recv(1) == b""
+    for connection in (used, idle):
+        connection.close()
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])

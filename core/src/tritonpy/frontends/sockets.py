@@ -1,9 +1,10 @@
-"""Listening sockets for the address that a server is told: a name, too, or one that stands for several."""
+"""Sockets that listen on the address that a server is told: a name, too, or one that stands for several."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import select
 import socket
 from collections.abc import Sequence
 
@@ -80,3 +81,12 @@ def _prepare(
         # "::" alone means everybody, also those who come over IPv4.
         only_v6 = 0 if host == "::" and not has_others else 1
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_v6)
+
+
+def has_unread(transport: asyncio.BaseTransport | None) -> bool:
+    """Whether the system holds bytes from the other side, or its end, that the loop has not come to."""
+    if transport is None or transport.is_closing() or not hasattr(select, "poll"):  # Windows has none
+        return False
+    poll = select.poll()
+    poll.register(transport.get_extra_info("socket"), select.POLLIN)
+    return bool(poll.poll(0))

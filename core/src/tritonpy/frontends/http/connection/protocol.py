@@ -26,6 +26,7 @@ from tritonpy.frontends.http.connection.message import (
 from tritonpy.frontends.http.connection.port import Port
 from tritonpy.frontends.http.connection.reader import RequestReader
 from tritonpy.frontends.http.connection.stream import ResponseStream
+from tritonpy.frontends.sockets import has_unread
 from tritonpy.parties import RequestTrace
 
 _JOIN_BELOW = 64 * 1024
@@ -165,9 +166,13 @@ class HttpConnection(asyncio.BufferedProtocol):
     # What the server calls.
 
     def drain(self) -> None:
-        """Close after the current answer, or now when nothing is under way."""
+        """Close after the current answer, or now when nothing is under way.
+
+        A request that has arrived but was not read is answered: closed over it, the connection would be
+        reset, and its client could not know whether it was executed.
+        """
         self._is_draining = True
-        if self._current is None and not self._reader.is_mid_message:
+        if self._current is None and not self._reader.is_mid_message and not has_unread(self._transport):
             self._close()
 
     def abort(self) -> None:
