@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from tritonpy.flow import Backlog, FlowLimits, ResponseFlow
 from tritonpy.ipc import window
 
+from .simulator.virtual_loop import VirtualLoop, run
+
 LIMITS = FlowLimits(max_response_count=4, max_byte_size=100, timeout_s=0)
 
 
@@ -71,30 +73,35 @@ async def test_who_cannot_wait_is_given_up_far_beyond_the_limit() -> None:
     assert not client.backlog.add(1, lambda: flow)
 
 
-async def test_a_client_that_takes_nothing_is_given_up_in_time() -> None:
-    client, flow = Client(FlowLimits(4, 100, timeout_s=0.05)), ResponseFlow()
-    client.backlog.add(200, lambda: flow)
-    async with asyncio.timeout(5):
-        while not client.reasons:  # noqa: ASYNC110 (a real timer is waited for)
-            await asyncio.sleep(0.005)
+def test_a_client_that_takes_nothing_is_given_up_in_time() -> None:
+    async def take_nothing(loop: VirtualLoop) -> list[str]:
+        client, flow = Client(FlowLimits(4, 100, timeout_s=30)), ResponseFlow()
+        client.backlog.add(200, lambda: flow)
+        await asyncio.sleep(29)
+        assert client.reasons == []
+        await asyncio.sleep(2)
+        return client.reasons
 
-    assert client.reasons == [
-        "the client has taken nothing for 0.05 seconds (--slow-client-timeout), while 1 responses of 200 "
+    assert run(take_nothing) == [
+        "the client has taken nothing for 30 seconds (--slow-client-timeout), while 1 responses of 200 "
         "bytes wait for it"
     ]
 
 
-async def test_a_client_that_takes_something_now_and_then_is_waited_for() -> None:
-    client, flow = Client(FlowLimits(4, 100, timeout_s=0.1)), ResponseFlow()
-    for _ in range(20):
-        client.backlog.add(50, lambda: flow)
-    for _ in range(8):
-        await asyncio.sleep(0.04)
-        client.backlog.take(50)
+def test_a_client_that_takes_something_now_and_then_is_waited_for() -> None:
+    async def take_slowly(loop: VirtualLoop) -> None:
+        client, flow = Client(FlowLimits(4, 100, timeout_s=30)), ResponseFlow()
+        for _ in range(20):
+            client.backlog.add(50, lambda: flow)
+        for _ in range(8):
+            await asyncio.sleep(29)
+            client.backlog.take(50)
 
-    assert flow.is_paused
-    assert client.reasons == []
-    client.backlog.close()
+        assert flow.is_paused
+        assert client.reasons == []
+        client.backlog.close()
+
+    run(take_slowly)
 
 
 async def test_a_flow_waits_for_the_one_upstream() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -12,14 +11,28 @@ from tritonpy.ipc import window
 from tritonpy.ipc.window import MOST_BYTE_SIZE, MOST_RESPONSES, SendWindow, execute_several
 
 
+class Permission(threading.Event):
+    """An answer to come, and how long it was waited for each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits_s: list[float | None] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits_s.append(timeout)
+        return super().wait(timeout)
+
+
 class Server:
     """Answers when the test says so."""
 
     def __init__(self) -> None:
-        self.asked: list[threading.Event] = []
+        self.asked: list[Permission] = []
+        self.is_asked = threading.Event()
 
-    def ask(self) -> threading.Event:
-        self.asked.append(threading.Event())
+    def ask(self) -> Permission:
+        self.asked.append(Permission())
+        self.is_asked.set()
         return self.asked[-1]
 
 
@@ -46,7 +59,7 @@ def test_a_sender_asks_at_half_of_its_window_and_waits_at_the_end_of_it() -> Non
     sender.join(0.05)
     was_waiting = sender.is_alive()
     server.asked[0].set()
-    sender.join(5)
+    sender.join(20)
 
     assert was_waiting
     assert not sender.is_alive()
@@ -72,7 +85,7 @@ def test_bytes_count_as_well() -> None:
     sender.join(0.05)
     was_waiting = sender.is_alive()
     server.asked[0].set()
-    sender.join(5)
+    sender.join(20)
 
     assert was_waiting
 
@@ -82,20 +95,16 @@ def test_a_thread_that_executes_several_requests_waits_for_a_moment_once(
 ) -> None:
     monkeypatch.setattr(window, "_MOMENT_S", 0.05)
     own, server = SendWindow(), Server()
-    durations = []
 
     def execute() -> None:
         execute_several(True)
         fill(own, server)
         for _ in range(3):
-            began = time.monotonic()
             own.wait()
-            durations.append(time.monotonic() - began)
 
-    on_thread(execute).join(5)
+    on_thread(execute).join(20)
 
-    assert durations[0] >= 0.05
-    assert max(durations[1:]) < 0.05
+    assert [permission.waits_s for permission in server.asked] == [[0.05]]
 
 
 def test_so_does_one_that_answers_another_open_request(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +118,7 @@ def test_so_does_one_that_answers_another_open_request(monkeypatch: pytest.Monke
         own.wait()
 
     sender = on_thread(answer)
-    sender.join(5)
+    sender.join(20)
 
     assert not sender.is_alive()
 
@@ -123,7 +132,7 @@ def test_so_does_an_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
         own.wait()
 
     sender = on_thread(lambda: asyncio.run(answer()))
-    sender.join(5)
+    sender.join(20)
 
     assert not sender.is_alive()
 
@@ -140,9 +149,10 @@ def test_requests_one_after_the_other_are_not_several(monkeypatch: pytest.Monkey
         own.wait()
 
     sender = on_thread(answer)
+    assert server.is_asked.wait(20)
     sender.join(0.1)
     was_waiting = sender.is_alive()
     server.asked[0].set()
-    sender.join(5)
+    sender.join(20)
 
     assert was_waiting
