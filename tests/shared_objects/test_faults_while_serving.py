@@ -61,8 +61,10 @@ def test_an_error_while_a_request_is_included_fails_that_request_once(
         *(False, True, False, True, False)
     ]
     assert Counter(answer.status for answer in answers) == {200: 3, 503: 2}
+    line = "had no wish to')\" model=include"
+    server.until(lambda: server.log.count(line) >= 2)
     server.assert_idle()
-    assert server.log.count("had no wish to") == 2
+    assert server.log.count(line) == 2
 
 
 def test_a_request_that_the_strategy_errs_about_for_its_size_fails_alone(
@@ -84,10 +86,10 @@ def test_a_request_that_is_refused_even_alone_runs_alone_with_one_warning(
     for _ in range(2):
         assert server.infer_all("size", ("", 4), ("", LARGE), ("", 4), ("", LARGE)) == [GOOD] * 4
 
+    warning = "of model 'size' even for an empty batch"
+    server.until(lambda: warning in server.log)
     server.assert_idle()
-    warnings = [line for line in server.log.splitlines() if "even for an empty batch" in line]
-    assert len(warnings) == 1
-    assert "of model 'size'" in warnings[0]
+    assert server.log.count(warning) == 1
 
 
 @pytest.mark.parametrize(("fault", "text"), [("digits", ": stoull"), ("throw", " that is no std::exception")])
@@ -216,8 +218,9 @@ def test_a_slow_strategy_is_named_in_one_warning_and_in_a_metric(server: FaultSe
     for _ in range(5):
         assert server.infer("slow") == GOOD
 
-    server.until(lambda: "repeatedly takes over 1 ms" in server.log)
-    assert server.log.count("repeatedly takes over 1 ms") == 1
+    warning = "of model 'slow' repeatedly takes over 1 ms"  # on a busy machine others may be slow by chance
+    server.until(lambda: warning in server.log)
+    assert server.log.count(warning) == 1
     assert int(server.metric('tritonpy_slow_batching_scans_total{model="slow"')) >= 5
 
 
@@ -267,7 +270,8 @@ def test_requests_that_wait_are_answered_when_their_model_is_unloaded(
     server.add("unloaded", str(faulty), parameters={"FAULT": ""}, **LONG)
     assert server.load("unloaded") == GOOD
     waiting = [server.begin("unloaded") for _ in range(3)]
-    server.until(lambda: server.waiting("unloaded") == 3)
+    # On a machine that is slow enough the first do not wait as long as it takes to send all.
+    server.until(lambda: server.waiting("unloaded") == 3 or any(future.done() for future in waiting))
     server.assert_well()
     server.assert_idle()
 
@@ -289,8 +293,8 @@ def test_a_server_that_is_told_to_end_does_not_wait_for_a_strategy_that_is_tried
 
         server.process.send_signal(signal.SIGTERM)
 
-        assert server.process.wait(20) == 0
-        assert time.monotonic() - began < 10
-        assert select.select([child], [], [], 5)[0]
+        assert server.process.wait(25) == 0
+        assert time.monotonic() - began < 20  # less than the 30 s that it may be tried
+        assert select.select([child], [], [], 20)[0]
         os.close(child)
         loading.exception()  # its client was cut off, or told
