@@ -28,11 +28,9 @@ ALL_FIVE = ("-DWITH_1", "-DWITH_2", "-DWITH_3", "-DWITH_4", "-DWITH_5")
 
 @pytest.fixture(scope="module")
 def one_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultServer]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRITONPY_ABI_PROBE_S", "2")
-        with serving(tmp_path_factory.mktemp("models")) as server:
-            yield server
-            server.until(lambda: server.children() == [])
+    with serving(tmp_path_factory.mktemp("models")) as server:
+        yield server
+        server.until(lambda: server.children() == [])
 
 
 @pytest.fixture
@@ -83,22 +81,24 @@ def test_a_strategy_that_ends_its_process_ends_not_the_server(
 
 @pytest.mark.stress
 def test_libraries_that_do_not_return_are_named_and_keep_nobody_waiting(
-    server: FaultServer, faulty: Path
+    tmp_path: Path, faulty: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.add("loops", str(faulty), parameters={"FAULT": "ModelBatcherInitialize loop"})
-    directory = server.add("constructor_loops")
-    shutil.copy(faulty, directory / "batchstrategy.so")
-    (directory / "batchstrategy.so.fault").write_text("loop")
-    loads = [server.pool.submit(server.load, name) for name in ("loops", "constructor_loops")]
-    server.until(lambda: len(server.children()) == 2)
+    monkeypatch.setenv("TRITONPY_ABI_PROBE_S", "6")
+    with serving(tmp_path / "models") as server:
+        server.add("loops", str(faulty), parameters={"FAULT": "ModelBatcherInitialize loop"})
+        directory = server.add("constructor_loops")
+        shutil.copy(faulty, directory / "batchstrategy.so")
+        (directory / "batchstrategy.so.fault").write_text("loop")
+        loads = [server.pool.submit(server.load, name) for name in ("loops", "constructor_loops")]
+        server.until(lambda: len(server.children()) == 2)
 
-    server.assert_well()
-    server.assert_idle()
+        server.assert_well()
+        server.assert_idle()
 
-    reasons = [load.result().error for load in loads]
-    assert "was still in TRITONBACKEND_ModelBatcherInitialize after 2 s" in reasons[0]
-    assert "was still being opened after 2 s" in reasons[1]
-    assert server.children() == []
+        reasons = [load.result().error for load in loads]
+        assert "was still in TRITONBACKEND_ModelBatcherInitialize after 6 s" in reasons[0]
+        assert "was still being opened after 6 s" in reasons[1]
+        server.until(lambda: server.children() == [])
 
 
 @pytest.mark.parametrize("fault", [*DEATHS, "digits"])
@@ -339,7 +339,7 @@ def test_a_cache_that_goes_wrong_from_the_start_ends_the_start_with_an_error(
         command,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=50,
         check=False,
     )
 
