@@ -21,8 +21,21 @@ from .servers import local_options
 
 ROOT = Path(__file__).parent.parent
 REAL_STOP_S = 15
+REAL_TIMEOUT_S = 240
 
 ServerFactory = Callable[..., Server]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A real server with many models takes its time to start, which it does within the first test."""
+    for item in items:
+        if item.get_closest_marker("parity") is not None and _timeout_s(item) < REAL_TIMEOUT_S:
+            item.add_marker(pytest.mark.timeout(REAL_TIMEOUT_S), append=False)
+
+
+def _timeout_s(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0]) if marker is not None else 0.0
 
 
 @pytest.fixture
@@ -43,10 +56,10 @@ class RealTritons:
         self._started: dict[int, subprocess.Popen[str]] = {}
 
     def __call__(self, repository: Path, *flags: str) -> dict[str, int]:
-        for _ in range(2):  # one that loads several models may crash by chance
+        for _ in range(3):  # one that loads several models may crash by chance
             if (ports := self._start(repository, *flags)) is not None:
                 return ports
-        pytest.fail("the real tritonserver did not start, twice")
+        pytest.fail("the real tritonserver did not start, three times")
 
     def _start(self, repository: Path, *flags: str) -> dict[str, int] | None:
         process = subprocess.Popen(
