@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from .answers import comparable
 from .differences import DIFFERENCES, Difference
-from .servers import Request, Server
+from .servers import MAX_RESTARTS, RealServerEnded, Request, Server
+
+_T = TypeVar("_T")
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -63,11 +68,30 @@ class Pair:
         """What no listed difference explains; a case is sent once however often it is asked for."""
         if case.name not in self._left:
             self._left[case.name] = []  # also where a server ends over it
-            self._left[case.name] = [left for step in case.steps if (left := self.compare(step)) is not None]
+            self._left[case.name] = self._survived(
+                lambda: [left for step in case.steps if (left := self._compare(step)) is not None]
+            )
         return self._left[case.name]
 
     def compare(self, request: Request) -> Divergence | None:
         """Send one request to both; gives the answers unless they are equal or meant to differ."""
+        return self._survived(lambda: self._compare(request))
+
+    def _survived(self, ask: Callable[[], _T]) -> _T:
+        """What `ask` returns. Where the real server ends over it, both begin anew and are asked once more.
+
+        What ends it always ends it twice.
+        """
+        try:
+            return ask()
+        except RealServerEnded as ended:
+            if self.real.restart_count > MAX_RESTARTS:
+                raise
+            _logger.warning("%s, both are asked again", ended)
+        self.ours.restart()
+        return ask()
+
+    def _compare(self, request: Request) -> Divergence | None:
         real = comparable(request, self.real.ask(request))
         ours = comparable(request, self.ours.ask(request))
         if real == ours:

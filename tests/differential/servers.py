@@ -25,6 +25,7 @@ SERVICE = "/inference.GRPCInferenceService/"
 DEADLINE_S = 20
 START_DEADLINE_S = 60
 MAX_RESTARTS = 3
+MAX_STARTS = 3  # one that loads several models may crash by chance
 
 _T = TypeVar("_T")
 _NO_ANSWER = (ConnectionError, TimeoutError, urllib.error.URLError, http.client.HTTPException)
@@ -143,10 +144,11 @@ class Server:
     Attributes:
         ports: by `http` and `grpc`; they change when it is started again.
         channel: to its gRPC port.
+        restart_count: how often it was started again because it had ended.
     """
 
     def __init__(self, repository: Path, log_file: Path, *, is_real: bool, options: Sequence[str]) -> None:
-        self._restart_count = 0
+        self.restart_count = 0
         self._repository = repository
         self._log_file = log_file
         self._is_real = is_real
@@ -154,6 +156,17 @@ class Server:
         self._start()
 
     def _start(self) -> None:
+        for starts_left in reversed(range(MAX_STARTS)):
+            try:
+                self._start_once()
+                break
+            except DidNotStart as error:
+                if not starts_left:
+                    raise
+                _logger.warning("%s", error)
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.ports['grpc']}")
+
+    def _start_once(self) -> None:
         with self._log_file.open("ab") as log:
             begin = log.tell()
             if self._is_real:
@@ -170,14 +183,15 @@ class Server:
             self.ports = self._real_ports() if self._is_real else self._our_ports(begin)
         except BaseException:
             self._process.kill()
+            self._process.wait()
             raise
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{self.ports['grpc']}")
 
     def _real_ports(self) -> dict[str, int]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         self._process.stdout.close()
-        assert line, f"the real server did not start:\n{self.log[-4000:]}"
+        if not line:
+            raise DidNotStart(f"the real server did not start:\n{self.log[-4000:]}")
         ports: dict[str, int] = json.loads(line)
         return ports
 
@@ -209,7 +223,8 @@ class Server:
         if is_gone:
             self._wait_for_end()
         if self.has_ended:
-            ended = ServerEnded(self._fate())
+            ended = (RealServerEnded if self._is_real else ServerEnded)(self._fate())
+            self.restart_count += 1
             self.restart()
             raise ended
         return answer
@@ -229,10 +244,10 @@ class Server:
         except _NO_ANSWER as error:
             self._wait_for_end()
             ended = ServerEnded(f"{self._fate()} over '{name}'")
-            if not self._is_real or self._restart_count == MAX_RESTARTS:
+            if not self._is_real or self.restart_count == MAX_RESTARTS:
                 raise ended from error
             _logger.warning("%s, it is asked again: %r", ended, error)
-        self._restart_count += 1
+        self.restart_count += 1
         self.restart()
         try:
             return ask()
@@ -280,8 +295,16 @@ class Server:
             self.kill()
 
 
+class DidNotStart(Exception):
+    """A server's process ended before it took requests."""
+
+
 class ServerEnded(Exception):
     """A server's process ended over a request, or left it without an answer."""
+
+
+class RealServerEnded(ServerEnded):
+    """It was a real one: those do sometimes, by chance."""
 
 
 def kill(pid: int) -> None:

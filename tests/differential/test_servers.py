@@ -6,15 +6,17 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
 
-from .servers import MAX_RESTARTS, Server, ServerEnded
+from .comparison import Case, Pair
+from .servers import MAX_RESTARTS, Http, HttpAnswer, RealServerEnded, Server, ServerEnded
 
-pytestmark = pytest.mark.parity
+pytestmark = [pytest.mark.parity, pytest.mark.timeout(180)]  # servers start again and again
 
 
 @pytest.fixture
@@ -69,3 +71,28 @@ def test_our_server_is_asked_once(start: Callable[..., Server]) -> None:
 
     assert isinstance(ended.value.__cause__, URLError)
     assert server.has_ended
+
+
+@dataclass(frozen=True)
+class Fatal(Http):
+    """A request over which a real server ends, as often as there are kills."""
+
+    kills: list[int] = field(default_factory=list)
+
+    def send(self, server: Server) -> HttpAnswer:
+        if self.kills and "pid" in server.ports:
+            os.kill(server.ports["pid"], self.kills.pop())
+        return super().send(server)
+
+
+def test_a_case_over_which_the_real_server_ends_is_asked_once_more(start: Callable[..., Server]) -> None:
+    def fatal(count: int) -> Fatal:
+        return Fatal("GET", "/v2/health/ready", kills=[signal.SIGKILL] * count)
+
+    pair = Pair(start(is_real=True), start(is_real=False))
+    ours = pair.ours.ports
+
+    assert pair.divergences(Case("once", (fatal(1),))) == []
+    assert pair.ours.ports != ours  # both begin anew, so that they have seen the same
+    with pytest.raises(RealServerEnded):
+        pair.divergences(Case("always", (fatal(2),)))
