@@ -17,6 +17,8 @@ import pytest
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
+from ..on_loop import on_loop
+
 GENERATE = Path(__file__).with_name("generate_models")
 INFER = b"POST /v2/models/%b/infer HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n%b\r\n%b"
 FLOOD = json.dumps({"byte_size": 1_000_000, "count": 30}).encode()
@@ -106,7 +108,7 @@ PAUSES_S = (0.0, 0.05)
 
 
 def wait_until(condition: Callable[[], bool], what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline, what()
         time.sleep(0.005)
@@ -149,6 +151,11 @@ def test_a_client_that_reads_nothing_of_a_complete_stream_and_hangs_up_leaves_no
         assert isinstance(count, int)
         return count
 
+    [instance] = server.runtime.registry.find("flood").instances
+    wait_until(
+        lambda: not on_loop(server, instance.running_executions),
+        lambda: "requests of earlier clients are executed",
+    )
     before = finished()
     clients = [socket.create_connection(("127.0.0.1", server.http_port), timeout=30) for _ in "12"]
     for client in clients:

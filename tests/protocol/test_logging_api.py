@@ -46,7 +46,7 @@ class Endpoint:
 
     def send(self, method: str, body: str | None = None) -> tuple[int, Any]:
         """Status and JSON of an HTTP request."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.http, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.http, timeout=30)
         try:
             connection.request(method, "/v2/logging", body)
             answer = connection.getresponse()
@@ -67,7 +67,7 @@ class Endpoint:
             else:
                 setattr(request.settings[name], FIELDS[type(value)], value)
         with grpc.insecure_channel(f"127.0.0.1:{self.grpc}") as channel:
-            answer = service_pb2_grpc.GRPCInferenceServiceStub(channel).LogSettings(request, timeout=10)
+            answer = service_pb2_grpc.GRPCInferenceServiceStub(channel).LogSettings(request, timeout=30)
         return {
             name: getattr(value, value.WhichOneof("parameter_choice"))
             for name, value in answer.settings.items()
@@ -200,7 +200,7 @@ def test_a_wrong_setting_is_refused_over_http(server: Endpoint, body: str, statu
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "HEAD"])
 def test_there_are_get_and_post_only(server: Endpoint, method: str) -> None:
     if method == "HEAD":  # has no body to read
-        connection = http.client.HTTPConnection("127.0.0.1", server.http, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", server.http, timeout=30)
         connection.request("HEAD", "/v2/logging")
         assert connection.getresponse().status == 405
         connection.close()
@@ -317,7 +317,7 @@ def changes_told(server: Endpoint) -> list[str]:
 
 def wait_for_line(server: Endpoint, text: str) -> str:
     assert server.log is not None
-    until = time.monotonic() + 10
+    until = time.monotonic() + 30
     while True:
         found = [line for line in server.log.read_text().splitlines() if text in line]
         if found:

@@ -40,7 +40,7 @@ output [ { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] } ]
 
 def http_status(port: int, model: str) -> int:
     try:
-        with urlopen(f"http://127.0.0.1:{port}/v2/models/{model}/ready", timeout=15) as answer:
+        with urlopen(f"http://127.0.0.1:{port}/v2/models/{model}/ready", timeout=30) as answer:
             return answer.status
     except HTTPError as error:
         error.close()

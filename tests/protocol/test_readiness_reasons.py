@@ -149,7 +149,7 @@ def test_a_model_being_loaded_and_one_being_unloaded(serve: Callable[..., Server
         target=lambda: answers.append(ask(port, "/v2/repository/models/slow/load", "POST")[0])
     )
     loading.start()
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 30
     while (waiting := ask(port, "/v2/health/ready"))[0] == 200:
         assert time.monotonic() < deadline
         time.sleep(0.01)

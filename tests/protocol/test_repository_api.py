@@ -108,7 +108,7 @@ class Endpoint:
 
     def unloaded(self, name: str) -> bool:
         """Wait for the end of an unload."""
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             states = {state for (model, _), state in self.index().items() if model == name}
             if states == {("UNAVAILABLE", "unloaded")}:

@@ -85,7 +85,7 @@ class Endpoint:
 
     def unload(self, name: str) -> None:
         assert self.send(f"/v2/repository/models/{name}/unload") == (200, "")
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 30
         while any(state in ("READY", "UNLOADING") for model, _, state, _ in self.index() if model == name):
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -307,7 +307,7 @@ def test_metrics_tell_models_of_one_name_apart(start: Start, roots: tuple[Path, 
     assert server.infer("only_b") == (200, 2)
 
     success = f'nv_inference_request_success{{model="only_b",namespace="{roots[1]}",version="1"}} 1'
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 30
     text = ""
     while success not in text:  # Triton counts some time after its answer
         assert time.monotonic() < deadline, text
