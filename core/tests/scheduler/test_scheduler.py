@@ -20,6 +20,8 @@ from tritonpy.scheduler.scheduler import Scheduler
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor
 
+from ..simulator.virtual_loop import VirtualLoop, run
+
 MS = 1_000_000
 
 
@@ -33,10 +35,8 @@ class FakeInstance:
         self.concurrency = concurrency
         self.is_ready = True
         self.taken: list[Execution] = []
-        self.has_work = asyncio.Event()
 
     def submit(self, execution: Execution) -> None:
-        self.has_work.set()
         self.depth += 1
         self.taken.append(execution)
 
@@ -143,18 +143,19 @@ async def test_a_model_that_works_on_several_batches_is_given_several() -> None:
     assert instance.ids == [["a"], ["b"]]
 
 
-async def test_the_queue_delay_ends_without_another_arrival() -> None:
-    sink, instance = Sink(), FakeInstance()
-    scheduler = Scheduler(DynamicPolicy(max_batch_size=8, queue_delay_ns=20 * MS), ModelStats())
-    scheduler.use([instance])
-    scheduler.enqueue(request("a", sink))
-    await turn()
-    assert instance.ids == []
+def test_the_queue_delay_ends_without_another_arrival() -> None:
+    async def arrive(loop: VirtualLoop) -> list[list[str]]:
+        sink, instance = Sink(), FakeInstance()
+        policy = DynamicPolicy(max_batch_size=8, queue_delay_ns=20 * MS)
+        scheduler = Scheduler(policy, ModelStats(), clock=loop.clock_ns)
+        scheduler.use([instance])
+        scheduler.enqueue(request("a", sink))
+        await asyncio.sleep(0.019)
+        assert instance.ids == []
+        await asyncio.sleep(0.002)
+        return instance.ids
 
-    async with asyncio.timeout(10):
-        await instance.has_work.wait()
-
-    assert instance.ids == [["a"]]
+    assert run(arrive) == [["a"]]
 
 
 @pytest.mark.parametrize("policy", [DirectPolicy(), DynamicPolicy(max_batch_size=8)])
@@ -227,20 +228,23 @@ async def test_preserve_ordering_is_not_held_up_by_a_cancelled_request() -> None
     assert [name for name, _ in sink.answers] == ["a", "b", "c"]
 
 
-async def test_a_request_expires_on_time_though_every_instance_is_busy() -> None:
-    sink, instance, stats = Sink(), FakeInstance(), ModelStats()
-    queue = LeveledQueue([QueuePolicy(timeout_ns=20 * MS)])
-    scheduler = Scheduler(DynamicPolicy(max_batch_size=1, queue=queue), stats)
-    scheduler.use([instance])
-    scheduler.enqueue(request("running", sink))
-    await turn()
-    scheduler.enqueue(request("waiting", sink))
+def test_a_request_expires_on_time_though_every_instance_is_busy() -> None:
+    stats = ModelStats()
 
-    async with asyncio.timeout(5):
-        while not sink.answers:  # noqa: ASYNC110 (a real timer is waited for)
-            await asyncio.sleep(0.001)
+    async def arrive(loop: VirtualLoop) -> Sink:
+        sink, instance = Sink(), FakeInstance()
+        queue = LeveledQueue([QueuePolicy(timeout_ns=20 * MS)])
+        scheduler = Scheduler(DynamicPolicy(max_batch_size=1, queue=queue), stats, clock=loop.clock_ns)
+        scheduler.use([instance])
+        scheduler.enqueue(request("running", sink))
+        await turn()
+        scheduler.enqueue(request("waiting", sink))
+        await asyncio.sleep(0.019)
+        assert sink.answers == []
+        await asyncio.sleep(0.002)
+        return sink
 
-    ((name, error),) = sink.answers
+    ((name, error),) = run(arrive).answers
     assert (name, str(error)) == ("waiting", "[request id: waiting] Request timeout expired")
     assert isinstance(error, Unavailable)
     assert (stats.fail_count, stats.failures["REJECTED"], stats.pending_count) == (1, 1, 0)
