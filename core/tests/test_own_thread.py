@@ -10,7 +10,7 @@ from tritonpy.own_thread import on_own_thread
 
 async def test_the_work_is_done_elsewhere_while_the_loop_turns() -> None:
     gate = threading.Event()
-    work = asyncio.create_task(on_own_thread(lambda: gate.wait(10) and threading.current_thread(), "own"))
+    work = asyncio.create_task(on_own_thread(lambda: gate.wait(40) and threading.current_thread(), "own"))
 
     await asyncio.sleep(0)
     gate.set()
@@ -48,14 +48,14 @@ async def test_the_work_sees_the_context_of_whoever_asks_for_it() -> None:
 async def test_many_that_block_do_not_wait_for_each_other() -> None:
     barrier = threading.Barrier(50)
 
-    turns = await asyncio.gather(*(on_own_thread(lambda: barrier.wait(10), "own") for _ in range(50)))
+    turns = await asyncio.gather(*(on_own_thread(lambda: barrier.wait(20), "own") for _ in range(50)))
 
     assert sorted(turns) == list(range(50))
 
 
 async def test_a_caller_who_is_cancelled_leaves_the_work_to_its_end() -> None:
     gate, ended = threading.Event(), threading.Event()
-    work = asyncio.create_task(on_own_thread(lambda: gate.wait(10) and ended.set(), "own"))
+    work = asyncio.create_task(on_own_thread(lambda: gate.wait(40) and ended.set(), "own"))
     await asyncio.sleep(0)
 
     work.cancel()
@@ -63,7 +63,7 @@ async def test_a_caller_who_is_cancelled_leaves_the_work_to_its_end() -> None:
         await work
     gate.set()
 
-    assert await asyncio.to_thread(ended.wait, 10)
+    assert await asyncio.to_thread(ended.wait, 20)
 
 
 def test_work_that_ends_after_the_loop_disturbs_nobody() -> None:
@@ -73,15 +73,15 @@ def test_work_that_ends_after_the_loop_disturbs_nobody() -> None:
     def block() -> None:
         threads.append(threading.current_thread())
         begun.set()
-        gate.wait(10)
+        gate.wait(40)
 
     async def begin() -> None:
         work = asyncio.create_task(on_own_thread(block, "own"))
-        await asyncio.to_thread(begun.wait, 10)
+        await asyncio.to_thread(begun.wait, 20)
         work.cancel()
 
     asyncio.run(begin())
     gate.set()
-    threads[0].join(10)
+    threads[0].join(20)
 
     assert not threads[0].is_alive()

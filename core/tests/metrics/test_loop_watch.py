@@ -41,11 +41,11 @@ async def test_a_silent_loop_is_named_with_the_line_it_stands_on(
                 loop.call_soon_threadsafe(again.set)
 
     def stand_still() -> None:
+        watch.start()
         assert named.wait(30)
 
     logging.getLogger("tritonpy.metrics").addHandler(handler := Heard())
     watch = LoopWatch(lambda lag_s: None, interval_s=0.01, silence_s=0.05)
-    watch.start()
     stand_still()
     await again.wait()
     watch.stop()

@@ -71,7 +71,7 @@ def values(registry: CollectorRegistry) -> dict[str, float]:
 
 
 def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 20
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.005)

@@ -217,7 +217,7 @@ async def test_closing_the_set_closes_those_that_are_leaving_too(error: TritonEr
     if error is None:
         assert not closing.done()  # it has something to finish
         leaves.idle.set()
-    await asyncio.wait_for(closing, 5)
+    await asyncio.wait_for(closing, 20)
 
     assert stays.closed_with == leaves.closed_with == [error]
     assert harness.set.instances == []

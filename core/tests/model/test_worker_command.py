@@ -146,7 +146,7 @@ async def test_a_backend_may_take_its_time_to_answer_and_the_loop_goes_on(plugin
 
     def answer(model: Model) -> list[str]:
         loop.call_soon_threadsafe(loop_turned.set)
-        assert loop_turned.wait(10), "asked on the loop"
+        assert loop_turned.wait(20), "asked on the loop"
         return WORKER
 
     plugin.answer = answer

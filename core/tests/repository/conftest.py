@@ -158,7 +158,7 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop turn until something is so."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110 (any condition)
             await asyncio.sleep(0.001)
 

@@ -143,7 +143,7 @@ async def test_an_unload_is_answered_though_a_load_of_the_model_is_under_way(
     loading = asyncio.create_task(worker.ask(CALLER, "load", ("m", None, None, False)))
     await until(lambda: harness.loader.running == 1)
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await worker.ask(CALLER, "unload", ("m", False))
 
     harness.loader.gate.set()
@@ -179,7 +179,7 @@ async def test_a_model_may_have_others_loaded_while_it_is_loaded(harness: Any) -
     worker = WorkerModelControl(serving(harness))
     Initializing(harness, worker).wants = {"a": "b", "b": "c"}
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await harness.manager.load("a")
 
     assert [model.name for model in harness.loader.loaded] == ["c", "b", "a"]
@@ -202,7 +202,7 @@ async def test_models_that_would_wait_for_each_other_for_ever_are_told_so(
     initializing = Initializing(harness, worker)
     initializing.wants = wants
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         with pytest.raises(InvalidArg, match="load failed for model 'a'"):
             await harness.manager.load("a")
 
@@ -215,7 +215,7 @@ async def test_two_loads_that_begin_apart_do_not_wait_for_each_other_for_ever(ha
     worker = WorkerModelControl(serving(harness))
     Initializing(harness, worker).wants = {"a": "b", "b": "a"}
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         outcomes = await asyncio.gather(
             harness.manager.load("a"), harness.manager.load("b"), return_exceptions=True
         )

@@ -86,7 +86,7 @@ def test_a_strategy_that_is_ended_while_it_begins_is_finalised_when_it_has_begun
 
     def initialize(model: Model) -> None:
         has_begun.set()
-        may_go_on.wait(10)
+        may_go_on.wait(20)
         calls.append("initialize")
 
     strategy = bound(
@@ -97,10 +97,10 @@ def test_a_strategy_that_is_ended_while_it_begins_is_finalised_when_it_has_begun
     )
     opening = threading.Thread(target=strategy.open)
     opening.start()
-    has_begun.wait(10)
+    has_begun.wait(20)
     strategy.close()
     may_go_on.set()
-    opening.join(10)
+    opening.join(20)
 
     assert calls == ["initialize", "finalize"]
 

@@ -553,7 +553,7 @@ def test_a_step_out_of_turn_is_refused_before_any_agent_hears_of_it(harness: Har
 
 def test_a_load_that_is_given_up_calls_no_more_agents(harness: Harness) -> None:
     begun, gate = threading.Event(), threading.Event()
-    harness.agents["a"].on["LOAD"] = lambda model: begun.set() or gate.wait(10)
+    harness.agents["a"].on["LOAD"] = lambda model: begun.set() or gate.wait(40)
     chain = harness.chain("ab")
     outcome: list[BaseException] = []
 
@@ -565,10 +565,10 @@ def test_a_load_that_is_given_up_calls_no_more_agents(harness: Harness) -> None:
 
     thread = threading.Thread(target=load)
     thread.start()
-    begun.wait(10)
+    begun.wait(20)
     chain.give_up()
     gate.set()
-    thread.join(10)
+    thread.join(20)
 
     assert [str(error) for error in outcome] == ["the load of model 'm' was given up"]
     assert "b LOAD" not in harness.log

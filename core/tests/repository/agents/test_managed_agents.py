@@ -333,10 +333,10 @@ async def test_a_model_that_still_answers_at_the_end_ends_with_its_agents(world:
 
 async def test_a_load_under_way_at_the_end_is_given_up_and_its_agents_hear_of_it(world: World) -> None:
     begun, gate = threading.Event(), threading.Event()
-    world.one.on["LOAD"] = lambda model: begun.set() or gate.wait(10)
+    world.one.on["LOAD"] = lambda model: begun.set() or gate.wait(40)
     world.harness.write("m", config=AGENTS)
     load = asyncio.create_task(world.harness.manager.load("m"))
-    await asyncio.to_thread(begun.wait, 10)
+    await asyncio.to_thread(begun.wait, 20)
 
     stopping = asyncio.create_task(world.harness.manager.stop_loading())
     await asyncio.sleep(0.01)
@@ -350,14 +350,14 @@ async def test_a_load_under_way_at_the_end_is_given_up_and_its_agents_hear_of_it
 
 async def test_agents_that_block_hold_up_nobody_else(world: World) -> None:
     gate = threading.Event()
-    world.one.on["LOAD"] = lambda model: gate.wait(10)
+    world.one.on["LOAD"] = lambda model: gate.wait(40)
     blocked = [f"blocked{number}" for number in range(40)]
     for name in blocked:
         world.harness.write(name, config=AGENTS)
     world.harness.write("plain")
     loads = [asyncio.create_task(world.harness.manager.load(name)) for name in blocked]
 
-    await asyncio.wait_for(world.harness.manager.load("plain"), 5)
+    await asyncio.wait_for(world.harness.manager.load("plain"), 20)
 
     assert not any(load.done() for load in loads)
     gate.set()

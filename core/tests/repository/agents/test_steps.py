@@ -45,7 +45,7 @@ class FakeChain:
         self.log.append(step)
         if step in self.gates:
             self.begun.set()
-            assert self.gates[step].wait(10)
+            assert self.gates[step].wait(20)
             self.log.append(f"{step} is over")
 
 
@@ -54,16 +54,16 @@ def chain() -> FakeChain:
     return FakeChain()
 
 
-def steps_of(chain: FakeChain, patience_s: float = 10.0) -> AgentSteps:
+def steps_of(chain: FakeChain, patience_s: float = 20.0) -> AgentSteps:
     return AgentSteps(chain, patience_s)  # type: ignore[arg-type]
 
 
 async def has_begun(chain: FakeChain) -> None:
-    assert await asyncio.to_thread(chain.begun.wait, 10)
+    assert await asyncio.to_thread(chain.begun.wait, 20)
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110 (any condition)
             await asyncio.sleep(0.001)
 
@@ -156,9 +156,10 @@ async def test_a_step_that_takes_too_long_is_named_in_the_log_and_holds_nobody_u
 
 async def test_agents_that_were_late_are_waited_for_again_when_they_have_caught_up(chain: FakeChain) -> None:
     chain.gates = {"loaded": threading.Event(), "unload": threading.Event()}
-    steps = steps_of(chain, patience_s=0.1)
+    steps = steps_of(chain, patience_s=0.02)
     await steps.load()
     await steps.loaded()
+    steps._patience_s = 20.0
     chain.gates["loaded"].set()
     await until(lambda: steps._last is not None and steps._last.done())
     chain.begun.clear()

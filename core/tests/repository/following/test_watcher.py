@@ -23,16 +23,16 @@ class Clock:
     def wait(self, interval_s: float) -> bool:
         self.waits.append(interval_s)
         self._waiting.release()
-        assert self._due.acquire(timeout=10)
+        assert self._due.acquire(timeout=20)
         return self._stop
 
     def tick(self, stop: bool = False) -> None:
         """Let one look happen and return when it is over."""
-        assert self._waiting.acquire(timeout=10)
+        assert self._waiting.acquire(timeout=20)
         self._stop = stop
         self._due.release()
         if not stop:
-            assert self._waiting.acquire(timeout=10)
+            assert self._waiting.acquire(timeout=20)
             self._waiting.release()
 
 
@@ -108,17 +108,17 @@ def test_a_look_that_ends_after_the_watcher_was_stopped_is_told_to_nobody(
 
     def look() -> Look:
         begun.set()
-        gate.wait(10)
+        gate.wait(40)
         over.set()
         return NOTHING
 
     watcher = RepositoryWatcher(look, told.append, 0)
     watcher.start()
-    assert begun.wait(10)
+    assert begun.wait(20)
 
     watcher.stop()  # returns though the look goes on
     gate.set()
 
-    assert over.wait(10)
-    watcher._thread.join(10)
+    assert over.wait(20)
+    watcher._thread.join(20)
     assert told == []
