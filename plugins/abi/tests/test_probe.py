@@ -112,21 +112,32 @@ def test_an_exception_while_a_library_is_opened_is_no_good(faulty: Path, tmp_pat
 def test_what_does_not_return_is_ended_when_its_time_is_over(
     faulty: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TRITONPY_ABI_PROBE_S", "1.2")
-    began = time.monotonic()
+    settings = {"where": "CacheLookup", "fault": "loop"}
 
-    with ThreadPoolExecutor(8) as threads:
-        tries = {
-            f"TRITONBACKEND_{where}": threads.submit(try_strategy, faulty, model(f"{where} loop"))
-            for where in BATCHING
+    def ended_after(time_s: float) -> dict[str, BaseException | None]:
+        """What each is refused with, by the function that it does not return from."""
+        monkeypatch.setenv("TRITONPY_ABI_PROBE_S", f"{time_s:g}")
+        began = time.monotonic()
+        with ThreadPoolExecutor(8) as threads:
+            tries = {
+                f"TRITONBACKEND_{where}": threads.submit(try_strategy, faulty, model(f"{where} loop"))
+                for where in BATCHING
+            }
+            tries["TRITONCACHE_CacheLookup"] = threads.submit(try_cache, cache, settings)
+        assert time.monotonic() - began >= time_s
+        return {where: attempt.exception() for where, attempt in tries.items()}
+
+    for time_s in (1.2, 6, 30):  # five processes on a slow machine take long to get there
+        refusals = ended_after(time_s)
+        texts = {
+            where: f"was still in {where} after {time_s:g} s; TRITONPY_ABI_PROBE_S" for where in refusals
         }
-        settings = {"where": "CacheLookup", "fault": "loop"}
-        tries["TRITONCACHE_CacheLookup"] = threads.submit(try_cache, cache, settings)
+        if all(texts[where] in str(refusal) for where, refusal in refusals.items()):
+            break
 
-    assert time.monotonic() - began >= 1.2
-    for where, attempt in tries.items():
-        with pytest.raises(Unavailable, match=f"was still in {where} after 1.2 s; TRITONPY_ABI_PROBE_S"):
-            attempt.result()
+    for where, refusal in refusals.items():
+        assert isinstance(refusal, Unavailable)
+        assert texts[where] in str(refusal)
 
 
 def test_the_error_of_a_strategy_comes_with_its_code_and_its_text(faulty: Path) -> None:
