@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,17 @@ def test_the_map_names_each_module_and_package_at_the_top() -> None:
     there |= {f"{path.parent.name}/" for path in SOURCE.glob("*/__init__.py")}
 
     assert there - set(re.findall(r"\b[a-z_]+(?:\.py|/)", drawn)) == set()
+
+
+def test_the_layers_are_those_that_lint_checks() -> None:
+    page = (ROOT / "docs/structure.md").read_text()
+    drawn = page[page.index("## Who may import whom") :].split("```")[1].strip()
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    [contract] = [one for one in settings["tool"]["importlinter"]["contracts"] if one["type"] == "layers"]
+
+    layers = [re.split(" {2,}", line)[0].split(" · ") for line in drawn.splitlines()]
+
+    assert layers == [layer.split(" : ") for layer in contract["layers"]]
 
 
 @pytest.mark.parametrize("folder", ["how-to", "reference", "tutorial"])
