@@ -14,11 +14,14 @@ from typing import Any
 
 import grpc
 import numpy as np
+import psutil
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 DEADLINE_S = 30
 MEBIBYTE = 1 << 20
-LIMITS = ("--max-stream-bytes=8388608", "--max-stream-responses=200", "--slow-client-timeout=0.5")
+SLOW_S = 2  # longer than a machine that has much to do keeps a client that reads from reading
+LIMITS = ("--max-stream-bytes=8388608", "--max-stream-responses=200", f"--slow-client-timeout={SLOW_S}")
+TOO_SLOW = f"has taken nothing for {SLOW_S} seconds (--slow-client-timeout)"
 
 # Sends COUNT responses of SIZE bytes to each request, on a thread of its own, and says what it saw.
 THREADS = """
@@ -123,9 +126,7 @@ class Served:
         self.folder = folder
         self.log = log
         # The workers of all models are children of the server.
-        tasks = Path(f"/proc/{process.pid}/task").iterdir()
-        children = [child for task in tasks for child in (task / "children").read_text().split()]
-        self.processes = [process.pid, *map(int, children)]
+        self.processes = [process.pid, *(child.pid for child in psutil.Process(process.pid).children())]
 
     def executions(self, model: str) -> int:
         return int(self._statistics(model)["execution_count"])
@@ -177,7 +178,12 @@ def highest_memory(pid: int) -> int:
 
 
 def descriptors(pid: int) -> int:
-    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    return psutil.Process(pid).num_fds()
+
+
+def connections(pid: int) -> int:
+    """How many clients a server has."""
+    return sum(each.status == psutil.CONN_ESTABLISHED for each in psutil.Process(pid).net_connections("tcp"))
 
 
 def wait_for(condition: Callable[[], bool], what: Callable[[], object] = lambda: "") -> None:
@@ -185,6 +191,16 @@ def wait_for(condition: Callable[[], bool], what: Callable[[], object] = lambda:
     while not condition():
         assert time.monotonic() < deadline, what()
         time.sleep(0.01)
+
+
+def is_soon(condition: Callable[[], bool]) -> bool:
+    """Whether something comes to be so within two seconds."""
+    deadline = time.monotonic() + 2
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 class Stream:

@@ -26,12 +26,16 @@ from .slow_clients import (
     IN_TURN,
     LIMITS,
     MEBIBYTE,
+    SLOW_S,
     THREADS,
+    TOO_SLOW,
     EventStream,
     Served,
     Stream,
+    connections,
     descriptors,
     highest_memory,
+    is_soon,
     memory,
     wait_for,
 )
@@ -134,31 +138,38 @@ def test_a_batch_mate_of_a_client_that_does_not_read_never_notices(
     )
     if isinstance(slow, EventStream):
         slow.read()
-        assert b"has taken nothing for 0.5 seconds (--slow-client-timeout)" in slow.last
+        assert TOO_SLOW.encode() in slow.last
     else:
         with pytest.raises(grpc.RpcError) as ended:
             slow.read()
         assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert "has taken nothing for 0.5 seconds (--slow-client-timeout)" in ended.value.details()
+        assert TOO_SLOW in ended.value.details()
     slow.close()
     mate.close()
 
 
 def test_memory_stays_bounded_whatever_is_offered(served: Served) -> None:
     before = [memory(pid) for pid in served.processes]
-    opened: list[list[int]] = []
-    for attempt in range(2):
+    opened: list[int] = []
+
+    def are_closed() -> bool:
+        return all(descriptors(pid) <= most for pid, most in zip(served.processes, opened, strict=True))
+
+    for attempt in range(6):
         slow = [Stream(served, "alone", f"bounded-{attempt}-{index}", 200) for index in range(2)]
         for index in range(2):
             id = f"bounded-{attempt}-{index}"
             wait_for(lambda id=id: served.journal(id)[-1:] == ["end"], lambda id=id: served.journal(id))
         for stream in slow:
             stream.close()
-        if attempt:  # shared memory that was needed once is kept open
-            wait_for(lambda: [descriptors(pid) for pid in served.processes] == opened[0])
-        else:
-            time.sleep(0.2)  # until connections are closed
-            opened.append([descriptors(pid) for pid in served.processes])
+        wait_for(lambda: connections(served.processes[0]) == 0)
+        # Shared memory that was needed once is kept open; how much is, depends on how fast each of them was.
+        if opened and is_soon(are_closed):
+            break
+        time.sleep(0.2)  # until what belongs to the connections is closed
+        opened = [descriptors(pid) for pid in served.processes]
+    else:
+        pytest.fail(f"every time more files are open: {opened}")
 
     grown = [highest_memory(pid) - was for pid, was in zip(served.processes, before, strict=True)]
     assert max(grown) < 100 * MEBIBYTE, grown  # 800 MiB were on offer
@@ -170,7 +181,7 @@ def test_a_client_that_reads_slowly_gets_everything(served: Served) -> None:
     numbers = []
     for message in stream.call:
         numbers.append(message.infer_response.raw_output_contents[0][0])
-        time.sleep(0.03)  # all of it takes longer than --slow-client-timeout
+        time.sleep(SLOW_S / 50)  # all of it takes longer than --slow-client-timeout
     stream.close()
 
     assert numbers == list(range(60))
@@ -182,7 +193,10 @@ def test_a_sender_that_waits_lets_other_requests_of_its_worker_through(served: S
     wait_for(lambda: served.sent("waits") >= 8)
 
     others = [Stream(served, "alone", f"other-{index}", 3, 1000) for index in range(5)]
-    answers = [stream.read() for stream in others]
+    answers = []
+    for stream in others:
+        answers.append(stream.read())
+        next(slow.call)  # slow, but not too slow
     is_waiting = served.journal("waits")[-1:] != ["end"]
 
     assert answers == [3] * 5
@@ -229,7 +243,7 @@ def test_a_caller_that_never_reads_its_iterator_loses_the_call(served: Served) -
     assert asked.read() == 1
     count, error = json.loads((served.folder / "idle-got").read_text())
     assert count < 40
-    assert "has taken nothing for 0.5 seconds (--slow-client-timeout)" in error
+    assert TOO_SLOW in error
     asked.close()
 
 
@@ -271,7 +285,7 @@ def test_a_worker_that_dies_in_the_middle_of_a_stream_ends_it_with_an_error(serv
 
     assert messages[-1].error_message.startswith("Stub process 'alone_0_0' is not healthy")
     assert messages[-1].infer_response.parameters["triton_final_response"].bool_param
-    assert served.counted("alone")["BACKEND"] == before.get("BACKEND", 0) + 1
+    wait_for(lambda: served.counted("alone").get("BACKEND", 0) == before.get("BACKEND", 0) + 1)
     again = Stream(served, "alone", "lives", 3, 1000)
     assert again.read() == 3
     again.close()
@@ -279,7 +293,7 @@ def test_a_worker_that_dies_in_the_middle_of_a_stream_ends_it_with_an_error(serv
 
 def test_a_stream_that_is_cancelled_takes_its_request_out_of_the_queue(served: Served) -> None:
     busy = Stream(served, "caller", "busy", 1)
-    wait_for(lambda: served.executions("alone") >= 1)
+    wait_for(lambda: served.sent("busy-call") == 1)  # it is executed
     before = served.counted("caller").get("CANCELED", 0)
     waiting = Stream(served, "caller", "waiting", 1)
     wait_for(lambda: served.pending("caller") == 1)
