@@ -15,13 +15,13 @@ from .stage import CONTROLS, ITERATIVE, Model, add, control
 
 Stage = Callable[[str], Model]
 
-DELAY = {"max_queue_delay_microseconds": 1_000_000}
+DELAY = {"max_queue_delay_microseconds": 3_000_000}  # longer than a busy machine takes for a request
 MODELS: dict[str, dict[str, Any]] = {
     "places": {"direct": {}},
     "two": {"direct": {}, "instances": 2},
     "again": {"direct": {}},
     "refusals": {"direct": {}},
-    "idle": {"direct": {}, "max_sequence_idle_microseconds": 1_000_000},
+    "idle": {"direct": {}, "max_sequence_idle_microseconds": 3_000_000},
     "backlog": {"direct": {}, "max_batch_size": 1},
     "expiring": {"direct": {}, "max_batch_size": 1},
     "utilized": {"direct": {"minimum_slot_utilization": 0.5, **DELAY}},

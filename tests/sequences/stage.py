@@ -16,6 +16,8 @@ from typing import Any
 
 from tritonpy_sdk.repository import ModelRepository
 
+from ..counting import comes_to
+
 DEADLINE_S = 20
 GATE = -7
 """A value that keeps the model busy until the test lets it go on."""
@@ -245,17 +247,35 @@ class Model:
         found = re.search(rf'nv_inference_pending_request_count{{model="{self.name}",.*}} (\d+)', text)
         return int(found[1]) if found else 0
 
-    @property
-    def failures(self) -> dict[str, int]:
+    def failed(self, **wanted: int) -> bool:
+        """Whether it comes to so many failed requests for these reasons, and no others."""
+        found = comes_to(self._failures, wanted)
+        assert found == wanted
+        return True
+
+    def _failures(self) -> dict[str, int]:
         """Failed requests by reason, without those that there are none of."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics", timeout=DEADLINE_S) as page:
             text = page.read().decode()
         pattern = rf'nv_inference_request_failure{{model="{self.name}",reason="(\w+)",.*}} (\d+)'
         return {reason: int(count) for reason, count in re.findall(pattern, text) if int(count)}
 
-    @property
-    def counts(self) -> dict[str, Any]:
-        """Requests, rows and executions as the statistics count them; executions by batch size."""
+    def counted(self, **wanted: Any) -> bool:
+        """Whether the statistics come to these numbers.
+
+        They are requests (`success`, `fail`, `queue`), rows (`inferences`), `executions`, and executions by
+        batch size (`batches`).
+        """
+
+        def counts() -> dict[str, Any]:
+            found = self._counts()
+            return {name: found[name] for name in wanted}
+
+        found = comes_to(counts, wanted)
+        assert found == wanted  # here, so that a failure shows both
+        return True
+
+    def _counts(self) -> dict[str, Any]:
         url = f"http://127.0.0.1:{self._http}/v2/models/{self.name}/stats"
         with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
             stats = json.load(answer)["model_stats"][0]

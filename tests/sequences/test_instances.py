@@ -75,7 +75,7 @@ def test_a_killed_worker_ends_its_sequences_and_no_others(start: Start, strategy
     model.release()
     assert model.ask(5, 1, start=True) == 5
     assert model.ask(5, 3, start=True) == 5
-    assert model.failures == {"BACKEND": 3}
+    assert model.failed(BACKEND=3)
 
 
 def test_a_killed_worker_that_was_idle_ends_its_sequences_too(start: Start) -> None:
@@ -170,7 +170,7 @@ def test_a_client_that_hangs_up_ends_its_sequence(start: Start, strategy: str) -
     status, text = model.ask(4, 1)
     assert status == 400
     assert "; the one before was ended because a request of it was cancelled" in text
-    until(lambda: model.failures == {"CANCELED": 2})
+    assert model.failed(CANCELED=2)
 
 
 def test_a_warmup_of_a_model_with_sequences_brings_the_controls_itself(
@@ -223,8 +223,7 @@ def test_backends_see_null_requests_wherever_they_run(
             assert model.ask(sequence, sequence, start=True) == sequence
         assert model.ask(7, 3, end=True) == 7
 
-        assert model.counts["batches"] == {1: 1, 2: 1, 3: 2}
-        assert model.counts["success"] == model.counts["inferences"] == 4
+        assert model.counted(batches={1: 1, 2: 1, 3: 2}, success=4, inferences=4)
 
 
 @both

@@ -21,8 +21,7 @@ def test_new_requests_join_between_two_steps(stage: Stage) -> None:
     first = [batch[0] for _, batch in model.rows]
     assert [(row["START"], row["flags"]) for row in first] == [(1, 1)] + [(0, 0)] * 6
     assert len({row["id"] for row in first}) == 1
-    counts = model.counts
-    assert (counts["inferences"], counts["executions"], counts["batches"]) == (13, 7, {1: 4, 3: 2, 4: 1})
+    assert model.counted(inferences=13, executions=7, batches={1: 4, 3: 2, 4: 1})
 
 
 def test_the_oldest_strategy_gives_each_step_to_its_dynamic_batcher(stage: Stage) -> None:

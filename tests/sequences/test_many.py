@@ -15,6 +15,8 @@ from tritonpy_sdk.repository import ModelRepository
 from .stage import MODEL, add
 
 CONNECTIONS = 64
+IDLE_S = 4
+"""After so long a sequence is given up: longer than a busy machine takes for 64 requests."""
 ABANDONED = 40
 """One sequence of so many is left without an end."""
 QUIET = MODEL.replace('with open(os.path.join(self.folder, "journal"), "a") as journal:', "if False:")
@@ -47,7 +49,7 @@ async def test_interleaved_sequences_of_any_length_keep_their_sums(
     serve: Callable[..., Server], tmp_path: Path, strategy: str, count: int
 ) -> None:
     models = ModelRepository(tmp_path / "models")
-    settings = {strategy: {}, "max_sequence_idle_microseconds": 1_000_000}
+    settings = {strategy: {}, "max_sequence_idle_microseconds": IDLE_S * 1_000_000}
     add(models, tmp_path, "sums", QUIET, max_batch_size=16, instances=2, **settings)
     server = serve(models.path)
     dice = random.Random(count)
@@ -78,7 +80,7 @@ async def test_interleaved_sequences_of_any_length_keep_their_sums(
         await asyncio.gather(*map(run, connections))
         assert wrong == []
         assert len(abandoned) == count // ABANDONED
-        await asyncio.sleep(1.2)
+        await asyncio.sleep(IDLE_S + 0.5)
         for number in abandoned:
             status, text = await connections[0].ask(1, number, start=False, end=False)
             assert status == 400

@@ -17,7 +17,6 @@ SEQUENCES = ("--sequence-length", "5", "--sequence-id-range", "1:50", "--concurr
 
 
 @pytest.mark.parity  # `make test-all` fetches the program
-@pytest.mark.timeout(90)
 @pytest.mark.parametrize("strategy", ["direct", "oldest"])
 @pytest.mark.parametrize("protocol", ["http", "grpc", "stream"])
 def test_it_measures_sequences(
