@@ -19,6 +19,7 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonpy.server import Server
 
+from ..counting import at_rest
 from ..servers import OURS_AND_REAL, local_options
 
 DEADLINE_S = 20.0
@@ -86,11 +87,19 @@ class Side:
         return status, document["error"]
 
     def statistics(self, model: str) -> dict[str, Any]:
-        statistics: dict[str, Any] = self.call(f"models/{model}/stats")[1]["model_stats"][0]
-        return statistics
+        """What is counted for a model, once everything is."""
+
+        def counted() -> dict[str, Any]:
+            statistics: dict[str, Any] = self.call(f"models/{model}/stats")[1]["model_stats"][0]
+            return statistics
+
+        return counted() if self.is_ours else at_rest(counted)
 
     def failures(self, model: str) -> dict[str, int]:
-        """Failed requests by reason, from the metrics."""
+        """Failed requests by reason, from the metrics, once all are counted."""
+        return self._failures(model) if self.is_ours else at_rest(lambda: self._failures(model))
+
+    def _failures(self, model: str) -> dict[str, int]:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics") as page:
             text = page.read().decode()
         name = rf'nv_inference_request_failure{{model="{model}",reason="(\w+)",version="1"}} (\d+)'
