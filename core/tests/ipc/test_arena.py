@@ -230,7 +230,7 @@ def test_segments_have_no_name_anywhere_and_vanish_with_the_last_user():
     with both_ends() as (arena, peer):
         peer.view(arena.allocate(MIB)[0], MIB)
         assert len(mapped_segments()) == len(before) + 2  # mapped at both ends
-        assert not [name for name in os.listdir("/dev/shm") if "tritonpy" in name]
+        assert not [name for name in os.listdir("/dev/shm") if name.startswith("tritonpy-")]
         assert len(os.listdir("/proc/self/fd")) == len(descriptors) + 2 + 2  # two sockets and mmap's own
         del arena, peer
     gc.collect()

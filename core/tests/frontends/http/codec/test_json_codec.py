@@ -284,4 +284,4 @@ def test_a_killed_server_leaves_no_process_and_no_shared_memory(tmp_path: Path) 
     while running(pid):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert not [name for name in set(os.listdir("/dev/shm")) - before if "tritonpy" in name]
+    assert not [name for name in set(os.listdir("/dev/shm")) - before if name.startswith("tritonpy-")]
