@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import http.client
 import json
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
+from tritonpy.options import ServerOptions
+from tritonpy.plugin import BackendAttributes, InferRequest, InferResponse, hookimpl
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
@@ -34,11 +38,34 @@ FULL = {
 }
 
 
-class Place:
-    """A server that traces every request into a file of its own."""
+class Held:
+    """A backend whose models answer when they are let go, or when nobody waits for them."""
 
-    def __init__(self, server: Server, file: Path) -> None:
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+
+    @hookimpl
+    def backend_attributes(self) -> BackendAttributes:
+        return BackendAttributes(execution="thread")
+
+    @hookimpl
+    def model_instance_execute(self, requests: Sequence[InferRequest]) -> list[InferResponse]:
+        while not self.gate.is_set() and not any(request.is_cancelled() for request in requests):
+            time.sleep(0.002)
+        return [InferResponse().add("OUTPUT0", request.input("INPUT0").numpy()) for request in requests]
+
+
+class Place:
+    """A server that traces every request into a file of its own.
+
+    Attributes:
+        endpoint: its ports.
+        gate: lets its model `full` answer; `held` answers to nobody.
+    """
+
+    def __init__(self, server: Server, file: Path, gate: threading.Event) -> None:
         self.endpoint = Endpoint(server.http_port, server.grpc_port)
+        self.gate = gate
         self._server = server
         self._file = file
         self._count = 0
@@ -60,27 +87,37 @@ class Place:
 
     def wait_until_under_way(self, model: str, count: int = 1) -> None:
         """Return when so many requests to a model have been accepted and not answered."""
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 20
         while self._server.runtime.registry.find(model).inflight_count < count:
             assert time.monotonic() < deadline
             time.sleep(0.005)
 
 
 @pytest.fixture
-def place(serve: Callable[..., Server], tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path) -> Iterator[Place]:
     repository = ModelRepository(tmp_path / "models")
     repository.model("quick", TENSORS)
-    repository.model("slow", {**TENSORS, **SLOW})
-    repository.model("full", {**TENSORS, **SLOW, **FULL})
-    file = tmp_path / "traces"
+    repository.model("held", {**TENSORS, "backend": "held"})
+    repository.model("full", {**TENSORS, **FULL, "backend": "held"})
+    file, held = tmp_path / "traces", Held()
     words = [("", "rate", "1"), ("", "level", "TIMESTAMPS"), ("triton", "log-frequency", "1")]
-    server = serve(repository.path, trace_config=(*words, ("triton", "file", str(file))))
-    gc.collect()
-    gc.disable()  # what ends a trace is that nobody holds it, and nothing else
-    try:
-        yield Place(server, file)
-    finally:
-        gc.enable()
+    options = ServerOptions(
+        (str(repository.path),),
+        http_address="127.0.0.1",
+        grpc_address="127.0.0.1",
+        http_port=0,
+        grpc_port=0,
+        allow_metrics=False,
+        trace_config=(*words, ("triton", "file", str(file))),
+    )
+    with Server(options, plugins={"backends": {"held": held}}) as server:
+        gc.collect()
+        gc.disable()  # what ends a trace is that nobody holds it, and nothing else
+        try:
+            yield Place(server, file, held.gate)
+        finally:
+            gc.enable()
+            held.gate.set()
 
 
 def raw_request(model: str, id: str, batch: tuple[int, ...] = ()) -> bytes:
@@ -110,8 +147,8 @@ def test_answers_over_grpc(place: Place) -> None:
 
 def test_a_client_over_http_that_leaves(place: Place) -> None:
     with closing(socket.create_connection(("127.0.0.1", place.endpoint.http))) as client:
-        client.sendall(raw_request("slow", "gone"))
-        place.wait_until_under_way("slow")
+        client.sendall(raw_request("held", "gone"))
+        place.wait_until_under_way("held")
     about, names = place.next_trace()
 
     assert about["request_id"] == "gone"
@@ -122,8 +159,9 @@ def test_a_client_over_http_that_leaves(place: Place) -> None:
 
 def test_a_client_over_grpc_whose_deadline_passes(place: Place) -> None:
     with closing(grpcclient.InferenceServerClient(f"127.0.0.1:{place.endpoint.grpc}")) as client:
+        assert client.is_server_live()  # it is connected: its request will be there before the deadline
         with pytest.raises(InferenceServerException, match="Deadline"):
-            client.infer("slow", [given()], request_id="late", client_timeout=0.1)
+            client.infer("held", [given()], request_id="late", client_timeout=1)
         about, names = place.next_trace()
 
     assert about["request_id"] == "late"
@@ -134,8 +172,8 @@ def test_a_client_over_grpc_whose_deadline_passes(place: Place) -> None:
 def test_a_stream_that_is_cancelled(place: Place) -> None:
     client = grpcclient.InferenceServerClient(f"127.0.0.1:{place.endpoint.grpc}")
     client.start_stream(lambda result, error: None)
-    client.async_stream_infer("slow", [given()], request_id="streamed")
-    place.wait_until_under_way("slow")
+    client.async_stream_infer("held", [given()], request_id="streamed")
+    place.wait_until_under_way("held")
     client.stop_stream(cancel_requests=True)
     about, names = place.next_trace()
     client.close()
@@ -149,7 +187,10 @@ def test_a_queue_that_is_full(place: Place) -> None:
     for number, client in enumerate(sockets):
         client.sendall(raw_request("full", str(number), (1,)))
         place.wait_until_under_way("full", min(number + 1, 2))
-    traces = {about["request_id"]: names for about, names in (place.next_trace() for _ in range(3))}
+    refused = place.next_trace()
+    place.gate.set()
+    ended = (refused, place.next_trace(), place.next_trace())
+    traces = {about["request_id"]: names for about, names in ended}
     for client in sockets:
         client.close()
 
@@ -173,7 +214,8 @@ def test_a_request_that_does_not_fit_its_model(place: Place) -> None:
 def test_a_request_that_trickles_in_shows_how_long_it_took(place: Place) -> None:
     with closing(socket.create_connection(("127.0.0.1", place.endpoint.http))) as client:
         head, _, body = raw_request("quick", "slowly").partition(b"\r\n\r\n")
-        client.sendall(head + b"\r\n\r\n")
+        client.sendall(head + b"\r\nExpect: 100-continue\r\n\r\n")
+        assert client.recv(4096).startswith(b"HTTP/1.1 100")  # the server has read it
         time.sleep(0.2)
         client.sendall(body)
         assert client.recv(4096).startswith(b"HTTP/1.1 200")
@@ -190,9 +232,12 @@ def test_a_server_that_ends_writes_what_is_under_way(corectl: Callable[..., Any]
     file = tmp_path / "traces"
     words = (f"triton,file={file}", "rate=1", "level=TIMESTAMPS")
     server = corectl(f"--model-repository={repository.path}", *(f"--trace-config={word}" for word in words))
-    with closing(socket.create_connection(("127.0.0.1", server.ports["HTTPService"]))) as client:
+    port = server.ports["HTTPService"]
+    with closing(socket.create_connection(("127.0.0.1", port))) as client:
         client.sendall(raw_request("slow", "under way"))
-        time.sleep(0.1)  # it is enough that its bytes have left
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as other:
+            other.request("GET", "/v2/health/ready")  # answered after the request has been read
+            assert other.getresponse().read() == b""
         assert server.stop() == 0
         assert client.recv(4096).startswith(b"HTTP/1.1 200")
 

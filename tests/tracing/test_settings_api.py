@@ -232,7 +232,7 @@ def call(server: Endpoint, model: str = "", **values: list[str]) -> dict[str, li
         request.settings[name].SetInParent()
         request.settings[name].value.extend(texts)
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc}") as channel:
-        answer = server.stub(channel).TraceSetting(request, timeout=10)
+        answer = server.stub(channel).TraceSetting(request, timeout=30)
     return {name: list(value.value) for name, value in answer.settings.items()}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ..servers import OURS_AND_REAL
-from .asking import Endpoint
+from .asking import TIMEOUT_S, Endpoint
 from .conftest import wait_for_files
 
 WORDS = ("rate=1", "level=TIMESTAMPS", "level=TENSORS", "triton,log-frequency=1")
@@ -50,7 +50,21 @@ class Traced:
 
 def read(path: Path) -> list[Traced]:
     """The requests of one file, a parent after its children."""
-    entries: list[Entry] = json.loads(path.read_text())
+    return requests_of(json.loads(path.read_text()))
+
+
+def read_written(path: Path) -> list[Traced]:
+    """The same of a file that a real server may still be writing."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return read(path)
+        except ValueError:
+            assert time.monotonic() < deadline, path.read_text()
+            time.sleep(0.02)
+
+
+def requests_of(entries: list[Entry]) -> list[Traced]:
     ids = list(dict.fromkeys(entry["id"] for entry in entries))
     return [Traced([entry for entry in entries if entry["id"] == id]) for id in ids]
 
@@ -63,7 +77,7 @@ def traces_of(start: Callable[..., Endpoint], folder: Path) -> dict[str, list[Tr
     server.ask_everything_over_grpc()
     found = {}
     for path in wait_for_files(file, CLIENTS_REQUESTS):
-        traced = read(path)
+        traced = read_written(path)
         (client,) = (one for one in traced if "parent_id" not in one.about)
         protocol = "http" if "HTTP_RECV_START" in client.times else "grpc"
         found[f"{protocol} {client.about['request_id']}"] = traced
@@ -234,7 +248,7 @@ def test_a_server_that_is_killed_leaves_a_whole_file(corectl: Callable[..., Any]
     process = corectl(f"--model-repository={Path(__file__).with_name('models')}", *flags)
     server = Endpoint(process.ports["HTTPService"], process.ports["GRPCInferenceService"])
     assert server.infer("echo", "only")[0] == 200
-    wait_until(file.exists)
+    wait_until(lambda: file.exists() and bool(file.read_bytes()))
 
     process.stop(9)
     assert [one.about["request_id"] for one in read(file)] == ["only"]
@@ -254,7 +268,7 @@ def test_models_have_files_of_one_name_together(ours: Callable[..., Endpoint], t
 
 
 def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not is_true():
         assert time.monotonic() < deadline
         time.sleep(0.01)
