@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -47,7 +48,9 @@ class TritonPythonModel:
         return []
 """
 BODY = json.dumps({"inputs": [{"name": "X", "datatype": "INT32", "shape": [1], "data": [1]}]}).encode()
-PREFIX = r"(?m)^{letter}\d{{4}} \d\d:\d\d:\d\d\.\d{{6}} \d+ \S+:\d+\] "
+HEAD = r"\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ \S+:\d+\] "
+STARTS = 3  # of a real server, which may crash by chance while it loads models
+DEADLINE_S = 45
 
 
 @dataclass
@@ -56,6 +59,7 @@ class Running:
 
     http: int
     process: subprocess.Popen[str]
+    is_real: bool
     lines: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -79,28 +83,48 @@ class Running:
     def post(self, path: str, body: bytes = b"{}") -> int:
         url = f"http://127.0.0.1:{self.http}{path}"
         try:
-            with urllib.request.urlopen(url, body, timeout=20) as answer:
+            with urllib.request.urlopen(url, body, timeout=DEADLINE_S) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """Wait until the log has a line that begins as all do and goes on with `pattern`."""
-        until = time.monotonic() + 20
+        """Wait until `pattern` is found in the log."""
+        until = time.monotonic() + DEADLINE_S
         while True:
+            has_ended = not self._reader.is_alive()
             log = "".join(self.lines)
             found = re.search(pattern, log)
             if found:
                 return found
+            assert not has_ended, f"it has ended, and said no {pattern}\n{log}"
             assert time.monotonic() < until, f"no {pattern}\n{log}"
             time.sleep(0.01)
 
+    def head(self, letter: str) -> str:
+        """A pattern of how a line begins; the real server sometimes writes two lines into one."""
+        return ("" if self.is_real else "(?m)^") + letter + HEAD
+
     def says(self, letter: str, text: str) -> None:
-        self.wait_for(PREFIX.format(letter=letter) + re.escape(f'"{text}'))
+        self.wait_for(self.head(letter) + re.escape(f'"{text}'))
 
 
 def start(kind: str, repository: Path, *flags: str) -> Running:
-    """A server whose port answers."""
+    """A server whose ports answer."""
+    for starts_left in reversed(range(STARTS if kind == "triton" else 1)):
+        running = begin(kind, repository, *flags)
+        try:
+            wait_for_ports(running)
+            break
+        except AssertionError:
+            has_ended = running.process.poll() is not None
+            running.close()
+            if not (has_ended and starts_left):
+                raise
+    return running
+
+
+def begin(kind: str, repository: Path, *flags: str) -> Running:
     if kind == "triton":
         program = [sys.executable, str(ROOT / "benchmarks/real_triton.py"), "serve"]
         command = [*program, f"--model-repository={repository}", "--", *flags]
@@ -113,17 +137,17 @@ def start(kind: str, repository: Path, *flags: str) -> Running:
         ]
         command = [*program, f"--model-repository={repository}", *ports, *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    running = Running(0, process)
-    started = PREFIX.format(letter="I") + '"Started SERVICE at 127.0.0.1:([0-9]+)"'
+    return Running(0, process, kind == "triton")
+
+
+def wait_for_ports(running: Running) -> None:
+    started = running.head("I") + '"Started SERVICE at 127.0.0.1:([0-9]+)"'
     running.wait_for(started.replace("SERVICE", "GRPCInferenceService"))
     running.http = int(running.wait_for(started.replace("SERVICE", "HTTPService"))[1])
     running.wait_for(started.replace("SERVICE", "Metrics Service"))
-    return running
 
 
-@pytest.fixture(
-    params=["tritonpy", pytest.param("triton", marks=[pytest.mark.parity, pytest.mark.timeout(60)])]
-)
+@pytest.fixture(params=["tritonpy", pytest.param("triton", marks=pytest.mark.parity)])
 def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
     models = ModelRepository(tmp_path)
     models.python("slow", SLOW, CONFIG)
@@ -139,13 +163,13 @@ def test_phrases_of_loading_serving_and_stopping(running: Running) -> None:
     running.says("I", "loading: slow:1")
     running.says("I", "TRITONBACKEND_ModelInstanceInitialize: slow_0 (CPU device 0)")
     running.says("I", "successfully loaded 'slow'")
-    running.wait_for(PREFIX.format(letter="I") + r"\n\+-+\+-+\+-+\+\n\| Backend +\| Path +\| Config +\|\n")
+    running.wait_for(running.head("I") + r"\n\+-+\+-+\+-+\+\n\| Backend +\| Path +\| Config +\|\n")
     running.wait_for(
         r'(?m)^\| python +\| /\S*python\S* +\| {"cmdline":{.*"shm-default-byte-size":"4194304".*}} +\|$'
     )
-    running.wait_for(PREFIX.format(letter="I") + r"\n\+-+\+-+\+-+\+\n\| Model +\| Version \| Status ")
+    running.wait_for(running.head("I") + r"\n\+-+\+-+\+-+\+\n\| Model +\| Version \| Status ")
     running.wait_for(r"(?m)^\| slow +\| 1 +\| READY +\|$")
-    running.wait_for(PREFIX.format(letter="I") + r"\n\+-+\+-+\+\n\| Option +\| Value ")
+    running.wait_for(running.head("I") + r"\n\+-+\+-+\+\n\| Option +\| Value ")
     running.wait_for(r"(?m)^\| model_control_mode +\| MODE_EXPLICIT +\|$")
     running.wait_for(r"(?m)^\| startup_models_0 +\| slow +\|$")
 
@@ -164,7 +188,7 @@ def test_phrases_of_loading_serving_and_stopping(running: Running) -> None:
     client.start()
     running.says("I", "begun")
     running.process.terminate()  # the program that runs the real server hands it on
-    assert running.process.wait(20) == 0
+    assert running.process.wait(DEADLINE_S) == 0
     client.join()
     running.wait_for(r"Signal \(15\) received\.")
     running.says("I", "Waiting for in-flight requests to complete.")
@@ -184,23 +208,32 @@ def phrases(log: str) -> list[str]:
 def test_a_stopping_server_counts_down_and_names_what_it_waits_for(
     corectl: Callable[..., Any], tmp_path: Path
 ) -> None:
-    ModelRepository(tmp_path).python("slow", SLOW.replace("1.3", "2"), CONFIG)
-    server = corectl(f"--model-repository={tmp_path}", "--exit-timeout-secs=7")
+    gate = tmp_path / "gate"
+    held = SLOW.replace("time.sleep(1.3)", f"while not os.path.exists({str(gate)!r}): time.sleep(0.01)")
+    ModelRepository(tmp_path / "models").python("slow", f"import os\n{held}", CONFIG)
+    server = corectl(f"--model-repository={tmp_path / 'models'}", "--exit-timeout-secs=50")
     url = f"http://127.0.0.1:{server.ports['HTTPService']}/v2/models/slow/infer"
     statuses: list[int] = []
 
     def ask() -> None:
-        with urllib.request.urlopen(url, BODY, timeout=20) as answer:
+        with urllib.request.urlopen(url, BODY, timeout=50) as answer:
             statuses.append(answer.status)
+
+    def wait_for(text: str, count: int = 1) -> None:
+        until = time.monotonic() + 20
+        while server.log.count(text) < count:
+            assert time.monotonic() < until, server.log
+            time.sleep(0.005)
 
     client = threading.Thread(target=ask)
     client.start()
-    until = time.monotonic() + 20
-    while "begun" not in server.log:
-        assert time.monotonic() < until
-        time.sleep(0.005)
+    wait_for("begun")
 
-    assert server.stop() == 0
+    server.process.send_signal(signal.SIGTERM)
+    wait_for("has 1 in-flight inferences", 2)
+    gate.touch()
+    assert server.process.wait(30) == 0
+    server._reader.join()
     client.join()
 
     said = phrases(server.log)
@@ -216,7 +249,8 @@ def test_a_stopping_server_counts_down_and_names_what_it_waits_for(
         which,
     ]
     assert said.count(busy) == said.count(which) >= 2
-    assert [text for text in said[4:] if text not in (busy, which)] == [
+    # What takes longer than a second is told again.
+    assert list(dict.fromkeys(text for text in said[4:] if text not in (busy, which))) == [
         "Timeout: Found 0 model versions that have in-flight inferences",
         "All models are stopped, unloading models",
         "Timeout: Found 1 live models and 0 in-flight non-inference requests",
@@ -225,9 +259,9 @@ def test_a_stopping_server_counts_down_and_names_what_it_waits_for(
         "Server stopped",
     ]
     left = [int(seconds) for seconds in re.findall(r"Timeout (\d+):", server.log)]
-    assert left[0] == 7
+    assert left[0] == 50
     assert left == sorted(left, reverse=True)
-    assert left[-1] < 7
+    assert left[-1] < 50
     assert statuses == [200]
 
 
