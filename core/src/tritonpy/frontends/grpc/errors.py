@@ -42,7 +42,7 @@ def as_triton_error(exc: Exception, where: str, request_id: str = "") -> TritonE
         return exc.with_traceback(None)
     if isinstance(exc, grpc.aio.InternalError):  # the client is gone, and the call was not told so yet
         about = {"request_id": request_id}
-        _log.debug("%s: nothing more can be sent to the client: %s", where, exc, extra=about)
+        _log.debug("%s: the client has hung up, nothing more can be sent to it", where, extra=about)
         return Unavailable(f"{where}: nothing more can be sent to the client")
     _log.error("%s failed", where, exc_info=exc, extra={"request_id": request_id})
     return Internal(f"{type(exc).__name__}: {exc}")

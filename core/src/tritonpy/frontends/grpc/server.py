@@ -11,6 +11,7 @@ from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.grpc.credentials import server_credentials
 from tritonpy.frontends.grpc.guard import GuardedMethodTable, MethodTable
 from tritonpy.frontends.grpc.handlers import make_handlers, refusing
+from tritonpy.frontends.grpc.hang_ups import HangUpFilter
 from tritonpy.frontends.grpc.health import HealthCalls
 from tritonpy.frontends.grpc.options import channel_arguments
 from tritonpy.frontends.grpc.servicer import Servicer
@@ -43,6 +44,7 @@ class GrpcServer:
         self._servicer = Servicer(dataplane, services, settings)
         self._health = HealthCalls(dataplane)
         handlers = make_handlers(self._servicer, self._health)
+        self._hang_ups = HangUpFilter(handlers)
         self._methods: grpc.GenericRpcHandler = MethodTable(handlers)
         if settings.restrictions:
             self._methods = GuardedMethodTable(handlers, settings.restrictions, refusing)
@@ -79,6 +81,7 @@ class GrpcServer:
                 listener.close()
             raise Unavailable(f"Socket '{host}:{self._port}' cannot be listened on: {exc}") from exc
         await server.start()
+        self._hang_ups.install()
         self._server = server
 
     async def stop(self, timeout_s: float) -> None:
@@ -100,3 +103,4 @@ class GrpcServer:
             grace_s = None
         self._health.end()
         await server.stop(grace_s)
+        self._hang_ups.remove()
