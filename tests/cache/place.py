@@ -15,6 +15,8 @@ import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 from tritonpy_sdk.repository import ModelRepository
 
+from ..counting import at_rest
+
 DEADLINE_S = 20
 
 # Answers what it is given, and how often it has executed; -1 is answered with an error, -2 raises one.
@@ -121,10 +123,10 @@ class Place:
 
     def executed(self, *requests: Callable[[], object], model: str = "counting") -> int:
         """How many of these requests were executed."""
-        before = self.statistics(model)["execution_count"]
+        before = self.counts(model)["execution_count"]
         for request in requests:
             request()
-        return int(self.statistics(model)["execution_count"]) - int(before)
+        return self.counts(model)["execution_count"] - before
 
     def statistics(self, model: str = "counting") -> dict[str, Any]:
         url = f"http://127.0.0.1:{self._http}/v2/models/{model}/stats"
@@ -134,9 +136,13 @@ class Place:
 
     def counts(self, model: str = "counting") -> dict[str, int]:
         """What the statistics count, without times."""
-        found = self.statistics(model)
-        phases = {name: phase["count"] for name, phase in found["inference_stats"].items()}
-        return phases | {name: found[name] for name in ("inference_count", "execution_count")}
+
+        def counted() -> dict[str, int]:
+            found = self.statistics(model)
+            phases = {name: phase["count"] for name, phase in found["inference_stats"].items()}
+            return phases | {name: found[name] for name in ("inference_count", "execution_count")}
+
+        return counted() if self.kind == "ours" else at_rest(counted)
 
     def metrics(self) -> dict[str, float]:
         """The lines of the metrics page that speak of a cache."""

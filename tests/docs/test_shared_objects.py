@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from tritonpy_sdk.testing import compile_shared_object, find_compiler
 
+from ..counting import at_rest
 from ..shell import environment, run
 
 ROOT = Path(__file__).parents[2]
@@ -102,7 +103,9 @@ def typed_in_readme(folder: Path, beginning: str) -> str:
 
 
 @pytest.mark.parametrize(("lang", "most"), [("c", 4), pytest.param("cpp", 6, marks=pytest.mark.stress)])
-def test_a_new_strategy_is_made_tested_and_served(lang: str, most: int, tmp_path: Path) -> None:
+def test_a_new_strategy_is_made_tested_and_served(
+    lang: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if find_compiler(".cc") is None and lang == "cpp":
         pytest.skip("there is no compiler for C++")
     install, make, enter, test, build, serve = commands(AUTHORS, "Begin")
@@ -111,6 +114,7 @@ def test_a_new_strategy_is_made_tested_and_served(lang: str, most: int, tmp_path
     assert " passed" in run(test, folder)
     run(build, folder)
 
+    monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", "12")  # all are there, however slow their clients are
     with running(serve, folder) as port:
         run(typed_in_readme(folder, "for ").replace("localhost:8000", f"localhost:{port}"), folder)
         shown = run(f"{typed_in_readme(folder, 'corectl explain')} --url localhost:{port}", folder)
@@ -146,9 +150,12 @@ def test_triton_asks_a_new_strategy_too(
 
     run(typed_in_readme(folder, "for ").replace("localhost:8000", f"localhost:{port}"), folder)
 
-    with urllib.request.urlopen(f"http://localhost:{port}/v2/models/{model}/stats", timeout=20) as answer:
-        [stats] = json.loads(answer.read())["model_stats"]
-    formed = {batch["batch_size"]: batch["compute_infer"]["count"] for batch in stats["batch_stats"]}
+    def batches() -> dict[int, int]:
+        with urllib.request.urlopen(f"http://localhost:{port}/v2/models/{model}/stats", timeout=20) as answer:
+            [stats] = json.loads(answer.read())["model_stats"]
+        return {batch["batch_size"]: batch["compute_infer"]["count"] for batch in stats["batch_stats"]}
+
+    formed = at_rest(batches)  # it counts a moment after it has answered
     assert sum(size * count for size, count in formed.items()) == 12
     if lang == "c":
         assert formed == {4: 3}
