@@ -48,20 +48,20 @@ def test_watch_says_what_is_and_then_what_changes(harness: Any, health: health_p
 
 
 def test_watcher_that_goes_away_costs_nothing_more(harness: Any, health: health_pb2_grpc.HealthStub) -> None:
-    before = harness.call(lambda: len(asyncio.all_tasks()))
+    before = harness.call(asyncio.all_tasks)
     watches = [health.Watch(health_pb2.HealthCheckRequest(), timeout=20) for _ in range(10)]
     for watch in watches:
         next(watch)
-    during = harness.call(lambda: len(asyncio.all_tasks()))
+    during = harness.call(asyncio.all_tasks) - before
 
     for watch in watches:
         watch.cancel()
 
     deadline = time.monotonic() + 20
-    while harness.call(lambda: len(asyncio.all_tasks())) > before:
+    while len(harness.call(asyncio.all_tasks)) > len(before):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert during >= before + 10
+    assert len(during) >= 10
 
 
 def test_watch_says_that_the_server_stops_and_then_ends(
@@ -91,7 +91,7 @@ def test_a_watcher_does_not_hold_up_the_end(harness: Any, health: health_pb2_grp
     next(watch)
     harness.dataplane.is_up = False
 
-    harness.run(asyncio.wait_for(harness.server.stop(20), 2))
+    harness.run(asyncio.wait_for(harness.server.stop(3600), 20))
 
     assert next(watch).status == NOT_SERVING
 

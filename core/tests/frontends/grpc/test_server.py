@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -189,10 +188,7 @@ def test_stop_cancels_what_does_not_end_in_time(harness: Any, make_request: Call
 
 
 def test_stop_of_an_idle_server_is_immediate(harness: Any) -> None:
-    start = time.monotonic()
-    harness.run(harness.server.stop(20))
-
-    assert time.monotonic() - start < 2
+    harness.run(asyncio.wait_for(harness.server.stop(3600), 20))
 
 
 def test_server_that_never_started_can_be_stopped(harness: Any) -> None:

@@ -247,11 +247,15 @@ def test_cancelling_client_cancels_the_request(harness: Any, make_request: Calla
 
 
 def test_deadline_of_the_client_cancels_the_request(harness: Any, make_request: Callable[..., Any]) -> None:
-    with pytest.raises(grpc.RpcError) as expired:
-        harness.stub.ModelInfer(make_request("manual", id="late"), timeout=0.2)
+    for timeout_s in (0.2, 2, 15):  # a busy machine may need longer than that to take the request
+        with pytest.raises(grpc.RpcError) as expired:
+            harness.stub.ModelInfer(make_request("manual", id="late"), timeout=timeout_s)
+        assert expired.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        if harness.dataplane.requests:
+            break
 
-    assert expired.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    harness.dataplane.wait_for(lambda plane: plane.cancelled == ["late"])
+    harness.dataplane.wait_for(lambda plane: len(plane.cancelled) == len(plane.requests) > 0)
+    assert set(harness.dataplane.cancelled) == {"late"}
 
 
 def test_closing_client_cancels_the_request(harness: Any, make_request: Callable[..., Any]) -> None:
