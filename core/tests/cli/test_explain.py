@@ -53,7 +53,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 def infer(server: Server, model: str, count: int = 1) -> None:
     body = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1]}]})
-    with closing(http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=10)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)) as connection:
         for _ in range(count):
             connection.request("POST", f"/v2/models/{model}/infer", body)
             assert connection.getresponse().read().startswith(b'{"model_name"')
@@ -104,7 +104,7 @@ def test_two_looks_tell_what_came_between(start: Start, capsys: pytest.CaptureFi
     assert explain(server, "batched", "--model-version=2", "--seconds=0.1", "--json") == 0
 
     [between] = json.loads(capsys.readouterr().out)
-    assert 0.1 <= between["seconds"] < 5
+    assert 0.1 <= between["seconds"] < 30
     assert (between["executions"], between["requests"]["success"]) == (0, 0)
 
 

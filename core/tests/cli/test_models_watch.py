@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from tritonpy.cli.http_client import Answer, HttpClient
@@ -19,12 +19,14 @@ from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
+# It is loaded when the test says so.
 SLOW = """
-import time
+import os, time
 
 class TritonPythonModel:
     def initialize(self, args):
-        time.sleep(0.9)
+        while not os.path.exists(os.path.join(args["model_repository"], "may_load")):
+            time.sleep(0.01)
 
     def execute(self, requests):
         return []
@@ -141,15 +143,30 @@ def server(tmp_path: Path) -> Iterator[Server]:
         yield started
 
 
+def let_load(repository: Path) -> None:
+    """Let the model be loaded, now and later."""
+    (repository / "slow" / "may_load").touch()
+
+
 def states(text: str) -> list[str]:
     """The last word of each line that begins with a time."""
     return [line.split()[4] for line in text.splitlines() if line.startswith("  ")]
 
 
 def test_loads_and_unloads_show_the_states_on_their_way(
-    server: Server, capsys: pytest.CaptureFixture[str]
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"--url=127.0.0.1:{server.http_port}"
+    registry = server.runtime.registry
+    index = registry.index
+
+    def answer(*args: Any, **options: Any) -> Any:
+        entries = index(*args, **options)
+        if any(entry.get("state") == "LOADING" for entry in entries):
+            let_load(tmp_path)  # its state is on the way to who watches
+        return entries
+
+    monkeypatch.setattr(registry, "index", answer)
 
     assert main(["models", "load", "slow", "--watch", url]) == 0
     out = capsys.readouterr().out
@@ -172,7 +189,7 @@ def test_loads_and_unloads_show_the_states_on_their_way(
     assert main(["models", "index", "--watch", "--json", url]) == 1
 
 
-def test_an_interrupt_ends_the_watching_and_not_the_load(server: Server) -> None:
+def test_an_interrupt_ends_the_watching_and_not_the_load(server: Server, tmp_path: Path) -> None:
     command = [str(Path(sys.executable).with_name("corectl")), "models", "load", "slow", "--watch"]
     with subprocess.Popen(
         [*command, f"--url=127.0.0.1:{server.http_port}"],
@@ -185,10 +202,11 @@ def test_an_interrupt_ends_the_watching_and_not_the_load(server: Server) -> None
             if "LOADING" in line:
                 break
         watcher.send_signal(signal.SIGINT)
-        watcher.communicate(timeout=10)
+        watcher.communicate(timeout=20)
 
     assert watcher.returncode == 130
-    until = time.monotonic() + 10
+    let_load(tmp_path)
+    until = time.monotonic() + 20
     while server.runtime.registry.index()[-1].get("state") != "READY":
         assert time.monotonic() < until
         time.sleep(0.05)

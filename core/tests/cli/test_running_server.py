@@ -81,11 +81,12 @@ def where(request: pytest.FixtureRequest, server: Server) -> list[str]:
     return ["--grpc", f"--url=127.0.0.1:{server.grpc_port}"]
 
 
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port that nobody listens on, and nobody else can have meanwhile."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 def test_models_shows_state_and_reason(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,14 +196,12 @@ def test_infer_says_what_is_wrong(
     "arguments", [["models"], ["infer", "echo", "--input=X=1"], ["infer", "echo", "--grpc", "--input=X=1"]]
 )
 def test_a_server_that_is_not_there_is_named_with_what_to_do(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
+    arguments: list[str], closed_port: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    port = closed_port()
-
-    assert main([*arguments, f"--url=127.0.0.1:{port}"]) == 1
+    assert main([*arguments, f"--url=127.0.0.1:{closed_port}"]) == 1
 
     error = capsys.readouterr().err
-    assert f"127.0.0.1:{port}" in error
+    assert f"127.0.0.1:{closed_port}" in error
     assert "no server answers at" in error
     assert "corectl serve --model-repository PATH" in error
 
