@@ -44,7 +44,11 @@ class OwnRedis(RespServer):
 Redis = OwnRedis | RedisServer
 
 
-@pytest.fixture(params=["own", pytest.param("real", marks=pytest.mark.emulator)])
+# The first one is fetched.
+REAL = pytest.param("real", marks=[pytest.mark.emulator, pytest.mark.timeout(300)])
+
+
+@pytest.fixture(params=["own", REAL])
 def redis(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Redis]:
     (tmp_path / "redis").mkdir()
     server: Redis = OwnRedis() if request.param == "own" else RedisServer(tmp_path / "redis")
@@ -175,14 +179,14 @@ def test_answers_survive_the_server(redis: Redis, serve: Serve) -> None:
 def test_a_redis_that_hangs_holds_no_request_up_for_long(
     redis: Redis, serve: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = serve("one", redis.port, timeout_ms=50)
+    server = serve("one", redis.port, timeout_ms=500)
     server.kept(1)
     redis.hang()
 
     began = time.monotonic()
     answers = [server.ask(1) for _ in range(20)]
 
-    assert time.monotonic() - began < 5  # three times 50 ms, and what a busy machine adds
+    assert time.monotonic() - began < DEADLINE_S  # three times 500 ms, and what a busy machine adds
     assert len(set(answers)) == 20
     assert server.metric("tritonpy_cache_errors_total") > 15
     assert sum("has failed 3 times in a row" in record.message for record in caplog.records) == 1
