@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -18,17 +19,24 @@ CONFIGS = re.findall(r"```protobuf\n# models/(\w+)/config.pbtxt\n(.*?)```", PAGE
 (SHOWN,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 WORK = "        time.sleep(0.01)\n"
 
-# The model of the page, which notes here when it begins and ends.
+# The model of the page, which notes here when it begins and ends, and works while the file `gate` is there.
 NOTE = """
     def initialize(self, args):
         self.name = args["model_name"]
-        self.path = args["model_repository"] + "/../../journal"
+        self.folder = args["model_repository"] + "/../.."
 
     def note(self, line):
-        with open(self.path, "a") as journal:
+        with open(self.folder + "/journal", "a") as journal:
             journal.write(line + "\\n")
+
+    def is_held(self):
+        import os
+        return os.path.exists(self.folder + "/gate")
 """
-NOTED = f'        self.note(f"begin {{self.name}}")\n{WORK}        self.note(f"end {{self.name}}")\n'
+NOTED = (
+    f'        self.note(f"begin {{self.name}}")\n        while self.is_held():\n    {WORK}{WORK}'
+    f'        self.note(f"end {{self.name}}")\n'
+)
 MODEL = SHOWN.replace(WORK, NOTED) + NOTE
 
 
@@ -37,23 +45,39 @@ def test_no_more_is_used_than_there_is(corectl: Callable[..., Any], tmp_path: Pa
     models = ModelRepository(tmp_path / "models")
     for name, config in CONFIGS:
         models.python(name, MODEL, config)
+    journal, gate = tmp_path / "journal", tmp_path / "gate"
+    journal.touch()
     server = corectl(f"--model-repository={models.path}", *FLAGS.split())
 
-    def ask(name: str) -> None:
+    def ask(name: str, count: int) -> None:
         body = b'{"inputs": [{"name": "X", "datatype": "FP32", "shape": [1], "data": [1]}]}'
         url = f"http://localhost:{server.ports['HTTPService']}/v2/models/{name}/infer"
-        for _ in range(6):
+        for _ in range(count):
             urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=30).close()
 
-    clients = [threading.Thread(target=ask, args=(name,)) for name in ["small", "small", "large", "large"]]
-    for client in clients:
-        client.start()
-    for client in clients:
-        client.join()
+    def ask_all(*names: str, count: int, held: int) -> None:
+        """Ask, and let go what is asked when so many have begun."""
+        if held:
+            gate.touch()
+        before = journal.read_text().count("begin")
+        clients = [threading.Thread(target=ask, args=(name, count)) for name in names]
+        for client in clients:
+            client.start()
+        until = time.monotonic() + 20
+        while journal.read_text().count("begin") < before + held:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        gate.unlink(missing_ok=True)
+        for client in clients:
+            client.join()
+
+    ask_all("small", "small", count=1, held=2)
+    ask_all("small", "large", count=1, held=2)
+    ask_all("small", "small", "large", "large", count=6, held=0)
 
     needs = {"small": 1, "large": 3}
     used, uses = 0, set()
-    for line in (tmp_path / "journal").read_text().split(sep="\n")[:-1]:
+    for line in journal.read_text().split(sep="\n")[:-1]:
         step, name = line.split()
         used += needs[name] if step == "begin" else -needs[name]
         uses.add(used)

@@ -45,7 +45,10 @@ def shown(page: str) -> list[tuple[str, str]]:
     return [(command, output) for command, output in blocks if not command.startswith("corectl serve")]
 
 
-def test_requests_that_wait_become_batches(corectl: Callable[..., Any], tmp_path: Path) -> None:
+def test_requests_that_wait_become_batches(
+    corectl: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", "16")  # all are there, however slow their client is
     server = serve_page(corectl, tmp_path, "batch-requests.md")
     ((command, _),) = shown("batch-requests.md")
 
