@@ -139,10 +139,11 @@ class _Model:
             self._process.note(self._number, self._name)
 
     def finalize(self) -> None:
-        """The last call for this load."""
+        """The last call for this load. Where its process has died before, it stays noted as never told."""
+        if self._process.is_gone:
+            return
         where = f"in TRITONREPOAGENT_ModelFinalize for model '{self._name}'"
         try:
-            if not self._process.is_gone:
-                self._process.call("ModelFinalize", where, self._number)
+            self._process.call("ModelFinalize", where, self._number)
         finally:
             self._process.note(self._number, None)
