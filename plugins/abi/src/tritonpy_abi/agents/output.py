@@ -18,7 +18,7 @@ _log = logging.getLogger("tritonpy.abi")
 
 _MOST_LINE_BYTES = 64 * 1024  # longer lines are cut
 _READ_BYTES = 64 * 1024
-_AFTERWARDS_S = 1.0
+_AFTERWARDS_S = 5.0
 _PATIENCE_S = 2.0
 _RETRY_S = 0.02
 
