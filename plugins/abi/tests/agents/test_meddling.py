@@ -29,7 +29,6 @@ def load(compiled: Compiled, tmp_path: Path) -> Load:
     return load
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("deed", ["close", "write an object", "write a list", "write a length"])
 def test_an_agent_that_cuts_itself_off_fails_its_load_and_does_not_hang_it(load: Load, deed: str) -> None:
     with pytest.raises(TritonError) as caught:
