@@ -264,7 +264,7 @@ class TestDecoupled:
 
     @pytest.mark.ours("2.51 has no cancel()")
     def test_a_call_is_cancelled_between_its_responses(self, server):
-        assert 3 <= server.ask("bls.cancelled") < 100
+        assert 3 <= server.ask("bls.cancelled") < 1000
 
 
 class TestAsync:
@@ -280,10 +280,10 @@ class TestAsync:
     def test_gathered_calls_keep_their_order(self, server):
         assert self.ask(server, "gathered", 10) == [100 + index for index in range(10)]
 
-    def test_gathered_calls_run_at_the_same_time(self, server):
-        one, both = self.ask(server, "at_the_same_time")
+    def test_gathered_calls_run_at_the_same_time(self, server, tmp_path):
+        answers = self.ask(server, "at_the_same_time", str(tmp_path))
 
-        assert both < 1.7 * one
+        assert answers == [{"VALUE": [2]}] * 2
 
     def test_one_of_two_calls_may_fail(self, server):
         good, bad = self.ask(server, "good_and_bad")

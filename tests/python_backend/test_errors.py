@@ -14,6 +14,12 @@ def infer(server, how: str):
     return server.infer("fails", {"HOW": [[how]]})
 
 
+def infer_both(server, *hows: str):
+    """The answers to two requests that go together."""
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda how: server.infer("fails_in_pairs", {"HOW": [[how]]}), hows))
+
+
 @pytest.mark.parametrize(
     ("how", "message"),
     [
@@ -99,18 +105,16 @@ def test_a_response_with_an_error_has_no_outputs(server):
 
 
 def test_one_request_of_a_batch_fails_alone(server):
-    executions = server.statistics("fails")["execution_count"]
-    with ThreadPoolExecutor(2) as pool:
-        good, bad = pool.map(lambda how: infer(server, how), ["fine", "NOT_FOUND"])
+    executions = server.statistics("fails_in_pairs")["execution_count"]
+    good, bad = infer_both(server, "fine", "NOT_FOUND")
 
     assert good.outputs == {"OUT": [1]}
     assert (bad.status, bad.error) == (404, "NOT_FOUND!")
-    server.wait_for(lambda: server.statistics("fails")["execution_count"] == executions + 1)
+    server.wait_for(lambda: server.statistics("fails_in_pairs")["execution_count"] == executions + 1)
 
 
 def test_an_exception_fails_every_request_of_a_batch(server):
-    with ThreadPoolExecutor(2) as pool:
-        answers = list(pool.map(lambda how: infer(server, how), ["fine", "value_error"]))
+    answers = infer_both(server, "fine", "value_error")
 
     assert [answer.status for answer in answers] == [500, 500]
 
@@ -130,8 +134,7 @@ def test_only_an_exception_is_counted_as_a_failure(server, how, change):
 
 
 def test_a_batch_may_be_answered_half_by_the_list_and_half_by_senders(server):
-    with ThreadPoolExecutor(2) as pool:
-        listed, sent = pool.map(lambda how: infer(server, how), ["fine", "by_sender"])
+    listed, sent = infer_both(server, "fine", "by_sender")
 
     assert listed.outputs == {"OUT": [1]}
     assert sent.outputs == {"OUT": [5]}
@@ -139,8 +142,7 @@ def test_a_batch_may_be_answered_half_by_the_list_and_half_by_senders(server):
 
 @pytest.mark.ours("2.51 dies of it")
 def test_an_exception_does_not_answer_again_what_a_sender_has_answered(server):
-    with ThreadPoolExecutor(2) as pool:
-        unanswered, sent = pool.map(lambda how: infer(server, how), ["fine", "sends_and_raises"])
+    unanswered, sent = infer_both(server, "fine", "sends_and_raises")
 
     assert (unanswered.status, sent.outputs) == (500, {"OUT": [5]})
 

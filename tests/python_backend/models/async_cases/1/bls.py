@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -27,10 +26,12 @@ def adding(first, second, model="add"):
     )
 
 
-def sending(model, *steps):
+def sending(model, *steps, request_id=""):
     """A request to a model that does what it is told with its response sender."""
     text = pb_utils.Tensor("STEPS", np.array([json.dumps(steps)], object))
-    return pb_utils.InferenceRequest(model_name=model, requested_output_names=["VALUE"], inputs=[text])
+    return pb_utils.InferenceRequest(
+        model_name=model, requested_output_names=["VALUE"], inputs=[text], request_id=request_id
+    )
 
 
 def repeating(*values):
@@ -38,8 +39,8 @@ def repeating(*values):
 
 
 def slow():
-    """A call that takes half a second; any number of them can be made at a time."""
-    return sending("sends_once", ["later"], ["pause", 0.5], ["last_value", 1])
+    """A call that takes three seconds; any number of them can be made at a time."""
+    return sending("sends_once", ["later"], ["pause", 3], ["last_value", 1])
 
 
 async def call(request):
@@ -52,13 +53,11 @@ async def gathered(request, count):
     return [described(answer)["outputs"]["SUM"][0][0] for answer in answers]
 
 
-async def at_the_same_time(request):
-    """How long one slow call takes, and how long two."""
-    start = time.monotonic()
-    await slow().async_exec()
-    between = time.monotonic()
-    await asyncio.gather(slow().async_exec(), slow().async_exec())
-    return [between - start, time.monotonic() - between]
+async def at_the_same_time(request, folder):
+    """Two calls of which neither is answered before both are made."""
+    calls = [sending("sends_once", ["later"], ["meet", folder, 2], request_id=id) for id in ("one", "two")]
+    answers = await asyncio.gather(*(call.async_exec() for call in calls))
+    return [described(answer)["outputs"] for answer in answers]
 
 
 async def with_a_timeout(request):

@@ -1,18 +1,22 @@
 """Coroutines that wait, and fail."""
 
 import asyncio
-import time
 
 
 async def nothing(request):
     return "awaited"
 
 
-async def at_the_same_time(request, seconds):
-    """How long two naps take together."""
-    start = time.monotonic()
-    await asyncio.gather(asyncio.sleep(seconds), asyncio.sleep(seconds))
-    return time.monotonic() - start
+async def at_the_same_time(request):
+    """Two that wait for each other."""
+    events = [asyncio.Event(), asyncio.Event()]
+
+    async def meet(own, other):
+        own.set()
+        await asyncio.wait_for(other.wait(), 20)
+        return "met"
+
+    return await asyncio.gather(meet(*events), meet(*reversed(events)))
 
 
 async def fails(request):

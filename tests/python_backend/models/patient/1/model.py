@@ -1,4 +1,4 @@
-"""Answers with its input; its requests wait for others for a second."""
+"""Answers with its input; its requests wait for others for four seconds."""
 
 import triton_python_backend_utils as pb_utils
 

@@ -1,6 +1,7 @@
 """Does with its response sender what the request says, and writes into the log what was refused."""
 
 import json
+import os
 import time
 
 import numpy as np
@@ -74,9 +75,27 @@ class Steps:
     def pause(self, seconds):
         time.sleep(seconds)
 
+    def until(self, path):
+        """Wait until there is a file, twenty seconds at most."""
+        give_up = time.monotonic() + 20
+        while not os.path.exists(path) and time.monotonic() < give_up:
+            time.sleep(0.01)
+
+    def come(self, folder):
+        with open(os.path.join(folder, self._id), "w"):
+            pass
+
+    def meet(self, folder, count):
+        """Come to a folder, and wait until so many requests are there; the last value is how many were."""
+        self.come(folder)
+        give_up = time.monotonic() + 20
+        while len(os.listdir(folder)) < count and time.monotonic() < give_up:
+            time.sleep(0.01)
+        self.last_value(len(os.listdir(folder)))
+
     def ticks(self):
-        """Send until told to stop; two hundred at most."""
-        for tick in range(200):
+        """Send until told to stop; two thousand at most."""
+        for tick in range(2000):
             if self._sender.is_cancelled():
                 return f"stopped after {tick} ticks"
             self.value(tick)
@@ -84,9 +103,9 @@ class Steps:
         return "never stopped"
 
     def wait(self):
-        """Wait until the client goes, five seconds at most."""
+        """Wait until the client goes, twenty seconds at most."""
         pb_utils.Logger.log_info(f"waits with {self._id}")
-        give_up = time.monotonic() + 5
+        give_up = time.monotonic() + 20
         while time.monotonic() < give_up:
             if self._request.is_cancelled():
                 return "the client is gone"

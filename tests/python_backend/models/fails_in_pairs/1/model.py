@@ -1,0 +1,1 @@
+../../fails/1/model.py
