@@ -48,7 +48,7 @@ class AgentCalls:
                 f"unable to find required entrypoint '{_PREFIX}ModelAction' in shared library: {path}: "
                 f"it is no repository agent"
             )
-        self._agent = self._lib.TRITONPY_AgentNew()
+        self._agent = self._lib.TRITONPY_Agent()
         self._models: dict[int, CData] = {}
 
     def initialize(self) -> None:

@@ -56,7 +56,7 @@ static void drive_fault(TRITONREPOAGENT_Agent *agent, const char *value, int cod
 }
 
 void drive_agents(void) {
-  TRITONREPOAGENT_Agent *agent = TRITONPY_AgentNew();
+  TRITONREPOAGENT_Agent *agent = TRITONPY_Agent();
   TRITONPY_AgentPrintLines();
   OK(TRITONPY_AgentCall(function_of("TRITONREPOAGENT_Initialize"), "TRITONREPOAGENT_Initialize", agent));
   on_threads(drive_model, agent);
@@ -65,5 +65,4 @@ void drive_agents(void) {
   drive_fault(agent, "throw an integer", TRITONSERVER_ERROR_INTERNAL, "no std::exception");
   drive_fault(agent, "value", TRITONSERVER_ERROR_INTERNAL, "there is no room");
   OK(TRITONPY_AgentCall(function_of("TRITONREPOAGENT_Finalize"), "TRITONREPOAGENT_Finalize", agent));
-  TRITONPY_AgentDelete(agent);
 }

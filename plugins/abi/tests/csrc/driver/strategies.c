@@ -88,8 +88,7 @@ static void drive_model(int number, void *argument) {
     OK(TRITONPY_BatchEnd(strategy));
     OK(TRITONPY_BatchEnd(strategy));
   }
-  requests[0]->is_cancelled = true;
-  CHECK(include(strategy, requests, REQUESTS) == 0);
+  OK(TRITONPY_BatchBegin(strategy));
   OK(TRITONPY_StrategyClose(strategy)); /* with an attempt that is open */
   for (int index = 0; index < REQUESTS; ++index) {
     end_request(requests[index]);

@@ -5,9 +5,10 @@
 
 void TRITONPY_AgentPrintLines(void) { std::setvbuf(stdout, nullptr, _IOLBF, 0); }
 
-TRITONREPOAGENT_Agent* TRITONPY_AgentNew(void) { return new TRITONREPOAGENT_Agent; }
-
-void TRITONPY_AgentDelete(TRITONREPOAGENT_Agent* agent) { delete agent; }
+TRITONREPOAGENT_Agent* TRITONPY_Agent(void) {
+  static TRITONREPOAGENT_Agent agent;
+  return &agent;
+}
 
 TRITONSERVER_Error* TRITONPY_AgentModelNew(
     TRITONREPOAGENT_AgentModel** model, const char* location, const char* config, const char* room,

@@ -7,8 +7,8 @@ typedef struct TRITONREPOAGENT_AgentModel TRITONREPOAGENT_AgentModel;
 /* Have what the process prints leave with every line, also where its output is a pipe. */
 void TRITONPY_AgentPrintLines(void);
 
-TRITONREPOAGENT_Agent *TRITONPY_AgentNew(void);
-void TRITONPY_AgentDelete(TRITONREPOAGENT_Agent *agent);
+/* The one of this process, which is there until it ends: threads of the agent may use it as long. */
+TRITONREPOAGENT_Agent *TRITONPY_Agent(void);
 
 /* `room` is a directory for what the agent acquires, or NULL; then `why_no_room` is why there is none. */
 TRITONSERVER_Error *TRITONPY_AgentModelNew(

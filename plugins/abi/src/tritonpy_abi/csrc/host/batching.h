@@ -50,7 +50,6 @@ struct TRITONBACKEND_Request {
   uint32_t output_count;
   uint32_t input_count;
   uint32_t flags;
-  bool is_cancelled;
   bool has_scratch; /* of its inputs */
   TRITONBACKEND_Input inputs[];
 };
