@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tritonpy import logs
+from tritonpy.logs import LogSettings
 from tritonpy.options import ServerOptions
 from tritonpy_abi.build import library
 from tritonpy_abi.logs import NAME
@@ -57,9 +58,8 @@ class Held(logging.Handler):
 @pytest.fixture
 def held() -> Iterator[Held]:
     handler, log = Held(), logging.getLogger(NAME)
-    connect()
-    flush()  # what libraries of other tests have said
     log.addHandler(handler)
+    connect()
     yield handler
     handler.gate.set()
     flush()
@@ -150,6 +150,29 @@ def test_levels_follow_the_servers_log(held: Held, plugin: Plugin, tmp_path: Pat
         ("W", "kept"),
         ("I", "in depth"),
     ]
+
+
+def test_the_last_levels_count_also_if_they_change_while_the_log_is_looked_at(
+    held: Held, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower = connect()
+    later = LogSettings(log_error=False)
+    change = threading.Thread(target=follower.settings_changed, args=(later,))
+    admits = LogSettings.admits
+
+    def admits_slowly(settings: LogSettings, level: int) -> bool:
+        if change.ident is None:
+            change.start()
+            change.join(0.2)
+        return admits(settings, level)
+
+    monkeypatch.setattr(LogSettings, "admits", admits_slowly)
+    try:
+        follower.settings_changed(LogSettings(log_info=False))
+        change.join()
+        assert enabled(plugin) == [True, True, False, False]
+    finally:
+        follower.settings_changed(None)
 
 
 def test_lines_count_by_the_levels_of_the_moment_they_were_written(

@@ -1,15 +1,17 @@
 """Log lines of shared objects, in the server's log.
 
 A thread takes them from the C library, where it waits and leaves the interpreter to others. In processes
-without one, children of the server, the C library writes them to standard error instead.
+without one, children of the server, the C library writes them to standard error instead; those of agents read
+the levels in a file that has no name.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import mmap
+import os
 import threading
-from collections.abc import Callable
 
 from tritonpy.abi_host import AdmittedRecord, LogSettings, follow, has_room, verbose
 
@@ -27,42 +29,66 @@ _LEVELS = {_INFO: logging.INFO, _WARNING: logging.WARNING, _ERROR: logging.ERROR
 _STOP_TIMEOUT_S = 2
 
 
-def enabled_levels(admits: Callable[[int], bool] = _log.isEnabledFor) -> int:
-    """What `TRITONPY_LogEnable` is told: the bit `1 << number` for each level that is logged.
-
-    Args:
-        admits: whether lines of a level of `logging` are written.
-    """
-    return sum(1 << number for number, level in _LEVELS.items() if admits(level))
-
-
 class PluginLog:
     """Hands lines of shared objects to `logging`, at the levels that the server's log admits.
 
     Begins at once, and goes on until the process ends; not in one that is forked from it.
+
+    Attributes:
+        levels: a descriptor to read from: a byte with what `TRITONPY_LogEnable` was told last.
     """
 
     def __init__(self, shim: Shim) -> None:
         self._shim = shim
+        self._lock = threading.Lock()  # guards the next two
+        self._settings: LogSettings | None = None
+        self.levels, self._levels = _shared_byte()
         self._lost = 0  # lines for which the log had no room; only the thread counts them
         self._taker = self._start()
         atexit.register(self._stop)
-        self._settings: LogSettings | None = None
         follow(self)
 
     def refresh(self) -> None:
         """Look what is logged now where whoever embeds the server decides: nobody says when that changes."""
-        self.settings_changed(self._settings)
+        with self._lock:
+            self._enable()
 
     def settings_changed(self, settings: LogSettings | None) -> None:
         """See `LogFollower`."""
-        self._settings = settings
-        admits = _log.isEnabledFor if settings is None else settings.admits
-        self._shim.lib.TRITONPY_LogEnable(enabled_levels(admits))
+        with self._lock:
+            self._settings = settings
+            self._enable()
 
     def flush(self) -> None:
         """See `LogFollower`."""
         self._shim.lib.TRITONPY_LogFlush(_STOP_TIMEOUT_S * 1000)
+
+    def admits(self, level: int) -> bool:
+        """Whether lines of a level of `logging` are written."""
+        settings = self._settings
+        return _log.isEnabledFor(level) if settings is None else settings.admits(level)
+
+    def write(self, level: int, file: str, line: int, text: str, **attributes: object) -> None:
+        """Hand a line to `logging` that was admitted when a plugin wrote it; levels may have changed since.
+
+        Args:
+            level: of `logging`.
+            file: of the plugin's source.
+            line: in it.
+            text: what it says.
+            attributes: of the record, where they are not those of this process and this moment.
+        """
+        # Changes of an embedder's log are heard late: it may not have been admitted after all.
+        kind = logging.LogRecord if self._settings is None else AdmittedRecord
+        record = kind(NAME, level, file, line, text, None, None)
+        vars(record).update(attributes)
+        if kind is AdmittedRecord or _log.isEnabledFor(level):
+            _log.handle(record)
+
+    def _enable(self) -> None:
+        levels = sum(1 << number for number, level in _LEVELS.items() if self.admits(level))
+        self._shim.lib.TRITONPY_LogEnable(levels)
+        self._levels[0] = levels
 
     def _start(self) -> threading.Thread:
         self._shim.lib.TRITONPY_LogCollect()
@@ -94,10 +120,15 @@ class PluginLog:
 
     def _hand_over(self, line: CData) -> None:
         message = self._shim.ffi.buffer(line.message, line.message_size)[:].decode(errors="replace")
-        file, level = self._shim.text(line.file), _LEVELS[line.level]
-        # The server's log admitted it when the plugin wrote it; changes of an embedder's log are heard late.
-        kind = logging.LogRecord if self._settings is None else AdmittedRecord
-        record = kind(NAME, level, file, line.line, message, None, None)
-        record.created = line.time_ns / 1e9
-        if kind is AdmittedRecord or _log.isEnabledFor(level):
-            _log.handle(record)
+        file = self._shim.text(line.file)
+        self.write(_LEVELS[line.level], file, line.line, message, created=line.time_ns / 1e9)
+
+
+def _shared_byte() -> tuple[int, mmap.mmap]:
+    """A descriptor that other processes can only read from, and what it shows them."""
+    writable = os.memfd_create("tritonpy-log-levels")
+    try:
+        os.ftruncate(writable, 1)
+        return os.open(f"/proc/self/fd/{writable}", os.O_RDONLY | os.O_CLOEXEC), mmap.mmap(writable, 1)
+    finally:
+        os.close(writable)

@@ -15,14 +15,18 @@ from tritonpy_abi.shim import open_shim
 _connecting = threading.Lock()
 
 
-def connect() -> None:
+def connect() -> PluginLog:
     """From here on log lines of shared objects are in the server's log, and their metrics on its page.
+
+    Returns: what hands on the lines.
 
     Raises:
         TritonError: see `open_shim`.
     """
     with _connecting:
-        _connect().refresh()
+        log = _connect()
+        log.refresh()
+        return log
 
 
 @functools.cache

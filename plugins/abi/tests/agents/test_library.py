@@ -1,4 +1,4 @@
-"""Agents in C as their author calls them in a test: without a server, with the calls that a server makes."""
+"""The life of agents in C and of their processes."""
 
 from __future__ import annotations
 
@@ -7,88 +7,17 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tritonpy.plugin import ErrorCode, RepoAgent, RepoAgentModel, TritonError
+from tritonpy.plugin import ErrorCode, RepoAgentModel, TritonError
 from tritonpy_abi.agents.library import AgentLibrary
-from tritonpy_abi.agents.output import AgentOutput
 from tritonpy_sdk.testing import load_with_agent
 
 from ..conftest import Compiled
+from .conftest import Living, Place, gone, until
 
 LIFE = ["LOAD", "LOAD_COMPLETE", "UNLOAD", "UNLOAD_COMPLETE"]
-
-
-class Place:
-    """A model, and an agent that does what the model's parameters say.
-
-    Attributes:
-        library: the agent.
-        directory: the model's.
-    """
-
-    def __init__(self, library: Path, path: Path) -> None:
-        self.library = library
-        self.directory = path / "net"
-        (self.directory / "1").mkdir(parents=True)
-        self._log = path / "agents.log"
-        self._log.touch()
-
-    def load(self, step: str = "", deed: str = "", argument: str = "", *, loads: bool = True) -> None:
-        """Load and unload the model, with something done in a step."""
-        parameters = {"in": step, "do": deed, "with": argument}
-        with load_with_agent(AgentLibrary(str(self.library)), self.directory, parameters, loads=loads):
-            pass
-
-    def refusal(self, step: str, deed: str, argument: str = "") -> TritonError:
-        """What the agent stops a load with."""
-        with pytest.raises(TritonError) as caught:
-            self.load(step, deed, argument)
-        return caught.value
-
-    def failure(self, step: str, deed: str, argument: str = "") -> TritonError:
-        """What a server would only log."""
-        with pytest.raises(ExceptionGroup) as caught:
-            self.load(step, deed, argument)
-        (error,) = caught.value.exceptions
-        assert isinstance(error, TritonError)
-        return error
-
-    @property
-    def steps(self) -> list[str]:
-        return [line.split(maxsplit=2)[2].strip() for line in self._log.read_text().splitlines()]
-
-    @property
-    def pids(self) -> list[int]:
-        """Of the agent's processes, in the order of their first calls."""
-        return list(dict.fromkeys(int(line.split()[1]) for line in self._log.read_text().splitlines()))
-
-    def named(self, what: str) -> str:
-        """What follows this word in the agent's notes."""
-        return next(step.split()[1] for step in self.steps if step.startswith(what))
-
-
-@pytest.fixture
-def place(compiled: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    monkeypatch.setenv("AGENTS_LOG", str(tmp_path / "agents.log"))
-    return Place(compiled("agents/obedient.cc"), tmp_path)
-
-
-def gone(pid: int) -> bool:
-    """Whether a process has ended, also if nobody has asked for its status."""
-    with suppress(FileNotFoundError):
-        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
-    return True
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_an_agent_hears_of_the_life_of_a_model_in_one_process_that_ends_with_it(place: Place) -> None:
@@ -214,36 +143,6 @@ def test_a_crash_after_the_last_call_is_logged(
     ]
 
 
-class Living:
-    """An agent between `repo_agent_initialize` and `repo_agent_finalize`."""
-
-    def __init__(self, place: Place) -> None:
-        self.plugin = AgentLibrary(str(place.library))
-        self.agent = RepoAgent("living")
-        self._directory = place.directory
-        self.plugin.repo_agent_initialize(self.agent)
-
-    def model(self, name: str, **parameters: str) -> RepoAgentModel:
-        """A model for which LOAD has been acted on."""
-        model = RepoAgentModel(name, self._directory, {"tag": name, **parameters}, {})
-        self.plugin.repo_agent_model_initialize(self.agent, model)
-        self.plugin.repo_agent_model_action(model, "LOAD")
-        return model
-
-    def end(self, model: RepoAgentModel) -> None:
-        for action in ("LOAD_COMPLETE", "UNLOAD", "UNLOAD_COMPLETE"):
-            self.plugin.repo_agent_model_action(model, action)
-        self.plugin.repo_agent_model_finalize(model)
-        model.release_directory()
-
-
-@pytest.fixture
-def living(place: Place) -> Iterator[Living]:
-    started = Living(place)
-    yield started
-    started.plugin.repo_agent_finalize(started.agent)
-
-
 def test_the_process_of_an_agent_does_not_wait_for_numpy(living: Living, place: Place) -> None:
     model = living.model("net")
     (pid,) = place.pids
@@ -283,22 +182,6 @@ def test_after_the_death_of_an_idle_process_the_next_load_begins_a_new_one(
     )
 
 
-def test_what_ends_before_the_death_of_its_process_is_noticed_is_among_what_was_never_told(
-    place: Place, living: Living, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    is_noticed, finish = threading.Event(), AgentOutput.finish
-    model = living.model("first")
-    monkeypatch.setattr(AgentOutput, "finish", lambda self: is_noticed.wait(20) and finish(self))
-    os.kill(place.pids[0], signal.SIGKILL)
-    until(lambda: gone(place.pids[0]))
-
-    living.end(model)
-    is_noticed.set()
-
-    until(lambda: caplog.records)
-    assert caplog.records[0].message.endswith("of models that it has let through: first")
-
-
 def test_a_crash_fails_the_loads_that_are_under_way_and_names_their_calls(
     place: Place, living: Living, tmp_path: Path
 ) -> None:
@@ -323,42 +206,6 @@ def test_a_crash_fails_the_loads_that_are_under_way_and_names_their_calls(
 
     assert errors[0] == errors[1]
     assert all(f"with LOAD for model '{name}'" in errors[0] for name in ("one", "two"))
-
-
-def test_what_an_agent_logs_and_prints_is_in_the_log(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "tritonpy.abi")
-    place.load("LOAD", "log", "größer")
-    place.load("LOAD", "print", "größer")
-
-    lines = [(r.levelname, r.filename, r.lineno, r.message) for r in caplog.records]
-    assert lines[:4] == [
-        ("INFO", "where.cc", 41, "größer"),
-        ("WARNING", "where.cc", 42, 'two\nlines, "quoted" and \\xff'),
-        ("ERROR", "where.cc", 43, "bad"),
-        ("INFO", "where.cc", 44, "chatter"),
-    ]
-    name = place.library.name
-    assert sorted(lines[4:]) == [
-        ("INFO", name, 0, "and"),
-        ("INFO", name, 0, "printed: größer"),
-        ("WARNING", name, 0, "complained: größer"),
-    ]
-    assert {record.process for record in caplog.records} == set(place.pids)
-
-
-@pytest.mark.stress
-def test_only_levels_that_are_logged_are_written(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.ERROR, "tritonpy.abi")
-    place.load("LOAD", "log", "said")
-    assert [record.message for record in caplog.records] == ["bad"]
-
-
-def test_the_last_words_before_a_crash_are_logged(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "tritonpy.abi")
-
-    place.refusal("LOAD", "log and crash")
-
-    assert [record.message for record in caplog.records] == ["the last words"]
 
 
 @pytest.mark.stress

@@ -1,6 +1,7 @@
-"""The program of an agent's process: `python -m tritonpy_abi.agents.child LIBRARY DESCRIPTOR`.
+"""The program of an agent's process: `python -m tritonpy_abi.agents.child LIBRARY MESSAGES LEVELS`.
 
-Calls what the server asks for, each on a thread of its own, and ends with the server however that ends.
+Calls what the server asks for, each on a thread of its own, and ends with the server however that ends. The
+last two are descriptors: of the connection with the server, and of the byte that says what is logged.
 """
 
 from __future__ import annotations
@@ -33,14 +34,18 @@ class AgentCalls:
 
     Args:
         path: of the library.
+        levels: a descriptor of what the server logs; it is closed.
 
     Raises:
         NotFound: it cannot be opened, or is no agent.
+        TritonError: see `open_shim`.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, levels: int) -> None:
         self._shim: Shim = open_shim()
         self._lib = self._shim.lib
+        self._shim.check(self._lib.TRITONPY_LogFollow(levels))
+        os.close(levels)
         self._lib.TRITONPY_AgentPrintLines()
         self._library: Library = open_library(path)
         if self._library.function(f"{_PREFIX}ModelAction") is None:
@@ -124,11 +129,13 @@ class AgentServer:
     Args:
         path: of the library.
         messages: from and to the server.
+        levels: for `AgentCalls`.
     """
 
-    def __init__(self, path: str, messages: Messages) -> None:
+    def __init__(self, path: str, messages: Messages, levels: int) -> None:
         self._path = path
         self._messages = messages
+        self._levels = levels
         self._calls: AgentCalls | None = None
 
     def serve(self) -> None:
@@ -156,11 +163,10 @@ class AgentServer:
 
     def _carry_out(self, message: JsonObject) -> JsonObject:
         if message["call"] == "open":
-            self._calls = AgentCalls(self._path)
+            self._calls = AgentCalls(self._path, self._levels)
             return {}
         calls = self._calls
         assert calls is not None  # asked for first
-        open_shim().lib.TRITONPY_LogEnable(message["log_levels"])
         carry_out: Mapping[str, Callable[[], str | None]] = {
             "Initialize": calls.initialize,
             "Finalize": calls.finalize,
@@ -184,16 +190,16 @@ def end_at_once() -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve the descriptor that this process was started with."""
-    path, descriptor = arguments
+    """Serve the descriptors that this process was started with."""
+    path, connection, levels = arguments
     # A service manager's SIGTERM reaches all processes; when to go is the server's decision. A handler, not
     # SIG_IGN: programs that an agent starts would inherit the latter.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
         signal.siginterrupt(number, False)
-    connected = socket.socket(fileno=int(descriptor))
+    connected = socket.socket(fileno=int(connection))
     connected.set_inheritable(False)
-    AgentServer(path, Messages(connected)).serve()
+    AgentServer(path, Messages(connected), int(levels)).serve()
 
 
 if __name__ == "__main__":

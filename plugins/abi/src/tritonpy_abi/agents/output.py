@@ -9,16 +9,16 @@ import re
 import select
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tritonpy.abi_host import has_room
+from tritonpy.abi_host import has_room, verbose
 
-_log = logging.getLogger("tritonpy.abi")
+from tritonpy_abi.logs import PluginLog
 
 _MOST_LINE_BYTES = 64 * 1024  # longer lines are cut
 _READ_BYTES = 64 * 1024
-_AFTERWARDS_S = 5.0
+_AFTERWARDS_S = 10.0  # for what is left of a process; a few milliseconds, unless the machine is busy
 _PATIENCE_S = 2.0
 _RETRY_S = 0.02
 
@@ -26,9 +26,9 @@ _RETRY_S = 0.02
 # then the last ones before a crash are there, too. Whoever printed before may not have ended his line.
 # Short counts keep what only looks like it from taking long.
 _LOGGED = re.compile(
-    rb"(.*?)([IWE])\d{4} \d\d:\d\d:\d\d\.\d{6} \d{1,10} ([^\"]{0,255}):(-?\d{1,10})\] (\".*\")", re.DOTALL
+    rb"(.*?)([IWEV])\d{4} \d\d:\d\d:\d\d\.\d{6} \d{1,10} ([^\"]{0,255}):(-?\d{1,10})\] (\".*\")", re.DOTALL
 )
-_LEVELS = {b"I": logging.INFO, b"W": logging.WARNING, b"E": logging.ERROR}
+_LEVELS = {b"I": logging.INFO, b"W": logging.WARNING, b"E": logging.ERROR, b"V": verbose(1)}
 
 
 class AgentOutput:
@@ -38,15 +38,18 @@ class AgentOutput:
         path: of the library, which names lines that are not logged but printed.
         pid: of the process.
         descriptors: to read from, with the level of what is printed there; each is closed at its end.
+        log: where the process looks what is logged.
     """
 
-    def __init__(self, path: Path, pid: int, descriptors: Mapping[int, int]) -> None:
+    def __init__(self, path: Path, pid: int, descriptors: Mapping[int, int], log: PluginLog) -> None:
+        self._log = log
         self._path = path
         self._pid = pid
         self._streams = {descriptor: _Stream(level) for descriptor, level in descriptors.items()}
         self._is_stuck = False
-        self._thread = threading.Thread(target=self._read, name=f"output of {path.name}", daemon=True)
-        self._thread.start()
+        self._ended = os.eventfd(0, os.EFD_CLOEXEC)
+        self._is_all_taken = threading.Event()
+        threading.Thread(target=self._read, name=f"output of {path.name}", daemon=True).start()
 
     def finish(self) -> None:
         """The process is gone: wait until what is left is logged. Blocking.
@@ -54,19 +57,35 @@ class AgentOutput:
         Programs that it has started may live on and hold its streams: they are listened to for as long as
         they do, but not waited for.
         """
-        self._thread.join(_AFTERWARDS_S)
+        os.eventfd_write(self._ended, 1)
+        self._is_all_taken.wait(_AFTERWARDS_S)
 
     def _read(self) -> None:
         poll = select.poll()
-        for descriptor in self._streams:
+        for descriptor in (self._ended, *self._streams):
             poll.register(descriptor, select.POLLIN)
+        try:
+            has_ended = False
+            while not has_ended:
+                ready = {descriptor for descriptor, _ in poll.poll()}
+                has_ended = self._ended in ready
+                self._take_from(ready - {self._ended}, poll)
+            poll.unregister(self._ended)
+            os.close(self._ended)
+            while left := poll.poll(0):
+                self._take_from({descriptor for descriptor, _ in left}, poll)
+        finally:
+            self._is_all_taken.set()
         while self._streams:
-            for descriptor, _ in poll.poll():
-                self._wait_for_room()
-                if not self._take(descriptor, self._streams[descriptor]):
-                    poll.unregister(descriptor)
-                    del self._streams[descriptor]
-                    os.close(descriptor)
+            self._take_from({descriptor for descriptor, _ in poll.poll()}, poll)
+
+    def _take_from(self, ready: Iterable[int], poll: select.poll) -> None:
+        for descriptor in ready:
+            self._wait_for_room()
+            if not self._take(descriptor, self._streams[descriptor]):
+                poll.unregister(descriptor)
+                del self._streams[descriptor]
+                os.close(descriptor)
 
     def _wait_for_room(self) -> None:
         """Let the agent wait in its `printf` while the log has much to write, unless nobody reads that."""
@@ -91,18 +110,15 @@ class AgentOutput:
         if logged := _LOGGED.fullmatch(line):
             printed, letter, file, number, text = logged.groups()
             self._say(printed, level)
-            self._log(_LEVELS[letter], os.fsdecode(file), int(number), _unquoted(text))
+            self._write(_LEVELS[letter], os.fsdecode(file), int(number), _unquoted(text))
             return
         # A progress bar returns to the start of its line: what is left in the end is what a terminal shows.
         line = line.rstrip(b"\r").rpartition(b"\r")[2]
-        if line:
-            self._log(level, self._path.name, 0, line[:_MOST_LINE_BYTES].decode(errors="backslashreplace"))
+        if line and self._log.admits(level):
+            self._write(level, self._path.name, 0, line[:_MOST_LINE_BYTES].decode(errors="backslashreplace"))
 
-    def _log(self, level: int, file: str, number: int, text: str) -> None:
-        if _log.isEnabledFor(level):
-            record = _log.makeRecord(_log.name, level, file, number, text, (), None)
-            record.process = self._pid
-            _log.handle(record)
+    def _write(self, level: int, file: str, number: int, text: str) -> None:
+        self._log.write(level, file, number, text, process=self._pid)
 
 
 class _Stream:

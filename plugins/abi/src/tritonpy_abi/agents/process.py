@@ -18,9 +18,11 @@ from tritonpy.plugin import Internal, JsonObject, TritonError
 
 from tritonpy_abi.agents.messages import BadMessage, Messages
 from tritonpy_abi.agents.output import AgentOutput
-from tritonpy_abi.logs import enabled_levels
+from tritonpy_abi.serving import connect
 
 _log = logging.getLogger("tritonpy.abi")
+
+_PROGRAM = "tritonpy_abi.agents.child"
 
 _END_S = 5.0
 """How long a process may take to end once it was told to."""
@@ -46,7 +48,7 @@ class AgentProcess:
         path: of the library.
 
     Raises:
-        Internal: no process can be started.
+        TritonError: no process can be started; or see `connect`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,6 +62,7 @@ class AgentProcess:
         self._is_told_to_end = False
         self._is_killed = False
         self._gone = threading.Event()
+        self._log = connect()
         with ExitStack() as ours, ExitStack() as theirs:
             try:
                 here, there = socket.socketpair()
@@ -72,21 +75,21 @@ class AgentProcess:
                     theirs.callback(os.close, write)
                     streams[read] = (write, level)
                 stdout, stderr = (write for write, _ in streams.values())
+                descriptors = (there.fileno(), self._log.levels)
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "tritonpy_abi.agents.child", str(path), str(there.fileno())],
+                    [sys.executable, "-P", "-m", _PROGRAM, str(path), *map(str, descriptors)],
                     stdin=subprocess.DEVNULL,
                     stdout=stdout,
                     stderr=stderr,
-                    pass_fds=(there.fileno(),),
+                    pass_fds=descriptors,
                     start_new_session=True,  # keys pressed in the server's terminal are not meant for it
                 )
             except OSError as exc:
                 raise Internal(f"cannot start a process for repository agent library {path}: {exc}") from exc
             ours.pop_all()  # it runs: what is ours is closed when it ends
         self._messages = Messages(here)
-        self._output = AgentOutput(
-            path, self._process.pid, {read: level for read, (_, level) in streams.items()}
-        )
+        levels = {read: level for read, (_, level) in streams.items()}
+        self._output = AgentOutput(path, self._process.pid, levels, self._log)
         self._reader = threading.Thread(target=self._receive, name=f"answers of {path.name}", daemon=True)
         self._reader.start()
         threading.Thread(target=self._watch, name=f"end of {path.name}", daemon=True).start()
@@ -120,10 +123,9 @@ class AgentProcess:
             if self._end is not None:
                 raise ProcessGone(*self._end)
             self._waiting[number] = call
+        self._log.refresh()
         with suppress(OSError):  # it is about to end, and that ends the call
-            self._messages.send(
-                {"call": name, "number": number, "model": model, "log_levels": enabled_levels(), **arguments}
-            )
+            self._messages.send({"call": name, "number": number, "model": model, **arguments})
         reply = call.outcome.get()
         if isinstance(reply, ProcessGone):
             raise reply

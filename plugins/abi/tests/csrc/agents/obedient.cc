@@ -11,6 +11,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "tritonpy/repo_agent.h"
 
@@ -25,6 +26,12 @@ using Agent = TRITONREPOAGENT_Agent;
 using Model = TRITONREPOAGENT_AgentModel;
 
 const char* const kActions[] = {"LOAD", "LOAD_COMPLETE", "LOAD_FAIL", "UNLOAD", "UNLOAD_COMPLETE"};
+
+const std::pair<char, TRITONSERVER_LogLevel> kLevels[] = {
+    {'I', TRITONSERVER_LOG_INFO},
+    {'W', TRITONSERVER_LOG_WARN},
+    {'E', TRITONSERVER_LOG_ERROR},
+    {'V', TRITONSERVER_LOG_VERBOSE}};
 
 void note(const std::string& what) {
   const char* path = std::getenv("AGENTS_LOG");
@@ -115,7 +122,16 @@ Error* carry_out(const std::string& deed, const std::string& with, Agent* agent,
     for (int i = 0; i < 40000; ++i) {
       std::printf("line %d of much\n", i);
     }
-  } else if (deed == "log") {
+  } else if (deed == "note levels") {
+    std::string enabled;
+    for (const auto& [letter, level] : kLevels) {
+      enabled += TRITONSERVER_LogIsEnabled(level) ? letter : '-';
+    }
+    note("levels " + enabled);
+  } else if (deed == "log" || deed == "wait and log") {
+    if (deed == "wait and log") {
+      wait_for(std::getenv("AGENT_WAITS_FOR"));
+    }
     TRITONSERVER_LogMessage(TRITONSERVER_LOG_INFO, "some/where.cc", 41, with.c_str());
     TRITONSERVER_LogMessage(TRITONSERVER_LOG_WARN, "where.cc", 42, "two\nlines, \"quoted\" and \xff");
     TRITONSERVER_LogMessage(TRITONSERVER_LOG_ERROR, "where.cc", 43, "bad");

@@ -64,4 +64,19 @@ void drive_logs(void) {
   FAILS(
       TRITONSERVER_ERROR_INVALID_ARG, "level",
       TRITONSERVER_LogMessage((TRITONSERVER_LogLevel)9, "a.c", 1, ""));
+
+  /* Now another process says what is logged. */
+  FAILS(TRITONSERVER_ERROR_INTERNAL, "cannot see", TRITONPY_LogFollow(-1));
+  FILE *levels = tmpfile();
+  fputc(1 << TRITONSERVER_LOG_VERBOSE, levels);
+  fflush(levels);
+  OK(TRITONPY_LogFollow(fileno(levels)));
+  CHECK(TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_VERBOSE));
+  CHECK(!TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_INFO));
+  OK(TRITONSERVER_LogMessage(TRITONSERVER_LOG_VERBOSE, "a.c", 1, "for the other process"));
+  rewind(levels);
+  fputc(1 << TRITONSERVER_LOG_INFO, levels);
+  fclose(levels);
+  CHECK(!TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_VERBOSE));
+  CHECK(TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_INFO));
 }

@@ -1,3 +1,4 @@
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -21,6 +22,12 @@ constexpr size_t kMostMessageBytes = 1 << 20;
 
 std::atomic<uint32_t> enabled_levels{1U << TRITONSERVER_LOG_INFO | 1U << TRITONSERVER_LOG_WARN |
                                      1U << TRITONSERVER_LOG_ERROR};
+std::atomic<const volatile uint8_t*> followed_levels{nullptr};
+
+uint32_t levels_of_the_moment() {
+  const volatile uint8_t* const followed = followed_levels.load(std::memory_order_acquire);
+  return followed == nullptr ? enabled_levels.load(std::memory_order_relaxed) : *followed;
+}
 
 bool is_level(TRITONSERVER_LogLevel level) {
   return level >= TRITONSERVER_LOG_INFO && level <= TRITONSERVER_LOG_VERBOSE;
@@ -32,16 +39,26 @@ uint64_t now_ns() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<uint64_t>(now.tv_nsec);
 }
 
+char letter(int level) {
+  switch (level) {
+    case TRITONSERVER_LOG_ERROR:
+      return 'E';
+    case TRITONSERVER_LOG_WARN:
+      return 'W';
+    case TRITONSERVER_LOG_VERBOSE:
+      return followed_levels.load(std::memory_order_relaxed) == nullptr ? 'I' : 'V';
+    default:
+      return 'I';
+  }
+}
+
 // As Triton does it, and the log of the server.
 void write_to_standard_error(const LogLine& line) {
   const auto seconds = static_cast<time_t>(line.time_ns / 1'000'000'000U);
   tm when{};
   gmtime_r(&seconds, &when);
   char head[80];
-  std::snprintf(head, sizeof(head), "%c%02d%02d %02d:%02d:%02d.%06u %d ",
-                line.level == TRITONSERVER_LOG_ERROR  ? 'E'
-                : line.level == TRITONSERVER_LOG_WARN ? 'W'
-                                                      : 'I',
+  std::snprintf(head, sizeof(head), "%c%02d%02d %02d:%02d:%02d.%06u %d ", letter(line.level),
                 when.tm_mon + 1, when.tm_mday, when.tm_hour, when.tm_min, when.tm_sec,
                 static_cast<unsigned>(line.time_ns % 1'000'000'000U / 1000), static_cast<int>(getpid()));
   const size_t slash = line.file.rfind('/');
@@ -62,7 +79,7 @@ void write_to_standard_error(const LogLine& line) {
 }  // namespace
 
 bool TRITONSERVER_LogIsEnabled(TRITONSERVER_LogLevel level) {
-  return is_level(level) && (enabled_levels.load(std::memory_order_relaxed) >> level & 1U) != 0;
+  return is_level(level) && (levels_of_the_moment() >> level & 1U) != 0;
 }
 
 TRITONSERVER_Error* TRITONSERVER_LogMessage(
@@ -93,6 +110,16 @@ TRITONSERVER_Error* TRITONSERVER_LogMessage(
 }
 
 void TRITONPY_LogEnable(uint32_t levels) { enabled_levels.store(levels, std::memory_order_relaxed); }
+
+TRITONSERVER_Error* TRITONPY_LogFollow(int descriptor) {
+  void* const place = mmap(nullptr, 1, PROT_READ, MAP_SHARED, descriptor, 0);
+  if (place == MAP_FAILED) {
+    const std::string text = std::string("cannot see what the server logs: ") + std::strerror(errno);
+    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, text.c_str());
+  }
+  followed_levels.store(static_cast<const uint8_t*>(place), std::memory_order_release);
+  return nullptr;
+}
 
 void TRITONPY_LogCollect(void) { LogRing::get().collect(); }
 

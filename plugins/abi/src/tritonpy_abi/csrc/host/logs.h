@@ -13,6 +13,9 @@ typedef struct {
 
 /* Which levels are logged: the bit `1 << level` for each. At first all but the verbose one. */
 void TRITONPY_LogEnable(uint32_t levels);
+/* From here on another process says so, in the first byte of a file, and reads standard error: lines of the verbose
+ * level begin with V there, where Triton writes I. The descriptor is needed no longer than this takes. */
+TRITONSERVER_Error *TRITONPY_LogFollow(int descriptor);
 
 /* From here on lines wait to be taken. */
 void TRITONPY_LogCollect(void);
