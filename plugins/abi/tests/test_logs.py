@@ -58,8 +58,9 @@ class Held(logging.Handler):
 @pytest.fixture
 def held() -> Iterator[Held]:
     handler, log = Held(), logging.getLogger(NAME)
-    log.addHandler(handler)
     connect()
+    flush()  # what libraries of other tests have said
+    log.addHandler(handler)
     yield handler
     handler.gate.set()
     flush()

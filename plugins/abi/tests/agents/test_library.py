@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tritonpy.plugin import ErrorCode, RepoAgentModel, TritonError
 from tritonpy_abi.agents.library import AgentLibrary
+from tritonpy_abi.agents.output import AgentOutput
 from tritonpy_sdk.testing import load_with_agent
 
 from ..conftest import Compiled
@@ -180,6 +181,22 @@ def test_after_the_death_of_an_idle_process_the_next_load_begins_a_new_one(
     assert record.message.endswith(
         "; it will not hear what becomes of models that it has let through: first, second"
     )
+
+
+def test_what_ends_before_the_death_of_its_process_is_noticed_is_among_what_was_never_told(
+    place: Place, living: Living, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_noticed, finish = threading.Event(), AgentOutput.finish
+    model = living.model("first")
+    monkeypatch.setattr(AgentOutput, "finish", lambda self: is_noticed.wait(20) and finish(self))
+    os.kill(place.pids[0], signal.SIGKILL)
+    until(lambda: gone(place.pids[0]))
+
+    living.end(model)
+    is_noticed.set()
+
+    until(lambda: caplog.records)
+    assert caplog.records[0].message.endswith("of models that it has let through: first")
 
 
 def test_a_crash_fails_the_loads_that_are_under_way_and_names_their_calls(
