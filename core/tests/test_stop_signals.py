@@ -13,7 +13,8 @@ import asyncio, signal, sys, time
 from tritonpy import stop_signals
 from tritonpy.loop_thread import new_loop
 
-stop_signals._ANSWER_S = 0.5
+stop_signals._ANSWER_S = 0.5 if sys.argv[1] == "stuck" else 20
+stop_signals._PAUSE_S = 0.1
 
 async def main():
     told = asyncio.Event()
@@ -48,7 +49,7 @@ def end_of(state: str, loop: str, *numbers: int) -> tuple[int, str, str]:
         assert process.stdout.readline() == "ready\n"
         for number in numbers:
             process.send_signal(number)
-        output, errors = process.communicate(timeout=20)
+        output, errors = process.communicate(timeout=30)
         return process.returncode, output, errors
 
 

@@ -17,6 +17,8 @@ _log = logging.getLogger("tritonpy.server")
 _ANSWER_S = 5.0
 """How long a loop may not answer before it is taken for stuck."""
 
+_PAUSE_S = 5.0  # between an answer and the next question
+
 _FAILED = 1
 
 
@@ -68,7 +70,7 @@ class StopSignals:
                 self._loop.call_soon_threadsafe(answered.set)
             if not answered.wait(_ANSWER_S) and not self._closed.is_set():
                 self._end()
-            self._closed.wait(_ANSWER_S)
+            self._closed.wait(_PAUSE_S)
 
     def _end(self) -> None:
         _log.critical(
