@@ -341,7 +341,7 @@ def test_every_client_of_a_server_gets_its_own_rows_of_the_batch(tmp_path):
         tensor = InferInput("ID", [2, 1], "INT32")
         tensor.set_data_from_numpy(ids)
         with InferenceServerClient(f"127.0.0.1:{port}") as connection:
-            together.wait(10)
+            together.wait(20)
             answer = connection.infer("who", [tensor])
         assert answer.as_numpy("SAME").tolist() == ids.tolist()
         return answer.as_numpy("ROWS").ravel().tolist()

@@ -118,7 +118,7 @@ def test_threads_do_not_mix_their_lines(sink, stream, lines):
     def speak(name):
         for _ in range(50):
             stream.write(name)
-            barrier.wait(10)
+            barrier.wait(20)
             stream.write(name + "\n")
         stream.write(f"end of {name}")
 
@@ -251,11 +251,13 @@ def test_threads_and_later_times_have_no_request_id(load):
 def test_coroutines_keep_their_request_id(load_execute):
     worker = load_execute(
         """
-        async def later(request):
-            await asyncio.sleep(0.05 if request.request_id() == "r1" else 0.01)
+        async def later(request, gate):
+            await (gate.wait() if request.request_id() == "r1" else asyncio.sleep(0.01))
             print("later")
             request.get_response_sender().send(answer(), FINAL)
-        asyncio.create_task(later(requests[0]))
+            gate.set()
+        self.gate = getattr(self, "gate", None) or asyncio.Event()
+        asyncio.create_task(later(requests[0], self.gate))
         print("now")
         """,
         is_async=True,
