@@ -7,6 +7,7 @@ import re
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -250,14 +251,22 @@ def test_an_agent_has_nothing_of_the_server_and_ends_with_it_however_that_ends(
     (pid,) = place.pids("bound")
     left = next(int(line.split()[2]) for line in place.log if " left " in line)
 
-    opened = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
-    assert sorted(name.partition(":")[0] for name in opened) == ["/dev/null", "pipe", "pipe", "socket"]
+    until(lambda: kinds_of_descriptors(pid) == ["/dev/null", "pipe", "pipe", "socket"])  # it may write notes
     os.kill(pid, signal.SIGTERM)  # as a service manager does, to all processes: the server says when to go
     os.kill(pid, signal.SIGINT)
     server.process.kill()
     server.process.wait()
 
     until(lambda: gone(pid) and gone(left))
+
+
+def kinds_of_descriptors(pid: int) -> list[str]:
+    """What a process has open."""
+    opened = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it has just closed that
+            opened.append(os.readlink(link))
+    return sorted(name.partition(":")[0] for name in opened)
 
 
 def test_log_lines_of_an_agent_are_in_the_log_of_the_server(place: AgentPlace, servers: Servers) -> None:

@@ -277,7 +277,7 @@ def test_requests_go_on_without_a_cache_that_hangs(
     models.model("m", IDENTITY)
     settings = {"wait": "Lookup", "path": str(gate)}
     most = calls.MOST_THREADS
-    with ours(models.path, caches, "gate", settings, cache_timeout_ms=300) as server:
+    with ours(models.path, caches, "gate", settings, cache_timeout_ms=500) as server:
 
         def ask(value: float) -> float:
             with httpclient.InferenceServerClient(f"127.0.0.1:{server.http_port}") as client:
@@ -292,9 +292,14 @@ def test_requests_go_on_without_a_cache_that_hangs(
         assert 3 <= begun <= most
         began = time.monotonic()
         assert [ask(value) for value in values] == values
-        assert time.monotonic() - began < 20 * 0.3  # nearly none of them waited
+        assert time.monotonic() - began < 20 * 0.5  # most of them did not wait
         gate.touch()
-        wait_until(lambda: Path(f"{gate}.log").read_text().count("end ") == begun)
+
+        def have_returned() -> bool:
+            log = Path(f"{gate}.log").read_text()
+            return log.count("end ") == log.count("begin")  # once a second it may have been asked again
+
+        wait_until(have_returned)
 
     assert Path(f"{gate}.log").read_text().splitlines()[-1] == "ended by Finalize"
 
@@ -321,7 +326,7 @@ def test_a_server_ends_although_its_cache_hangs(
     began = time.monotonic()
 
     assert server.stop() == 0
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 25
     assert "have not returned after 3 seconds, so TRITONCACHE_CacheFinalize is not called" in server.log
     assert "no answer in 100 ms (--cache-timeout-ms)" in server.log
 

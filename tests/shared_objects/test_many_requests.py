@@ -87,6 +87,7 @@ def test_no_batch_breaks_the_limit_and_every_request_is_answered(
         for client in clients:
             client.start()
         time.sleep(DURATION_S)
+        server.until(lambda: sum(client.sent[True] for client in clients) > 500)
         stop.set()
         for client in clients:
             client.join()
