@@ -64,7 +64,7 @@ def infer(port: int, model: str, values: list[float]) -> list[float]:
     body = {"inputs": [{"name": "X", "datatype": "FP32", "shape": [len(values)], "data": values}]}
     url = f"http://127.0.0.1:{port}/v2/models/{model}/infer"
     try:
-        with urlopen(Request(url, json.dumps(body).encode()), timeout=15) as answer:
+        with urlopen(Request(url, json.dumps(body).encode()), timeout=30) as answer:
             outputs = json.load(answer)["outputs"]
     except HTTPError as error:
         with error:
@@ -73,7 +73,7 @@ def infer(port: int, model: str, values: list[float]) -> list[float]:
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline, "what was waited for did not come"
         threading.Event().wait(0.005)

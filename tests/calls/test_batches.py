@@ -32,7 +32,7 @@ class TritonPythonModel:
         if seen == 3:
             self.arrived.set()
         try:
-            await asyncio.wait_for(self.arrived.wait(), 10)
+            await asyncio.wait_for(self.arrived.wait(), 25)
         finally:
             self.running -= 1
         y = pb_utils.Tensor("Y", np.array([seen], np.float32))

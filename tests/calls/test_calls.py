@@ -123,7 +123,7 @@ class TritonPythonModel:
     def execute(self, requests):
         for request in requests:
             sender = request.get_response_sender()
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 30
             while not request.is_cancelled() and time.monotonic() < deadline:
                 sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.ones(1, np.float32))]))
                 time.sleep(0.001)

@@ -32,7 +32,8 @@ class TritonPythonModel:
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """
 
-# Holds the first request until the sender has sent everything or stopped; writes down how far it has come.
+# Holds the first request until the sender has sent everything or stopped for so long; writes down how far it
+# has come.
 SLOW = """
 import time
 import triton_python_backend_utils as pb_utils
@@ -48,7 +49,7 @@ class TritonPythonModel:
             x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
             if x.item() == 0:
                 sent, since = read(), time.monotonic()
-                while sent != {count!r} and time.monotonic() - since < 2:
+                while sent != {count!r} and time.monotonic() - since < {patience_s!r}:
                     time.sleep(0.002)
                     if read() != sent:
                         sent, since = read(), time.monotonic()
@@ -87,7 +88,9 @@ def test_a_fast_sender_is_only_as_far_ahead_as_the_limit_lets_it(
     sent.touch()
     models = ModelRepository(tmp_path / "models")
     write_model(models, "sender", SENDER.format(sent=str(sent)), decoupled=True)
-    write_model(models, "slow", SLOW.format(sent=str(sent), seen=str(seen), count=str(COUNT)))
+    patience_s = 2 if limit else 15  # without a limit it never stops for good
+    slow = SLOW.format(sent=str(sent), seen=str(seen), count=str(COUNT), patience_s=patience_s)
+    write_model(models, "slow", slow)
     steps = [step("sender", {"X": "IN"}, {"Y": "T"}), step("slow", {"X": "T"}, {"Y": "OUT"})]
     write_ensemble(models, "e", steps, max_inflight_requests=limit)
     side = start_ours(models.path)

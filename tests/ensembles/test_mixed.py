@@ -178,7 +178,7 @@ import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def execute(self, requests):
         open({str(journal)!r}, "w").close()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while not requests[0].is_cancelled() and time.monotonic() < deadline:
             time.sleep(0.002)
         with open({str(journal)!r}, "w") as file:
