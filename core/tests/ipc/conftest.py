@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,18 @@ from tritonpy.ipc.channel import CHANNEL_VARIABLE, SEGMENT_VARIABLE, Endpoint
 from tritonpy.ipc.frame import FrameReader, Message
 
 PROGRAM = Path(__file__).with_name("inverting_worker.py")
+
+
+def open_descriptors() -> set[tuple[str, str]]:
+    """Numbers of this process' open descriptors, and what each is open for.
+
+    What others leave behind may be closed at any time, so a test asks which ones are new.
+    """
+    found = set()
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # it was open for the listing
+            found.add((number, os.readlink(f"/proc/self/fd/{number}")))
+    return found
 
 
 class Worker:
