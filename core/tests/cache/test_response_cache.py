@@ -92,7 +92,7 @@ async def opened() -> AsyncIterator[Open]:
     """Opens caches around plugins; they are closed when the test is over."""
     caches: list[ResponseCache] = []
 
-    async def open(plugin: object, *, timeout_s: float = 0.05) -> ResponseCache:
+    async def open(plugin: object, *, timeout_s: float = 20) -> ResponseCache:
         cache = ResponseCache("it", {}, lambda name: bind_object("caches", plugin, name), timeout_s)
         await cache.open()
         caches.append(cache)
@@ -184,7 +184,7 @@ async def test_an_insertion_that_raises_is_logged_and_counted(
 
 async def test_a_lookup_that_takes_too_long_is_cancelled_and_a_miss(opened: Open) -> None:
     plugin = AsyncPlugin()
-    cache = await opened(plugin)
+    cache = await opened(plugin, timeout_s=0.05)
     plugin.hangs = True
 
     assert await look_up(cache) is None
