@@ -208,7 +208,8 @@ def test_a_repository_that_is_polled_tells_agents_of_each_change(place: Place) -
     place.take_log()
 
     place.model("m", agents(("a", {"key": "2"})))
-    until(lambda: "a m UNLOAD_COMPLETE" in place.log)
+    # The old one ends while the agent is told that the new one serves.
+    until(lambda: {"a m LOAD_COMPLETE", "a m UNLOAD_COMPLETE"} <= set(place.log))
     assert [line for line in place.take_log() if line != "a m LOAD_COMPLETE"] == [
         *("a m LOAD", "a m UNLOAD", "a m UNLOAD_COMPLETE"),
     ]
