@@ -52,7 +52,7 @@ def test_a_breakpoint_stops_the_model_and_lets_it_go_on(tmp_path: Path) -> None:
             body = {"inputs": [{"name": "X", "datatype": "FP32", "shape": [1], "data": [3]}]}
             port = int(line.rpartition(":")[2].strip('"\n'))
             url = f"http://127.0.0.1:{port}/v2/models/halting/infer"
-            answer = pool.submit(lambda: urlopen(Request(url, json.dumps(body).encode()), timeout=15).read())
+            answer = pool.submit(lambda: urlopen(Request(url, json.dumps(body).encode()), timeout=30).read())
             shown = ""
             while not shown.endswith("(Pdb) "):
                 read = server.stdout.read(1)
@@ -61,10 +61,10 @@ def test_a_breakpoint_stops_the_model_and_lets_it_go_on(tmp_path: Path) -> None:
             server.stdin.write("p secret\nc\n")
             server.stdin.flush()
 
-            assert json.loads(answer.result(15))["outputs"][0]["data"] == [3]
+            assert json.loads(answer.result(30))["outputs"][0]["data"] == [3]
             assert "model.py" in shown
             assert "42" in server.stdout.readline()
         finally:
             server.terminate()
-            server.wait(15)
+            server.wait(30)
             rest.join()

@@ -37,7 +37,7 @@ class TritonPythonModel:
 def infer(server: Server, model: str, request_id: str) -> int:
     tensor = {"name": "X", "datatype": "INT32", "shape": [1, 1], "data": [1]}
     body = json.dumps({"id": request_id, "inputs": [tensor]})
-    with closing(http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=15)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)) as connection:
         connection.request("POST", f"/v2/models/{model}/infer", body)
         return connection.getresponse().status
 

@@ -73,7 +73,7 @@ class Client:
     """Asks a server over HTTP."""
 
     def __init__(self, server: Any) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", server.ports["HTTPService"], timeout=20)
+        self._connection = http.client.HTTPConnection("127.0.0.1", server.ports["HTTPService"], timeout=30)
 
     def post(self, path: str, document: object = None) -> Any:  # Any: JSON
         """The answer, None when it has no body."""
@@ -94,7 +94,7 @@ class Client:
 
     def wait_for(self, model: str, *state: str) -> None:
         """Until a model's version 1 has a state and reason."""
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 30
         while self.state(model) != state:
             assert time.monotonic() < deadline, self.state(model)
             time.sleep(0.02)
@@ -107,7 +107,7 @@ UNLOADED = ("UNAVAILABLE", "unloaded")
 
 
 def wait_for_line(server: Any, text: str) -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 30
     while text not in server.log:
         assert time.monotonic() < deadline, f"{text}\n{server.log}"
         time.sleep(0.02)

@@ -20,6 +20,7 @@ def polls(monkeypatch: pytest.MonkeyPatch) -> Iterator[PollsByHand]:
     yield from polls_by_hand(monkeypatch)
 
 
+@pytest.mark.timeout(180)  # fifteen loads, each with a process of its own
 def test_each_change_is_seen_within_two_polls_and_none_disturbs_another_model(
     serve: Callable[..., Server], polls: PollsByHand, tmp_path: Path
 ) -> None:

@@ -50,14 +50,14 @@ def write_model(models: ModelRepository, name: str, word: str, config: dict[str,
 def ask(port: int, model: str) -> list[str]:
     body = {"inputs": [{"name": "X", "datatype": "INT32", "shape": [1], "data": [0]}]}
     request = Request(f"http://127.0.0.1:{port}/v2/models/{model}/infer", json.dumps(body).encode())
-    with urlopen(request, timeout=15) as answer:
+    with urlopen(request, timeout=30) as answer:
         words: list[str] = json.load(answer)["outputs"][0]["data"]
         return words
 
 
 def load(port: int, model: str, verb: str = "load") -> None:
     url = f"http://127.0.0.1:{port}/v2/repository/models/{model}/{verb}"
-    urlopen(Request(url, b"{}"), timeout=15).close()
+    urlopen(Request(url, b"{}"), timeout=30).close()
 
 
 def traces(directory: Path) -> list[str]:
@@ -133,7 +133,7 @@ def test_a_model_being_debugged_follows_its_edited_helper(
 
 
 def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline, "it never came to that"
         time.sleep(0.01)

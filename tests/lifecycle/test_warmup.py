@@ -136,7 +136,8 @@ def test_a_decoupled_model_is_warm_when_its_last_response_has_come(
         "m", DECOUPLED, {**given, "model_transaction_policy": {"decoupled": True}}
     )
     with asking(serve(tmp_path / "models")) as client:
-        assert client.counts() == (4, 2, 4, {2: 2})
+        # An execution is counted when it is over, which may be after its last response.
+        wait_until(lambda: client.counts() == (4, 2, 4, {2: 2}))
         assert client.statistics()["response_stats"] == {}  # as in Triton
 
 
@@ -242,20 +243,19 @@ def test_a_server_that_is_told_to_stop_does_not_wait_for_a_warmup(tmp_path: Path
         Path(sys.executable).with_name("corectl"),
         "serve",
         f"--model-repository={tmp_path / 'models'}",
+        "--exit-timeout-secs=300",
     ]
     server = subprocess.Popen([*command, "--http-port=0", "--grpc-port=0", "--metrics-port=0"])
     try:
         Journal(path).wait(2)
         workers = psutil.Process(server.pid).children(recursive=True)
-        start = time.monotonic()
         server.send_signal(signal.SIGTERM)
-        server.wait(15)
+        server.wait(40)  # it would wait ten minutes for the model, or five for requests that are under way
     finally:
         server.kill()
         server.wait()
 
-    assert time.monotonic() - start < 10
-    assert psutil.wait_procs(workers, timeout=5)[1] == []
+    assert psutil.wait_procs(workers, timeout=20)[1] == []
 
 
 @pytest.mark.parametrize("thread_count", [1, 4])
