@@ -130,7 +130,7 @@ def test_a_server_that_stops_lets_running_sequences_end(
     corectl: Callable[..., Any], tmp_path: Path, is_ended: bool
 ) -> None:
     models = ModelRepository(tmp_path / "models")
-    idle_us = 30_000_000 if is_ended else 500_000
+    idle_us = 30_000_000 if is_ended else 4_000_000
     add(models, tmp_path, "m", direct={}, max_sequence_idle_microseconds=idle_us)
     server = corectl(f"--model-repository={models.path}")
     with ThreadPoolExecutor(1) as pool:
