@@ -91,7 +91,7 @@ ASK = {"inputs": [{"name": "X", "datatype": "INT32", "shape": [1], "data": [0]}]
 
 def post(port: int, path: str, body: dict[str, Any] | None) -> tuple[int, dict[str, Any]]:
     """Send JSON, or nothing with GET; the status and the JSON that comes back."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=15)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
         if body is None:
             connection.request("GET", path)
@@ -176,7 +176,7 @@ def _virtual_environment(python: Path) -> Path | str:
             "install",
             "--quiet",
             "--disable-pip-version-check",
-            "--retries=1",
+            "--retries=3",
             "--timeout=10",
         ]
         for command in (

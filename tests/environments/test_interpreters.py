@@ -108,6 +108,7 @@ def every_version() -> list[object]:
     ]
 
 
+@pytest.mark.timeout(300)  # the first time numpy is fetched
 @pytest.mark.parametrize("version", every_version())
 def test_models_run_on_it(serve, model, with_numpy, version):
     environment = with_numpy(FOUND[version])
@@ -159,7 +160,7 @@ def check_stream(client: grpcclient.InferenceServerClient) -> None:
 
     parts = []
     for _ in range(4):
-        result, error = answers.get(timeout=15)
+        result, error = answers.get(timeout=30)
         assert error is None, error
         parts.append(int(result.as_numpy("PART")[0]))
     client.stop_stream()

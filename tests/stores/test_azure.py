@@ -90,7 +90,7 @@ def azurite() -> Iterator[Azurite]:
 
 
 @pytest.mark.emulator
-@pytest.mark.timeout(300)  # the first time it is fetched
+@pytest.mark.timeout(600)  # the first time it is fetched
 def test_models_of_a_container_are_served_and_reloaded(
     azurite: Azurite, serve: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -18,13 +18,12 @@ def make_findable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     if _is_there(name):
         return
-    if not _unpacked(name):
-        _fetch(name)
+    said = "" if _unpacked(name) else _fetch(name)
     for directory in _unpacked(name):
         monkeypatch.setenv("LD_LIBRARY_PATH", str(directory))
         if _is_there(name):
             return
-    pytest.skip(f"{name} is not installed, and its package cannot be fetched")
+    pytest.skip(f"{name} is not installed, and its package cannot be fetched: {said}")
 
 
 def _is_there(name: str) -> bool:
@@ -40,14 +39,16 @@ def _unpacked(name: str) -> list[Path]:
     return sorted({path.parent for path in package.glob("usr/lib/*/*.so.*")})
 
 
-def _fetch(name: str) -> None:
+def _fetch(name: str) -> str:
+    """Unpack the package; gives what was said instead, if anything."""
     package = ALLOCATORS[name].package
     target = CACHE / package
     target.mkdir(parents=True, exist_ok=True)
-    download = ["apt-get", "download", package]
+    download = ["apt-get", "-o", "Acquire::Retries=3", "download", package]
     try:
         subprocess.run(download, cwd=target, check=True, capture_output=True, timeout=120)
         for archive in target.glob("*.deb"):
             subprocess.run(["dpkg-deb", "-x", str(archive), str(target)], check=True, timeout=60)
-    except (OSError, subprocess.SubprocessError):
-        return  # the caller looks whether it is there
+    except (OSError, subprocess.SubprocessError) as exc:
+        return f"{exc} {(getattr(exc, 'stderr', None) or b'').decode(errors='replace').strip()}"
+    return ""

@@ -33,12 +33,14 @@ def _fetch() -> None:
     archives = CACHE / "archives"
     (archives / "partial").mkdir(parents=True, exist_ok=True)
     command = ["apt-get", "-q", "-y", "--download-only", "--no-install-recommends"]
-    for option in ("APT::Sandbox::User=", f"Dir::Cache::archives={archives}", "Debug::NoLocking=1"):
+    options = ("APT::Sandbox::User=", f"Dir::Cache::archives={archives}", "Debug::NoLocking=1")
+    for option in (*options, "Acquire::Retries=3"):
         command += ["-o", option]
     try:
         subprocess.run([*command, "install", "clang"], check=True, capture_output=True, timeout=120)
     except (OSError, subprocess.SubprocessError) as exc:
-        pytest.skip(f"there is no clang++, and Debian's could not be fetched: {exc}")
+        said = (getattr(exc, "stderr", None) or b"").decode(errors="replace").strip()
+        pytest.skip(f"there is no clang++, and Debian's could not be fetched: {exc} {said}")
     unpacked = CACHE / "unpacked.new"
     shutil.rmtree(unpacked, ignore_errors=True)
     for package in archives.glob("*.deb"):

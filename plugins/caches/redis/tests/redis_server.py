@@ -17,7 +17,9 @@ CACHE = Path(os.environ.get("REDIS_CACHE", Path(__file__).parents[4] / ".cache/r
 PACKAGES = ("redis-server", "redis-tools", "libjemalloc2", "liblzf1", "libatomic1")
 _PROGRAM = CACHE / "unpacked/usr/bin/redis-server"
 _LIBRARIES = CACHE / "unpacked/usr/lib"
-_DEADLINE_S = 20
+_DEADLINE_S = 30
+_PAUSES_S = (3, 15)  # between the attempts to fetch the packages
+_STARTS = 3
 
 
 def fetch() -> str:
@@ -41,8 +43,8 @@ def fetch() -> str:
 
 
 def _download() -> None:
-    """Fetch the packages into the cache, with lists of our own where the machine has none."""
-    command = ["apt-get", "-q", "-o", "APT::Sandbox::User="]
+    """Fetch the packages into the cache, with lists of our own where the machine has none, or old ones."""
+    command = ["apt-get", "-q", "-o", "APT::Sandbox::User=", "-o", "Acquire::Retries=3"]
     if subprocess.run([*command, "download", *PACKAGES], cwd=CACHE, check=False).returncode == 0:
         return
     lists, archives = CACHE / "lists", CACHE / "archives"
@@ -50,8 +52,20 @@ def _download() -> None:
         directory.mkdir(parents=True, exist_ok=True)
     for option in (f"Dir::State::Lists={lists}", f"Dir::Cache={archives}", "Debug::NoLocking=1"):
         command += ["-o", option]
-    subprocess.run([*command, "update"], check=True)
-    subprocess.run([*command, "download", *PACKAGES], cwd=CACHE, check=True)
+    for pause_s in (*_PAUSES_S, None):  # `update` says that all is well where lists could not be had
+        subprocess.run([*command, "update"], check=False)
+        done = subprocess.run(
+            [*command, "download", *PACKAGES], cwd=CACHE, capture_output=True, text=True, check=False
+        )
+        if done.returncode == 0:
+            return
+        if pause_s is None:
+            pytest.fail(f"{' '.join(PACKAGES)} cannot be fetched from Debian:\n{done.stdout}{done.stderr}")
+        time.sleep(pause_s)
+
+
+class PortTakenError(Exception):
+    """Another program took the port before Redis could."""
 
 
 class RedisServer:
@@ -70,9 +84,15 @@ class RedisServer:
         self._socket = directory / "redis.sock"
         self._directory = directory
         self._options = options
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port: int = probe.getsockname()[1]
-        self._start()
+        for starts_left in reversed(range(_STARTS)):
+            with socket.create_server(("127.0.0.1", 0)) as probe:
+                self.port: int = probe.getsockname()[1]
+            try:
+                self._start()
+                break
+            except PortTakenError:
+                if not starts_left:
+                    raise
 
     def hang(self) -> None:
         """Take requests and answer none."""
@@ -121,6 +141,10 @@ class RedisServer:
                 return
             except OSError:
                 log = self._directory / "redis.log"
-                assert self._process.poll() is None, log.read_text() if log.exists() else "it did not start"
+                if self._process.poll() is not None:
+                    said = log.read_text() if log.exists() else "it said nothing"
+                    raise (PortTakenError if "Address already in use" in said else RuntimeError)(
+                        said
+                    ) from None
                 assert time.monotonic() < until
                 time.sleep(0.01)
