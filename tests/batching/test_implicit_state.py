@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 from onnx import parser
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+
+from ..servers import local_options
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
 # The sum of what a sequence has sent. READY is 0 for null requests, whose sums nobody gets.
@@ -133,7 +134,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     empty = {"name": "empty", "data_type": "TYPE_INT64", "dims": [0], "zero_data": True}
     growing = config("oldest", backend="python", state={**STATE, "dims": [-1], "initial_state": [empty]})
     repository.python("growing", LIST, {**growing, "input": [tensor("X", -1)]})
-    options = ServerOptions((str(repository.path),), http_port=0, grpc_port=0, metrics_port=0)
+    options = local_options(repository.path)
     with Server(options) as started:
         yield started
 

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 from onnx import parser
-from tritonpy.options import ServerOptions
 from tritonpy.scheduler.choice import DELAY_VARIABLE
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+
+from ..servers import local_options
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
 # Every element negated, and for each request the share of its elements in the batch.
@@ -69,7 +70,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         repository.onnx(f"ragged_{protocol}", ragged, RAGGED_CONFIG)
         repository.onnx(f"ragged_worker_{protocol}", ragged, {**RAGGED_CONFIG, **ISOLATED})
         repository.onnx(f"equal_{protocol}", parser.parse_model(HEADER + EQUAL).SerializeToString(), CONFIG)
-    options = ServerOptions((str(repository.path),), http_port=0, grpc_port=0, metrics_port=0)
+    options = local_options(repository.path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(DELAY_VARIABLE, str(len(LENGTHS)))
         with Server(options) as started:

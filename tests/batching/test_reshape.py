@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+
+from ..servers import local_options
 
 # Gives the input back in its parameter's shape, and says of which shape it was.
 MODEL = """
@@ -95,7 +96,7 @@ def warmup(dims: list[int]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def ours(repository: Path) -> Iterator[int]:
     cache = (("local", "size", "1000000"),)
-    options = ServerOptions((str(repository),), http_port=0, grpc_port=0, metrics_port=0, cache_config=cache)
+    options = local_options(repository, cache_config=cache)
     with Server(options) as server:
         yield server.http_port
 

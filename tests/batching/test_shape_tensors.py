@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tritonpy.options import ServerOptions
 from tritonpy.plugin import BatchPlan, BlockPool, InferRequest, InferResponse, Model, ModelInstance, hookimpl
 from tritonpy.scheduler.choice import DELAY_VARIABLE
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+
+from ..servers import local_options
 
 CONFIG: dict[str, Any] = {
     "backend": "tensorrt",
@@ -68,7 +69,7 @@ def port(
     repository = ModelRepository(tmp_path_factory.mktemp("repository"))
     repository.model("shaped", CONFIG, {"model.plan": b""})
     monkeypatch.setenv(DELAY_VARIABLE, "2")
-    options = ServerOptions((str(repository.path),), http_port=0, grpc_port=0, metrics_port=0)
+    options = local_options(repository.path)
     with Server(options, plugins={"backends": {"tensorrt": engine}}) as server:
         yield server.http_port
 

@@ -22,6 +22,8 @@ from tritonpy.plugin import hookimpl
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
+from ..servers import local_options
+
 IDENTITY: dict[str, Any] = {
     "backend": "identity",
     "max_batch_size": 4,
@@ -34,15 +36,7 @@ Corectl = Callable[..., Any]
 
 
 def options(models: ModelRepository, *cache: tuple[str, str, str], **settings: Any) -> ServerOptions:
-    return ServerOptions(
-        (str(models.path),),
-        cache_config=cache,
-        http_address="127.0.0.1",
-        http_port=0,
-        allow_grpc=False,
-        allow_metrics=False,
-        **settings,
-    )
+    return local_options(models.path, cache_config=cache, allow_grpc=False, allow_metrics=False, **settings)
 
 
 def ask(server: Server, value: float = 1.0) -> list[float]:

@@ -13,9 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+
+from ..servers import local_options
 
 DEADLINE_S = 20.0
 GATE = -7
@@ -79,9 +80,7 @@ def test_a_caller_that_dies_holds_up_nobody_who_is_kept_in_order(tmp_path: Path)
     }
     models.python("ordered", ORDERED, {**config, "dynamic_batching": {"preserve_ordering": True}})
     models.python("caller", CALLER, config)
-    options = ServerOptions(
-        (str(models.path),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
-    )
+    options = local_options(models.path, allow_grpc=False, allow_metrics=False)
     with Server(options) as server, ThreadPoolExecutor(3) as pool:
 
         def ask(model: str, value: int) -> tuple[int, Any]:

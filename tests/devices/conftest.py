@@ -12,8 +12,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 from tritonpy.devices.device import Device, DeviceSample, NoDevices
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
+
+from ..servers import local_options
 
 GIB = 1 << 30
 CONFIG = {
@@ -113,14 +114,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Asked]]:
     with ExitStack() as stack:
 
         def run(machine: Machine | None = None, plugins: Any = None, **options: Any) -> Asked:
-            settings = ServerOptions(
-                (str(tmp_path),),
-                http_address="127.0.0.1",
-                http_port=0,
-                allow_grpc=False,
-                allow_metrics=False,
-                **options,
-            )
+            settings = local_options(tmp_path, allow_grpc=False, allow_metrics=False, **options)
             server = Server(settings, plugins=plugins, gpu_finder=machine or Machine())
             return Asked(stack.enter_context(server))
 

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
 from ..differential.servers import Server as ServerProcess
-from ..servers import OURS_AND_REAL
+from ..servers import OURS_AND_REAL, local_options
 from .poll_scenario import CONFIG, Client, LocalTree, Owner
 
 ALL = f"{CONFIG}\nversion_policy {{ all {{}} }}"
@@ -97,14 +96,7 @@ def begin(
         yield running
         real.kill()  # after a failed load it does not end by itself
         return
-    options = ServerOptions(
-        (str(root),),
-        model_control_mode="explicit",
-        http_address="127.0.0.1",
-        http_port=0,
-        allow_grpc=False,
-        allow_metrics=False,
-    )
+    options = local_options(root, model_control_mode="explicit", allow_grpc=False, allow_metrics=False)
     with Server(options) as server:
         yield lambda: Control(server.http_port, owner, is_real=False)
 

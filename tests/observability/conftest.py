@@ -11,9 +11,10 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+
+from ..servers import local_options
 
 # Answers what it is asked; -1 ends the batch, -2 only its own request.
 MODEL = """
@@ -134,12 +135,8 @@ ALL_METRICS = ("summary_latencies=true", "histogram_latencies=true")
 @pytest.fixture(scope="module")
 def ours(repository: Path) -> Iterator[Counted]:
     """Our server with every metric that it has."""
-    options = ServerOptions(
-        (str(repository),),
-        http_address="127.0.0.1",
-        metrics_address="127.0.0.1",
-        http_port=0,
-        metrics_port=0,
+    options = local_options(
+        repository,
         allow_grpc=False,
         metrics_config=ALL_METRICS,
         metrics_interval_ms=20,

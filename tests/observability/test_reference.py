@@ -14,10 +14,10 @@ from prometheus_client import CollectorRegistry
 from tritonpy.devices.device import Device, DeviceSample
 from tritonpy.metrics import ServerMetrics
 from tritonpy.metrics.settings import read_settings
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
+from ..servers import local_options
 from .conftest import ALL_METRICS, CONFIGS, STREAM, TENSORS, Counted
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -65,12 +65,9 @@ def page(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     more = ModelRepository(tmp_path_factory.mktemp("more"))
     on_the_card = {"instance_group": [{"kind": "KIND_GPU", "gpus": [0], "count": 2}]}
     more.python("fragile", FRAGILE, {**TENSORS, **on_the_card})
-    options = ServerOptions(
-        (str(repository), str(more.path)),
-        http_address="127.0.0.1",
-        metrics_address="127.0.0.1",
-        http_port=0,
-        metrics_port=0,
+    options = local_options(
+        repository,
+        more.path,
         allow_grpc=False,
         metrics_config=ALL_METRICS,
         metrics_interval_ms=20,

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+
+from ..servers import local_options
 
 GENERATE_MODELS = Path(__file__).with_name("generate_models")
 CONFIG = {
@@ -37,9 +38,7 @@ def echo_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def generate_port() -> Iterator[int]:
     """Our server with the models that generate is asked of."""
-    options = ServerOptions(
-        (str(GENERATE_MODELS),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
-    )
+    options = local_options(GENERATE_MODELS, allow_grpc=False, allow_metrics=False)
     with Server(options) as server:
         yield server.http_port
 

@@ -22,6 +22,8 @@ from tritonpy.frontends.http.connection.message import HttpRequest
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
+from ..servers import local_options
+
 GET = b"GET /v2/health/live?probe=1 HTTP/1.1\r\nHost: t\r\n\r\n"
 JSON = b'{"id":"seven","inputs":[{"name":"INPUT0","datatype":"FP32","shape":[2],"data":[1,2]}]}'
 
@@ -35,14 +37,7 @@ def post(model: str, body: bytes) -> bytes:
 
 
 def options(models: Path, path: Path | str) -> ServerOptions:
-    return ServerOptions(
-        (str(models),),
-        http_address="127.0.0.1",
-        http_port=0,
-        allow_grpc=False,
-        allow_metrics=False,
-        http_access_log=str(path),
-    )
+    return local_options(models, allow_grpc=False, allow_metrics=False, http_access_log=str(path))
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import deserialize_bytes_tensor
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+
+from ..servers import local_options
 
 IDENTITY = '''
 import triton_python_backend_utils as pb_utils
@@ -241,14 +242,7 @@ def ours(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Por
                 "output": [{"name": "OUTPUT0", **tensor}],
             },
         )
-    options = ServerOptions(
-        (str(models), str(more.path)),
-        http_address="127.0.0.1",
-        grpc_address="127.0.0.1",
-        http_port=0,
-        grpc_port=0,
-        allow_metrics=False,
-    )
+    options = local_options(models, more.path, allow_metrics=False)
     with Server(options) as server:
         port = Port({"http": server.http_port, "grpc": server.grpc_port})
         yield port

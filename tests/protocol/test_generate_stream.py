@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
+
+from ..servers import local_options
 
 MODELS = Path(__file__).with_name("generate_models")
 TALKER = {"id": "7", "model_name": "talker", "model_version": "1"}
@@ -246,9 +247,7 @@ def test_a_client_that_reads_slowly_gets_everything(generate_port: int) -> None:
 
 def test_a_stopping_server_lets_a_stream_end(tmp_path: Path) -> None:
     flag = tmp_path / "go"
-    options = ServerOptions(
-        (str(MODELS),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
-    )
+    options = local_options(MODELS, allow_grpc=False, allow_metrics=False)
     server = Server(options)
     server.start()
     client = send(server.http_port, "talker/generate_stream", {"say": ["a", f"until:{flag}", "b"]})

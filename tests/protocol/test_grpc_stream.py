@@ -10,11 +10,10 @@ from typing import Any
 import grpc
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
-from ..servers import OURS_AND_REAL
+from ..servers import OURS_AND_REAL, local_options
 
 ONCE = """
 import json, os, time
@@ -123,9 +122,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def our_stub(models: Path) -> Iterator[Any]:
-    options = ServerOptions(
-        (str(models),), grpc_address="127.0.0.1", grpc_port=0, allow_http=False, allow_metrics=False
-    )
+    options = local_options(models, allow_http=False, allow_metrics=False)
     with Server(options) as server, grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
         yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
 

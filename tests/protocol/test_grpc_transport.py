@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import tritonclient.grpc as client_library
 from tritonclient.grpc import service_pb2, service_pb2_grpc
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+
+from ..servers import local_options
 
 UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
@@ -48,9 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     isolated = {"TRITONPY_ISOLATION": {"string_value": "process"}}
     repository.model("process", identity("process", parameters=isolated))
     repository.model("slow", identity("slow", delay_ms=300))
-    options = ServerOptions(
-        (str(root),), grpc_address="127.0.0.1", grpc_port=0, allow_http=False, allow_metrics=False
-    )
+    options = local_options(root, allow_http=False, allow_metrics=False)
     with Server(options) as server:
         yield server
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
 from ..on_loop import on_loop
+from ..servers import local_options
 
 GENERATE = Path(__file__).with_name("generate_models")
 INFER = b"POST /v2/models/%b/infer HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n%b\r\n%b"
@@ -33,10 +33,9 @@ def server(echo_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     talkers = tmp_path_factory.mktemp("talkers")
     for name in ("flood", "talker"):
         (talkers / name).symlink_to(GENERATE / name)
-    options = ServerOptions(
-        (str(echo_models), str(talkers)),
-        http_address="127.0.0.1",
-        http_port=0,
+    options = local_options(
+        echo_models,
+        talkers,
         allow_grpc=False,
         allow_metrics=False,
         model_control_mode="explicit",

@@ -19,6 +19,8 @@ from tritonpy.errors import InvalidArg
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
+from ..servers import local_options
+
 MODELS = Path(__file__).with_name("generate_models")
 PATTERN = "^x-(foo|bar)|-trace$|^(sequence_|priority|triton_)"
 TEXT = {"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["hi"]}]}
@@ -27,15 +29,8 @@ Header = tuple[str, str]
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Server]:
-    options = ServerOptions(
-        (str(MODELS),),
-        http_address="127.0.0.1",
-        grpc_address="127.0.0.1",
-        http_port=0,
-        grpc_port=0,
-        allow_metrics=False,
-        http_header_forward_pattern=PATTERN,
-        grpc_header_forward_pattern=PATTERN,
+    options = local_options(
+        MODELS, allow_metrics=False, http_header_forward_pattern=PATTERN, grpc_header_forward_pattern=PATTERN
     )
     with Server(options) as server:
         yield server

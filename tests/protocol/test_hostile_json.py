@@ -13,8 +13,9 @@ from tritonpy.frontends.http.codec.json_body import MOST_LAX_HERE, NotQuick
 from tritonpy.frontends.http.generate import parse_generate_request
 from tritonpy.frontends.http.infer import RequestDecoder
 from tritonpy.frontends.http.routing import MOST_BYTES
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
+
+from ..servers import local_options
 
 SIZE = 500_000
 WRONG = {
@@ -29,9 +30,7 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def port(echo_models: Path) -> Iterator[int]:
-    options = ServerOptions(
-        (str(echo_models),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
-    )
+    options = local_options(echo_models, allow_grpc=False, allow_metrics=False)
     with Server(options) as server:
         yield server.http_port
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
+
+from ..servers import local_options
 
 
 def _load_cases() -> ModuleType:
@@ -61,9 +62,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def our_port(models: Path) -> Iterator[int]:
-    options = ServerOptions(
-        (str(models),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
-    )
+    options = local_options(models, allow_grpc=False, allow_metrics=False)
     with Server(options) as server:
         yield server.http_port
 

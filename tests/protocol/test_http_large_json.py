@@ -21,9 +21,10 @@ import psutil
 import pytest
 import tritonclient.http
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+
+from ..servers import local_options
 
 COUNT = 300_000  # well over a MiB as JSON, in and out
 LIMIT = 20_000_000
@@ -45,13 +46,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         repository.model(datatype.lower(), config(datatype))
     isolated = {"TRITONPY_ISOLATION": {"string_value": "process"}}
     repository.model("isolated", {**config("FP32"), "parameters": isolated})
-    options = ServerOptions(
-        (str(repository.path),),
-        http_address="127.0.0.1",
-        http_port=0,
-        allow_grpc=False,
-        allow_metrics=False,
-        http_max_input_byte_size=LIMIT,
+    options = local_options(
+        repository.path, allow_grpc=False, allow_metrics=False, http_max_input_byte_size=LIMIT
     )
     with Server(options) as running:
         yield running
@@ -291,9 +287,7 @@ def test_a_server_that_stops_answers_what_is_being_read_and_ends_the_process(
 ) -> None:
     repository = ModelRepository(tmp_path_factory.mktemp("models"))
     repository.model("fp32", config("FP32"))
-    options = ServerOptions(
-        (str(repository.path),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
-    )
+    options = local_options(repository.path, allow_grpc=False, allow_metrics=False)
     with Server(options) as server:
         pid = started(server)
         os.kill(pid, signal.SIGSTOP)

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 from tritonpy.frontends.http.connection.sweeper import STALLED_SWEEPS
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
 from ..on_loop import on_loop
+from ..servers import local_options
 
 GET = b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n"
 POST = b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: t\r\n"
@@ -27,10 +27,8 @@ JSON = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[2],"data":[1,2]}
 
 @pytest.fixture(scope="module")
 def server(echo_models: Path) -> Iterator[Server]:
-    options = ServerOptions(
-        (str(echo_models),),
-        http_address="127.0.0.1",
-        http_port=0,
+    options = local_options(
+        echo_models,
         allow_grpc=False,
         allow_metrics=False,
         http_max_input_byte_size=1_000_000,

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+
+from ..servers import local_options
 
 GET = b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n"
 POST = b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: t\r\n"
@@ -190,9 +191,7 @@ def check(client: Any, case: Case, statuses: tuple[int, ...], after: str) -> lis
 
 @pytest.fixture(scope="module")
 def server(echo_models: Path) -> Iterator[Server]:
-    options = ServerOptions(
-        (str(echo_models),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
-    )
+    options = local_options(echo_models, allow_grpc=False, allow_metrics=False)
     with Server(options) as running:
         yield running
 

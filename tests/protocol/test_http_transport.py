@@ -22,6 +22,7 @@ from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
 from ..on_loop import on_loop
+from ..servers import local_options
 
 CONFIG = {
     "backend": "identity",
@@ -68,10 +69,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     repository.model("gated", {**CONFIG, "backend": "gated"})
     isolated = {"TRITONPY_ISOLATION": {"string_value": "process"}}
     repository.model("isolated", {**CONFIG, "parameters": isolated})
-    options = ServerOptions(
-        (str(repository.path),),
-        http_address="127.0.0.1",
-        http_port=0,
+    options = local_options(
+        repository.path,
         allow_grpc=False,
         allow_metrics=False,
         http_max_input_byte_size=1_000_000,

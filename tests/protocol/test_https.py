@@ -18,6 +18,8 @@ from tritonpy.errors import InvalidArg
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
+from ..servers import local_options
+
 GET = b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n"
 
 
@@ -43,14 +45,8 @@ def trust(authority: trustme.CA) -> ssl.SSLContext:
 
 
 def options(models: Path, certificate: Path | str, key: Path | str) -> ServerOptions:
-    return ServerOptions(
-        (str(models),),
-        http_address="127.0.0.1",
-        http_port=0,
-        allow_grpc=False,
-        allow_metrics=False,
-        https_certificate=str(certificate),
-        https_key=str(key),
+    return local_options(
+        models, allow_grpc=False, allow_metrics=False, https_certificate=str(certificate), https_key=str(key)
     )
 
 
@@ -161,7 +157,7 @@ def test_a_stopping_server_sends_a_slow_reader_everything_and_waits_for_no_idle_
         rest = slow.stream.read()
         stopping.join()
 
-    assert time.monotonic() - begun < 4.5
+    assert time.monotonic() - begun < 15  # and not the thirty seconds that it may take
     assert status == b"HTTP/1.1 200 OK\r\n"
     assert rest.endswith(values.tobytes())
 

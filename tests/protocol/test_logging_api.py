@@ -17,8 +17,9 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy import logs
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
+
+from ..servers import local_options
 
 DEFAULTS = {
     "log_file": "",
@@ -92,15 +93,7 @@ def started(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield Endpoint(ports["http"], ports["grpc"])
         return
     log = root.parent / "server.log"
-    options = ServerOptions(
-        (str(root),),
-        http_address="127.0.0.1",
-        http_port=0,
-        grpc_address="127.0.0.1",
-        grpc_port=0,
-        allow_metrics=False,
-        log_file=str(log),
-    )
+    options = local_options(root, allow_metrics=False, log_file=str(log))
     with logs.configure(options), Server(options) as server:
         yield Endpoint(server.http_port, server.grpc_port, log)
 

@@ -16,10 +16,11 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.model.model import LoadedModel
-from tritonpy.options import ServerOptions
 from tritonpy.plugin import InferRequest, InferResponse, InvalidArg, hookimpl
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+
+from ..servers import local_options
 
 TENSOR = {"data_type": "TYPE_FP32", "dims": [-1]}
 ECHO = {"input": [{"name": "INPUT0", **TENSOR}], "output": [{"name": "OUTPUT0", **TENSOR}]}
@@ -134,9 +135,7 @@ def test_nothing_is_held_and_all_is_counted_once_when_clients_of_all_tempers_are
     repository.model("gives_up", {"backend": "gives_up", **ECHO})
     repository.model("streams", REPEAT)
     repository.model("told", REPEAT)
-    options = ServerOptions(
-        (str(tmp_path),), http_port=0, grpc_port=0, metrics_port=0, max_inflight_byte_size=LIMIT
-    )
+    options = local_options(tmp_path, max_inflight_byte_size=LIMIT)
     accepted: Counter[str] = Counter()
     infer = LoadedModel.infer
 

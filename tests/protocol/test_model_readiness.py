@@ -10,6 +10,8 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonpy.plugin import BackendAttributes, InferResponse, hookimpl
 
+from ..servers import local_options
+
 CODE = """
 import asyncio, os, time
 import triton_python_backend_utils as pb_utils
@@ -92,15 +94,12 @@ class MoodyBackend:
 
 
 def test_a_backend_s_hook_decides_for_instances_on_threads(tmp_path: Path) -> None:
-    from tritonpy.options import ServerOptions
     from tritonpy.server import Server
 
     (tmp_path / "m" / "1").mkdir(parents=True)
     (tmp_path / "m" / "config.pbtxt").write_text(CONFIG.replace("python", "moody"))
     backend = MoodyBackend()
-    options = ServerOptions(
-        (str(tmp_path),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
-    )
+    options = local_options(tmp_path, allow_grpc=False, allow_metrics=False)
     with Server(options, plugins={"backends": {"moody": backend}}) as server:
         for answer, status in ((True, 200), (False, 400), (ValueError("no"), 400), (True, 200)):
             backend.answer = answer

@@ -12,8 +12,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
+
+from ..servers import local_options
 
 CONFIG = (
     'backend: "python"\ninput [ { name: "text_input" data_type: TYPE_STRING dims: [ 1 ] } ]\n'
@@ -55,9 +56,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def our_port(models: Path) -> Iterator[int]:
-    options = ServerOptions(
-        (str(models),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
-    )
+    options = local_options(models, allow_grpc=False, allow_metrics=False)
     with Server(options) as server:
         yield server.http_port
 

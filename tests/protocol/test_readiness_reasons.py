@@ -17,9 +17,10 @@ import pytest
 import tritonclient.grpc as grpcclient
 from tritonpy.frontends.dataplane import Unready
 from tritonpy.frontends.local import LocalDataplane
-from tritonpy.options import ServerOptions
 from tritonpy.repository.registry import ModelRegistry
 from tritonpy.server import Server
+
+from ..servers import local_options
 
 CONFIG = (
     'backend: "python"\ninput [ { name: "X" data_type: TYPE_FP32 dims: [ 1 ] } ]\n'
@@ -54,15 +55,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     write_model(root, "odd", GOOD)
     (root / "odd" / "config.pbtxt").write_text("nonsense: 1")
     write_model(root, "moody", MOODY)
-    options = ServerOptions(
-        (str(root),),
-        http_address="127.0.0.1",
-        grpc_address="127.0.0.1",
-        http_port=0,
-        grpc_port=0,
-        allow_metrics=False,
-        exit_on_error=False,
-    )
+    options = local_options(root, allow_metrics=False, exit_on_error=False)
     with Server(options) as server:
         yield server
 

@@ -18,13 +18,12 @@ import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.grpc import service_pb2, service_pb2_grpc
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.pbtxt import format_config
 from tritonpy_sdk.repository import ModelRepository
 
 from ..differential.servers import Server as ServerProcess
-from ..servers import OURS_AND_REAL
+from ..servers import OURS_AND_REAL, local_options
 
 CONFIG: dict[str, Any] = {
     "backend": "python",
@@ -145,14 +144,8 @@ def start(kind: str, request: pytest.FixtureRequest) -> Iterator[Start]:
             flags += [f"--model-namespacing={str(namespacing).lower()}", "--exit-on-error=false"]
             ports = request.getfixturevalue("real_triton")(roots[0], "--model-control-mode=explicit", *flags)
             return Endpoint(ports["http"], ports["grpc"], ports["metrics"], roots, True)
-        options = ServerOptions(
-            tuple(map(str, roots)),
-            http_address="127.0.0.1",
-            http_port=0,
-            grpc_address="127.0.0.1",
-            grpc_port=0,
-            metrics_address="127.0.0.1",
-            metrics_port=0,
+        options = local_options(
+            *roots,
             model_control_mode="explicit",
             load_models=load,
             model_namespacing=namespacing,
@@ -393,14 +386,7 @@ def begin_versioned(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield running
         real.kill()
         return
-    options = ServerOptions(
-        (str(root),),
-        http_address="127.0.0.1",
-        http_port=0,
-        allow_grpc=False,
-        allow_metrics=False,
-        model_control_mode="explicit",
-    )
+    options = local_options(root, allow_grpc=False, allow_metrics=False, model_control_mode="explicit")
     with Server(options) as server:
         yield lambda: Endpoint(server.http_port, 0, 0, (root,), False)
 

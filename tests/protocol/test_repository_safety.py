@@ -19,11 +19,12 @@ from typing import Any
 import grpc
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
-from tritonpy.options import ServerOptions
 from tritonpy.repository import source
 from tritonpy.server import Server
 from tritonpy.temporary import TemporaryDirectories
 from tritonpy_sdk.repository import ModelRepository
+
+from ..servers import local_options
 
 CONFIG: dict[str, Any] = {
     "backend": "identity",
@@ -190,15 +191,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         (root / "models" / base / "out").symlink_to(outside)
         (root / "models" / base / "out.txt").symlink_to(outside / "canary")
     (root / "temporary").mkdir()
-    options = ServerOptions(
-        (str(root / "models"),),
-        http_address="127.0.0.1",
-        http_port=0,
-        grpc_address="127.0.0.1",
-        grpc_port=0,
-        allow_metrics=False,
-        model_control_mode="explicit",
-        load_models=("echo", "linked"),
+    options = local_options(
+        root / "models", allow_metrics=False, model_control_mode="explicit", load_models=("echo", "linked")
     )
     with pytest.MonkeyPatch.context() as patch, Server(options) as running:
         patch.setattr(source, "OF_THIS_PROCESS", TemporaryDirectories(root / "temporary"))
@@ -491,14 +485,7 @@ def strange_models(root: Path) -> dict[str, str]:
 
 def test_pipes_devices_and_circles_in_a_repository_hold_nobody_up(tmp_path: Path) -> None:
     reasons = strange_models(tmp_path / "models")
-    options = ServerOptions(
-        (str(tmp_path / "models"),),
-        http_address="127.0.0.1",
-        http_port=0,
-        allow_grpc=False,
-        allow_metrics=False,
-        exit_on_error=False,
-    )
+    options = local_options(tmp_path / "models", allow_grpc=False, allow_metrics=False, exit_on_error=False)
 
     began = time.monotonic()
     with Server(options) as running:

@@ -12,8 +12,9 @@ from urllib.request import urlopen
 
 import pytest
 from tritonpy.frontends.restriction import CATEGORIES
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
+
+from ..servers import local_options
 
 MODELS = Path(__file__).with_name("generate_models")
 KEYS = {category: f"Key-Of-{category}" for category in CATEGORIES}
@@ -49,12 +50,8 @@ CALLS = [
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Server]:
-    options = ServerOptions(
-        (str(MODELS),),
-        http_address="127.0.0.1",
-        metrics_address="127.0.0.1",
-        http_port=0,
-        metrics_port=0,
+    options = local_options(
+        MODELS,
         allow_grpc=False,
         http_restricted_apis=tuple(((category,), key, f"open {category}") for category, key in KEYS.items()),
     )

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
+
+from ..servers import local_options
 
 MODELS = Path(__file__).with_name("generate_models")
 M = "/v2/models/echo"
@@ -138,9 +139,7 @@ TABLE: list[tuple[str, str, tuple[int, str]]] = [
 
 @pytest.fixture(scope="module")
 def our_port() -> Iterator[int]:
-    options = ServerOptions(
-        (str(MODELS),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
-    )
+    options = local_options(MODELS, allow_grpc=False, allow_metrics=False)
     with Server(options) as server:
         yield server.http_port
 

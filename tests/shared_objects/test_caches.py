@@ -20,12 +20,12 @@ import numpy.typing as npt
 import pytest
 import tritonclient.http as httpclient
 from tritonpy.errors import TritonError
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_abi.caches import calls
 from tritonpy_sdk.repository import ModelRepository
 
 from ..cache.place import CONFIG, DEADLINE_S, MODEL, ONE_MISS_AND_TWO_HITS, ROW, Place
+from ..servers import local_options
 from .conftest import Compiled
 
 BYTE_SIZE = 65536
@@ -47,19 +47,12 @@ def install(library: Path, directory: Path, name: str) -> Path:
 
 
 def ours(models: Path, caches: Path, name: str, settings: Mapping[str, str], **options: int) -> Server:
-    address = "127.0.0.1"
     return Server(
-        ServerOptions(
-            (str(models),),
+        local_options(
+            models,
             cache_config=tuple((name, *setting) for setting in settings.items()),
             cache_directory=str(caches),
-            http_address=address,
-            grpc_address=address,
-            metrics_address=address,
-            http_port=0,
-            grpc_port=0,
-            metrics_port=0,
-            **options,  # type: ignore[arg-type]
+            **options,
         )
     )
 

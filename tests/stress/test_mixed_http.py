@@ -17,9 +17,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+
+from ..servers import local_options
 
 pytestmark = pytest.mark.stress
 
@@ -176,14 +177,7 @@ def test_every_answer_belongs_to_its_request_and_nothing_stays_behind(tmp_path: 
     repository = ModelRepository(tmp_path)
     repository.model("echo", ECHO)
     repository.model("slow", {**ECHO, "parameters": {"execute_delay_ms": {"string_value": "50"}}})
-    options = ServerOptions(
-        (str(tmp_path),),
-        http_address="127.0.0.1",
-        http_port=0,
-        allow_grpc=False,
-        allow_metrics=False,
-        max_inflight_byte_size=limit,
-    )
+    options = local_options(tmp_path, allow_grpc=False, allow_metrics=False, max_inflight_byte_size=limit)
     shared = set(os.listdir("/dev/shm"))
     with Server(options) as server:
         clients = Clients(server.http_port)

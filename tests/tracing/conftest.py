@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
+from ..servers import local_options
 from .asking import MODELS, TIMEOUT_S, Endpoint
 
 Start = Callable[..., Endpoint]
@@ -32,15 +32,7 @@ def ours() -> Iterator[Start]:
     servers: list[Server] = []
 
     def start(*words: str) -> Endpoint:
-        options = ServerOptions(
-            (str(MODELS),),
-            http_address="127.0.0.1",
-            grpc_address="127.0.0.1",
-            http_port=0,
-            grpc_port=0,
-            allow_metrics=False,
-            trace_config=read_words(words),
-        )
+        options = local_options(MODELS, allow_metrics=False, trace_config=read_words(words))
         server = Server(options)
         server.start()
         servers.append(server)

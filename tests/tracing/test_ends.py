@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
-from tritonpy.options import ServerOptions
 from tritonpy.plugin import BackendAttributes, InferRequest, InferResponse, hookimpl
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
+from ..servers import local_options
 from .asking import Endpoint
 from .conftest import wait_for_files
 
@@ -101,14 +101,8 @@ def place(tmp_path: Path) -> Iterator[Place]:
     repository.model("full", {**TENSORS, **FULL, "backend": "held"})
     file, held = tmp_path / "traces", Held()
     words = [("", "rate", "1"), ("", "level", "TIMESTAMPS"), ("triton", "log-frequency", "1")]
-    options = ServerOptions(
-        (str(repository.path),),
-        http_address="127.0.0.1",
-        grpc_address="127.0.0.1",
-        http_port=0,
-        grpc_port=0,
-        allow_metrics=False,
-        trace_config=(*words, ("triton", "file", str(file))),
+    options = local_options(
+        repository.path, allow_metrics=False, trace_config=(*words, ("triton", "file", str(file)))
     )
     with Server(options, plugins={"backends": {"held": held}}) as server:
         gc.collect()

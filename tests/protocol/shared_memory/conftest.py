@@ -13,10 +13,10 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.grpc import service_pb2_grpc
 from tritonclient.utils import shared_memory
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
+from ...servers import local_options
 from . import http_cases as cases
 from .memory import ClientRegion, Http, Memory
 
@@ -103,15 +103,7 @@ def our_server(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     more.python("caller", CALLER, config=config)
     more.python("pairs", cases.IDENTITY, config=PAIRS)
     more.model("plain", {**config, "backend": "identity"})
-    options = ServerOptions(
-        (str(models), str(more.path)),
-        http_address="127.0.0.1",
-        grpc_address="127.0.0.1",
-        http_port=0,
-        grpc_port=0,
-        allow_metrics=False,
-        allow_client_shm=True,
-    )
+    options = local_options(models, more.path, allow_metrics=False, allow_client_shm=True)
     with Server(options) as server:
         yield server
 

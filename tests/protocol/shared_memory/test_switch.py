@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import pytest
 from tritonclient.grpc import service_pb2
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
+from ...servers import local_options
 from . import http_cases as cases
 from .memory import Http
 
@@ -19,14 +19,7 @@ from .memory import Http
 @pytest.fixture(scope="module")
 def closed(models: Path) -> Iterator[dict[str, int]]:
     """A server that was not told to let clients share memory."""
-    options = ServerOptions(
-        (str(models),),
-        http_address="127.0.0.1",
-        grpc_address="127.0.0.1",
-        http_port=0,
-        grpc_port=0,
-        allow_metrics=False,
-    )
+    options = local_options(models, allow_metrics=False)
     with Server(options) as server:
         yield {"http": server.http_port, "grpc": server.grpc_port}
 
