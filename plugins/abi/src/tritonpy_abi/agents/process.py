@@ -146,11 +146,11 @@ class AgentProcess:
         self._is_told_to_end = True
         with suppress(OSError):
             self._messages.send({"call": "end"})
-        if not self._gone.wait(_END_S):
+        if not (self._gone.wait(_END_S) or self._is_reaped):  # else its last lines are being written
             _log.warning("the process of %s does not end by itself in %g s; it is killed", self.path, _END_S)
             self._is_killed = True
             self._kill()
-            self._gone.wait()
+        self._gone.wait()
 
     def _receive(self) -> None:
         try:
