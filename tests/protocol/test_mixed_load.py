@@ -39,6 +39,7 @@ REPEAT = {
     ],
 }
 LIMIT = 200_000
+ENDS = {"OK", "CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE", "INTERNAL"}
 
 
 @hookimpl
@@ -67,6 +68,13 @@ class Load:
         self.told: list[Any] = []
 
     def run(self) -> None:
+        """Ask until calls have ended in all ways: how many do in which depends on how busy the machine is."""
+        for _ in range(5):
+            self._ask_all()
+            if set(self.ends) >= ENDS:
+                return
+
+    def _ask_all(self) -> None:
         kinds = [self._unary] * 200 + [self._stream] * 40 + [self._listen] * 20
         self._random.shuffle(kinds)
         with ThreadPoolExecutor(24) as clients:
@@ -154,7 +162,7 @@ def test_nothing_is_held_and_all_is_counted_once_when_clients_of_all_tempers_are
         wait_until(lambda: not any(model.inflight_count for model in models.values()))
 
         wait_until(lambda: server.runtime.admission.held == 0)
-        assert {"OK", "CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE", "INTERNAL"} <= set(load.ends)
+        assert set(load.ends) >= ENDS
         for name, model in models.items():
             stats = model.stats
             assert accepted[name] > 0
