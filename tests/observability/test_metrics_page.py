@@ -15,7 +15,6 @@ from tritonpy_sdk.repository import ModelRepository
 from .conftest import ALL_METRICS, TENSORS, Counted
 
 OURS_ONLY = {"nv_model_load_duration_secs", "nv_inference_first_response_histogram_ms"}  # newer than 2.51
-THEIRS_ONLY = {"nv_pinned_memory_pool_total_bytes", "nv_pinned_memory_pool_used_bytes"}  # there is no pool
 NUMBER = re.compile(r"-?\d+(\.\d+)?(e[+-]\d+)?|Nan|\+Inf")
 # Of a model that failed; the real server counts a failed request of an ensemble twice.
 EXACT = (
@@ -132,7 +131,7 @@ def test_the_page_is_that_of_the_real_server(
 
     ours_of, theirs_of = families(page), families(their_page)
     own = {name for name in ours_of if name.startswith("tritonpy_")} | OURS_ONLY
-    assert set(theirs_of) - set(ours_of) == THEIRS_ONLY
+    assert set(theirs_of) - set(ours_of) == set()
     assert set(ours_of) - set(theirs_of) == own
     shared = [name for name in ours_of if name in theirs_of]
     assert shared == [name for name in theirs_of if name in ours_of]
@@ -141,9 +140,7 @@ def test_the_page_is_that_of_the_real_server(
         {line: value for line, value in samples(text).items() if re.match(r"\w+", line)[0].startswith("nv_")}  # type: ignore[index]
         for text in (page, their_page)
     )
-    assert {line for line in ours_are if not line.startswith(tuple(OURS_ONLY))} == {
-        line for line in theirs_are if not line.startswith(tuple(THEIRS_ONLY))
-    }
+    assert {line for line in ours_are if not line.startswith(tuple(OURS_ONLY))} == set(theirs_are)
     for name in dashboard_names() - newer():
         assert re.search(rf"^{name}[{{ ]", their_page, re.MULTILINE), f"the dashboard asks for {name}"
     exact = {line for line in theirs_are if re.split("[{ ]", line)[0] in EXACT}
@@ -244,5 +241,8 @@ def test_without_durations_ours_goes_on_to_count_and_the_real_server_stops(
         pages[name] = settled(asked, **({"stream": "1"} if name == "ours" else {}))
         assert "duration_us" not in pages[name]
 
+    ours_of, theirs_of = (families(pages[name]) for name in ("ours", "theirs"))
+    own = {name for name in ours_of if name.startswith(("tritonpy_", *OURS_ONLY))}
+    assert {name: ours_of[name] for name in ours_of if name not in own} == theirs_of
     line = 'nv_inference_request_success{model="stream",version="1"}'
     assert {name: samples(text)[line] for name, text in pages.items()} == {"ours": "1", "theirs": "0"}

@@ -28,6 +28,7 @@ from tritonpy.metrics.loop_watch import LoopWatch
 from tritonpy.metrics.machine import MachineMetrics, machine_metrics
 from tritonpy.metrics.models import ModelMetrics
 from tritonpy.metrics.page import MetricsPage
+from tritonpy.metrics.pools import PoolMetrics
 from tritonpy.metrics.server import ServerMetrics
 from tritonpy.metrics.settings import read_settings
 from tritonpy.metrics.workers import WorkerMemory
@@ -190,6 +191,7 @@ class ServerRuntime:
             self.grpc = GrpcServer(self.dataplane, services, grpc_settings(options))
         if options.allow_metrics:
             model_metrics = ModelMetrics(metrics_registry, feed.models, metrics_settings)
+            PoolMetrics(metrics_registry)
             self._machine_metrics = machine_metrics(options, metrics_registry, self._gpus)
             memory = WorkerMemory(metrics_registry, feed.workers)
             before_scrape = [model_metrics.take, custom_metrics.take, memory.take]
