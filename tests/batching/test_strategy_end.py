@@ -38,7 +38,6 @@ def model_batch_finalize(batch):
 """
 
 
-@pytest.mark.timeout(20)
 def test_a_server_ends_although_a_strategy_does_not(
     serve: Callable[..., Server],
     tmp_path: Path,
