@@ -225,10 +225,12 @@ class TestErrors:
 
 class TestTimeouts:
     def slow(self, client: AnyClient) -> list[Any]:
-        return [client.input("SECONDS", np.array([5], np.float32))]
+        """A minute, unless nobody waits; the client is connected, so that its request comes at once."""
+        assert client.is_server_live()
+        return [client.input("SECONDS", np.array([60], np.float32))]
 
     def wait_for_log(self, server: ClientServer, text: str) -> None:
-        give_up = time.monotonic() + 10
+        give_up = time.monotonic() + 30
         while text not in server.log_file.read_text():
             assert time.monotonic() < give_up, f"no {text!r} in the log"
             time.sleep(0.02)
@@ -237,13 +239,13 @@ class TestTimeouts:
     def test_a_client_over_grpc_waits_no_longer_than_it_says(self, open_client, server, kind):
         client = open_client(kind)
         with pytest.raises(InferenceServerException) as late:
-            client.infer("slow", self.slow(client), client_timeout=0.3, request_id=f"late-{kind}")
+            client.infer("slow", self.slow(client), client_timeout=1.5, request_id=f"late-{kind}")
 
         assert refused(late.value) == ("StatusCode.DEADLINE_EXCEEDED", "Deadline Exceeded")
         self.wait_for_log(server, f"nobody waits for request late-{kind}")
 
     def test_a_client_over_http_waits_no_longer_than_it_says(self, open_client, server):
-        client = open_client("http", network_timeout=0.3)
+        client = open_client("http", network_timeout=1.5)
         with pytest.raises(TimeoutError):
             client.infer("slow", self.slow(client), request_id="late-http")
         client.client.close()
@@ -278,7 +280,7 @@ class TestAsynchronous:
             client.async_infer("echo", inputs, lambda result, error: outcomes.put((result, error)))
         client.async_infer("nope", [], lambda result, error: outcomes.put((result, error)))
 
-        found = [outcomes.get(timeout=10) for _ in range(41)]
+        found = [outcomes.get(timeout=30) for _ in range(41)]
 
         numbers = sorted(
             int(result.as_numpy("NUMBERS_OUT")[0, 0]) for result, error in found if error is None
@@ -295,7 +297,7 @@ class TestAsynchronous:
 
         context.cancel()
 
-        _, error = outcomes.get(timeout=10)
+        _, error = outcomes.get(timeout=30)
         assert error.status() == "StatusCode.CANCELLED"
 
     @pytest.mark.parametrize("kind", SYNCHRONOUS)
@@ -340,7 +342,7 @@ class TestStreams:
         client, outcomes = stream
         client.async_stream_infer("counts", self.count_to(client, 5), enable_empty_final_response=True)
 
-        found = [outcomes.get(timeout=10) for _ in range(6)]
+        found = [outcomes.get(timeout=30) for _ in range(6)]
 
         assert [error for _, error in found] == [None] * 6
         numbers = [result.as_numpy("NUMBER") for result, _ in found]
@@ -355,7 +357,7 @@ class TestStreams:
             inputs = [client.input("NUMBERS_IN", np.full((1, 1), number, np.float32))]
             client.async_stream_infer("echo", inputs, request_id=str(number), parameters={"n": number})
 
-        found = [outcomes.get(timeout=10)[0] for _ in range(10)]
+        found = [outcomes.get(timeout=30)[0] for _ in range(10)]
 
         assert [result.get_response().id for result in found] == [str(number) for number in range(10)]
         assert [seen(result)["parameters"] for result in found] == [{"n": number} for number in range(10)]
@@ -365,7 +367,7 @@ class TestStreams:
         client.async_stream_infer("counts", self.count_to(client, -1))
         client.async_stream_infer("counts", self.count_to(client, 1))
 
-        found = [outcomes.get(timeout=10) for _ in range(2)]
+        found = [outcomes.get(timeout=30) for _ in range(2)]
 
         assert [error and error.message() for _, error in found] == ["counts up only", None]
 
@@ -374,11 +376,11 @@ class TestStreams:
         outcomes: queue.Queue[tuple[Any, Any]] = queue.Queue()
         client.start_stream(lambda result, error: outcomes.put((result, error)))
         client.async_stream_infer("counts", self.count_to(client, 4001))
-        outcomes.get(timeout=10)
+        outcomes.get(timeout=30)
 
         client.stop_stream(cancel_requests=True)
 
-        give_up = time.monotonic() + 10
+        give_up = time.monotonic() + 30
         while not re.search(r"stopped counting to 4001 at \d+", server.log_file.read_text()):
             assert time.monotonic() < give_up
             time.sleep(0.02)
@@ -423,7 +425,7 @@ class TestStreams:
 
         client.run(read_some())
 
-        give_up = time.monotonic() + 10
+        give_up = time.monotonic() + 30
         while not re.search(r"stopped counting to 4002 at \d+", server.log_file.read_text()):
             assert time.monotonic() < give_up
             time.sleep(0.02)
@@ -439,7 +441,7 @@ def test_bodies_made_and_read_apart_from_a_connection_fit(server, open_client):
         body,
         {"Inference-Header-Content-Length": str(size)} if size else {},
     )
-    with urlopen(request, timeout=10) as answer:
+    with urlopen(request, timeout=30) as answer:
         length = answer.headers["Inference-Header-Content-Length"]
         result = client.client.parse_response_body(answer.read(), header_length=length and int(length))
 

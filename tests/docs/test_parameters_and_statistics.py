@@ -53,7 +53,7 @@ def server(corectl: Callable[..., Any], tmp_path: Path) -> Any:
 
 def get(server: Any, path: str, body: bytes | None = None) -> str:
     url = f"http://127.0.0.1:{server.ports['HTTPService']}{path}"
-    with urlopen(url, body, timeout=10) as answer:
+    with urlopen(url, body, timeout=30) as answer:
         return answer.read().decode()  # type: ignore[no-any-return]
 
 

@@ -61,7 +61,7 @@ def test_the_call_is_where_the_page_says(corectl: Callable[..., Any], tmp_path: 
     [path] = re.findall(r"`GET (/v2/\S+)`", PAGE)
     url = f"http://127.0.0.1:{server.ports['HTTPService']}{path.replace('<name>', 'digits')}"
 
-    with urlopen(url, timeout=10) as answer:
+    with urlopen(url, timeout=30) as answer:
         [version] = json.load(answer)["models"]
 
     assert version["name"] == "digits"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tritonpy.errors import TritonError
 
-DEADLINE_S = 15
+DEADLINE_S = 30
 
 
 def test_a_model_runs_in_the_environment_it_names_with_none_of_the_server_s_packages(

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "environments.md"
 
@@ -35,6 +36,7 @@ def run(command: str, directory: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.timeout(180)  # it makes an environment and packs it
 def test_the_page_works_as_it_is_written(corectl, tmp_path, cache):
     for kind, text in blocks():
         if kind != "console" and text.startswith("# "):

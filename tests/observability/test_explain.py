@@ -19,7 +19,7 @@ from tritonpy_sdk.repository import ModelRepository
 from .conftest import ENSEMBLE, MODEL, TENSORS, Counted
 
 SLOW = MODEL.replace("responses = []", "responses = []; import time; time.sleep(0.02)")
-SEQUENCES = {"sequence_batching": {"max_sequence_idle_microseconds": 5_000_000}}
+SEQUENCES = {"sequence_batching": {"max_sequence_idle_microseconds": 50_000_000}}
 OLDEST = {"sequence_batching": {"oldest": {"max_candidate_sequences": 4}}}
 CONFIGS: dict[str, dict[str, Any]] = {
     "plain": {"dynamic_batching": {}},
@@ -46,7 +46,7 @@ def explain(server: Server, *arguments: str) -> str:
 def step(server: Server, model: str, sequence: int, *, start: bool = False, end: bool = False) -> None:
     tensor = {"name": "IN", "datatype": "FP32", "shape": [1, 1], "data": [1]}
     flags = {"sequence_id": sequence, "sequence_start": start, "sequence_end": end}
-    with closing(http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=15)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)) as connection:
         body = json.dumps({"inputs": [tensor], "parameters": flags})
         connection.request("POST", f"/v2/models/{model}/infer", body)
         answer = connection.getresponse()
@@ -84,7 +84,7 @@ def test_an_ensemble_points_at_its_step(server: Server) -> None:
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        ("direct", "sequences in slots of their own, 8 for each instance; idle ones end after 5000000 µs\n"),
+        ("direct", "sequences in slots of their own, 8 for each instance; idle ones end after 50000000 µs\n"),
         ("oldest", "sequences, the oldest first, 4 at once for each instance"),
     ],
 )

@@ -57,10 +57,17 @@ Counts = dict[str, Any]
 
 
 class Experiment:
-    """One model of one server, and what it has counted."""
+    """One model of one server, and what it has counted.
 
-    def __init__(self, name: str, server: Counted, grpc_port: int, folder: Path) -> None:
+    Args:
+        cancel_s: how long the server may take to see that a request which waits is given up.
+    """
+
+    def __init__(
+        self, name: str, server: Counted, grpc_port: int, folder: Path, *, cancel_s: float = 20
+    ) -> None:
         self.name, self.server, self._grpc_port, self._folder = name, server, grpc_port, folder
+        self._cancel_s = cancel_s
         self.pool = ThreadPoolExecutor(10)
         self._held: list[Future[int]] = []
 
@@ -93,7 +100,7 @@ class Experiment:
             call = client.async_infer(self.name, [given], callback=lambda result, error: None)
             until(lambda: self.waiting == 1)
             call.cancel()
-            end = time.monotonic() + 3  # the real server may look at its queue only when the instance is idle
+            end = time.monotonic() + self._cancel_s
             while self.waiting and time.monotonic() < end:
                 time.sleep(0.005)
 
@@ -291,7 +298,9 @@ def theirs(
     with ExitStack() as stack:
 
         def begin(name: str) -> Experiment:
-            made = Experiment(name, Counted(ports["http"], ports["metrics"]), ports["grpc"], folder)
+            asked = Counted(ports["http"], ports["metrics"])
+            # This one may look at its queue only when the instance is idle.
+            made = Experiment(name, asked, ports["grpc"], folder, cancel_s=3)
             stack.callback(made.pool.shutdown)
             return made
 

@@ -133,6 +133,7 @@ class Server:
         self._reader.start()
         try:
             self.http_port = int(self._wait_for(r"Started HTTPService at 127\.0\.0\.1:(\d+)"))
+            self._wait_for(r"Started (Metrics Service) at")  # it is ready with that
         except BaseException:
             self._process.kill()
             self.stop()
@@ -167,6 +168,6 @@ class Server:
     def stop(self) -> int:
         """End it as an operator does; the exit status."""
         self._process.terminate()
-        status = self._process.wait(timeout=20)  # nothing is in flight, so nothing may hold it up
+        status = self._process.wait(timeout=30)  # nothing is in flight, so nothing may hold it up
         self._reader.join()
         return status

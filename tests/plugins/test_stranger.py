@@ -14,6 +14,8 @@ import pytest
 
 from .clean_environment import ROOT, Environment, Server, make_wheels, run
 
+pytestmark = pytest.mark.timeout(180)  # the first one waits until wheels are made and installed
+
 BACKEND = ROOT / "examples" / "tritonpy-backend-xyz"
 STRATEGY = ROOT / "examples" / "tritonpy-batching-xyz"
 AGENT = ROOT / "examples" / "tritonpy-repo-agent-xyz"

@@ -79,7 +79,7 @@ class S3Emulator:
         """What was asked of it since the last call: method and path."""
         mark = f"/moto-api/?mark={time.monotonic_ns()}"
         urllib.request.urlopen(f"http://127.0.0.1:{self.port}{mark}").close()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while not any(mark in line for line in self._requests):
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -160,11 +160,11 @@ def silent_port() -> Iterator[int]:
 
 
 @pytest.fixture
-def closed_port() -> int:
-    """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+def closed_port() -> Iterator[int]:
+    """A port that nobody listens on; it is taken all the same, so that nobody begins to."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        yield unused.getsockname()[1]
 
 
 @pytest.fixture

@@ -30,10 +30,9 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def no_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_metadata(monkeypatch: pytest.MonkeyPatch, closed_port: int) -> None:
     """This machine is none of a cloud."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.setattr(client, "_METADATA_ADDRESS", server.getsockname())
+    monkeypatch.setattr(client, "_METADATA_ADDRESS", ("127.0.0.1", closed_port))
 
 
 def test_the_role_of_a_container_of_aws_signs_requests(
