@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tritonpy.abi_host import MetricFamily, MetricKind, MetricSample
 
@@ -15,27 +15,24 @@ _KINDS: tuple[MetricKind, ...] = ("counter", "gauge", "histogram")
 
 def read_metrics(shim: Shim) -> Iterator[MetricFamily]:
     """Every family that has a metric, on any thread."""
-    size = shim.ffi.new("size_t *")
-    data = shim.lib.TRITONPY_MetricsRead(size)
-    if data == shim.ffi.NULL:
-        return
-    try:
-        text = shim.ffi.buffer(data, size[0])[:].decode(errors="replace")
-    finally:
-        shim.lib.TRITONPY_MetricsFree(data)
+    return families_of(shim.metrics())
+
+
+def families_of(text: str) -> Iterator[MetricFamily]:
+    """What `Shim.metrics` has said, also in another process.
+
+    Raises:
+        ArithmeticError, LookupError, RecursionError, TypeError, ValueError: it is something else.
+    """
     for family in json.loads(text):
-        is_histogram = _KINDS[family["kind"]] == "histogram"
-        yield MetricFamily(
-            family["name"],
-            family["description"],
-            _KINDS[family["kind"]],
-            [
-                MetricSample(
-                    metric["labels"],
-                    metric["value"],
-                    metric["bounds"] if is_histogram else (),
-                    metric["counts"] if is_histogram else (),
-                )
-                for metric in family["metrics"]
-            ],
-        )
+        kind = _KINDS[family["kind"]]
+        samples = []
+        for metric in family["metrics"]:
+            labels = {str(name): str(value) for name, value in dict(metric["labels"]).items()}
+            bounds: Sequence[float] = ()
+            counts: Sequence[int] = ()
+            if kind == "histogram":
+                bounds = [float(bound) for bound in metric["bounds"]]
+                counts = [int(count) for count in metric["counts"]]
+            samples.append(MetricSample(labels, float(metric["value"]), bounds, counts))
+        yield MetricFamily(str(family["name"]), str(family["description"]), kind, samples)

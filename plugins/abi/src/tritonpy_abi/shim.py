@@ -41,6 +41,17 @@ class Shim:
         assert isinstance(raw, bytes)  # it is text only for wide characters
         return raw.decode(errors="replace")
 
+    def metrics(self) -> str:
+        """What `TRITONPY_MetricsRead` says of the metrics in this process."""
+        size = self.ffi.new("size_t *")
+        data = self.lib.TRITONPY_MetricsRead(size)
+        if data == self.ffi.NULL:
+            return "[]"
+        try:
+            return bytes(self.ffi.buffer(data, size[0])).decode(errors="replace")
+        finally:
+            self.lib.TRITONPY_MetricsFree(data)
+
     def error(self, error: CData) -> TritonError:
         """The exception that stands for a `TRITONSERVER_Error *`, which is ended."""
         text = self.text(self.lib.TRITONPY_ErrorMessage(error))

@@ -64,6 +64,10 @@ class AgentCalls:
         """Call `Finalize`, if there is one."""
         self._call("Finalize")
 
+    def metrics(self) -> str:
+        """What the agent counts."""
+        return self._shim.metrics()
+
     def model_initialize(self, number: int, model: Mapping[str, str | None], parameters: JsonObject) -> None:
         """Make a model, and call `ModelInitialize`, if there is one; after an error there is no such model.
 
@@ -137,6 +141,7 @@ class AgentServer:
         self._messages = messages
         self._levels = levels
         self._calls: AgentCalls | None = None
+        self._answering = threading.Lock()  # so that the last metrics are told last
 
     def serve(self) -> None:
         """Take messages until the server says that this is the end; without that, end this process."""
@@ -154,7 +159,9 @@ class AgentServer:
         except Exception as exc:
             reply = {"error": [int(Internal.code), f"{message['call']}: {type(exc).__name__}: {exc}"]}
         try:
-            self._messages.send({"number": message["number"], **reply})
+            with self._answering:
+                metrics = "[]" if self._calls is None else self._calls.metrics()
+                self._messages.send({"number": message["number"], "metrics": metrics, **reply})
         except OSError as exc:
             # The server is gone; or the agent has closed what is not its own, which nobody else can see, as
             # this process still waits for messages.

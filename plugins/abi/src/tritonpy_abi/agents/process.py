@@ -16,8 +16,10 @@ from pathlib import Path
 
 from tritonpy.plugin import Internal, JsonObject, TritonError
 
+from tritonpy_abi.agents import metrics
 from tritonpy_abi.agents.messages import BadMessage, Messages
 from tritonpy_abi.agents.output import AgentOutput
+from tritonpy_abi.metrics import families_of
 from tritonpy_abi.serving import connect
 
 _log = logging.getLogger("tritonpy.abi")
@@ -168,10 +170,15 @@ class AgentProcess:
 
     def _settle(self, message: JsonObject) -> None:
         number = message.get("number")
+        try:
+            families = list(families_of(message.get("metrics", "[]")))
+        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as exc:
+            raise BadMessage(f"metrics that are none, {exc!r}") from exc
         with self._lock:
             call = self._waiting.pop(number, None) if isinstance(number, int) else None
         if call is None:
             raise BadMessage("an answer that nobody waits for")
+        metrics.show(self._process.pid, families)
         call.outcome.put(message)
 
     def _kill(self) -> None:
@@ -190,6 +197,7 @@ class AgentProcess:
         self._messages.end()  # also where something that the agent has started holds the other end
         self._reader.join()
         self._messages.close()
+        metrics.forget(self._process.pid)
         self._output.finish()
         with self._lock:
             waiting = list(self._waiting.values())

@@ -89,6 +89,17 @@ Error* acquire_read_only(Agent* agent, Model* model) {
   return nullptr;
 }
 
+// Metrics are there until the process ends.
+void count(const std::string& label) {
+  TRITONSERVER_MetricFamily* family = nullptr;
+  TRITONSERVER_Metric* metric = nullptr;
+  TRITONSERVER_MetricFamilyNew(&family, TRITONSERVER_METRIC_KIND_COUNTER, "obedient_deeds", "What was done");
+  const TRITONSERVER_Parameter* labels[] = {
+      TRITONSERVER_ParameterNew("of", TRITONSERVER_PARAMETER_STRING, label.c_str())};
+  TRITONSERVER_MetricNew(&metric, family, labels, 1);
+  TRITONSERVER_MetricIncrement(metric, 1);
+}
+
 Error* carry_out(const std::string& deed, const std::string& with, Agent* agent, Model* model) {
   if (deed == "crash") {
     volatile int* nowhere = nullptr;
@@ -128,6 +139,8 @@ Error* carry_out(const std::string& deed, const std::string& with, Agent* agent,
       enabled += TRITONSERVER_LogIsEnabled(level) ? letter : '-';
     }
     note("levels " + enabled);
+  } else if (deed == "count") {
+    count(with);
   } else if (deed == "log" || deed == "wait and log") {
     if (deed == "wait and log") {
       wait_for(std::getenv("AGENT_WAITS_FOR"));
