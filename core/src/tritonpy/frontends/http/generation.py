@@ -32,9 +32,8 @@ from tritonpy.frontends.http.generate import (
     read_generate_request,
     unfinished_json,
 )
-from tritonpy.frontends.http.inference import Canceller
+from tritonpy.frontends.http.inference import hand_over
 from tritonpy.frontends.http.orca import FAMILY, REQUEST_HEADER, Series, load_header
-from tritonpy.frontends.http.tracing import begin_trace
 from tritonpy.model.signature import TensorSpec
 from tritonpy.parties import ResponseSink
 from tritonpy.request import InferRequest
@@ -138,12 +137,7 @@ class Generation:
     ) -> None:
         infer_request.arrival_ns = arrival_ns
         infer_request.sink = sink
-        connection.request_id = infer_request.id
-        if self._tracing.is_on:
-            infer_request.trace = begin_trace(self._tracing, connection, infer_request.model_name, arrival_ns)
-        self._dataplane.infer(infer_request)
-        if not infer_request.answered:
-            connection.watch(Canceller(infer_request))
+        hand_over(infer_request, connection, self._dataplane, self._tracing)
 
     def _headers(self, request: HttpRequest) -> Headers:
         wanted = request.headers.get(REQUEST_HEADER)

@@ -30,6 +30,7 @@ from tritonpy.frontends.http.tracing import begin_trace
 from tritonpy.frontends.outputs import References
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.request import InferRequest
+from tritonpy.tracing.tracing import Tracing
 
 _MOST_DIGITS = 20  # of a size; so many are more than any body has, and `int` refuses thousands
 
@@ -157,12 +158,7 @@ class Inference:
         accepts = request.headers.get(b"accept-encoding")
         coding = accepted_coding(accepts) if accepts is not None else None
         infer_request.sink = InferAnswer(connection, self._writer, form, coding, on_done)
-        connection.request_id = infer_request.id
-        if self._tracing.is_on:
-            infer_request.trace = begin_trace(self._tracing, connection, infer_request.model_name, arrival_ns)
-        self._dataplane.infer(infer_request)
-        if not infer_request.answered:
-            connection.watch(Canceller(infer_request))
+        hand_over(infer_request, connection, self._dataplane, self._tracing)
 
 
 def _header_length(request: HttpRequest, body_size: int) -> int | None:
@@ -175,6 +171,20 @@ def _header_length(request: HttpRequest, body_size: int) -> int | None:
     if not text.isdigit():
         raise InvalidArg(f"Unable to parse Inference-Header-Content-Length, got: {text.decode('latin-1')}")
     return int(text.lstrip(b"0")[:_MOST_DIGITS] or b"0")
+
+
+def hand_over(
+    infer_request: InferRequest, connection: HttpConnection, dataplane: Dataplane, tracing: Tracing
+) -> None:
+    """Give a request to its model; it is cancelled if its client leaves."""
+    connection.request_id = infer_request.id
+    if tracing.is_on:
+        infer_request.trace = begin_trace(
+            tracing, connection, infer_request.model_name, infer_request.arrival_ns
+        )
+    dataplane.infer(infer_request)
+    if not infer_request.answered:
+        connection.watch(Canceller(infer_request))
 
 
 class Canceller:
