@@ -19,7 +19,7 @@ from tritonpy_sdk.repository import ModelRepository
 
 from ..servers import serving
 
-DEADLINE_S = 20
+DEADLINE_S = 40
 
 # Writes down the numbers of each batch; 0 is executed until the test makes a file.
 MODEL = """

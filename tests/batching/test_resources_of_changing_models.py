@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 import pytest
 from tritonpy_sdk.repository import ModelRepository
 
-DEADLINE_S = 20
+DEADLINE_S = 40
 R = {"name": "R", "count": 1}
 
 # Number 0 is executed until the test makes a file; a number above 9 is sent to the model `called`.

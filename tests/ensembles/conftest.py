@@ -22,7 +22,7 @@ from tritonpy.server import Server
 from ..counting import at_rest
 from ..servers import OURS_AND_REAL, local_options
 
-DEADLINE_S = 20.0
+DEADLINE_S = 40.0
 
 
 @dataclass
