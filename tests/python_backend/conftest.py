@@ -26,6 +26,8 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.plugin import Tensor
 
+from ..counting import at_rest
+
 HERE = Path(__file__).parent
 MODELS = HERE / "models"
 REAL_TRITON = HERE.parents[1] / "benchmarks" / "real_triton.py"
@@ -231,6 +233,10 @@ class PythonServer:
         _, text = self.request("GET", f"/v2/models/{model}/stats")
         [found] = json.loads(text)["model_stats"]
         return found
+
+    def settled_statistics(self, model: str) -> dict[str, Any]:
+        """The same, once everything is counted that was answered before."""
+        return self.statistics(model) if self.is_ours else at_rest(lambda: self.statistics(model))
 
     def index(self) -> dict[str, tuple[str, str]]:
         """State and reason by model and version, `name/1`, in the repository's index."""

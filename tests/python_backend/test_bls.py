@@ -206,7 +206,7 @@ def test_an_ensemble_is_called_like_any_model(server):
 
 
 def test_called_models_count_the_request_as_a_client_s(server):
-    before = server.statistics("add")["inference_stats"]["success"]["count"]
+    before = server.settled_statistics("add")["inference_stats"]["success"]["count"]
     server.ask("bls.call")
     after = server.wait_for(
         lambda: (count := server.statistics("add")["inference_stats"]["success"]["count"]) > before and count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 import pytest
@@ -105,7 +106,7 @@ def test_a_response_with_an_error_has_no_outputs(server):
 
 
 def test_one_request_of_a_batch_fails_alone(server):
-    executions = server.statistics("fails_in_pairs")["execution_count"]
+    executions = server.settled_statistics("fails_in_pairs")["execution_count"]
     good, bad = infer_both(server, "fine", "NOT_FOUND")
 
     assert good.outputs == {"OUT": [1]}
@@ -123,14 +124,15 @@ def test_an_exception_fails_every_request_of_a_batch(server):
     ("how", "change"), [("value_error", (0, 1)), ("NOT_FOUND", (1, 0))], ids=["exception", "error response"]
 )
 def test_only_an_exception_is_counted_as_a_failure(server, how, change):
-    def counts() -> tuple[int, int]:
-        found = server.statistics("fails")["inference_stats"]
-        return found["success"]["count"], found["fail"]["count"]
+    def counts(found: dict[str, Any]) -> tuple[int, int]:
+        phases = found["inference_stats"]
+        return phases["success"]["count"], phases["fail"]["count"]
 
-    successes, failures = counts()
+    successes, failures = counts(server.settled_statistics("fails"))
     infer(server, how)
 
-    server.wait_for(lambda: counts() == (successes + change[0], failures + change[1]))
+    wanted = (successes + change[0], failures + change[1])
+    server.wait_for(lambda: counts(server.statistics("fails")) == wanted)
 
 
 def test_a_batch_may_be_answered_half_by_the_list_and_half_by_senders(server):

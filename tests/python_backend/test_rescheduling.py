@@ -42,7 +42,7 @@ def test_requests_take_turns(server):
 
 
 def test_each_step_is_counted_as_an_execution(server):
-    before = server.statistics("generates")
+    before = server.settled_statistics("generates")
     generate(server, 4)
 
     server.wait_for(

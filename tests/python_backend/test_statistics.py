@@ -23,8 +23,7 @@ def id() -> str:
     return f"counted-{next(numbers)}"
 
 
-def counts(server, model: str) -> dict[str, Any]:
-    found = server.statistics(model)
+def counts(found: dict[str, Any]) -> dict[str, Any]:
     return {
         **{phase: leaf["count"] for phase, leaf in found["inference_stats"].items()},
         "inferences": found["inference_count"],
@@ -38,12 +37,12 @@ def counted(server, model: str, act: Callable[[], Any], **expected: Any) -> None
     for phase in EXECUTED if "executed" in expected else ():
         expected[phase] = expected["executed"]
     expected.pop("executed", None)
-    before = counts(server, model)
+    before = counts(server.settled_statistics(model))
 
     act()
 
     def change() -> dict[str, Any]:
-        after = counts(server, model)
+        after = counts(server.statistics(model))
         found = {
             key: value - before[key]
             for key, value in after.items()
@@ -221,6 +220,7 @@ def test_metrics_count_what_statistics_count(server, model):
 def test_both_protocols_tell_the_same(server):
     fails(server, "fine")
     fails(server, "value_error")
+    server.settled_statistics("fails")
     over_grpc = server.stub.ModelStatistics(service_pb2.ModelStatisticsRequest(name="fails"))
     over_http = server.statistics("fails")
 
