@@ -190,7 +190,7 @@ def test_what_ends_before_the_death_of_its_process_is_noticed_is_among_what_was_
     model = living.model("first")
     monkeypatch.setattr(AgentOutput, "finish", lambda self: is_noticed.wait(20) and finish(self))
     os.kill(place.pids[0], signal.SIGKILL)
-    until(lambda: gone(place.pids[0]))
+    until(lambda: model.state._process.is_gone)  # its last thread, too
 
     living.end(model)
     is_noticed.set()
