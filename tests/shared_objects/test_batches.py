@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ..counting import comes_to
 from .conftest import Compiled
 from .noting import Asked, Place, built, configuration
 
@@ -152,5 +153,5 @@ def check(server: Asked, variant: Variant, name: str) -> None:
     assert [answer.result() for answer in answers] == [""] * COUNT
     assert server.batches(model) == expected
     rows = {count: case.batches.count(count) for count in case.batches}
-    assert server.counts(model) == (len(expected), rows)
-    assert server.metric("nv_inference_exec_count", model) == len(expected)
+    assert comes_to(lambda: server.counts(model), (len(expected), rows)) == (len(expected), rows)
+    server.until(lambda: server.metric("nv_inference_exec_count", model) == len(expected))
