@@ -54,7 +54,8 @@ def test_observed_values_go_into_the_buckets_the_first_one_made(server):
     assert 'le="10"' not in server.text()
 
 
-def test_many_changes_are_one_message(server):
+def test_many_changes_are_one_message(server, monkeypatch):
+    monkeypatch.setattr(_server_metrics, "_DELAY_S", 30)  # a moment that is over on no machine
     tokens, seconds = family(), family(MetricFamily.HISTOGRAM, "seconds")
     counter, histogram = tokens.Metric(), seconds.Metric(buckets=[1])
 
@@ -63,7 +64,7 @@ def test_many_changes_are_one_message(server):
         histogram.observe(1)
     flush_metrics()
 
-    assert len(server.told) < 10
+    assert len(server.told) == 1
     assert {"tokens 1000", "seconds_count 1000"} <= set(server.text().splitlines())
 
 
@@ -171,7 +172,7 @@ def test_the_thread_ends_with_the_model(server):
     _server_metrics.close_metrics(server)
 
     assert server.told[0][0] == "metrics.change"
-    thread.join(10)
+    thread.join(20)
     assert not thread.is_alive()
 
 
@@ -199,7 +200,7 @@ def test_a_worker_counts_before_it_answers(load_execute):
 
 
 def wait_for(condition):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
