@@ -56,7 +56,7 @@ class Control(Client):
 
     def comes_to(self, name: str, *rows: tuple[str, str, str]) -> bool:
         """Whether the index says so before long; a reason need only begin so."""
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             found = sorted(self.rows(name))
             if len(found) == len(rows) and all(
