@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from tritonpy_sdk.repository import ModelRepository
 
+pytestmark = pytest.mark.timeout(180)  # each command is a process of its own
+
 PAGE = (Path(__file__).parent.parent.parent / "docs/how-to/check-a-configuration.md").read_text()
 COMMANDS = re.findall(r"^\$ (.*)$", PAGE, re.MULTILINE)
 

@@ -11,7 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tritonpy_sdk.repository import ModelRepository
+
+pytestmark = pytest.mark.timeout(180)  # each command is a process of its own
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/how-to/control-models.md").read_text()
 COMMANDS = re.findall(r"^\$ (.*)$", PAGE, re.MULTILINE)

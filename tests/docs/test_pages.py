@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.timeout(180)  # each command is a process of its own
+
 ROOT = Path(__file__).parent.parent.parent
 MODELS = ROOT / "examples/digits/models"
 PAGES = {
