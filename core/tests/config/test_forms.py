@@ -6,6 +6,7 @@ import re
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -188,23 +189,30 @@ def test_a_configuration_in_a_request_that_is_too_large_is_refused_unread() -> N
         parse_config_json('{"name": "123456789"', "m", max_byte_size=19)
 
 
+def turns_during(work: Callable[[], object]) -> int:
+    """How often this thread has its turn while another one works."""
+    worker = threading.Thread(target=work)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(0.0005)
+    turns = 0
+    try:
+        worker.start()
+        while worker.is_alive():
+            time.sleep(0.001)
+            turns += 1
+    finally:
+        sys.setswitchinterval(interval)
+        worker.join()
+    return turns
+
+
 @pytest.mark.parametrize("form", ["pbtxt", "yaml"])
 def test_other_threads_run_while_a_large_configuration_is_read(form: ConfigForm) -> None:
     config = parse_config("", "config.pbtxt")
     for number in range(1500):
         config.input.add(name=f"input-{number}", dims=[1, 2, 3])
     text = write_config(config, form)
-    reader = threading.Thread(target=parse_config, args=(text, "config", form))
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(0.0005)
-    turns = 0
-    try:
-        reader.start()
-        while reader.is_alive():
-            time.sleep(0.001)
-            turns += 1
-    finally:
-        sys.setswitchinterval(interval)
-        reader.join()
 
-    assert turns > 20  # a parser in C would hold the interpreter's lock until it is done
+    # A parser in C would hold the interpreter's lock until it is done, each time; a busy machine gives this
+    # thread few turns now and then.
+    assert any(turns_during(lambda: parse_config(text, "config", form)) > 20 for _ in range(10))

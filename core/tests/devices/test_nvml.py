@@ -85,7 +85,7 @@ def test_a_driver_that_does_not_answer_is_given_up(nvml: Make) -> None:
     with pytest.raises(NoDevices, match=r"has not answered for 0\.05 seconds"):
         finder(module, deadline_s=0.05).find()
 
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
     end.set()
 
 
