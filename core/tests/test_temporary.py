@@ -61,7 +61,7 @@ def test_nothing_is_made_before_it_is_asked_for(tmp_path: Path) -> None:
 def test_directories_go_with_their_process(tmp_path: Path) -> None:
     process, made = hold(tmp_path, "end")
 
-    assert process.wait(15) == 0
+    assert process.wait(30) == 0
     assert made.name.startswith("model-")
     assert list(tmp_path.iterdir()) == []
 
@@ -74,7 +74,7 @@ def test_what_a_killed_process_left_is_removed_and_what_another_one_uses_is_not(
     (tmp_path / "something-else").mkdir()
     try:
         killed.send_signal(signal.SIGKILL)
-        killed.wait(15)
+        killed.wait(30)
         assert (left / "weights").exists()
 
         TemporaryDirectories(tmp_path).remove_abandoned()
@@ -89,7 +89,7 @@ def test_what_a_killed_process_left_is_removed_and_what_another_one_uses_is_not(
         }
     finally:
         alive.kill()
-        alive.wait(15)
+        alive.wait(30)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

@@ -155,7 +155,7 @@ def test_calls_may_run_at_the_same_time(load):
     both_run = threading.Barrier(2)
 
     def other(inputs):
-        both_run.wait(10)
+        both_run.wait(20)
         return {"Y": inputs["X"]}
 
     model = load(

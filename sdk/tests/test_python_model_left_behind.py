@@ -195,6 +195,6 @@ def test_a_model_that_does_not_stop_is_left_behind(write):
 
     [thread] = [thread for thread in threading.enumerate() if thread.name == "model net"]
     release.set()
-    thread.join(10)
+    thread.join(20)
     assert not thread.is_alive()
     assert str(path / "1") not in sys.path

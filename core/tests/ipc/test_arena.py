@@ -174,7 +174,7 @@ def test_two_threads_may_wait_for_the_same_segment():
         arena.add_segment(4096)
 
         for thread in threads:
-            thread.join(timeout=10)
+            thread.join(timeout=20)
         assert not any(thread.is_alive() for thread in threads)
 
 

@@ -59,7 +59,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 def is_live(harness: Any, **options: Any) -> bool:
     with client_library.InferenceServerClient(f"localhost:{harness.port}", **options) as client:
-        live: bool = client.is_server_live(client_timeout=10)
+        live: bool = client.is_server_live(client_timeout=30)
     return live
 
 
