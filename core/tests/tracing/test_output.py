@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import queue
 import threading
 from collections.abc import Sequence
 
@@ -93,6 +94,25 @@ def test_a_destination_that_fails_costs_what_it_was_given(caplog: pytest.LogCapt
 
     assert failing.is_closed.is_set()
     assert "traces could not be written" in caplog.text
+
+
+def test_a_trace_that_comes_just_before_the_end_is_written() -> None:
+    kept = Kept()
+    output = TraceOutput(kept)
+    closing = threading.Thread(target=output.close)
+
+    class Busy(queue.SimpleQueue[object]):
+        def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
+            if isinstance(item, FinishedTrace):
+                closing.start()
+                closing.join(0.1)
+            super().put(item)
+
+    output._queue = Busy()  # type: ignore[assignment]
+    output.put(finished(STREAM))
+    closing.join(20)
+
+    assert len(kept.traces) == 1
 
 
 def test_a_trace_that_comes_too_late_is_dropped() -> None:

@@ -65,14 +65,14 @@ class TraceOutput:
                 return
             self._held_bytes += trace.byte_size
             self._start()
-        self._queue.put(trace)
+            self._queue.put(trace)  # with the lock: nothing may come behind the end
 
     def end_stream(self, stream: object) -> None:
         """See `TraceDestination`; returns at once."""
         with self._guard:
             if self._thread is None or self._is_closed:
                 return
-        self._queue.put(_StreamEnd(stream))
+            self._queue.put(_StreamEnd(stream))
 
     def close(self) -> None:
         """Write what waits and end the thread; a destination that hangs is left behind after 10 s."""
