@@ -44,7 +44,7 @@ CONFIGS = {
         backend: "identity"
         input [ { name: "INPUT0" data_type: TYPE_FP32 dims: [ 1 ] } ]
         output [ { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 1 ] } ]
-        parameters { key: "execute_delay_ms" value { string_value: "1000" } }
+        parameters { key: "execute_delay_ms" value { string_value: "3000" } }
     """,
     "broken": """
         backend: "no_such_backend"
