@@ -52,7 +52,7 @@ class Holdings:
             thread_count=len(os.listdir(process / "task")),
             children=children,
             zombies=zombies,
-            shared_memory_names=frozenset(filter(OUR_NAMES.match, os.listdir("/dev/shm"))),
+            shared_memory_names=shared_memory_names(),
             mapping_count=(process / "maps").read_text().count("/memfd:"),
         )
 
@@ -120,6 +120,11 @@ class Watch:
             f" children {len(before.children)} → {len(after.children)},"
             f" mappings {before.mapping_count} → {after.mapping_count}"
         )
+
+
+def shared_memory_names() -> frozenset[str]:
+    """What there is in /dev/shm that a server of ours could have made."""
+    return frozenset(filter(OUR_NAMES.match, os.listdir("/dev/shm")))
 
 
 def slope(values: Sequence[float]) -> float:
