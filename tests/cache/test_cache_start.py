@@ -128,14 +128,14 @@ def test_a_model_is_unloaded_after_those_whom_the_cache_keeps_waiting(models: Mo
     )
     with Server(settings, plugins={"caches": {"slow": slow}}) as server, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(ask, server)
-        assert slow.asked.wait(10)
+        assert slow.asked.wait(30)
         client = httpclient.InferenceServerClient(f"127.0.0.1:{server.http_port}")
         client.unload_model("m")
         assert not client.is_model_ready("m")
         assert not answer.done()
         slow.gate.set()
 
-        assert answer.result(10) == [1.0]
+        assert answer.result(30) == [1.0]
         client.close()
 
 
@@ -145,20 +145,20 @@ def test_the_end_of_the_server_waits_for_them_too(models: ModelRepository) -> No
     with ThreadPoolExecutor(2) as pool:
         with Server(settings, plugins={"caches": {"slow": slow}}) as server:
             answer = pool.submit(ask, server)
-            assert slow.asked.wait(10)
+            assert slow.asked.wait(30)
             pool.submit(lambda: (time.sleep(0.2), slow.gate.set()))
-        assert answer.result(10) == [1.0]
+        assert answer.result(30) == [1.0]
 
 
 def test_those_who_wait_longer_than_the_server_does_are_answered(models: ModelRepository) -> None:
     slow = Slow()
-    settings = options(models, ("slow", "a", "b"), cache_timeout_ms=1_000, exit_timeout_s=0)
+    settings = options(models, ("slow", "a", "b"), cache_timeout_ms=4_000, exit_timeout_s=0)
     with ThreadPoolExecutor(1) as pool:
         with Server(settings, plugins={"caches": {"slow": slow}}) as server:
             answer = pool.submit(ask, server)
-            assert slow.asked.wait(10)
+            assert slow.asked.wait(30)
         with pytest.raises(InferenceServerException):
-            answer.result(10)
+            answer.result(30)
 
 
 def test_a_shared_object_is_used_through_an_installed_loader(models: ModelRepository, tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_the_log_tells_why_a_start_with_a_wrong_cache_failed(
 def test_the_table_of_options_shows_that_there_is_a_cache(corectl: Corectl, models: ModelRepository) -> None:
     server = corectl(f"--model-repository={models.path}", "--cache-config=local,size=65536")
     url = f"http://127.0.0.1:{server.ports['Metrics Service']}/metrics"
-    with urllib.request.urlopen(url, timeout=10) as page:
+    with urllib.request.urlopen(url, timeout=30) as page:
         assert "nv_cache_num_lookups 0" in page.read().decode()
 
     assert server.stop() == 0

@@ -82,7 +82,7 @@ class Asked:
         """The answer's JSON; an error's too."""
         request = Request(f"{self.url}/{path}", json.dumps(document or {}).encode())
         try:
-            with urlopen(request, timeout=15) as answer:
+            with urlopen(request, timeout=30) as answer:
                 body = answer.read()
         except HTTPError as error:
             with error:
@@ -98,7 +98,7 @@ class Asked:
 
     def config(self, model: str) -> dict[str, Any]:
         """The configuration that is served."""
-        with urlopen(f"{self.url}/models/{model}/config", timeout=15) as answer:
+        with urlopen(f"{self.url}/models/{model}/config", timeout=30) as answer:
             config: dict[str, Any] = json.load(answer)
         return config
 

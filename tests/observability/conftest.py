@@ -83,7 +83,7 @@ class Counted:
         document: dict[str, Any] = {"inputs": [tensor]}
         if call != "infer":
             document = {"IN": numbers[0]}
-        with closing(http.client.HTTPConnection("127.0.0.1", self._http_port, timeout=15)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self._http_port, timeout=30)) as connection:
             connection.request("POST", f"/v2/models/{model}/{call}", json.dumps(document))
             answer = connection.getresponse()
             answer.read()
@@ -101,13 +101,13 @@ class Counted:
 
     def page(self) -> str:
         """The metrics page."""
-        with urlopen(f"http://127.0.0.1:{self._metrics_port}/metrics", timeout=15) as answer:
+        with urlopen(f"http://127.0.0.1:{self._metrics_port}/metrics", timeout=30) as answer:
             assert answer.headers["content-type"] == "text/plain; charset=utf-8"
             return answer.read().decode()  # type: ignore[no-any-return]
 
     def json(self, path: str) -> Any:
         """What a GET of the protocol answers."""
-        with urlopen(f"http://127.0.0.1:{self._http_port}/v2/{path}", timeout=15) as answer:
+        with urlopen(f"http://127.0.0.1:{self._http_port}/v2/{path}", timeout=30) as answer:
             return json.load(answer)
 
 
