@@ -102,8 +102,15 @@ class Watch:
 
     @property
     def growth(self) -> float:
-        """Bytes of memory that a round added."""
-        return slope(self.resident)
+        """Bytes of memory that a round added.
+
+        A server may hold what the last model had for many rounds in a row, and then for many rounds not. So
+        this is the lesser of two: the slope of all, and by how much the least of the later half is above the
+        least of the earlier one. What leaks shows in both.
+        """
+        half = len(self.resident) // 2
+        risen = (min(self.resident[half:]) - min(self.resident[:half])) / half
+        return min(slope(self.resident), risen)
 
     def check(self, deadline_s: float = 10.0) -> str:
         """Fail if anything leaked, once the server had time to clear up; return the figures in words."""
