@@ -8,26 +8,26 @@ from collections.abc import Iterable, Sequence
 
 from tritonpy.abi_host import MetricFamily, MetricSample, add_metrics
 
-_lock = threading.Lock()  # guards the next
+_lock = threading.Lock()  # guards the next two
 _told: dict[int, Sequence[MetricFamily]] = {}
+
+
+@functools.cache
+def _begin() -> None:
+    add_metrics(_shown)
 
 
 def show(pid: int, families: Sequence[MetricFamily]) -> None:
     """Show these from now on, instead of what the process told before."""
-    _begin()
     with _lock:
         _told[pid] = families
+        _begin()
 
 
 def forget(pid: int) -> None:
     """Show no more of a process, which is gone."""
     with _lock:
         _told.pop(pid, None)
-
-
-@functools.cache
-def _begin() -> None:
-    add_metrics(_shown)
 
 
 def _shown() -> Iterable[MetricFamily]:
