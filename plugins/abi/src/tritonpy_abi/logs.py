@@ -35,14 +35,14 @@ class PluginLog:
     Begins at once, and goes on until the process ends; not in one that is forked from it.
 
     Attributes:
-        levels: a descriptor to read from: a byte with what `TRITONPY_LogEnable` was told last.
+        levels_descriptor: to read from: a byte with what `TRITONPY_LogEnable` was told last.
     """
 
     def __init__(self, shim: Shim) -> None:
         self._shim = shim
         self._lock = threading.Lock()  # guards the next two
         self._settings: LogSettings | None = None
-        self.levels, self._levels = _shared_byte()
+        self.levels_descriptor, self._levels = _shared_byte()
         self._lost = 0  # lines for which the log had no room; only the thread counts them
         self._taker = self._start()
         atexit.register(self._stop)
@@ -125,7 +125,7 @@ class PluginLog:
 
 
 def _shared_byte() -> tuple[int, mmap.mmap]:
-    """A descriptor that other processes can only read from, and what it shows them."""
+    """A descriptor to map for reading, and what it shows; who has it open may open it for writing, too."""
     writable = os.memfd_create("tritonpy-log-levels")
     try:
         os.ftruncate(writable, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 
+from tritonpy.abi_child import Internal
 from tritonpy.abi_host import add_metrics
 
 from tritonpy_abi.caches.usage import without_usage
@@ -21,7 +22,7 @@ def connect() -> PluginLog:
     Returns: what hands on the lines.
 
     Raises:
-        TritonError: see `open_shim`.
+        TritonError: there are no descriptors left; or see `open_shim`.
     """
     with _connecting:
         log = _connect()
@@ -32,5 +33,9 @@ def connect() -> PluginLog:
 @functools.cache
 def _connect() -> PluginLog:
     shim = open_shim()
+    try:
+        log = PluginLog(shim)
+    except OSError as exc:
+        raise Internal(f"cannot take log lines of shared objects: {exc}") from exc
     add_metrics(lambda: without_usage(read_metrics(shim)))
-    return PluginLog(shim)
+    return log

@@ -38,16 +38,19 @@ class AgentOutput:
         path: of the library, which names lines that are not logged but printed.
         pid: of the process.
         descriptors: to read from, with the level of what is printed there; each is closed at its end.
+        ended: an event, which is closed after it has come: `finish` is called.
         log: where the process looks what is logged.
     """
 
-    def __init__(self, path: Path, pid: int, descriptors: Mapping[int, int], log: PluginLog) -> None:
+    def __init__(
+        self, path: Path, pid: int, descriptors: Mapping[int, int], ended: int, log: PluginLog
+    ) -> None:
         self._log = log
         self._path = path
         self._pid = pid
         self._streams = {descriptor: _Stream(level) for descriptor, level in descriptors.items()}
         self._is_stuck = False
-        self._ended = os.eventfd(0, os.EFD_CLOEXEC)
+        self._ended = ended
         self._is_all_taken = threading.Event()
         threading.Thread(target=self._read, name=f"output of {path.name}", daemon=True).start()
 

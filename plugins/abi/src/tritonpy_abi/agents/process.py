@@ -77,7 +77,9 @@ class AgentProcess:
                     theirs.callback(os.close, write)
                     streams[read] = (write, level)
                 stdout, stderr = (write for write, _ in streams.values())
-                descriptors = (there.fileno(), self._log.levels)
+                descriptors = (there.fileno(), self._log.levels_descriptor)
+                ended = os.eventfd(0, os.EFD_CLOEXEC)
+                ours.callback(os.close, ended)
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-m", _PROGRAM, str(path), *map(str, descriptors)],
                     stdin=subprocess.DEVNULL,
@@ -91,7 +93,7 @@ class AgentProcess:
             ours.pop_all()  # it runs: what is ours is closed when it ends
         self._messages = Messages(here)
         levels = {read: level for read, (_, level) in streams.items()}
-        self._output = AgentOutput(path, self._process.pid, levels, self._log)
+        self._output = AgentOutput(path, self._process.pid, levels, ended, self._log)
         self._reader = threading.Thread(target=self._receive, name=f"answers of {path.name}", daemon=True)
         self._reader.start()
         threading.Thread(target=self._watch, name=f"end of {path.name}", daemon=True).start()
