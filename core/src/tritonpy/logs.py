@@ -33,7 +33,7 @@ MAX_WAITING_LINES = 10_000
 CLOSE_TIMEOUT_S = 2
 """How long `Logs.close` waits for a reader that does not read."""
 
-_CLOSE_LIMIT_S = 20  # and for one that reads slowly
+_CLOSE_LIMIT_S = 8  # and for one that reads slowly
 
 _MAX_VERBOSE = logging.DEBUG  # one level of `logging` each, from DEBUG downwards
 
@@ -169,7 +169,7 @@ class Logs:
             self._output.handle(record)
 
     def _await_writer(self) -> None:
-        """Wait for the last line; thousands of them take a while, so given up is who writes none at all."""
+        """Wait for the last line, unless none is written for a while; thousands of them take long."""
         until = time.monotonic() + _CLOSE_LIMIT_S
         before, left = -1, self._waiting.qsize()
         while self._writer.is_alive() and left != before and time.monotonic() < until:
