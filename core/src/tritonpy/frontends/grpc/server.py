@@ -44,7 +44,7 @@ class GrpcServer:
         self._servicer = Servicer(dataplane, services, settings)
         self._health = HealthCalls(dataplane)
         handlers = make_handlers(self._servicer, self._health)
-        self._hang_ups = HangUpFilter(handlers)
+        self._hang_ups = HangUpFilter(frozenset(handlers))
         self._methods: grpc.GenericRpcHandler = MethodTable(handlers)
         if settings.restrictions:
             self._methods = GuardedMethodTable(handlers, settings.restrictions, refusing)
@@ -96,11 +96,13 @@ class GrpcServer:
         server, self._server = self._server, None
         grace_s: float | None = _LAST_BYTES_S
         try:
-            async with asyncio.timeout(timeout_s):
-                await self._servicer.drain()
-                await asyncio.sleep(_LATE_CALLS_S)
-        except TimeoutError:
-            grace_s = None
-        self._health.end()
-        await server.stop(grace_s)
-        self._hang_ups.remove()
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._servicer.drain()
+                    await asyncio.sleep(_LATE_CALLS_S)
+            except TimeoutError:
+                grace_s = None
+            self._health.end()
+            await server.stop(grace_s)
+        finally:
+            self._hang_ups.remove()
