@@ -1,4 +1,7 @@
-"""Sockets that listen on the address that a server is told: a name, too, or one that stands for several."""
+"""Sockets: those that listen on the address that a server is told, and what waits in one that is connected.
+
+The address may be a name, too, or one that stands for several.
+"""
 
 from __future__ import annotations
 
@@ -87,6 +90,9 @@ def has_unread(transport: asyncio.BaseTransport | None) -> bool:
     """Whether the system holds bytes from the other side, or its end, that the loop has not come to."""
     if transport is None or transport.is_closing() or not hasattr(select, "poll"):  # Windows has none
         return False
+    connected = transport.get_extra_info("socket")
+    if connected is None:
+        return False
     poll = select.poll()
-    poll.register(transport.get_extra_info("socket"), select.POLLIN)
+    poll.register(connected, select.POLLIN)
     return bool(poll.poll(0))
