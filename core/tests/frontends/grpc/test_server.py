@@ -187,7 +187,8 @@ def test_stop_cancels_what_does_not_end_in_time(harness: Any, make_request: Call
     harness.dataplane.wait_for(lambda plane: plane.cancelled == ["slow"])
 
 
-def test_stop_of_an_idle_server_is_immediate(harness: Any) -> None:
+def test_stop_of_an_idle_server_is_immediate(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tritonpy.frontends.grpc.server._LAST_BYTES_S", 3600)
     harness.run(asyncio.wait_for(harness.server.stop(3600), 20))
 
 
