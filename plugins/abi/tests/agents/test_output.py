@@ -28,7 +28,7 @@ class Held(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.has_come.set()
-        self.gate.wait()
+        self.gate.wait(20)
 
 
 @pytest.fixture
@@ -113,12 +113,12 @@ def test_levels_that_change_during_a_call_count_at_once(
     place: Place, log: logs.Logs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AGENT_WAITS_FOR", str(tmp_path / "gate"))
-    load = threading.Thread(target=place.load, args=("LOAD", "wait and log", "said"))
+    load = threading.Thread(target=place.load, args=("LOAD", "wait and log", "said"), daemon=True)
     load.start()
     until(lambda: any(step.startswith("LOAD") for step in place.steps))
     log.change(replace(log.settings, log_warning=False, log_error=False, log_verbose=1))
     (tmp_path / "gate").touch()
-    load.join()
+    load.join(20)
 
     assert written(log) == [("I", "said"), ("I", "chatter")]
 
@@ -126,13 +126,13 @@ def test_levels_that_change_during_a_call_count_at_once(
 def test_lines_count_by_the_levels_of_the_moment_they_were_written(
     place: Place, log: logs.Logs, held: Held
 ) -> None:
-    load = threading.Thread(target=place.load, args=("LOAD", "log", "said"))
+    load = threading.Thread(target=place.load, args=("LOAD", "log", "said"), daemon=True)
     load.start()
-    held.has_come.wait()  # the first line is about to be handed over, and the others wait behind it
+    assert held.has_come.wait(20)  # the first line is about to be handed over, and the others wait behind it
     until(lambda: "LOAD_COMPLETE" in place.steps)
     log.change(replace(log.settings, log_warning=False, log_error=False))
     held.gate.set()
-    load.join()
+    load.join(20)
 
     assert [letter for letter, _ in written(log)] == ["I", "W", "E"]
 
