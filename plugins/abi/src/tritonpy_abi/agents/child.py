@@ -45,7 +45,7 @@ class AgentCalls:
         self._shim: Shim = open_shim()
         self._lib = self._shim.lib
         self._shim.check(self._lib.TRITONPY_LogFollow(levels))
-        os.close(levels)
+        os.close(levels)  # before the library is there, which could open it for writing
         self._lib.TRITONPY_AgentPrintLines()
         self._library: Library = open_library(path)
         if self._library.function(f"{_PREFIX}ModelAction") is None:
