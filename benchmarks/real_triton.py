@@ -247,9 +247,8 @@ def _python_environment(cache: Path) -> Path:
     folder = cache / f"environment-{PYTHON}"
     site_packages = Path("lib") / f"python{PYTHON}" / "site-packages"
     if not (folder / site_packages / "numpy").exists():
-        partial = folder.with_name(
-            f"{folder.name}.new"
-        )  # whole or not there, also if this is ended meanwhile
+        # The folder is whole or not there, also where this is ended meanwhile.
+        partial = folder.with_name(f"{folder.name}.new")
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--clear", str(partial)], check=True)
         to_environment = ("--only-binary=:all:", "--upgrade", "--target", str(partial / site_packages))
         _pip("install", "--quiet", "--no-deps", *to_environment, NUMPY)
