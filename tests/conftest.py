@@ -97,6 +97,8 @@ class RealTritons:
             process.wait(30)
             return None
         ports: dict[str, int] = json.loads(line)
+        if (earlier := self._started.get(ports["pid"])) is not None:  # it has ended, and its number was free
+            earlier.wait(REAL_STOP_S)
         self._started[ports["pid"]] = process
         return ports
 
