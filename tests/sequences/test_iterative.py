@@ -56,6 +56,6 @@ def test_an_id_of_the_client_is_a_sequence_that_the_model_ends(stage: Stage, nam
 
     def is_refused() -> bool:
         answer = model.ask(2, 77)
-        return answer != 2 and answer[1].startswith(refusal)
+        return isinstance(answer, tuple) and answer[1].startswith(refusal)  # else it was still there
 
     until(is_refused)
