@@ -21,6 +21,8 @@ from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 
+from .streams import Stream
+
 Result = TypeVar("Result")
 
 UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
@@ -235,6 +237,14 @@ def start_harness() -> Iterator[Callable[..., Harness]]:
     yield start
     for harness in started:
         harness.close()
+
+
+@pytest.fixture
+def stream(harness: Any) -> Iterator[Stream]:
+    stream = Stream(harness.stub)
+    yield stream
+    stream.half_close()
+    stream.call.cancel()
 
 
 @pytest.fixture
