@@ -1,129 +1,45 @@
-"""HTTP/1.1 itself, over raw sockets: pieces, pipelines, chunks, limits, slow and vanishing clients."""
+"""HTTP/1.1 itself, over raw sockets: pieces, pipelines, chunks, limits, slow clients and stopping servers."""
 
 from __future__ import annotations
 
 import http.client
 import json
 import socket
-import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from tritonpy.errors import Unavailable
 from tritonpy.options import ServerOptions
-from tritonpy.plugin import InferRequest, InferResponse, ModelInstance, hookimpl
 from tritonpy.server import Server
-from tritonpy_sdk.repository import ModelRepository
 
-from ..on_loop import on_loop
-from ..servers import local_options
-
-CONFIG = {
-    "backend": "identity",
-    "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
-    "output": [{"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
-}
-
-
-class Gate:
-    """A backend that gives its input back, but not before it is let."""
-
-    def __init__(self) -> None:
-        self.is_busy = threading.Event()
-        self.is_open = threading.Event()
-
-    @hookimpl
-    def model_instance_execute(
-        self, instance: ModelInstance, requests: Sequence[InferRequest]
-    ) -> list[InferResponse]:
-        self.is_busy.set()
-        self.is_open.wait(30)
-        return [InferResponse().add("OUTPUT0", request.input("INPUT0").numpy()) for request in requests]
-
-
-GATE = Gate()
-PLUGINS: dict[str, Any] = {"backends": {"gated": GATE}}
+from .http_transport import (
+    GOOD,
+    PLUGINS,
+    Gate,
+    binary_request,
+    closed_gate,
+    connect,
+    floats,
+    gated_server,
+    json_request,
+    read_response,
+    wait_until,
+)
 
 
 @pytest.fixture
 def gate() -> Iterator[Gate]:
-    """The model `gated` answers nobody before the test opens it, or is over."""
-    GATE.is_open.clear()
-    GATE.is_busy.clear()
-    yield GATE
-    GATE.is_open.set()
+    yield from closed_gate()
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    repository = ModelRepository(tmp_path_factory.mktemp("models"))
-    repository.model("echo", CONFIG)
-    slow = {"execute_delay_ms": {"string_value": "300"}}
-    repository.model("slow", {**CONFIG, "parameters": slow})
-    repository.model("gated", {**CONFIG, "backend": "gated"})
-    isolated = {"TRITONPY_ISOLATION": {"string_value": "process"}}
-    repository.model("isolated", {**CONFIG, "parameters": isolated})
-    options = local_options(
-        repository.path,
-        allow_grpc=False,
-        allow_metrics=False,
-        http_max_input_byte_size=1_000_000,
-        max_inflight_byte_size=64_000_000,
-    )
-    with Server(options, plugins=PLUGINS) as running:
-        yield running
-
-
-def connect(server: Server) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.http_port), timeout=30)
-
-
-def binary_request(model: str, array: np.ndarray, *headers: str, chunked: bool = False) -> bytes:
-    document = {
-        "inputs": [
-            {
-                "name": "INPUT0",
-                "datatype": "FP32",
-                "shape": list(array.shape),
-                "parameters": {"binary_data_size": array.nbytes},
-            }
-        ],
-        "parameters": {"binary_data_output": True},
-    }
-    head = json.dumps(document).encode()
-    body = head + array.tobytes()
-    lines = [
-        f"POST /v2/models/{model}/infer HTTP/1.1",
-        "Host: test",
-        f"Inference-Header-Content-Length: {len(head)}",
-        *headers,
-    ]
-    if chunked:
-        lines.append("Transfer-Encoding: chunked")
-        pieces = [body[at : at + 1000] for at in range(0, len(body), 1000)]
-        body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
-    else:
-        lines.append(f"Content-Length: {len(body)}")
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
-
-
-def read_response(stream: socket.SocketIO) -> tuple[int, dict[str, str], bytes]:
-    status = int(stream.readline().split()[1])  # type: ignore[attr-defined]
-    headers = {}
-    while (line := stream.readline()) not in (b"\r\n", b""):  # type: ignore[attr-defined]
-        name, _, value = line.decode().partition(":")
-        headers[name.lower()] = value.strip()
-    return status, headers, stream.read(int(headers.get("content-length", "0")))  # type: ignore[return-value]
-
-
-def floats(headers: dict[str, str], body: bytes) -> np.ndarray:
-    return np.frombuffer(body[int(headers["inference-header-content-length"]) :], np.float32)
+    yield from gated_server(tmp_path_factory.mktemp("models"))
 
 
 @pytest.mark.parametrize("count", [1, 16, 4000, 5000, 300_000])
@@ -213,25 +129,6 @@ def test_what_is_not_http_ends_its_connection_and_nothing_else(server: Server, j
         assert read_response(stream)[0] == 200
 
 
-def test_a_client_that_hangs_up_cancels_its_queued_request(server: Server, gate: Gate) -> None:
-    stats = server.runtime.registry.find("gated").stats
-    executions, cancelled = stats.execution_count, stats.failures["CANCELED"]
-    request = binary_request("gated", np.arange(4, dtype=np.float32))
-    with connect(server) as running, running.makefile("rb") as stream:
-        running.sendall(request)
-        assert gate.is_busy.wait(20)
-        waiting = connect(server)
-        waiting.sendall(request)
-        _wait_until(lambda: stats.pending_count == 1)
-        waiting.close()
-        _wait_until(lambda: stats.pending_count == 0)
-        gate.is_open.set()
-        assert read_response(stream)[0] == 200
-
-    assert on_loop(server, lambda: stats.failures["CANCELED"]) == cancelled + 1
-    assert stats.execution_count == executions + 1
-
-
 def test_a_slow_reader_gets_every_byte_right_while_blocks_are_recycled(server: Server) -> None:
     """Answers of 8 MB from a worker's shared memory, read slowly, while other requests reuse freed blocks."""
     rng = np.random.default_rng(1)
@@ -261,24 +158,6 @@ def test_keep_alive_serves_a_thousand_requests_on_one_connection(server: Server)
         response.read()
         assert response.status == 200
     connection.close()
-
-
-def _wait_until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.002)
-
-
-JSON_REQUEST = b"POST /v2/models/%b/infer HTTP/1.1\r\nHost: t\r\n%bContent-Length: %d\r\n\r\n%b"
-
-
-def json_request(model: str, document: bytes, *headers: bytes) -> bytes:
-    lines = b"".join(header + b"\r\n" for header in headers)
-    return JSON_REQUEST % (model.encode(), lines, len(document), document)
-
-
-GOOD = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[2],"data":[1,2]}]}'
 
 
 @pytest.mark.parametrize("model", ["echo", "isolated"])
@@ -318,19 +197,6 @@ def test_rubbish_behind_a_request_is_refused_after_its_answer(server: Server) ->
         assert stream.read() == b""
 
 
-def test_bytes_of_pipelined_requests_are_given_back_when_the_client_leaves(
-    server: Server, gate: Gate
-) -> None:
-    admission = server.runtime.admission  # type: ignore[union-attr]
-    client = connect(server)
-    client.sendall(json_request("gated", GOOD) * 4)
-    _wait_until(lambda: admission.held == 4 * len(GOOD))
-    client.close()
-    gate.is_open.set()
-
-    _wait_until(lambda: admission.held == 0)
-
-
 def test_a_head_request_is_refused_without_a_body(server: Server) -> None:
     with connect(server) as client, client.makefile("rb") as stream:
         client.sendall(b"HEAD /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n")
@@ -350,76 +216,6 @@ def test_a_client_that_sends_all_before_it_reads_gets_the_refusal_and_no_reset(s
     assert response.status == 400
     assert b"--http-max-input-size" in response.read()
     connection.close()
-
-
-def half_closed_request(model: str) -> bytes:
-    return json_request(model, GOOD)
-
-
-def test_a_client_that_ends_its_side_still_gets_the_answer(
-    server: Server, dial: Callable[..., Any], gate: Gate
-) -> None:
-    """With an interim answer before it, which tells those who wait from those who are gone."""
-    client = dial(server.http_port)
-    client.send(half_closed_request("gated"))
-    client.half_close()
-    first = client.answer()
-    gate.is_open.set()
-
-    assert [first.status, client.answer().status] == [100, 200]
-    assert client.stream.read() == b""
-
-
-def test_a_client_of_http_1_0_that_ends_its_side_gets_the_answer_alone(
-    server: Server, dial: Callable[..., Any]
-) -> None:
-    client = dial(server.http_port)
-    client.send(half_closed_request("slow").replace(b"HTTP/1.1", b"HTTP/1.0"))
-    client.half_close()
-    answer = client.answer()
-
-    assert (answer.version, answer.status) == ("HTTP/1.0", 200)
-    assert client.stream.read() == b""
-
-
-def test_pipelined_requests_before_the_end_of_a_side_are_all_answered(
-    server: Server, dial: Callable[..., Any]
-) -> None:
-    client = dial(server.http_port)
-    client.send(half_closed_request("slow"), b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n" * 3)
-    client.half_close()
-    answers = [client.answer() for _ in range(4)]
-
-    assert [answer.status for answer in answers] == [200] * 4
-    assert client.stream.read() == b""
-
-
-def test_half_a_request_before_the_end_of_a_side_is_dropped(server: Server, dial: Callable[..., Any]) -> None:
-    client = dial(server.http_port)
-    client.send(half_closed_request("slow")[:-5])
-    client.half_close()
-
-    assert client.stream.read() == b""
-
-
-@pytest.mark.parametrize("resets", [False, True], ids=["closes", "resets"])
-def test_a_client_that_leaves_cancels_its_request_at_once(server: Server, gate: Gate, resets: bool) -> None:
-    stats = server.runtime.registry.find("gated").stats
-    cancelled = stats.failures["CANCELED"]
-    request = binary_request("gated", np.arange(4, dtype=np.float32))
-    with connect(server) as running, running.makefile("rb") as stream:
-        running.sendall(request)
-        assert gate.is_busy.wait(20)
-        waiting = connect(server)
-        waiting.sendall(request)
-        _wait_until(lambda: stats.pending_count == 1)
-        if resets:
-            waiting.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        waiting.close()
-        _wait_until(lambda: stats.failures["CANCELED"] == cancelled + 1)  # the one before it is still running
-
-        gate.is_open.set()
-        assert read_response(stream)[0] == 200
 
 
 def test_an_expecting_client_behind_a_slow_request_is_told_when_that_is_answered(
@@ -487,7 +283,7 @@ def test_a_stopping_server_answers_what_is_under_way_and_closes(
         request = json_request("echo", GOOD)
         sending.send(request[:-5])
         admission = stopping.runtime.admission
-        _wait_until(lambda: admission.held == 2 * len(GOOD))
+        wait_until(lambda: admission.held == 2 * len(GOOD))
         thread = threading.Thread(target=stopping.stop)
         thread.start()
         assert idle.stream.read() == b""
@@ -503,34 +299,3 @@ def test_a_stopping_server_answers_what_is_under_way_and_closes(
     assert late.headers["connection"] == "close"
     assert sending.stream.read() == b""
     assert stats.execution_count == 1  # that of `busy`
-
-
-@pytest.mark.parity
-def test_the_real_server_answers_who_ends_its_side(
-    real_triton: Callable[..., dict[str, int]], dial: Callable[..., Any], tmp_path: Path
-) -> None:
-    repository = ModelRepository(tmp_path)
-    repository.model("slow", {**CONFIG, "backend": "python"})
-    (tmp_path / "slow/1").mkdir(parents=True, exist_ok=True)
-    (tmp_path / "slow/1/model.py").write_text(SLOW_PYTHON_MODEL)
-    client = dial(real_triton(tmp_path)["http"])
-    client.send(half_closed_request("slow"))
-    client.half_close()
-
-    assert client.answer().status == 200
-
-
-SLOW_PYTHON_MODEL = """\
-import time
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        time.sleep(0.3)
-        return [
-            pb_utils.InferenceResponse(
-                [pb_utils.Tensor("OUTPUT0", pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy())]
-            )
-            for request in requests
-        ]
-"""
