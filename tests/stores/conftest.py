@@ -16,6 +16,7 @@ from typing import Any
 import boto3
 import pytest
 
+from .models import CONFIG, code, doubling
 from .recorder import Recorder
 
 KEY_ID, SECRET, REGION = "AKIATESTTESTTESTTEST", "s3cr3t/of+the+tests", "eu-west-3"
@@ -150,6 +151,18 @@ def s3(emulator: S3Emulator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     emulator.requests()
     return emulator
+
+
+@pytest.fixture
+def bucket(s3: S3Emulator) -> str:
+    """A bucket with a Python and an ONNX model."""
+    bucket = s3.bucket()
+    s3.put(bucket, "models/adds/config.pbtxt", CONFIG.encode())
+    s3.put(bucket, "models/adds/1/model.py", code(1))
+    s3.put(bucket, "models/adds/1/notes.txt", b"these do not change")
+    s3.put(bucket, "models/doubles/1/model.onnx", doubling())
+    s3.requests()
+    return bucket
 
 
 @pytest.fixture
