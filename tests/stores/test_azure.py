@@ -15,8 +15,8 @@ from tritonpy.repository.stores.opener import open_store
 from tritonpy.server import Server
 
 from .azurite import ACCOUNT, KEY, Azurite
+from .models import CONFIG, code, infer, load
 from .recorder import Recorder, azure_listing
-from .test_s3 import CONFIG, code, infer, load
 
 SECRET = base64.b64encode(b"the key of an account").decode()
 

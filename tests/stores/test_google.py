@@ -20,8 +20,8 @@ from tritonpy.repository.stores.opener import open_store
 from tritonpy.server import Server
 
 from .conftest import S3Emulator
+from .models import CONFIG, code, infer, load
 from .recorder import Recorder, listing
-from .test_s3 import CONFIG, code, infer, load
 
 
 @pytest.fixture
