@@ -151,7 +151,8 @@ def test_what_an_instance_that_goes_has_been_given_is_answered_first(
 def test_open_requests_of_a_decoupled_model_keep_their_instance_until_they_end(
     serve: Callable[..., Any], tmp_path: Path
 ) -> None:
-    models, gate, path = ModelRepository(tmp_path / "models"), tmp_path / "gate", tmp_path / "journal"
+    models, path = ModelRepository(tmp_path / "models"), tmp_path / "journal"
+    gate, taken = tmp_path / "gate", tmp_path / "taken"
     later = (
         "import threading\n"
         "        def answer(request):\n"
@@ -160,6 +161,7 @@ def test_open_requests_of_a_decoupled_model_keep_their_instance_until_they_end(
         "            x = pb_utils.get_input_tensor_by_name(request, 'X').as_numpy()\n"
         "            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor('Y', x)]), flags=1)\n"
         "        for request in requests: threading.Thread(target=answer, args=(request,)).start()\n"
+        f"        {HELD.format(gate=taken)}\n"
         "        return None"
     )
     given = {"model_transaction_policy": {"decoupled": True}}
@@ -168,6 +170,7 @@ def test_open_requests_of_a_decoupled_model_keep_their_instance_until_they_end(
     server = serve(models.path, **EXPLICIT)
     journal.wait(2)
     gate.touch()
+    taken.touch()
     answers: list[tuple[int, Any]] = []
 
     def generate() -> None:
@@ -177,15 +180,20 @@ def test_open_requests_of_a_decoupled_model_keep_their_instance_until_they_end(
     threads = [threading.Thread(target=generate) for _ in range(6)]
     for thread in threads:
         thread.start()
-    journal.wait(6)
-    with asking(server) as client:
-        assert client.load(config(path, {"count": 1}, **given)) == ""
-        assert journal.lines() == []  # it has answered none of them
+    # None takes a second one before both have one: each keeps its first until the file is gone.
+    assert journal.wait(2) == ["m_0_0 execute 1", "m_0_1 execute 1"]
+    taken.unlink()
+    journal.wait(4)
+    try:
+        with asking(server) as client:
+            assert client.load(config(path, {"count": 1}, **given)) == ""
+            assert journal.lines() == []  # it has answered none of them
+    finally:
         gate.unlink()
         for thread in threads:
             thread.join(20)
-        assert [(status, answer["Y"]) for status, answer in answers] == [(200, 7.0)] * 6
-        assert count_of(journal.wait(1), "finalize") == 1
+    assert [(status, answer["Y"]) for status, answer in answers] == [(200, 7.0)] * 6
+    assert count_of(journal.wait(1), "finalize") == 1
 
 
 def test_instances_that_cannot_be_added_leave_all_as_it_was(
