@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -28,26 +29,26 @@ BODY = json.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [2
 
 def send_until_refused(port: int, outcomes: list[str]) -> None:
     """Ask again and again on one connection; note how each request ended."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    while True:
-        try:
-            connection.request("POST", "/v2/models/echo/infer", BODY)
-        except OSError:
-            outcomes.append("refused")  # the connection was closed before the request could be sent
-            return
-        try:
-            response = connection.getresponse()
-            response.read()
-        except http.client.RemoteDisconnected:
-            # Closed between two requests, as keep-alive allows: the server never had this one.
-            outcomes.append("refused")
-            return
-        except OSError as error:
-            outcomes.append(f"lost: {error!r}")
-            return
-        outcomes.append(str(response.status))
-        if response.will_close:
-            return
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        while outcomes[-1:] in ([], ["200"]):
+            outcomes.append(outcome_of_one(connection))
+
+
+def outcome_of_one(connection: http.client.HTTPConnection) -> str:
+    """Ask once: the status, "200 and closed", "refused", or how the answer was lost."""
+    try:
+        connection.request("POST", "/v2/models/echo/infer", BODY)
+    except OSError:
+        return "refused"  # the connection was closed before the request could be sent
+    try:
+        response = connection.getresponse()
+        response.read()
+    except http.client.RemoteDisconnected:
+        # Closed between two requests, as keep-alive allows: the server never had this one.
+        return "refused"
+    except OSError as error:
+        return f"lost: {error!r}"
+    return f"{response.status}{' and closed' * response.will_close}"
 
 
 @pytest.mark.parametrize("isolation", ["thread", "process"])
@@ -74,7 +75,7 @@ def test_a_terminated_server_answers_what_it_accepted_and_leaves_no_process(
         thread.join()
     flat = [outcome for ends in outcomes for outcome in ends]
     assert status == 0, server.log
-    assert set(flat) <= {"200", "refused"}, flat
+    assert set(flat) <= {"200", "200 and closed", "refused"}, flat
     assert flat.count("200") >= 20
     psutil.wait_procs(children, timeout=20)
     assert not [child for child in children if child.is_running()]
@@ -136,7 +137,7 @@ def test_what_is_not_done_when_the_exit_timeout_expires_is_answered_unavailable(
     for thread in threads:
         thread.join()
     assert status == 0, server.log
-    assert [ends[0] for ends in outcomes] == ["503"] * 4, outcomes
+    assert [ends[0][:3] for ends in outcomes] == ["503"] * 4, outcomes
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
