@@ -46,6 +46,7 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 DEFAULT_CACHE = Path(__file__).resolve().parent.parent / ".cache" / "real-triton"
 PR_SET_PDEATHSIG = 1
 PORT_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 10.0
 PAUSES_S = (3, 15)  # between the attempts to fetch something
 
 
@@ -148,8 +149,8 @@ def _wait_until_answering(server: subprocess.Popen[bytes], port: int, timeout_s:
     while server.poll() is None:
         now = time.monotonic()
         if now > give_up:
-            server.terminate()
             print(f"tritonserver gave no answer on port {port} in {timeout_s:g} s; stopped", file=sys.stderr)
+            _stop(server)
             return None
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready", timeout=5):
@@ -162,6 +163,15 @@ def _wait_until_answering(server: subprocess.Popen[bytes], port: int, timeout_s:
             pass  # not listening yet
         time.sleep(0.01)
     return None
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    """End a server that does not start; it need not end when it is told to."""
+    server.terminate()
+    try:
+        server.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        server.kill()
 
 
 def _wait_until_listening(server: subprocess.Popen[bytes], port: int) -> None:
