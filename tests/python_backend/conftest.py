@@ -35,6 +35,7 @@ Inputs = Mapping[str, Any]
 FORGIVING = ("--exit-on-error=false", "--strict-readiness=false")
 DEADLINE_S = 30
 START_DEADLINE_S = 120
+STOP_DEADLINE_S = 60
 MAX_STARTS = 3  # a real server that loads several models may crash by chance
 
 
@@ -122,7 +123,7 @@ class PythonServer:
         self._channel.close()
         self.process.terminate()
         try:
-            self.process.wait(20)
+            self.process.wait(STOP_DEADLINE_S)
         finally:
             self.process.kill()
             self.process.wait()
@@ -235,8 +236,20 @@ class PythonServer:
         return found
 
     def settled_statistics(self, model: str) -> dict[str, Any]:
-        """The same, once everything is counted that was answered before."""
-        return self.statistics(model) if self.is_ours else at_rest(lambda: self.statistics(model))
+        """The same, once everything is counted that was answered before.
+
+        An execution counts when it is over. A model that answers through its senders may be at it still.
+        """
+        if not self.is_ours:
+            return at_rest(lambda: self.statistics(model))
+        self.wait_for(lambda: not self._executing(model), f"model '{model}' does not come to rest")
+        return self.statistics(model)
+
+    def _executing(self, model: str) -> int:
+        """How many executions the instances of a model have been given and not returned; of ours only."""
+        _, text = self.request("GET", f"/v2/models/{model}/explain")
+        [version] = json.loads(text)["models"]
+        return sum(instance["executing"] for instance in version["instances"])
 
     def index(self) -> dict[str, tuple[str, str]]:
         """State and reason by model and version, `name/1`, in the repository's index."""

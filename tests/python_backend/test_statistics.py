@@ -353,7 +353,7 @@ class TestResponses:
 
     def test_they_travel_over_grpc_too(self, server):
         server.stream("sends", steps(["last_value", 1]))
-        server.wait_for(lambda: "0" in server.statistics("sends")["response_stats"])
+        assert "0" in server.settled_statistics("sends")["response_stats"]
 
         over_grpc = server.stub.ModelStatistics(service_pb2.ModelStatisticsRequest(name="sends"))
 
