@@ -9,6 +9,9 @@ import socket
 import grpc
 import pytest
 
+DEADLINES_S = (1, 4, 16)
+"""Of calls that are to end where they have got to: the next one where a call did not even get there."""
+
 numbers = itertools.count()
 
 
@@ -39,12 +42,16 @@ def test_a_model_sees_that_its_client_has_cancelled(server, id):
 
 
 def test_a_model_sees_that_its_client_s_deadline_is_over(server, id):
-    message = server.message("sends_once", steps(["wait"], ["last_value", 1]), id=id)
-    with pytest.raises(grpc.RpcError) as ended:
-        server.stub.ModelInfer(message, timeout=2)
+    for deadline_s in DEADLINES_S:
+        own_id = f"{id}-{deadline_s}"
+        message = server.message("sends_once", steps(["wait"], ["last_value", 1]), id=own_id)
+        with pytest.raises(grpc.RpcError) as ended:
+            server.stub.ModelInfer(message, timeout=deadline_s)
+        assert ended.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        if f"waits with {own_id}" in server.log:
+            break
 
-    assert ended.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-    assert outcomes(server, id)[0] == "the client is gone"
+    assert outcomes(server, own_id)[0] == "the client is gone"
 
 
 def test_a_stream_is_cancelled_between_its_responses(server, id):
@@ -73,18 +80,24 @@ def test_another_client_is_not_disturbed(server, id):
 
 
 class TestInAQueue:
-    """Requests to `patient` wait for four seconds before they are executed."""
+    """Requests to `patient` wait for twenty seconds before they are executed."""
 
     def wait(self, server) -> None:
-        server.wait_for(lambda: server.metric("nv_inference_pending_request_count", "patient") == 1)
+        server.wait_for(lambda: self.pending_count(server) == 1)
 
     @pytest.fixture
     def fails_alone(self, server):
         """One request is counted as cancelled, and nothing is executed."""
         before = self.counts(server)
         yield
+        self.wait_for_one_failure(server, before)
+
+    def wait_for_one_failure(self, server, before: tuple[int, int, int]) -> None:
         server.wait_for(lambda: self.counts(server) == (before[0] + 1, *before[1:]), "it is not cancelled")
-        assert server.metric("nv_inference_pending_request_count", "patient") == 0
+        assert self.pending_count(server) == 0
+
+    def pending_count(self, server) -> int:
+        return server.metric("nv_inference_pending_request_count", "patient")
 
     def counts(self, server) -> tuple[int, int, int]:
         reason = {"reason": "CANCELED"}
@@ -97,10 +110,19 @@ class TestInAQueue:
         self.wait(server)
         call.cancel()
 
-    def test_a_call_s_deadline_passes(self, server, fails_alone):
-        with pytest.raises(grpc.RpcError) as ended:
-            server.stub.ModelInfer(server.message("patient", {"IN": [[1]]}), timeout=2)
-        assert ended.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    def test_a_call_s_deadline_passes(self, server):
+        for deadline_s in DEADLINES_S:
+            before = self.counts(server)
+            message = server.message("patient", {"IN": [[1]]})
+            call = server.stub.ModelInfer.future(message, timeout=deadline_s)
+            place = server.wait_for(
+                lambda call=call: "queue" if self.pending_count(server) else call.done() and "nowhere"
+            )
+            assert call.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+            if place == "queue":
+                break
+
+        self.wait_for_one_failure(server, before)
 
     def test_a_stream_is_cancelled(self, server, fails_alone):
         call = server.stub.ModelStreamInfer(iter([server.message("patient", {"IN": [[1]]})]), timeout=30)
