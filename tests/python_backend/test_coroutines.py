@@ -43,8 +43,8 @@ def test_a_decoupled_coroutine_sends_any_number_of_responses(server, count):
 
 
 def test_decoupled_coroutines_of_several_requests_wait_together(server):
-    message = server.message("async_sends", {"SECONDS": [0.0, 8.0]})
-    slow = server.stub.ModelStreamInfer(iter([message]), timeout=30)
+    message = server.message("async_sends", {"SECONDS": [0.0, 25.0]})
+    slow = server.stub.ModelStreamInfer(iter([message]), timeout=60)
     next(slow)  # it waits for the second of its times
 
     with ThreadPoolExecutor(3) as pool:

@@ -39,8 +39,8 @@ def repeating(*values):
 
 
 def slow():
-    """A call that takes three seconds; any number of them can be made at a time."""
-    return sending("sends_once", ["later"], ["pause", 3], ["last_value", 1])
+    """A call that takes until it is cancelled, or twenty seconds."""
+    return sending("sends_once", ["later"], ["wait"], ["last_value", 1], request_id="slow")
 
 
 async def call(request):

@@ -1,4 +1,4 @@
-"""Waits each of the given times and sends it, while other requests are served.
+"""Waits each of the given times and sends it, while other requests are served; ends when it is cancelled.
 
 A negative time raises, and one of more than a thousand seconds has another model add it to itself instead.
 """
@@ -21,9 +21,15 @@ class TritonPythonModel:
             if seconds > 1000:
                 seconds = await self._doubled(seconds)
             else:
-                await asyncio.sleep(float(seconds))
+                await self._wait(float(seconds), sender)
             sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("VALUE", seconds.reshape(1))]))
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    async def _wait(self, seconds, sender):
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while (left := until - loop.time()) > 0 and not sender.is_cancelled():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(min(left, 0.02))
 
     async def _doubled(self, value):
         both = np.array([[value, value]], np.float32)
