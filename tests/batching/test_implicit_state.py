@@ -100,7 +100,11 @@ def config(
         "input": [tensor("X", 1)],
         "output": [tensor("Y", 1)],
         "instance_group": [{"kind": "KIND_CPU", "count": 2}],
-        "sequence_batching": {"state": [state], **STRATEGIES[strategy]},
+        "sequence_batching": {
+            "state": [state],
+            "max_sequence_idle_microseconds": 30_000_000,  # no client is so late with its next request
+            **STRATEGIES[strategy],
+        },
         "parameters": parameters,
         **more,
     }

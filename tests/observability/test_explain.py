@@ -19,8 +19,9 @@ from tritonpy_sdk.repository import ModelRepository
 from .conftest import ENSEMBLE, MODEL, TENSORS, Counted
 
 SLOW = MODEL.replace("responses = []", "responses = []; import time; time.sleep(0.02)")
-SEQUENCES = {"sequence_batching": {"max_sequence_idle_microseconds": 50_000_000}}
-OLDEST = {"sequence_batching": {"oldest": {"max_candidate_sequences": 4}}}
+LONG = {"max_sequence_idle_microseconds": 50_000_000}  # none is idle for so long between two requests
+SEQUENCES = {"sequence_batching": LONG}
+OLDEST = {"sequence_batching": {**LONG, "oldest": {"max_candidate_sequences": 4}}}
 CONFIGS: dict[str, dict[str, Any]] = {
     "plain": {"dynamic_batching": {}},
     "direct": SEQUENCES,

@@ -212,7 +212,11 @@ def test_backends_see_null_requests_wherever_they_run(
             "output": [{"name": "OUTPUT0", **tensor}],
             "instance_group": [{"kind": "KIND_CPU", "count": 1}],
             "parameters": {"TRITONPY_ISOLATION": {"string_value": isolation}},
-            "sequence_batching": {"direct": {}, "control_input": CONTROLS},
+            "sequence_batching": {
+                "direct": {},
+                "control_input": CONTROLS,
+                "max_sequence_idle_microseconds": 30_000_000,  # all three are there at the end
+            },
         },
     )
     server = serve(models.path, exit_timeout_s=0.1)
