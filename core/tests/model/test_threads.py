@@ -267,10 +267,11 @@ def test_a_model_that_does_not_say_whether_it_is_ready_is_asked_once(
     explicit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tritonpy.model.threads.PROBE_TIMEOUT_S", 0.05)
-    gate, asked = threading.Event(), []
+    gate, has_begun, asked = threading.Event(), threading.Event(), []
 
     def model_instance_ready(instance: Any) -> bool:
         asked.append(instance.name)
+        has_begun.set()
         return gate.wait(20)
 
     hooks = {"model_instance_execute": execute, "model_instance_ready": model_instance_ready}
@@ -283,6 +284,7 @@ def test_a_model_that_does_not_say_whether_it_is_ready_is_asked_once(
             return answer
 
         assert [probe() for _ in range(3)] == [False] * 3
+        assert has_begun.wait(20)  # its thread may come to it later than three answers do
         assert asked == ["m_0"]
         gate.set()
         until = time.monotonic() + 20
