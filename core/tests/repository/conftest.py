@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -126,6 +128,8 @@ class Harness:
         directory = self.root / name / str(version)
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "model.txt").write_text(content)
+        now_ns = time.time_ns()  # a file system may count in ticks, and a change of equal size be lost in one
+        os.utime(directory / "model.txt", ns=(now_ns, now_ns))
         (self.root / name / "config.pbtxt").write_text(f'backend: "fake" {config}')
 
     def found(self, name: str) -> FoundModel:
