@@ -105,7 +105,7 @@ def test_reload_loads_what_has_not_changed(
 
     assert corectl("reload", "echo") == (0, "reloaded echo\n", "")
 
-    lines = [record.message for record in caplog.records]
+    lines = [record.getMessage() for record in caplog.records]
     assert lines.count("successfully loaded 'echo' version 1") == 2
     assert lines.count("'echo' is loaded and has not changed") == 1
 

@@ -28,7 +28,7 @@ class Watch(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.texts.append(record.getMessage())
-        for text, event in self._waiting.items():
+        for text, event in list(self._waiting.items()):  # a thread may begin to wait meanwhile
             if text in self.texts[-1]:
                 event.set()
 
