@@ -265,10 +265,12 @@ def test_the_time_that_a_model_takes_to_start_can_be_limited(
 ) -> None:
     repository = ModelRepository(tmp_path / "slow")
     slow = OBEDIENT.replace(
-        "def initialize(self, args):", "def initialize(self, args):\n        time.sleep(1)"
+        "def initialize(self, args):", "def initialize(self, args):\n        time.sleep(1000)"
     )
     repository.model("slow", {**CONFIG}, files={"model.py": slow})
-    options = ("--model-repository", str(tmp_path / "slow"), "--exit-on-error=false")
+    # The time would also limit the step that completes the configuration, which reads the model's file.
+    options = ("--exit-on-error=false", "--disable-auto-complete-config")
+    options += ("--model-repository", str(tmp_path / "slow"))
 
     limited = corectl(*options, "--backend-config=python,initialize-timeout-seconds=0.2")
 
