@@ -293,18 +293,14 @@ def test_a_configuration_file_counts_like_one_that_comes_with_the_request(
 
 def test_a_model_whose_instances_are_dead_is_loaded_anew(serve: Callable[..., Any], tmp_path: Path) -> None:
     models, poison, path = ModelRepository(tmp_path / "models"), tmp_path / "poison", tmp_path / "journal"
-    models.python(
-        "m",
-        model(f"self.tell(f'pid {{os.getpid()}}'); os.path.exists('{poison}') and os.kill(os.getpid(), 9)"),
-        config(path),
-    )
+    dies = f"counts == [1] and os.path.exists('{poison}') and os.kill(os.getpid(), 9)"
+    models.python("m", model(f"self.tell(f'pid {{os.getpid()}}'); {dies}"), config(path))
     with asking(serve(models.path, **EXPLICIT)) as client:
         (pid,) = [int(line.rpartition(" ")[2]) for line in Journal(path).wait(2) if " pid " in line]
         client.infer()
         poison.touch()
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: "no live instance" in str(client.infer()))
-        poison.unlink()
-        assert client.load(config(path, {"count": 2})) == ""
+        assert client.load(config(path, {"count": 2})) == ""  # the poison is still there for the old one
         assert client.infer(2) == 2
         assert client.counts()[0] == 1  # another model
