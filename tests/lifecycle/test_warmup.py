@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -215,23 +214,27 @@ def test_a_worker_that_was_started_again_is_warmed_up_before_it_takes_requests(
 def test_a_worker_that_dies_in_its_warmup_after_a_restart_is_tried_again_more_and_more_seldom(
     serve: Callable[..., Any], tmp_path: Path
 ) -> None:
-    path, poison = tmp_path / "journal", tmp_path / "poison"
+    path, gate = tmp_path / "journal", tmp_path / "gate"
+    dies = "open(self.journal).read().count(' pid ') in (2, 3) and os.kill(os.getpid(), 9)"
     ModelRepository(tmp_path / "models").python(
         "m",
-        model("self.tell(f'pid {os.getpid()}')", f"os.path.exists('{poison}') and os.kill(os.getpid(), 9)"),
+        model(
+            "self.tell(f'pid {os.getpid()} {time.monotonic()}')",
+            f"{dies}\n        while os.path.exists('{gate}'): time.sleep(0.01)",
+        ),
         config(path, model_warmup=[warmup()]),
     )
     with asking(serve(tmp_path / "models")) as client:
         journal = Journal(path)
-        (pid,) = [int(line.rpartition(" ")[2]) for line in journal.lines() if " pid " in line]
-        poison.touch()
+        (pid,) = [int(line.split()[2]) for line in journal.lines() if " pid " in line]
+        gate.touch()
         os.kill(pid, signal.SIGKILL)
-        journal.wait(6)  # two restarts that fail
         wait_until(lambda: "no live instance" in str(client.infer()))
-        time.sleep(0.3)
-        assert count_of(journal.lines(), "initialize") <= 1  # the pauses grow
-        poison.unlink()
+        gate.unlink()
         wait_until(lambda: client.infer() == 1.0)
+        first, second, third = [float(line.split()[3]) for line in journal.lines() if " pid " in line]
+        assert second - first > 0.99  # it is tried again at once, after a second, after two
+        assert third - second > 1.99
 
 
 def test_a_server_that_is_told_to_stop_does_not_wait_for_a_warmup(tmp_path: Path) -> None:
