@@ -52,8 +52,11 @@ def test_a_slow_load_is_told_while_it_goes_on_and_tritons_lines_stay(
         lambda *given, **named: settings(*given, **{**named, "progress_interval_s": 0.25}),
     )
     caplog.handler.addFilter(note)
-    with caplog.at_level(logging.INFO, "tritonpy.repository"):
-        serve(tmp_path / "models")
+    try:
+        with caplog.at_level(logging.INFO, "tritonpy.repository"):
+            serve(tmp_path / "models")
+    finally:
+        caplog.handler.removeFilter(note)  # the handler is that of later tests, too
 
     lines = [record.getMessage() for record in caplog.records]
     started, loaded = lines.index("loading: slow:1"), lines.index("successfully loaded 'slow' version 1")
