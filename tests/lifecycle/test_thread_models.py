@@ -127,7 +127,9 @@ def test_a_model_being_debugged_follows_its_edited_helper(
     port = server.ports["HTTPService"]
     assert ask(port, "m") == ["old"] * len(KINDS)
 
-    (tmp_path / "m/1/helper_mod.py").write_text("def word():\n    return 'new'\n")
+    edited = tmp_path / "edited"
+    edited.write_text("def word():\n    return 'new'\n")
+    edited.replace(tmp_path / "m/1/helper_mod.py")  # in one step: it is never seen empty
 
     wait_for(lambda: ask(port, "m")[0] == "new")
 
