@@ -82,7 +82,7 @@ class Journal:
         new, self._position = text[self._position :], len(text)
         return new.splitlines()
 
-    def wait(self, count: int, deadline_s: float = 20.0) -> list[str]:
+    def wait(self, count: int, deadline_s: float = 60.0) -> list[str]:
         """The next lines, once there are as many as `count`; sorted, because instances are quick or slow."""
         lines: list[str] = []
         until = time.monotonic() + deadline_s
@@ -153,7 +153,7 @@ class Client:
         self._connection.close()
 
 
-def wait_until(condition: Callable[[], bool], deadline_s: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], deadline_s: float = 60.0) -> None:
     """Look until it is so, or fail."""
     until = time.monotonic() + deadline_s
     while not condition():

@@ -269,7 +269,7 @@ def test_a_server_whose_models_cannot_all_be_loaded_says_so_and_ends(tmp_path: P
     ModelRepository(tmp_path).python("broken", BROKEN, CONFIG)
     command = [str(Path(sys.executable).with_name("corectl")), "serve", f"--model-repository={tmp_path}"]
 
-    run = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     assert run.returncode == 1
     assert '"error: creating server: Internal - failed to load all models"' in run.stderr

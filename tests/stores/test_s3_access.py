@@ -133,7 +133,7 @@ def test_a_path_that_is_not_there_ends_the_start(
 
 def test_a_store_that_nobody_listens_at_is_told(s3: S3Emulator, closed_port: int) -> None:
     root = f"s3://127.0.0.1:{closed_port}/bucket/models"
-    store = open_store(root, timeout_s=4)
+    store = open_store(root, timeout_s=60)
 
     with pytest.raises(TritonError) as caught:
         store.model_names()
