@@ -66,10 +66,9 @@ def test_a_stream_of_a_coroutine_is_read_while_it_runs(load):
     model = load(
         """
         async def execute(self, requests):
-            self.go_on = asyncio.Event()
+            self.go_on, self.loop = asyncio.Event(), asyncio.get_running_loop()
             sender = requests[0].get_response_sender()
             sender.send(answer(Y=np.array([1], np.int32)))
-            self.loop = asyncio.get_running_loop()
             await self.go_on.wait()
             sender.send(answer(Y=np.array([2], np.int32)), FINAL)
     """,
