@@ -179,6 +179,7 @@ class RunsOneInstanceAtATime(Scaler):
     def __init__(self):
         self.lock = threading.Lock()
         self.intruded = threading.Event()
+        self.calls = 0
 
     @hookimpl
     def model_instance_execute(self, instance, requests):
@@ -186,7 +187,9 @@ class RunsOneInstanceAtATime(Scaler):
             self.intruded.set()
             raise RuntimeError("another instance runs")
         try:
-            self.intruded.wait(0.1)
+            self.calls += 1
+            if self.calls > 1:  # the suite runs the first one alone
+                self.intruded.wait(20)
             return [self.respond(instance, request) for request in requests]
         finally:
             self.lock.release()
