@@ -264,11 +264,11 @@ def test_coroutines_keep_their_request_id(load_execute):
         decoupled=True,
     )
 
-    worker.execute(worker.request(id="r1", slot=0))
-    worker.execute(worker.request(id="r2", slot=1))
-    worker.response()
-    worker.response()
+    worker.start(worker.request(id="r1", slot=0))
+    worker.start(worker.request(id="r2", slot=1))
+    kinds = [worker.receive()[0] for _ in range(4)]  # the batches are taken while their coroutines run
 
+    assert sorted(kinds) == sorted([frame.EXECUTED, frame.RESPONSE] * 2)
     assert worker.logs == [
         (INFO, "now", "r1"),
         (INFO, "now", "r2"),
