@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import triton_python_backend_utils as pb_utils
 from tritonpy_sdk.testing import load_python_model
+from tritonpy_sdk.testing.python_model import instance
 
 TEXT_CONFIG = """
 backend: "python"
@@ -62,6 +63,26 @@ def test_models_with_files_of_the_same_names_keep_their_own(load):
         name = model.name
         expected = [f"{name} settings"] * 2 + [f"{name} late"] * 2 + [f"/{name}/1"[-6:]]
         assert [text.decode() for text in model.infer({"TEXT": ["?"]})["LOUD"]] == expected
+
+
+def test_a_model_that_is_called_meanwhile_finds_its_own_files(load):
+    body = """
+        def execute(self, requests):
+            import late
+            called = []
+            for name in self.calls:
+                call = pb_utils.InferenceRequest(
+                    model_name=name, requested_output_names=["LOUD"], inputs=requests[0].inputs()
+                )
+                called = call.exec().output_tensors()[0].as_numpy().tolist()
+            return [answer(LOUD=np.array([late.NAME, *called], object)) for _ in requests]
+    """
+    callee = load(body, TEXT_CONFIG, name="callee", late="NAME = 'callee'")
+    caller = load(body, TEXT_CONFIG, name="caller", late="NAME = 'caller'", models={"callee": callee})
+    caller.python_object.calls, callee.python_object.calls = ["callee"], []
+
+    for _ in range(2):
+        assert caller.infer({"TEXT": ["?"]})["LOUD"].tolist() == [b"caller", b"callee"]
 
 
 def test_one_model_may_be_loaded_twice(write):
@@ -174,16 +195,19 @@ def test_finalizing_does_not_wait_for_ever_for_answers(write):
         next(stream)
 
 
-def test_a_model_that_does_not_stop_is_left_behind(write):
-    release = threading.Event()
+def test_a_model_that_does_not_stop_is_left_behind(write, monkeypatch):
+    monkeypatch.setattr(instance, "_LEAST_PATIENCE_S", 0.05)
+    begun, release = threading.Event(), threading.Event()
     path = write("""
         def execute(self, requests):
-            self.release.wait(20)
+            self.begun.set()
+            self.release.wait(60)
             return [answer(Y=array(request)) for request in requests]
     """)
     model = load_python_model(path, answer_timeout_s=0.05)
-    model.python_object.release = release
+    model.python_object.begun, model.python_object.release = begun, release
     stream = model.stream(x([1, 2]))
+    assert begun.wait(20)
 
     with pytest.raises(
         TimeoutError, match=r"model 'net' cannot be finalized: it still executes 0.05 s after"

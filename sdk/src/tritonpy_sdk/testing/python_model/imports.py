@@ -31,6 +31,7 @@ class ModelImports:
         self._directories = directories
         self._extra: list[str] = []  # what the model itself has put in `sys.path`
         self._modules: dict[str, ModuleType] = {}
+        self._before: Set[str] = frozenset()  # what was imported when it began to work
         with _lock:
             held = self._held_by_others()
             # Those that stand in `sys.path` for the model's sake only: the test may have put them there too.
@@ -41,15 +42,17 @@ class ModelImports:
     def at_work(self) -> Iterator[None]:
         """Imports in here find the model's own files; what they bring is remembered."""
         with _lock:
+            for other in _at_work:  # one that calls this one, or has answered and not come to its end
+                other._remember_modules()
             _at_work.append(self)
             self._install()
-            modules, paths = set(sys.modules), list(sys.path)
+            self._before, paths = set(sys.modules), list(sys.path)
         try:
             yield
         finally:
             with _lock:
-                if self in _open:
-                    self._remember(modules, paths)
+                self._remember_modules()
+                self._remember_paths(paths)
                 _at_work.remove(self)
                 if _at_work:  # the model that called this one, or one on another thread
                     _at_work[-1]._install()
@@ -84,11 +87,19 @@ class ModelImports:
         index = next((index for index, path in enumerate(rest) if path in foreign), len(rest))
         sys.path[:] = [*rest[:index], *self._paths, *rest[index:]]
 
-    def _remember(self, modules: Set[str], paths: Sequence[str]) -> None:
-        """Note what has been added since, which is the model's if it lies in its directories."""
-        for name in set(sys.modules) - modules:
-            if self._holds(_origin(sys.modules[name])):
-                self._modules[name] = sys.modules[name]
+    def _remember_modules(self) -> None:
+        """Note what has been imported since it began to work: what lies in its directories is its own."""
+        if self not in _open:  # closed, and left behind at work
+            return
+        for name in set(sys.modules) - self._before:
+            module = sys.modules[name]
+            if self._holds(_origin(module)) and not _is_under_way(module):
+                self._modules.setdefault(name, module)
+
+    def _remember_paths(self, paths: Sequence[str]) -> None:
+        """Note what has been added to `sys.path` since."""
+        if self not in _open:
+            return
         own = {directory for each in _open for directory in each._directories}
         self._extra += [path for path in sys.path if path not in paths and path not in own]
         for path in self._directories:
@@ -121,3 +132,9 @@ def _origin(module: object) -> str | None:
     if isinstance(file, str):
         return file
     return next(iter(names.get("__path__") or ()), None)
+
+
+def _is_under_way(module: object) -> bool:
+    """Whether a thread is importing it, which has to find it where it has put it."""
+    spec = getattr(module, "__dict__", {}).get("__spec__")
+    return bool(getattr(spec, "_initializing", False))

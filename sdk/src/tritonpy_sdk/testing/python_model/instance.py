@@ -42,7 +42,7 @@ from tritonpy_sdk.testing.python_model.source import ModelSource
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LEAST_PATIENCE_S = 1.0  # a busy machine may need it to come to the model's thread
+_LEAST_PATIENCE_S = 10.0  # a busy machine may need it to come to the model's thread
 _packages = count(1)
 _waiting: ContextVar[tuple[_Turn, ...]] = ContextVar("waiting", default=())
 
