@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import logging
 import os
 import subprocess
@@ -9,10 +10,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tritonpy import logs
 from tritonpy.log_lines import CONTEXT
+from tritonpy.model import worker_output
 from tritonpy.model.services import Caller
 from tritonpy.model.worker_output import MAX_LINE_BYTES, PipeReader, WorkerLines
 from tritonpy.options import ServerOptions
@@ -179,11 +182,31 @@ async def test_a_log_that_nobody_reads_does_not_hold_up_the_worker_for_ever(
     worker: Worker, monkeypatch: pytest.MonkeyPatch, heard: Heard
 ) -> None:
     monkeypatch.setattr("tritonpy.model.worker_output.has_room", lambda: False)
-    monkeypatch.setattr("tritonpy.model.worker_output._PATIENCE_S", 0.05)
+    monkeypatch.setattr("tritonpy.model.worker_output._MOST_LOOKS", 3)
 
     await worker.says(b"line\n" * 5000)
 
     assert len(heard.texts) == 5000
+
+
+async def test_that_the_whole_process_stood_still_says_nothing_of_the_log(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, heard: Heard
+) -> None:
+    answers = iter([False] * 3)
+    written: list[int] = []
+
+    def has_room() -> bool:
+        written.append(len(heard.texts))
+        return next(answers, True)
+
+    hours = itertools.count(step=3600.0)
+    monkeypatch.setattr(worker_output, "time", SimpleNamespace(monotonic=lambda: next(hours)))
+    monkeypatch.setattr(worker_output, "has_room", has_room)
+
+    await worker.says(b"first\nsecond\n")
+
+    assert written == [0, 0, 0, 0, 1]
+    assert heard.texts == ["first", "second"]
 
 
 def test_the_log_says_whether_it_has_room(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ _READ_BYTES = 64 * 1024
 _MANY_LINES = 1000  # waiting; from here on nothing more is read
 _TURN_S = 0.001  # how long lines are written before others on the loop have their turn
 _RETRY_S = 0.02  # how soon a full log is looked at again
-_PATIENCE_S = 2.0  # after that its reader is taken for stuck
+_MOST_LOOKS = 100  # then its reader is taken for stuck; no seconds: they pass while the process stands still
 
 Line = tuple[int, str, str, str, int, str]
 """Level of `logging`, text, request id, file, line number, traceback."""
@@ -55,7 +55,7 @@ class WorkerLines:
         self._loop = asyncio.get_running_loop()
         self._is_scheduled = False
         self._is_reading = True
-        self._full_since_s: float | None = None
+        self._full_looks = 0
 
     def add(
         self,
@@ -109,12 +109,10 @@ class WorkerLines:
 
     def _is_log_full(self) -> bool:
         if has_room():
-            self._full_since_s = None
+            self._full_looks = 0
             return False
-        now = time.monotonic()
-        if self._full_since_s is None:
-            self._full_since_s = now
-        return now - self._full_since_s < _PATIENCE_S
+        self._full_looks += 1
+        return self._full_looks <= _MOST_LOOKS
 
     def _write_one(self) -> None:
         level, text, request_id, file, line, trace = self._waiting.popleft()
