@@ -5,6 +5,7 @@ import logging
 import queue
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from tritonpy.tracing.files import TraceStream
@@ -149,3 +150,29 @@ def test_a_trace_may_end_while_another_one_is_put() -> None:
     output.close()
 
     assert len(kept.traces) == 100
+
+
+def test_a_trace_that_ends_while_the_thread_is_made_starts_no_second_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = Kept()
+    output = TraceOutput(kept)
+    early = [finished(STREAM, "early")]
+    started: list[threading.Thread] = []
+
+    class Thread(threading.Thread):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            while early:  # as the garbage collector would
+                output.put(early.pop())
+
+        def start(self) -> None:
+            started.append(self)
+            super().start()
+
+    monkeypatch.setattr(threading, "Thread", Thread)
+    output.put(finished(STREAM, "first"))
+    output.close()
+
+    assert [trace.spans[0].request_id for trace in kept.traces] == ["early", "first"]
+    assert len(started) == 1

@@ -88,9 +88,12 @@ class TraceOutput:
             _log.error("traces could not be written within %g s: some are lost", _CLOSE_TIMEOUT_S)
 
     def _start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="tritonpy-traces", daemon=True)
-            self._thread.start()
+        if self._thread is not None:
+            return
+        thread = threading.Thread(target=self._run, name="tritonpy-traces", daemon=True)
+        if self._thread is None:  # still: a trace may have come in meanwhile, from the garbage collector
+            self._thread = thread
+            thread.start()
 
     # On the thread.
 
