@@ -104,11 +104,14 @@ def test_odd_bytes_are_left_to_protobuf(message: bytes) -> None:
 def test_hostile_megabytes_are_given_up_at_once(filler: bytes) -> None:
     message = filler * (8 * 1024 * 1024 // len(filler))
 
-    start = time.process_time()
-    split = split_field(message, RAW_INPUT_CONTENTS)
+    durations_s = []
+    for _ in range(5):  # of which the machine may disturb some
+        start = time.thread_time()
+        split = split_field(message, RAW_INPUT_CONTENTS)
+        durations_s.append(time.thread_time() - start)
+        assert split is None
 
-    assert split is None
-    assert time.process_time() - start < 0.2
+    assert min(durations_s) < 0.2
 
 
 @given(st.integers(0, 2**40), st.integers(1, 15))
