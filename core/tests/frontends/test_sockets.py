@@ -58,8 +58,12 @@ def test_ipv4_addresses_and_names_are_listened_on(closing: list[socket.socket], 
 @needs_ipv6
 @pytest.mark.parametrize("address", ["::1", "[::1]"])
 def test_ipv6_addresses_are_listened_on_alone(closing: list[socket.socket], address: str) -> None:
-    (one,) = listen(closing, address)
-    port = one.getsockname()[1]
+    held = socket.socket()  # so that nobody else listens on the port there
+    closing.append(held)
+    held.bind(("127.0.0.1", 0))
+    port = held.getsockname()[1]
+
+    (_,) = listen(closing, address, port)
 
     assert can_connect("::1", port)
     assert not can_connect("127.0.0.1", port)
