@@ -264,7 +264,8 @@ def test_names_and_addresses_for_all_can_be_listened_on(harness: Any, address: s
         return server
 
     server = harness.run(start())
-    target = "[::1]" if ":" in address else "127.0.0.1"
+    # By the same name: where it stands for two addresses, the port may be somebody else's on the second.
+    target = {"localhost": "localhost", "0.0.0.0": "127.0.0.1"}.get(address, "[::1]")
     with grpc.insecure_channel(f"{target}:{server.port}") as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         live = stub.ServerLive(service_pb2.ServerLiveRequest(), timeout=20).live
@@ -277,8 +278,8 @@ def test_names_and_addresses_for_all_can_be_listened_on(harness: Any, address: s
 def test_messages_of_many_megabytes_go_both_ways(harness: Any, make_request: Callable[..., Any]) -> None:
     data = np.random.default_rng(0).bytes(96 << 20)
 
-    unary = harness.stub.ModelInfer(make_request(data=data), timeout=50).raw_output_contents[0]
-    [streamed] = harness.stub.ModelStreamInfer(iter([make_request(data=data)]), timeout=50)
+    unary = harness.stub.ModelInfer(make_request(data=data), timeout=100).raw_output_contents[0]
+    [streamed] = harness.stub.ModelStreamInfer(iter([make_request(data=data)]), timeout=100)
 
     assert unary == data
     assert streamed.infer_response.raw_output_contents[0] == data
