@@ -42,10 +42,15 @@ def streamer() -> Streamer:
 
 @pytest.fixture
 async def port(streamer: Streamer) -> AsyncIterator[int]:
-    shared = Port(streamer, Admission(0), 1000, memoryview(bytearray(65536)), lambda _: None, lambda _: None)
+    opened: set[HttpConnection] = set()
+    scratch = memoryview(bytearray(65536))
+    shared = Port(streamer, Admission(0), 1000, scratch, opened.add, opened.discard)
     server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(shared), "127.0.0.1", 0)
     yield server.sockets[0].getsockname()[1]
     server.close()
+    async with asyncio.timeout(20):
+        while opened:  # until it has heard that their clients are gone
+            await asyncio.sleep(0.001)
 
 
 async def test_pieces_travel_as_chunks_and_the_connection_goes_on(streamer: Streamer, port: int) -> None:
