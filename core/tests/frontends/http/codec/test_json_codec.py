@@ -256,7 +256,10 @@ async def test_closing_ends_the_process_and_what_comes_later_is_refused(codec: J
         await codec.read(b"{}")
 
 
-async def test_closing_does_not_wait_for_a_process_that_hangs(codec: JsonCodec) -> None:
+async def test_closing_does_not_wait_for_a_process_that_hangs(
+    codec: JsonCodec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_EXIT_TIMEOUT_S", 0.1)
     await codec.read(b"{}")
     pid = codec.pid
     assert pid is not None
