@@ -15,20 +15,23 @@ from .stage import CONTROLS, ITERATIVE, Model, add, control
 
 Stage = Callable[[str], Model]
 
-DELAY = {"max_queue_delay_microseconds": 3_000_000}  # longer than a busy machine takes for a request
+SHORT_DELAY = {"max_queue_delay_microseconds": 500_000}
+LONG_DELAY = {"max_queue_delay_microseconds": 60_000_000}  # longer than anybody waits
 MODELS: dict[str, dict[str, Any]] = {
     "places": {"direct": {}},
     "two": {"direct": {}, "instances": 2},
     "again": {"direct": {}},
     "refusals": {"direct": {}},
-    "idle": {"direct": {}, "max_sequence_idle_microseconds": 3_000_000},
+    "idle": {"direct": {}, "max_sequence_idle_microseconds": 5_000_000},
     "backlog": {"direct": {}, "max_batch_size": 1},
     "expiring": {"direct": {}, "max_batch_size": 1},
-    "utilized": {"direct": {"minimum_slot_utilization": 0.5, **DELAY}},
+    "utilized": {"direct": {"minimum_slot_utilization": 0.5, **SHORT_DELAY}},
+    "utilized_together": {"direct": {"minimum_slot_utilization": 0.5, **LONG_DELAY}},
     "shapes": {"direct": {}},
     "unbatched": {"direct": {}, "max_batch_size": 0},
     "oldest": {"oldest": {"max_candidate_sequences": 3}},
-    "preferred": {"oldest": {"preferred_batch_size": [2], **DELAY}},
+    "preferred": {"oldest": {"preferred_batch_size": [2], **SHORT_DELAY}},
+    "preferred_together": {"oldest": {"preferred_batch_size": [2], **LONG_DELAY}},
     "uncontrolled": {"direct": {}, "control_input": []},
     **{
         f"type_{datatype.lower()}": {

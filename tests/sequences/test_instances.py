@@ -130,12 +130,13 @@ def test_a_server_that_stops_lets_running_sequences_end(
     corectl: Callable[..., Any], tmp_path: Path, is_ended: bool
 ) -> None:
     models = ModelRepository(tmp_path / "models")
-    idle_us = 30_000_000 if is_ended else 4_000_000
+    idle_us = 30_000_000 if is_ended else 1_000_000
     add(models, tmp_path, "m", direct={}, max_sequence_idle_microseconds=idle_us)
     server = corectl(f"--model-repository={models.path}")
-    with ThreadPoolExecutor(1) as pool:
-        model = Model("m", (server.ports["HTTPService"], 0), tmp_path / "m", pool)
-        model.ask(1, 1, start=True)
+    ports = (server.ports["HTTPService"], server.ports["Metrics Service"])
+    with ThreadPoolExecutor(2) as pool:
+        model = Model("m", ports, tmp_path / "m", pool)
+        running = model.block(1, start=True)  # as long as it runs, its sequence is not idle
 
         server.process.send_signal(signal.SIGTERM)
         until(lambda: "Model 'm' (version 1) has 1 sequences" in server.log)
@@ -144,9 +145,11 @@ def test_a_server_that_stops_lets_running_sequences_end(
             503,
             "Server is stopping, scheduler for model has stopped accepting new inference requests",
         )
-        assert model.ask(2, 1) == 3
+        waiting = model.queue(2, 1)
+        model.release()
+        assert (running.result(), waiting.result()) == (-7, -5)
         if is_ended:
-            assert model.ask(3, 1, end=True) == 6
+            assert model.ask(3, 1, end=True) == -2
         assert server.process.wait(20) == 0, server.log
         assert "in flight; they are answered UNAVAILABLE" not in server.log
 

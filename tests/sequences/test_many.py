@@ -15,7 +15,7 @@ from tritonpy_sdk.repository import ModelRepository
 from .stage import MODEL, add
 
 CONNECTIONS = 64
-IDLE_S = 4
+IDLE_S = 5
 """After so long a sequence is given up: longer than a busy machine takes for 64 requests."""
 ABANDONED = 40
 """One sequence of so many is left without an end."""

@@ -25,7 +25,9 @@ def test_a_batch_takes_the_oldest_request_of_each_sequence(stage: Stage) -> None
 
 
 def test_preferred_sizes_and_the_delay_are_those_of_a_dynamic_batcher(stage: Stage) -> None:
-    model = stage("preferred")
+    alone, together = stage("preferred"), stage("preferred_together")
 
-    assert model.ask_alone_then_together() >= 3
-    assert model.batches == [[1], [2, 10]]
+    assert alone.ask_alone() >= 0.5
+    together.ask_together()
+
+    assert (alone.batches, together.batches) == ([[1]], [[2, 10]])
