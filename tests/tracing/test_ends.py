@@ -43,6 +43,7 @@ class Held:
 
     def __init__(self) -> None:
         self.gate = threading.Event()
+        self.executed: list[str] = []
 
     @hookimpl
     def backend_attributes(self) -> BackendAttributes:
@@ -50,6 +51,7 @@ class Held:
 
     @hookimpl
     def model_instance_execute(self, requests: Sequence[InferRequest]) -> list[InferResponse]:
+        self.executed += [request.id for request in requests]
         while not self.gate.is_set() and not any(request.is_cancelled() for request in requests):
             time.sleep(0.002)
         return [InferResponse().add("OUTPUT0", request.input("INPUT0").numpy()) for request in requests]
@@ -61,11 +63,13 @@ class Place:
     Attributes:
         endpoint: its ports.
         gate: lets its model `full` answer; `held` answers to nobody.
+        executed: ids of the requests that have come to these two.
     """
 
-    def __init__(self, server: Server, file: Path, gate: threading.Event) -> None:
+    def __init__(self, server: Server, file: Path, held: Held) -> None:
         self.endpoint = Endpoint(server.http_port, server.grpc_port)
-        self.gate = gate
+        self.gate = held.gate
+        self.executed = held.executed
         self._server = server
         self._file = file
         self._count = 0
@@ -108,7 +112,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
         gc.collect()
         gc.disable()  # what ends a trace is that nobody holds it, and nothing else
         try:
-            yield Place(server, file, held.gate)
+            yield Place(server, file, held)
         finally:
             gc.enable()
             held.gate.set()
@@ -153,12 +157,17 @@ def test_a_client_over_http_that_leaves(place: Place) -> None:
 
 def test_a_client_over_grpc_whose_deadline_passes(place: Place) -> None:
     with closing(grpcclient.InferenceServerClient(f"127.0.0.1:{place.endpoint.grpc}")) as client:
-        assert client.is_server_live()  # it is connected: its request will be there before the deadline
-        with pytest.raises(InferenceServerException, match="Deadline"):
-            client.infer("held", [given()], request_id="late", client_timeout=1)
+        assert client.is_server_live()  # it is connected
+        for patience_s in (1, 5, 25):  # a request whose client gives up before it is there leaves no trace
+            id = f"late {patience_s}"
+            with pytest.raises(InferenceServerException, match="Deadline"):
+                client.infer("held", [given()], request_id=id, client_timeout=patience_s)
+            if id in place.executed:
+                break
+    about, names = place.next_trace()
+    while about["request_id"] != id:
         about, names = place.next_trace()
 
-    assert about["request_id"] == "late"
     assert "REQUEST_END" in names
     assert "GRPC_SEND_START" not in names
 
