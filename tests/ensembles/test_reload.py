@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tritonpy_sdk.repository import ModelRepository
 
-from .conftest import Start
+from .conftest import Start, until
 from .models import step, write_ensemble, write_model
 
 RELOADS = 6
@@ -50,7 +50,7 @@ def test_no_request_is_lost_while_models_are_reloaded(start_ours: Start, tmp_pat
     is_over = threading.Event()
 
     def ask() -> list[int]:
-        seen = []
+        seen: list[int] = side.out("outer", 0)  # once at least, however late this thread is
         while not is_over.is_set():
             seen += side.out("outer", 0)
         return seen
@@ -87,8 +87,8 @@ def test_a_request_goes_on_with_the_models_it_began_with(start_ours: Start, tmp_
     side.load("outer")
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(side.out, "outer", 0)
-        while not began.exists():
-            assert not answer.done()
+        until(lambda: began.exists() or answer.done())
+        assert not answer.done()
 
         side.unload("c")
         write_model(models, "b", number=50)
@@ -113,12 +113,12 @@ def test_a_server_that_stops_lets_ensembles_finish_before_their_models_go(
     with ThreadPoolExecutor(2) as pool:
         side = start_ours(models.path)
         answer = pool.submit(side.out, "outer", 0)
-        while not began.exists():
-            assert not answer.done()
+        until(lambda: began.exists() or answer.done())
+        assert not answer.done()
         stopped = pool.submit(side.stop)
 
-        while side_is_open(side.http_port):
-            assert not stopped.done()
+        until(lambda: stopped.done() or not side_is_open(side.http_port))
+        assert not stopped.done()
         gate.touch()
 
         assert answer.result() == [2]
