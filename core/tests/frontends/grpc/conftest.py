@@ -219,8 +219,8 @@ class Harness:
 
     async def _end(self) -> None:
         await self.server.stop(0)
-        # grpcio may still hear of what it has just sent. Where the loop is closed by then, that is an error in
-        # the log of whichever test comes next.
+        # grpcio may still hear of what it has just sent. Where the loop is closed by then, that is an error
+        # in the log of whichever test comes next.
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         if tasks:
             await asyncio.wait(tasks, timeout=20)

@@ -43,14 +43,20 @@ def streamer() -> Streamer:
 @pytest.fixture
 async def port(streamer: Streamer) -> AsyncIterator[int]:
     opened: set[HttpConnection] = set()
+    closed = asyncio.Event()
+
+    def forget(connection: HttpConnection) -> None:
+        opened.remove(connection)
+        closed.set()
+
     scratch = memoryview(bytearray(65536))
-    shared = Port(streamer, Admission(0), 1000, scratch, opened.add, opened.discard)
+    shared = Port(streamer, Admission(0), 1000, scratch, opened.add, forget)
     server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(shared), "127.0.0.1", 0)
     yield server.sockets[0].getsockname()[1]
     server.close()
-    async with asyncio.timeout(20):
-        while opened:  # until it has heard that their clients are gone
-            await asyncio.sleep(0.001)
+    while opened:  # until it has heard that their clients are gone
+        closed.clear()
+        await asyncio.wait_for(closed.wait(), 20)
 
 
 async def test_pieces_travel_as_chunks_and_the_connection_goes_on(streamer: Streamer, port: int) -> None:
