@@ -88,6 +88,33 @@ def test_a_client_that_takes_nothing_is_given_up_in_time() -> None:
     ]
 
 
+def test_a_loop_that_was_kept_from_its_clients_gives_none_up_for_it() -> None:
+    async def be_kept(loop: VirtualLoop) -> list[str]:
+        client, flow = Client(FlowLimits(4, 100, timeout_s=30)), ResponseFlow()
+        client.backlog.add(200, lambda: flow)
+        loop.now_ns += 60 * 10**9  # the process stood still
+        await asyncio.sleep(1)
+        client.backlog.take(200)
+        return client.reasons
+
+    assert run(be_kept) == []
+
+
+def test_a_client_that_takes_nothing_more_is_given_up_in_time() -> None:
+    async def stop_taking(loop: VirtualLoop) -> list[str]:
+        client, flow = Client(FlowLimits(4, 100, timeout_s=30)), ResponseFlow()
+        for _ in range(20):
+            client.backlog.add(50, lambda: flow)
+        client.backlog.take(50)
+        await asyncio.sleep(29)
+        assert client.reasons == []
+        await asyncio.sleep(10)
+        client.backlog.close()
+        return client.reasons
+
+    assert len(run(stop_taking)) == 1
+
+
 def test_a_client_that_takes_something_now_and_then_is_waited_for() -> None:
     async def take_slowly(loop: VirtualLoop) -> None:
         client, flow = Client(FlowLimits(4, 100, timeout_s=30)), ResponseFlow()

@@ -18,8 +18,9 @@ import psutil
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 DEADLINE_S = 30
+STREAM_DEADLINE_S = 90  # of all that is done with a stream, some of which takes `SLOW_S`
 MEBIBYTE = 1 << 20
-SLOW_S = 2  # longer than a machine that has much to do keeps a client that reads from reading
+SLOW_S = 3  # longer than a machine that has much to do keeps a client that reads from reading
 LIMITS = ("--max-stream-bytes=8388608", "--max-stream-responses=200", f"--slow-client-timeout={SLOW_S}")
 TOO_SLOW = f"has taken nothing for {SLOW_S} seconds (--slow-client-timeout)"
 
@@ -216,7 +217,7 @@ class Stream:
         options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
         self._channel = grpc.insecure_channel(f"127.0.0.1:{served.ports['GRPCInferenceService']}", options)
         stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
-        self.call = stub.ModelStreamInfer(iter([message]), timeout=DEADLINE_S)
+        self.call = stub.ModelStreamInfer(iter([message]), timeout=STREAM_DEADLINE_S)
 
     def read(self) -> int:
         """Read to the end, and return how many responses there were."""

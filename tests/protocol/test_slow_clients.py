@@ -118,9 +118,7 @@ def test_a_batch_mate_of_a_client_that_does_not_read_never_notices(
 
     slow = kind(served, "threads", slow_id, count, size)
     mate = Stream(served, "threads", mate_id, count, size)
-    began = time.monotonic()
     answers = mate.read()
-    took_s = time.monotonic() - began
     sent_meanwhile = served.sent(slow_id)
     wait_for(lambda: served.journal(slow_id)[-2:] == ["cancelled", "end"], lambda: served.journal(slow_id))
 
@@ -128,7 +126,6 @@ def test_a_batch_mate_of_a_client_that_does_not_read_never_notices(
     assert served.executions("threads") == executed + 1  # they were one batch
     assert sent_meanwhile < count  # it waits; how far it came is what the server, sockets and a window hold
     assert sent_meanwhile * size < 40 * MEBIBYTE
-    assert took_s < 20
     wait_for(
         lambda: (
             served.counted("threads")

@@ -32,6 +32,10 @@ class FlowLimits:
 
 DEFAULT_LIMITS = FlowLimits()
 
+_LOOKS = 4
+"""How often a client is looked at within its time. Each look must find that it has taken nothing: one alone
+may come late, from a loop that was kept from taking notice of its clients."""
+
 
 class ResponseFlow:
     """Whether the sender of one request's responses may go on; on the loop only.
@@ -104,6 +108,7 @@ class Backlog:
 
     __slots__ = (
         "_expansion",
+        "_idle_looks",
         "_is_closed",
         "_limits",
         "_on_stalled",
@@ -122,6 +127,7 @@ class Backlog:
         self._on_stalled = on_stalled
         self._paused: list[ResponseFlow] = []
         self._taken = 0
+        self._idle_looks = 0
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -157,7 +163,7 @@ class Backlog:
                     paused.pause()
                     self._paused.append(paused)
             if self._timer is None and limits.timeout_s:
-                self._taken = 0
+                self._taken = self._idle_looks = 0
                 self._start_timer()
         return True
 
@@ -201,12 +207,13 @@ class Backlog:
 
     def _start_timer(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._limits.timeout_s, self._look)
+        self._timer = loop.call_later(self._limits.timeout_s / _LOOKS, self._look)
 
     def _look(self) -> None:
         self._timer = None
-        if self._taken:
-            self._taken = 0
+        self._idle_looks = 0 if self._taken else self._idle_looks + 1
+        self._taken = 0
+        if self._idle_looks < _LOOKS:
             self._start_timer()
             return
         self._stalled(
