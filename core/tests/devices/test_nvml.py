@@ -16,7 +16,7 @@ GIB = 1 << 30
 Make = Callable[..., Any]
 
 
-def finder(module: Any, environment: dict[str, str] | None = None, deadline_s: float = 5.0) -> NvmlFinder:
+def finder(module: Any, environment: dict[str, str] | None = None, deadline_s: float = 30.0) -> NvmlFinder:
     return NvmlFinder(environment or {}, lambda: module, deadline_s)
 
 

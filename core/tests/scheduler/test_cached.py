@@ -135,7 +135,7 @@ async def make() -> AsyncIterator[Make]:
 
     async def make(plugin: Memory | None = None, *, order: ResponseOrder | None = None) -> Bench:
         plugin = plugin or Memory()
-        cache = ResponseCache("it", {}, lambda name: bind_object("caches", plugin, name), 5)
+        cache = ResponseCache("it", {}, lambda name: bind_object("caches", plugin, name), 60)
         await cache.open()
         benches.append(Bench(cache, plugin, order))
         return benches[-1]
@@ -360,7 +360,7 @@ async def test_every_request_is_answered_once_and_rightly(
     steps: list[int | str], is_remote: bool, is_ordered: bool
 ) -> None:
     plugin = Remote() if is_remote else Memory()
-    cache = ResponseCache("it", {}, lambda name: bind_object("caches", plugin, name), 5)
+    cache = ResponseCache("it", {}, lambda name: bind_object("caches", plugin, name), 60)
     await cache.open()
     bench = Bench(cache, plugin, ResponseOrder() if is_ordered else None)
     data: dict[str, int] = {}
