@@ -9,9 +9,12 @@ import signal
 import socket
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
+from .resp_server import hold_port
 
 CACHE = Path(os.environ.get("REDIS_CACHE", Path(__file__).parents[4] / ".cache/redis"))
 PACKAGES = ("redis-server", "redis-tools", "libjemalloc2", "liblzf1", "libatomic1")
@@ -84,6 +87,7 @@ class RedisServer:
         self._socket = directory / "redis.sock"
         self._directory = directory
         self._options = options
+        self._held = ExitStack()
         for starts_left in reversed(range(_STARTS)):
             with socket.create_server(("127.0.0.1", 0)) as probe:
                 self.port: int = probe.getsockname()[1]
@@ -103,13 +107,15 @@ class RedisServer:
         self._process.send_signal(signal.SIGCONT)
 
     def die(self) -> None:
-        """End without a word."""
+        """End without a word; nobody else gets the port."""
         self._process.kill()
         self._process.wait()
+        self._held.enter_context(hold_port(self.port))
 
     def revive(self) -> None:
         """Begin again on the same port, with nothing kept."""
-        self._start()
+        with self._held:
+            self._start()
 
     def ask(self, *words: str) -> str:
         """What Redis answers to a command, over its socket on this machine."""
@@ -124,6 +130,7 @@ class RedisServer:
         """End it."""
         self.resume()
         self.die()
+        self._held.close()
 
     def _start(self) -> None:
         libraries = [str(path) for path in (_LIBRARIES, *_LIBRARIES.glob("*-linux-gnu"))]

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import socketserver
 import threading
 from typing import Any
+
+
+def hold_port(port: int) -> socket.socket:
+    """Have connections to a port refused until this is closed; who listens with SO_REUSEADDR may take it."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", port))
+    return held
 
 
 class RespServer:
@@ -49,6 +58,7 @@ class RespServer:
 
         self._server = Server(("127.0.0.1", port), Handler)
         self.port: int = self._server.server_address[1]
+        self._held = contextlib.ExitStack()
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 
@@ -59,13 +69,24 @@ class RespServer:
                 connection.shutdown(2)
         self._sockets.clear()
 
-    def stop(self) -> None:
-        """Take no more connections, and close those there are."""
+    def die(self) -> None:
+        """Take no more connections, and close those there are; nobody else gets the port."""
         self.gate.set()
         self._server.shutdown()
         self._server.server_close()
+        self._held.enter_context(hold_port(self.port))
         self._thread.join()
         self.hang_up()
+
+    def revive(self) -> None:
+        """Begin again on the same port, with nothing kept."""
+        with self._held:
+            self.__init__(self.port)  # type: ignore[misc]  # as a process that is started again
+
+    def stop(self) -> None:
+        """End it."""
+        self.die()
+        self._held.close()
 
     def _answer(self, parts: list[bytes]) -> bytes:
         name = parts[0].decode().upper()

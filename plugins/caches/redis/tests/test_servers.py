@@ -34,12 +34,6 @@ class OwnRedis(RespServer):
     def resume(self) -> None:
         self.gate.set()
 
-    def die(self) -> None:
-        self.stop()
-
-    def revive(self) -> None:
-        self.__init__(self.port)  # type: ignore[misc]  # as a process that is started again
-
 
 Redis = OwnRedis | RedisServer
 
@@ -125,7 +119,10 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         ) -> Asked:
             models = ModelRepository(tmp_path / f"models-{name}")
             models.model("telling", CONFIG, {"weights": weights})
-            given = {"host": "127.0.0.1", "port": str(port), **settings}
+            # With one connection, on which a lookup waits for the insertion before it: so an answer is kept
+            # when its client asks again, and no other one comes later.
+            alone = {"pool_size": "1", "wait_timeout": "0"}
+            given = {"host": "127.0.0.1", "port": str(port), **alone, **settings}
             options = ServerOptions(
                 (str(models.path),),
                 cache_config=tuple(("redis", key, value) for key, value in given.items()),

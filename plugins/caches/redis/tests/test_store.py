@@ -93,7 +93,7 @@ async def test_what_redis_refuses_is_no_failure_of_redis(server: RespServer, sto
 
 
 async def test_a_required_redis_that_is_not_there_is_told_of(server: RespServer, store_of: Any) -> None:
-    server.stop()
+    server.die()
 
     with pytest.raises(Unavailable, match=rf"cannot reach Redis at 127.0.0.1:{server.port}: ConnectionError"):
         await store_of(server.port).connect()
@@ -102,7 +102,7 @@ async def test_a_required_redis_that_is_not_there_is_told_of(server: RespServer,
 async def test_one_that_is_not_required_is_only_logged(
     server: RespServer, store_of: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.stop()
+    server.die()
 
     await store_of(server.port, required="false").connect()
 
