@@ -23,6 +23,7 @@ from tritonpy.frontends.http.connection.message import (
     refusal_of,
     stream_head,
 )
+from tritonpy.frontends.http.connection.parting import Parting
 from tritonpy.frontends.http.connection.port import Port
 from tritonpy.frontends.http.connection.reader import RequestReader
 from tritonpy.frontends.http.connection.stream import ResponseStream
@@ -30,7 +31,6 @@ from tritonpy.frontends.sockets import has_unread
 from tritonpy.parties import RequestTrace
 
 _JOIN_BELOW = 64 * 1024
-_DISCARD_S = 2.0
 
 
 class HttpConnection(asyncio.BufferedProtocol):
@@ -61,6 +61,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         "_note",
         "_on_lost",
         "_owes_continue",
+        "_parting",
         "_port",
         "_reader",
         "_refusal",
@@ -88,6 +89,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._on_lost: Callable[[], None] | None = None
         self._stream: ResponseStream | None = None
         self._half_closed: HalfClosed | None = None
+        self._parting: Parting | None = None
         self._lacks_room: asyncio.TimerHandle | None = None
         self._owes_continue = False
         self._is_draining = False
@@ -172,6 +174,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         reset, and its client could not know whether it was executed.
         """
         self._is_draining = True
+        if self._parting is not None:
+            self._parting.hurry()
         if self._current is None and not self._reader.is_mid_message and not has_unread(self._transport):
             self._close()
 
@@ -241,6 +245,8 @@ class HttpConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes have arrived."""
         if self._is_dead:
+            if self._parting is not None:
+                self._parting.has_sent = True
             return
         reader = self._reader
         if reader.view is not None:
@@ -299,10 +305,10 @@ class HttpConnection(asyncio.BufferedProtocol):
                 peer = transport.get_extra_info("peername")
                 self._port.access_log.begin(peer, None).end(response, len(response))
             transport.write(response)
-            # Closing while the client still sends would reset the connection, and the answer with it.
-            if transport.can_write_eof():
-                transport.write_eof()
-            asyncio.get_running_loop().call_later(_DISCARD_S, transport.close)
+            if self._is_read_paused and not transport.is_closing():
+                self._is_read_paused = False
+                transport.resume_reading()
+            self._parting = Parting(transport)
 
     def on_lack_of_room(self) -> None:
         """Read no more until others have been answered, or it takes too long."""
