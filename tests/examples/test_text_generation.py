@@ -255,14 +255,18 @@ def _repeat(path: Path, name: str, rows: int) -> None:
     path.write_bytes(len(text).to_bytes(8, "little") + text + data[start:] + repeated)
 
 
+def wait_for_log(server: Any, pattern: str) -> re.Match[str]:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if match := re.search(pattern, server.log):
+            return match
+        time.sleep(0.01)
+    raise AssertionError(f"no line like {pattern!r}\n{server.log}")
+
+
 def stopped_after(server: Any, model: str) -> int:
     """Wait until the log tells that `model` gave a text up; returns after how many tokens."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        if match := re.search(rf"{model}: stopped after (\d+) tokens, the client is gone", server.log):
-            return int(match[1])
-        time.sleep(0.01)
-    raise AssertionError(f"{model} did not stop\n{server.log}")
+    return int(wait_for_log(server, rf"{model}: stopped after (\d+) tokens, the client is gone")[1])
 
 
 def test_a_client_that_hangs_up_stops_the_generation(corectl: Callable[..., Any], slow_models: Path) -> None:
@@ -304,6 +308,11 @@ def test_ctrl_c_ends_the_client_and_the_generation(corectl: Callable[..., Any], 
 def test_a_client_that_hangs_up_over_http_stops_the_generation(
     corectl: Callable[..., Any], slow_models: Path
 ) -> None:
+    code = slow_models / "text_generation/1/model.py"
+    token = "        self._tokens.append(token)\n"
+    assert token in code.read_text()
+    line = '        if len(self._tokens) == 1:\n            pb_utils.Logger.log_info("it has begun")\n'
+    code.write_text(code.read_text().replace(token, token + line))
     server = corectl(f"--model-repository={slow_models}")
     port, most = server.ports["HTTPService"], LONG - 10
     tensor = {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": [PROMPT]}
@@ -314,13 +323,8 @@ def test_a_client_that_hangs_up_over_http_stops_the_generation(
             f"POST /v2/models/text_generation/infer HTTP/1.1\r\nHost: localhost\r\n"
             f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
         )
-        # It has begun when a short text has to wait for it: there is one row for both.
-        while True:
-            waiting = pool.submit(infer, port, max_new_tokens=2)
-            try:
-                waiting.result(timeout=1)
-            except TimeoutError:
-                break
+        wait_for_log(server, "it has begun")
+        waiting = pool.submit(infer, port, max_new_tokens=2)  # there is one row for both
         connection.close()
         answer = waiting.result(timeout=30)
 
