@@ -124,16 +124,16 @@ def text_of(tokens: int) -> WaitingRequest:
 
 
 def test_the_budget_of_tokens_grows_under_load_and_shrinks_in_a_calm(tokens: Path) -> None:
-    limits = {"MIN_TOKENS": "32", "MAX_TOKENS": "64", "CALM_MILLISECONDS": "2000"}
-    with open_strategy(tokens, limits) as strategy:
+    def sizes(calm_ms: int) -> list[list[int]]:
+        limits = {"MIN_TOKENS": "32", "MAX_TOKENS": "64", "CALM_MILLISECONDS": f"{calm_ms}"}
+        with open_strategy(tokens, limits) as strategy:
+            loaded = strategy.batches([text_of(16)] * 10)
+            time.sleep(0.01)
+            later = [strategy.batches([text_of(16)] * count) for count in (1, 4)]
+        return [[len(batch) for batch in batches] for batches in (loaded, *later)]
 
-        def sizes(count: int) -> list[int]:
-            return [len(batch) for batch in strategy.batches([text_of(16)] * count)]
-
-        assert sizes(10) == [2, 4, 4]
-        time.sleep(2.1)  # the calm
-        assert sizes(1) == [1]
-        assert sizes(4) == [2, 2]
+    assert sizes(calm_ms=1) == [[2, 4, 4], [1], [2, 2]]
+    assert sizes(calm_ms=100_000) == [[2, 4, 4], [1], [4]]
 
 
 def test_a_text_over_the_budget_runs_alone(tokens: Path) -> None:
