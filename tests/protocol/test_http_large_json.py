@@ -22,6 +22,7 @@ import numpy as np
 import psutil
 import pytest
 import tritonclient.http
+from tritonpy.frontends.http.codec import large_json
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
@@ -291,19 +292,27 @@ def test_a_server_that_stops_answers_what_is_being_read_and_ends_the_process(
     repository.model("fp32", config("FP32"))
     options = local_options(repository.path, allow_grpc=False, allow_metrics=False)
     with Server(options) as server:
-        pid = started(server)
-        os.kill(pid, signal.SIGSTOP)
-        codec = codec_of(server)
+        reader = psutil.Process(started(server))
+        reader.suspend()
+        codec, http_server = codec_of(server), server.runtime.http
+        assert http_server is not None
         answers: list[int] = []
         client = threading.Thread(target=lambda: answers.append(post(server, "fp32", LARGE)[0]))
         client.start()
         until(lambda: codec._held == len(LARGE))
-        threading.Timer(0.2, os.kill, (pid, signal.SIGCONT)).start()
+
+        def go_on() -> None:
+            until(lambda: not http_server._servers)  # the server is stopping
+            reader.resume()
+
+        going_on = threading.Thread(target=go_on)
+        going_on.start()
+    going_on.join()
     client.join()
 
     assert answers in ([200], [503])
     with contextlib.suppress(psutil.NoSuchProcess):
-        assert psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        assert not reader.is_running() or reader.status() == psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.parametrize("announced", [2**60, 2**62])
@@ -425,10 +434,8 @@ def test_what_a_body_grows_to_counts_as_held_until_it_is_answered(server: Server
 
 def test_the_loop_is_free_while_large_json_is_read_and_written(server: Server) -> None:
     started(server)
-    client = threading.Thread(target=lambda: [post(server, "fp32", LARGE) for _ in range(4)])
-    client.start()
 
-    async def busiest_turn_s() -> float:
+    async def busiest_turn_s(client: threading.Thread) -> float:
         most, before = 0.0, time.thread_time()
         while client.is_alive():
             await asyncio.sleep(0.001)
@@ -436,13 +443,25 @@ def test_the_loop_is_free_while_large_json_is_read_and_written(server: Server) -
             most, before = max(most, now - before), now
         return most
 
+    def reading_s() -> float:
+        before = time.thread_time()
+        large_json.take_apart(LARGE)
+        return time.thread_time() - before
+
+    turns_s, readings_s = [], []
     gc.disable()  # what the tests before have left is not the server's work
     try:
-        slowest = asyncio.run_coroutine_threadsafe(busiest_turn_s(), server.loop).result(timeout=50)
+        for _ in range(4):
+            client = threading.Thread(target=post, args=(server, "fp32", LARGE))
+            client.start()
+            turn = asyncio.run_coroutine_threadsafe(busiest_turn_s(client), server.loop)
+            turns_s.append(turn.result(timeout=50))
+            client.join()
+            readings_s.append(reading_s())
     finally:
         gc.enable()
-    client.join()
 
     # How long the loop works at a time, not how long others keep it from its work: that is measured by
-    # benchmarks/large_json.py. Here it is enough that no work of a whole text is done on the loop.
-    assert slowest < 0.25
+    # benchmarks/large_json.py. On a machine that many share any of these times may be far too long, but with
+    # work of a whole text on the loop all of them would be.
+    assert min(turns_s) < min(readings_s) / 4
