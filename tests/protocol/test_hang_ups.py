@@ -151,6 +151,8 @@ def test_a_client_that_reads_nothing_of_a_complete_stream_and_hangs_up_leaves_no
         return count
 
     [instance] = server.runtime.registry.find("flood").instances
+    finished()  # who has connected before was seen by then, so that what is held is all there is
+    wait_until(lambda: server.runtime.admission.held == 0, lambda: "requests of earlier clients are held")
     wait_until(
         lambda: not on_loop(server, instance.running_executions),
         lambda: "requests of earlier clients are executed",
