@@ -312,7 +312,8 @@ def wait_for_line(server: Endpoint, text: str) -> str:
     assert server.log is not None
     until = time.monotonic() + 30
     while True:
-        found = [line for line in server.log.read_text().splitlines() if text in line]
+        whole, _, _ = server.log.read_text().rpartition("\n")
+        found = [line for line in whole.splitlines() if text in line]
         if found:
             return found[-1]
         assert time.monotonic() < until
