@@ -223,9 +223,9 @@ def test_a_thread_takes_texts_as_they_come_until_it_is_closed(make: Make, tokeni
             recorder = Recorder()
             generator.submit(tokenizer.encode(text), GREEDY, recorder)
 
-            assert recorder.done.wait(10)
+            assert recorder.done.wait(30)
             assert recorder.tokens == make().generate(tokenizer.encode(text), GREEDY)
     finally:
         generator.close()
-        thread.join(10)
+        thread.join(30)
     assert not thread.is_alive()
