@@ -268,7 +268,7 @@ def test_nothing_is_left_of_many_loads(place: Place) -> None:
     for _ in range(25):
         place.load("LOAD", "acquire")
         place.refusal("LOAD", "crash")
-    until(lambda: (open_descriptors(), threading.active_count()) == before)
+    until(lambda: open_descriptors() <= before[0] and threading.active_count() <= before[1])
     assert all(gone(pid) for pid in place.pids)
 
 
