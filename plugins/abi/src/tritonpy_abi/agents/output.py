@@ -19,8 +19,8 @@ from tritonpy_abi.logs import PluginLog
 _MOST_LINE_BYTES = 64 * 1024  # longer lines are cut
 _READ_BYTES = 64 * 1024
 _AFTERWARDS_S = 10.0  # for what is left of a process; a few milliseconds, unless the machine is busy
-_PATIENCE_S = 2.0
-_RETRY_S = 0.02
+_RETRY_S = 0.02  # how soon a full log is looked at again
+_MOST_LOOKS = 100  # then its reader is taken for stuck; no seconds: they pass while the process stands still
 
 # As the library writes lines where nobody collects them. They come in this way, and not as messages, because
 # then the last ones before a crash are there, too. Whoever printed before may not have ended his line.
@@ -92,9 +92,10 @@ class AgentOutput:
 
     def _wait_for_room(self) -> None:
         """Let the agent wait in its `printf` while the log has much to write, unless nobody reads that."""
-        until = time.monotonic() + _PATIENCE_S
+        looks = 0
         while not (has_room() or self._is_stuck):
-            self._is_stuck = time.monotonic() > until
+            looks += 1
+            self._is_stuck = looks > _MOST_LOOKS
             time.sleep(_RETRY_S)
         self._is_stuck = self._is_stuck and not has_room()
 
