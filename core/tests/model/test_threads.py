@@ -246,8 +246,8 @@ def test_as_many_models_load_at_once_as_the_options_say_and_hold_up_nobody_else(
     barrier, done = threading.Barrier(count + 1), threading.Event()
 
     def model_initialize(model: Any) -> None:
-        barrier.wait(20)
-        done.wait(20)
+        barrier.wait(60)
+        done.wait(60)
 
     names = [f"m{number}" for number in range(count)]
     hooks = {"model_instance_execute": execute, "model_initialize": model_initialize}
@@ -256,7 +256,7 @@ def test_as_many_models_load_at_once_as_the_options_say_and_hold_up_nobody_else(
         ThreadPoolExecutor(count) as clients,
     ):
         loads = [clients.submit(load, server, name) for name in names]
-        barrier.wait(20)
+        barrier.wait(60)
         asked = asyncio.run_coroutine_threadsafe(asyncio.to_thread(lambda: "at once"), server.loop)
         assert asked.result(20) == "at once"
         done.set()
