@@ -153,25 +153,31 @@ def test_close_gives_up_on_a_reader_that_never_reads(monkeypatch: pytest.MonkeyP
     stuck.set()
 
 
+class HeldStream:
+    """Writes a line each time it is let."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+        self.may_write = threading.Semaphore(0)
+
+    def write(self, text: str) -> None:
+        assert self.may_write.acquire(timeout=20)
+        self.written.append(text)
+
+    def flush(self) -> None:
+        pass
+
+
 def test_close_waits_for_a_reader_for_as_long_as_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    may_write, written = threading.Semaphore(0), list[str]()
-
-    class SlowStream:
-        def write(self, text: str) -> None:
-            assert may_write.acquire(timeout=20)
-            written.append(text)
-
-        def flush(self) -> None:
-            pass
-
-    monkeypatch.setattr(sys, "stderr", SlowStream())
+    stream = HeldStream()
+    monkeypatch.setattr(sys, "stderr", stream)
     running = logs.configure(ServerOptions(model_repositories=()))
     writer = running._writer
 
     def join(timeout: float) -> None:
         """Let the time pass in which one more line is written."""
         before = running._waiting.qsize()
-        may_write.release()
+        stream.may_write.release()
         wait_until(lambda: running._waiting.qsize() < before or not writer.is_alive())
 
     monkeypatch.setattr(running, "_writer", SimpleNamespace(is_alive=writer.is_alive, join=join))
@@ -181,7 +187,30 @@ def test_close_waits_for_a_reader_for_as_long_as_it_reads(monkeypatch: pytest.Mo
 
     running.close()
 
-    assert re.findall(r'\] "(.*)"', "".join(written)) == [f"line {index}" for index in range(5)]
+    assert re.findall(r'\] "(.*)"', "".join(stream.written)) == [f"line {index}" for index in range(5)]
+
+
+def test_time_in_which_the_machine_stands_still_is_not_the_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, waits_s = HeldStream(), list[float]()
+    monkeypatch.setattr(sys, "stderr", stream)
+    running = logs.configure(ServerOptions(model_repositories=()))
+    writer = running._writer
+
+    def join(timeout: float) -> None:
+        """The first time is over before the writer has come to do anything."""
+        waits_s.append(timeout)
+        if len(waits_s) > 1:
+            stream.may_write.release()
+            writer.join(20)
+
+    monkeypatch.setattr(running, "_writer", SimpleNamespace(is_alive=writer.is_alive, join=join))
+    LOG.info("the last line")
+    wait_until(lambda: running._waiting.qsize() == 0)  # the writer has it
+
+    running.close()
+
+    assert '"the last line"' in "".join(stream.written)
+    assert waits_s[0] < logs.CLOSE_TIMEOUT_S
 
 
 def test_a_log_file_that_cannot_be_opened_is_an_error_that_names_it(tmp_path: Path) -> None:

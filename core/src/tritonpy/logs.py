@@ -33,6 +33,7 @@ MAX_WAITING_LINES = 10_000
 CLOSE_TIMEOUT_S = 2
 """How long `Logs.close` waits for a reader that does not read."""
 
+_CLOSE_TURNS = 20  # in so many parts: a machine that stands still for a while takes one of them, not all
 _CLOSE_LIMIT_S = 8  # and for one that reads slowly
 
 _MAX_VERBOSE = logging.DEBUG  # one level of `logging` each, from DEBUG downwards
@@ -144,9 +145,7 @@ class Logs:
             logger.propagate = propagate
         _tell_followers()
         self._handler.report_dropped(wait=True)
-        try:
-            self._waiting.put(None, timeout=CLOSE_TIMEOUT_S)
-        except queue.Full:
+        if not self._handler.put(None, wait=True):
             return
         self._await_writer()
         if not self._writer.is_alive():
@@ -171,10 +170,11 @@ class Logs:
     def _await_writer(self) -> None:
         """Wait for the last line, unless none is written for a while; thousands of them take long."""
         until = time.monotonic() + _CLOSE_LIMIT_S
-        before, left = -1, self._waiting.qsize()
-        while self._writer.is_alive() and left != before and time.monotonic() < until:
-            self._writer.join(CLOSE_TIMEOUT_S)
+        left, idle_turns = self._waiting.qsize(), 0
+        while self._writer.is_alive() and idle_turns < _CLOSE_TURNS and time.monotonic() < until:
+            self._writer.join(CLOSE_TIMEOUT_S / _CLOSE_TURNS)
             before, left = left, self._waiting.qsize()
+            idle_turns = idle_turns + 1 if left == before else 0
 
     def _take_over(self, logger: logging.Logger) -> None:
         self._restore.append((logger, logger.level, logger.propagate))
@@ -302,8 +302,13 @@ class _LoopHandler(QueueHandler):
             return
         text = f"{self._dropped} log lines were dropped because the log could not be written fast enough"
         record = logging.LogRecord("tritonpy.logs", logging.WARNING, __file__, 0, text, None, None)
-        try:
-            self._waiting.put(record, block=wait, timeout=CLOSE_TIMEOUT_S if wait else None)
-        except queue.Full:
-            return
-        self._dropped = 0
+        if self.put(record, wait=wait):
+            self._dropped = 0
+
+    def put(self, record: logging.LogRecord | None, *, wait: bool) -> bool:
+        """Put a line into the queue, or its end: if there is room, or room is made while this waits."""
+        for _ in range(_CLOSE_TURNS if wait else 1):
+            with contextlib.suppress(queue.Full):
+                self._waiting.put(record, block=wait, timeout=CLOSE_TIMEOUT_S / _CLOSE_TURNS)
+                return True
+        return False
