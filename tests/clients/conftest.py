@@ -29,13 +29,17 @@ class ClientServer:
 
     Attributes:
         http, grpc: where it listens.
-        log_file: what it writes.
     """
 
     def __init__(self, log_file: Path, ports: dict[str, int]) -> None:
         self.http = f"127.0.0.1:{ports['HTTPService']}"
         self.grpc = f"127.0.0.1:{ports['GRPCInferenceService']}"
-        self.log_file = log_file
+        self._log_file = log_file
+
+    @property
+    def log(self) -> str:
+        """What it has written so far."""
+        return self._log_file.read_text(errors="replace")  # its last character may not be whole
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +73,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientServer]:
 def _ports(process: subprocess.Popen[bytes], log_file: Path) -> dict[str, int]:
     give_up = time.monotonic() + 60
     while True:
-        found = re.findall(r"Started (.+) at 127\.0\.0\.1:(\d+)", log_file.read_text())
+        found = re.findall(r'Started (.+) at 127\.0\.0\.1:(\d+)"', log_file.read_text())
         if len(found) == 3:
             return {service: int(port) for service, port in found}
         assert process.poll() is None, log_file.read_text()
