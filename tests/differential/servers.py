@@ -24,6 +24,7 @@ REAL_TRITON = Path(__file__).parents[2] / "benchmarks" / "real_triton.py"
 SERVICE = "/inference.GRPCInferenceService/"
 DEADLINE_S = 20
 START_DEADLINE_S = 60
+END_DEADLINE_S = 20
 MAX_RESTARTS = 3
 MAX_STARTS = 3  # one that loads several models may crash by chance
 
@@ -37,7 +38,7 @@ class HttpAnswer:
     """What came back over HTTP.
 
     Attributes:
-        status: 0 when the connection was closed without an answer.
+        status: 0 when the connection was closed without an answer, or within it.
         headers: by lower-case name.
         body: as it came, without compression undone.
     """
@@ -98,7 +99,7 @@ class Http:
             response = connection.getresponse()
             headers = {name.lower(): value for name, value in response.getheaders()}
             return HttpAnswer(response.status, headers, response.read())
-        except (http.client.BadStatusLine, ConnectionError):
+        except (http.client.BadStatusLine, http.client.IncompleteRead, ConnectionError):
             return HttpAnswer(0, {}, b"")
         finally:
             connection.close()
@@ -199,7 +200,8 @@ class Server:
         services = {"HTTPService": "http", "GRPCInferenceService": "grpc", "Metrics Service": "metrics"}
         give_up = time.monotonic() + START_DEADLINE_S
         while True:
-            found = re.findall(r"Started (.+) at 127\.0\.0\.1:(\d+)", self.log[begin:])
+            written = self._log_file.read_bytes()[begin:].decode(errors="replace")
+            found = re.findall(r'Started (.+) at 127\.0\.0\.1:(\d+)"', written)
             if len(found) == len(services):
                 return {services[service]: int(port) for service, port in found}
             assert self._process.poll() is None, f"our server did not start:\n{self.log[-4000:]}"
@@ -261,9 +263,24 @@ class Server:
         return self._process.poll() is not None
 
     def _wait_for_end(self) -> None:
-        """A server that crashes takes a moment to be gone."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
+        """A server that crashes takes a moment to be gone, and the longer the busier the machine is."""
+        give_up = time.monotonic() + END_DEADLINE_S
+        is_silent = True
+        while is_silent and not self.has_ended and time.monotonic() < give_up:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(1.0)
+            is_silent = not self._is_live()
+
+    def _is_live(self) -> bool:
+        """Whether it answers, at least that it lives."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports["http"], timeout=1)
+        try:
+            connection.request("GET", "/v2/health/live")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
 
     def _fate(self) -> str:
         how = f"ended with {self._process.returncode}" if self.has_ended else "gave no answer"
