@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
     serve_parser.add_argument("--model-repository", type=Path, required=True, action="append")
     for name in ("http", "grpc", "metrics"):
         serve_parser.add_argument(f"--{name}-port", type=int, default=0, help="0 picks a free port")
-    serve_parser.add_argument("--ready-timeout-s", type=float, default=120.0)
+    serve_parser.add_argument("--ready-timeout-s", type=float, default=60.0)
     commands.add_parser("perf", help="run perf_analyzer with the arguments after --")
     options = parser.parse_args(own)
 
