@@ -177,9 +177,14 @@ def codec_pids() -> list[int]:
 async def kill_codecs(clients: Clients, killed: list[int]) -> None:
     while True:
         await asyncio.sleep(2)
-        for pid in codec_pids():
-            os.kill(pid, signal.SIGKILL)
-            killed.append(pid)
+        pids = codec_pids()
+        for pid in pids:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+        # What the server hands to one that it does not know to be gone is lost, too.
+        while any(map(psutil.pid_exists, pids)):  # noqa: ASYNC110 (nobody is told)
+            await asyncio.sleep(0.05)
         await clients.all_answered()  # what is lost twice is refused
 
 
