@@ -82,12 +82,12 @@ class AgentPlace:
     @property
     def log(self) -> list[str]:
         """What the agents have written down, without the numbers of their processes."""
-        lines = (line.split(maxsplit=2) for line in self.log_path.read_text().splitlines())
+        lines = (line.split(maxsplit=2) for line in whole_lines(self.log_path))
         return [f"{name} {rest}".strip() for name, _, rest in lines]
 
     def pids(self, agent: str) -> list[int]:
         """Of the processes of an agent, in the order of their first calls."""
-        lines = (line.split() for line in self.log_path.read_text().splitlines())
+        lines = (line.split() for line in whole_lines(self.log_path))
         return list(dict.fromkeys(int(line[1]) for line in lines if line[0] == agent))
 
 
@@ -110,6 +110,11 @@ def text_of(agents: Agents) -> str:
     return f"model_repository_agents {{ {' '.join(blocks)} }}" if blocks else ""
 
 
+def whole_lines(path: Path) -> list[str]:
+    """The lines of a file that others write; not the last one while it is being written."""
+    return path.read_bytes().rpartition(b"\n")[0].decode().splitlines()
+
+
 def until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 20
     while not condition():
@@ -128,6 +133,6 @@ def children(pid: int) -> list[int]:
 
 def gone(pid: int) -> bool:
     """Whether a process has ended, also if nobody has asked for its status."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, ProcessLookupError):  # the latter where it ends while its file is read
         return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
     return True

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .agent_places import AgentPlace, Client
+from .agent_places import AgentPlace, Client, whole_lines
 from .conftest import Compiled
 
 MODELS: dict[str, list[tuple[str, dict[str, str]]]] = {
@@ -47,7 +47,7 @@ class Side:
             assert time.monotonic() < deadline, self._log.read_text()
             time.sleep(0.01)
         calls = self._calls()
-        self._read_count = len(self._log.read_text().splitlines())
+        self._read_count += sum(1 + len(heard) for _, _, heard in calls)
         return status, answer, calls
 
     def _is_over(self, calls: list[Call]) -> bool:
@@ -56,7 +56,7 @@ class Side:
 
     def _calls(self) -> list[Call]:
         calls: list[tuple[str, str, list[str]]] = []
-        for line in self._log.read_text().splitlines()[self._read_count :]:
+        for line in whole_lines(self._log)[self._read_count :]:
             agent, _, rest = line.partition(" ")
             if rest.startswith("  "):
                 calls[-1][2].append(comparable(rest.strip()))

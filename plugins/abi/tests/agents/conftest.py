@@ -72,7 +72,7 @@ def place(compiled: Compiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def gone(pid: int) -> bool:
     """Whether a process has ended, also if nobody has asked for its status."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, ProcessLookupError):  # the latter where it ends while its file is read
         return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
     return True
 
