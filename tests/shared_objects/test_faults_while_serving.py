@@ -271,7 +271,7 @@ def test_requests_that_wait_are_answered_when_their_model_is_unloaded(
     assert server.load("unloaded") == GOOD
     waiting = [server.begin("unloaded") for _ in range(3)]
     # On a machine that is slow enough the first do not wait as long as it takes to send all.
-    server.until(lambda: server.waiting("unloaded") == 3 or any(future.done() for future in waiting))
+    server.until(lambda: sum(future.done() for future in waiting) + server.waiting("unloaded") == 3)
     server.assert_well()
     server.assert_idle()
 
