@@ -38,12 +38,13 @@ def send(port: int, path: str, document: dict[str, Any], **options: str) -> sock
 
 
 def read_until(client: socket.socket, mark: bytes) -> bytes:
-    received = b""
-    while mark not in received:
+    received, seen = bytearray(), 0
+    while received.find(mark, seen) < 0:
+        seen = max(0, len(received) - len(mark))
         part = client.recv(65536)
-        assert part, received
+        assert part, bytes(received)
         received += part
-    return received
+    return bytes(received)
 
 
 def read_to_end(client: socket.socket) -> bytes:
