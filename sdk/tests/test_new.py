@@ -59,7 +59,7 @@ def test_its_own_tests_pass(here: Path) -> None:
 
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"]
     run = subprocess.run(
-        command, cwd=here / "deep/in/here", capture_output=True, text=True, timeout=50, check=False
+        command, cwd=here / "deep/in/here", capture_output=True, text=True, timeout=100, check=False
     )
 
     assert run.returncode == 0, run.stdout + run.stderr

@@ -329,7 +329,7 @@ def test_it_works_wherever_the_server_runs_and_however_it_was_started(
         env=variables,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         stdin=subprocess.DEVNULL,
     )
 

@@ -123,7 +123,7 @@ def test_servers_that_load_at_once_unpack_once(pack, root):
     command = [sys.executable, "-c", UNPACK_ELSEWHERE, str(root), str(archive)]
     servers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
 
-    environments = {server.communicate(timeout=20)[0].strip() for server in servers}
+    environments = {server.communicate(timeout=60)[0].strip() for server in servers}
 
     assert [server.returncode for server in servers] == [0, 0, 0]
     [environment] = environments
