@@ -75,7 +75,7 @@ def test_a_module_can_be_found_by_its_name_as_long_as_its_binder_is_held(tmp_pat
 
     del bind
     gc.collect()
-    assert set(sys.modules) == modules
+    assert set(sys.modules) <= modules  # those of earlier tests may have gone as well
     assert hook("agent", "model", "LOAD") == "LOAD"  # whoever calls it still can
 
 
@@ -87,7 +87,7 @@ def test_a_file_whose_hooks_do_not_fit_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(Internal, match="does not fit the hooks"):
         bind_file("repo_agents", path, "repository agent")
 
-    assert set(sys.modules) == modules
+    assert set(sys.modules) <= modules
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_file_that_fails_to_import_is_named_and_leaves_nothing(
         import_file(path, "repository agent")
 
     assert str(caught.value) == f"repository agent {path} failed to import: {reason}"
-    assert set(sys.modules) == modules
+    assert set(sys.modules) <= modules
 
 
 class Loader:

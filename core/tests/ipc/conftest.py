@@ -31,6 +31,15 @@ def open_descriptors() -> set[tuple[str, str]]:
     return found
 
 
+def mapped_segments(process: int | str = "self") -> list[str]:
+    """Our segments in the memory of a process: one inode for each mapping.
+
+    Like descriptors, what others leave behind may go at any time.
+    """
+    lines = Path(f"/proc/{process}/maps").read_text().splitlines()
+    return sorted(line.split()[4] for line in lines if "memfd:tritonpy" in line)
+
+
 class Worker:
     """A running `inverting_worker.py` and the server's end of its channel."""
 

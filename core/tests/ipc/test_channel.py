@@ -22,7 +22,7 @@ from tritonpy.ipc.channel import (
 )
 from tritonpy.ipc.frame import FrameReader
 
-from .conftest import open_descriptors
+from .conftest import mapped_segments, open_descriptors
 
 INVERT, STATE, IS_CANCELLED, HOLD, HANG = range(1, 6)
 MIB = 1024 * 1024
@@ -153,21 +153,15 @@ def test_a_worker_that_computes_ends_with_its_server(start_worker):
 # A peer that dies
 
 
-def memory_of(pid: int | str) -> list[str]:
-    """Our segments in the memory of a process, by inode."""
-    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
-    return sorted(line.split()[4] for line in lines if "memfd:tritonpy" in line)
-
-
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads /proc")
 def test_killing_a_worker_leaks_neither_memory_nor_descriptors(start_worker):
     gc.collect()
-    memory, descriptors = set(memory_of("self")), open_descriptors()
+    memory, descriptors = set(mapped_segments()), open_descriptors()
     worker = start_worker()
     [inverted] = invert(worker, np.arange(MIB, dtype=np.uint8))
     worker.ask(HOLD, worker.endpoint.export(bytes(MIB)))
-    assert len(memory_of(worker.process.pid)) == 2  # its own and the server's
-    assert len(set(memory_of("self")) - memory) == 2
+    assert len(mapped_segments(worker.process.pid)) == 2  # its own and the server's
+    assert len(set(mapped_segments()) - memory) == 2
 
     worker.process.send_signal(signal.SIGKILL)
     assert worker.process.wait(timeout=30) == -signal.SIGKILL
@@ -177,7 +171,7 @@ def test_killing_a_worker_leaks_neither_memory_nor_descriptors(start_worker):
     del inverted
     worker.close()
     gc.collect()
-    assert set(memory_of("self")) <= memory
+    assert set(mapped_segments()) <= memory
     assert open_descriptors() <= descriptors
     assert not [name for name in os.listdir("/dev/shm") if name.startswith("tritonpy-")]
 
