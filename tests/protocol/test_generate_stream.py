@@ -248,8 +248,8 @@ def test_a_client_that_reads_slowly_gets_everything(generate_port: int) -> None:
 
 def test_a_stopping_server_lets_a_stream_end(tmp_path: Path) -> None:
     flag = tmp_path / "go"
-    options = local_options(MODELS, allow_grpc=False, allow_metrics=False)
-    server = Server(options)
+    talker = {"model_control_mode": "explicit", "load_models": ("talker",)}
+    server = Server(local_options(MODELS, allow_grpc=False, allow_metrics=False, **talker))
     server.start()
     client = send(server.http_port, "talker/generate_stream", {"say": ["a", f"until:{flag}", "b"]})
     read_until(client, b'"text":"a"')

@@ -23,15 +23,15 @@ from ..servers import local_options
 
 MODELS = Path(__file__).with_name("generate_models")
 PATTERN = "^x-(foo|bar)|-trace$|^(sequence_|priority|triton_)"
+ECHO_ALONE = {"model_control_mode": "explicit", "load_models": ("echo",)}
 TEXT = {"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["hi"]}]}
 Header = tuple[str, str]
 
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Server]:
-    options = local_options(
-        MODELS, allow_metrics=False, http_header_forward_pattern=PATTERN, grpc_header_forward_pattern=PATTERN
-    )
+    patterns = {f"{protocol}_header_forward_pattern": PATTERN for protocol in ("http", "grpc")}
+    options = local_options(MODELS, allow_metrics=False, **patterns, **ECHO_ALONE)
     with Server(options) as server:
         yield server
 
@@ -124,7 +124,7 @@ def test_generate_of_a_real_server_forwards_nothing(real_port: int) -> None:
 
 
 def test_without_a_pattern_nothing_is_forwarded(serve: Callable[..., Server]) -> None:
-    server = serve(MODELS)
+    server = serve(MODELS, **ECHO_ALONE)
 
     assert parameters(server.http_port, TEXT, ("X-Foo", "a"), ("priority", "1")) == {}
 

@@ -49,9 +49,9 @@ CALLS = [
 
 
 @pytest.fixture(scope="module")
-def ours() -> Iterator[Server]:
+def ours(echo_models: Path) -> Iterator[Server]:
     options = local_options(
-        MODELS,
+        echo_models,
         allow_grpc=False,
         http_restricted_apis=tuple(((category,), key, f"open {category}") for category, key in KEYS.items()),
     )
@@ -121,8 +121,8 @@ def test_the_metrics_port_needs_no_key(ours: Server) -> None:
         assert answer.status == 200
 
 
-def test_one_key_may_open_several_categories(serve: Callable[..., Server]) -> None:
-    port = serve(MODELS, http_restricted_apis=((("metadata", "statistics"), "admin", "1"),)).http_port
+def test_one_key_may_open_several_categories(serve: Callable[..., Server], echo_models: Path) -> None:
+    port = serve(echo_models, http_restricted_apis=((("metadata", "statistics"), "admin", "1"),)).http_port
 
     for path in ("/v2", "/v2/models/stats"):
         assert ask(port, "GET", path)[0] == 403

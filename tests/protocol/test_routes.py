@@ -138,8 +138,8 @@ TABLE: list[tuple[str, str, tuple[int, str]]] = [
 
 
 @pytest.fixture(scope="module")
-def our_port() -> Iterator[int]:
-    options = local_options(MODELS, allow_grpc=False, allow_metrics=False)
+def our_port(echo_models: Path) -> Iterator[int]:
+    options = local_options(echo_models, allow_grpc=False, allow_metrics=False)
     with Server(options) as server:
         yield server.http_port
 

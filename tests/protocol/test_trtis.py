@@ -45,8 +45,10 @@ def broken(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_they_are_answered_when_they_are_allowed_only(serve: Callable[..., Server]) -> None:
-    port = serve(MODELS).http_port
+def test_they_are_answered_when_they_are_allowed_only(
+    serve: Callable[..., Server], echo_models: Path
+) -> None:
+    port = serve(echo_models).http_port
 
     for path in ("/api/health/live", "/api/health/ready", "/api/status", "/api/status/echo"):
         assert ask(port, path)[0] == 404
@@ -82,8 +84,8 @@ def test_health_and_status_of_a_server_that_is_well(serve: Callable[..., Server]
     assert ask(port, "/api/status/", "GET")[0] == 404
 
 
-def test_an_unknown_model_has_no_status(serve: Callable[..., Server]) -> None:
-    port = serve(MODELS, allow_trtis_v1=True).http_port
+def test_an_unknown_model_has_no_status(serve: Callable[..., Server], echo_models: Path) -> None:
+    port = serve(echo_models, allow_trtis_v1=True).http_port
 
     code, said, body = ask(port, "/api/status/nope")
 
@@ -114,9 +116,9 @@ def test_reasons_are_for_those_who_may_see_the_repository(serve: Callable[..., S
     assert version == {"ready_state": "MODEL_UNAVAILABLE"}
 
 
-def test_what_is_restricted_is_not_told_here_either(serve: Callable[..., Server]) -> None:
+def test_what_is_restricted_is_not_told_here_either(serve: Callable[..., Server], echo_models: Path) -> None:
     restricted = ((("model-config", "statistics"), "admin", "1"), (("metadata",), "who", "me"))
-    port = serve(MODELS, allow_trtis_v1=True, http_restricted_apis=restricted).http_port
+    port = serve(echo_models, allow_trtis_v1=True, http_restricted_apis=restricted).http_port
 
     assert ask(port, "/api/status")[0] == 403
     assert ask(port, "/api/health/live")[0] == 200
