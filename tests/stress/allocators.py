@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from tritonpy.cli.malloc import ALLOCATORS, MallocUnavailable, find_library
@@ -42,13 +44,17 @@ def _unpacked(name: str) -> list[Path]:
 def _fetch(name: str) -> str:
     """Unpack the package; gives what was said instead, if anything."""
     package = ALLOCATORS[name].package
-    target = CACHE / package
-    target.mkdir(parents=True, exist_ok=True)
+    CACHE.mkdir(parents=True, exist_ok=True)
     download = ["apt-get", "-o", "Acquire::Retries=3", "download", package]
     try:
-        subprocess.run(download, cwd=target, check=True, capture_output=True, timeout=120)
-        for archive in target.glob("*.deb"):
-            subprocess.run(["dpkg-deb", "-x", str(archive), str(target)], check=True, timeout=60)
+        with TemporaryDirectory(dir=CACHE) as room:  # its place gets a package that is whole
+            made = Path(room) / package
+            made.mkdir()
+            subprocess.run(download, cwd=made, check=True, capture_output=True, timeout=120)
+            for archive in made.glob("*.deb"):
+                subprocess.run(["dpkg-deb", "-x", str(archive), str(made)], check=True, timeout=60)
+            shutil.rmtree(CACHE / package, ignore_errors=True)
+            made.rename(CACHE / package)
     except (OSError, subprocess.SubprocessError) as exc:
         return f"{exc} {(getattr(exc, 'stderr', None) or b'').decode(errors='replace').strip()}"
     return ""
