@@ -35,6 +35,7 @@ def server(echo_models: Path) -> Iterator[Server]:
         max_inflight_byte_size=8_000_000,
     )
     with Server(options) as running:
+        running.runtime.admission.patience_s = 60  # who waits for room is let in, however busy the machine is
         yield running
 
 
