@@ -167,7 +167,7 @@ def test_a_server_whose_allocator_is_missing_ends_with_status_one_before_anythin
         ],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
 

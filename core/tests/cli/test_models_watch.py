@@ -202,11 +202,11 @@ def test_an_interrupt_ends_the_watching_and_not_the_load(server: Server, tmp_pat
             if "LOADING" in line:
                 break
         watcher.send_signal(signal.SIGINT)
-        watcher.communicate(timeout=20)
+        watcher.communicate(timeout=60)
 
     assert watcher.returncode == 130
     let_load(tmp_path)
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while server.runtime.registry.index()[-1].get("state") != "READY":
         assert time.monotonic() < until
         time.sleep(0.05)

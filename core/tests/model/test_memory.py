@@ -35,7 +35,7 @@ def measure(**variables: str) -> tuple[int, int]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=60,
         env={**os.environ, **variables},
     )
     assert result.stderr == ""

@@ -83,7 +83,7 @@ class Client:
     async def variable(self, name: str) -> str:
         request = InferRequest("m", {"X": Tensor.from_numpy("X", np.zeros(1, np.int32))}, id=name, sink=self)
         self._instance.submit(Execution([request], 1, ModelStats()))
-        response = await asyncio.wait_for(self._answers.get(), 20)
+        response = await asyncio.wait_for(self._answers.get(), 60)
         assert response is not None
         if response.error is not None:
             raise response.error
@@ -95,7 +95,7 @@ class Client:
 
 @asynccontextmanager
 async def running(
-    *, on_restart: Callable[[], None] = lambda: None, start_timeout_s: float = 30
+    *, on_restart: Callable[[], None] = lambda: None, start_timeout_s: float = 60
 ) -> AsyncIterator[Client]:
     backend = BoundBackend("command_test", PluginManager("backends"), {})
     runner = ProcessRunner(
@@ -146,7 +146,7 @@ async def test_a_backend_may_take_its_time_to_answer_and_the_loop_goes_on(plugin
 
     def answer(model: Model) -> list[str]:
         loop.call_soon_threadsafe(loop_turned.set)
-        assert loop_turned.wait(20), "asked on the loop"
+        assert loop_turned.wait(60), "asked on the loop"
         return WORKER
 
     plugin.answer = answer
@@ -163,7 +163,7 @@ async def test_the_backend_is_asked_once_per_load_and_not_for_a_restart(plugin):
     async with running(on_restart=restarted.set) as client:
         with pytest.raises(TritonError, match="exited with code 3"):
             await client.variable("die")
-        await asyncio.wait_for(restarted.wait(), 20)
+        await asyncio.wait_for(restarted.wait(), 60)
         value = await client.variable("COMES")
 
     assert value == "again"

@@ -50,7 +50,7 @@ class Answer:
 
     async def error(self) -> str:
         """Why it failed; "" if it did not."""
-        response = await asyncio.wait_for(self._came, 20)
+        response = await asyncio.wait_for(self._came, 60)
         assert response is not None
         return str(response.error or "")
 
@@ -63,7 +63,7 @@ async def runner(events: WorkerEvents | None = None) -> AsyncIterator[ProcessRun
         Model("m", 1, CONFIG, Path("/"), backend.handle),
         access=ServerAccess(ModelRegistry(), Services()),
         events=events or WorkerEvents(lambda error: None, lambda: None),
-        start_timeout_s=30,
+        start_timeout_s=60,
         finalize_timeout_s=30,
     )
     await made.open()
@@ -76,7 +76,7 @@ async def runner(events: WorkerEvents | None = None) -> AsyncIterator[ProcessRun
 
 def start(made: ProcessRunner, warm_up: WarmUp | None = None) -> Awaitable[ProcessInstance]:
     slot = Slot("m_0_0", 0, "KIND_CPU", 0)
-    return asyncio.wait_for(made.start_instance(slot, lambda: None, lambda request: None, warm_up), 30)
+    return asyncio.wait_for(made.start_instance(slot, lambda: None, lambda request: None, warm_up), 60)
 
 
 async def killed(instance: Any) -> None:
@@ -114,7 +114,7 @@ async def test_a_restart_whose_worker_ends_in_its_warmup_is_tried_again() -> Non
         await killed(instance)
         early = Answer(instance)  # it waits for the next worker, which there is none of
         assert "has ended while it was warmed up" in await early.error()
-        await asyncio.wait_for(restarted.wait(), 30)
+        await asyncio.wait_for(restarted.wait(), 60)
         assert await Answer(instance).error() == ""
         assert instance.depth == 0
         await instance.close()
@@ -141,6 +141,6 @@ async def test_an_instance_comes_back_whatever_kept_the_system_from_starting_its
         await killed(instance)
         assert "can't start new thread" in await Answer(instance).error()
         assert [str(error) for error in down] == ["RuntimeError: can't start new thread"]
-        await asyncio.wait_for(restarted.wait(), 30)
+        await asyncio.wait_for(restarted.wait(), 60)
         assert await Answer(instance).error() == ""
         await instance.close()

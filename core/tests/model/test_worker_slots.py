@@ -110,7 +110,7 @@ async def answers_to(backend: BoundBackend, behaviours: list[int], open_count: i
         model,
         access=ServerAccess(ModelRegistry(), Services()),
         events=WorkerEvents(lambda error: None, lambda: None),
-        start_timeout_s=30,
+        start_timeout_s=60,
         finalize_timeout_s=30,
     )
     client = Client(behaviours, open_count)
@@ -120,7 +120,7 @@ async def answers_to(backend: BoundBackend, behaviours: list[int], open_count: i
     )
     try:
         client.send()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await client.done.wait()
     finally:
         await client.instance.close()

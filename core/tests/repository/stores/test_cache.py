@@ -162,7 +162,7 @@ def test_nothing_is_left_when_the_interpreter_ends(tmp_path: Path) -> None:
         f"assert list(Path({str(tmp_path)!r}).iterdir())\n"
     )
 
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
     assert list(tmp_path.iterdir()) == []
 
@@ -175,7 +175,7 @@ def test_what_a_killed_server_left_is_deleted_and_what_a_running_one_uses_is_not
         f"cache = ModelCache(Path({str(tmp_path)!r}))\n"
         "with cache.fetching('m'): os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=False, timeout=30)
+    subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
     left = list(tmp_path.iterdir())
     running = ModelCache(tmp_path)
     bring(running, tree(a="x"))

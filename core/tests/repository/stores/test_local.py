@@ -102,7 +102,7 @@ def test_a_model_that_may_not_be_looked_at_is_not_gone() -> None:
                 [sys.executable, "-c", script, str(place / "models")],
                 capture_output=True,
                 text=True,
-                timeout=30,
+                timeout=60,
             )
         finally:
             (place / "secret").chmod(0o755)

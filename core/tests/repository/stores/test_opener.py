@@ -68,4 +68,4 @@ def test_the_library_is_imported_only_for_remote_repositories(tmp_path: Path) ->
         "assert 'obstore' not in sys.modules\n"
     )
 
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
