@@ -23,6 +23,9 @@ _LATE_CALLS_S = 0.05
 """How long a stopping server goes on to refuse calls in words after the last answer."""
 _LAST_BYTES_S = 5.0
 """How long a stopping server lets clients take to receive answers that are given."""
+_LAST_EVENTS_S = 1.0
+"""How long a stopped server waits to hear that they have been sent."""
+_TASKS_OF_CALLS = ("HandleExceptions[", "rpc_task")  # as grpcio names them
 
 
 class GrpcServer:
@@ -104,5 +107,17 @@ class GrpcServer:
                 grace_s = None
             self._health.end()
             await server.stop(grace_s)
+            await _last_events()
         finally:
             self._hang_ups.remove()
+
+
+async def _last_events() -> None:
+    """Return when grpcio has told the calls on this loop what became of them.
+
+    It may do so after the server has ended. Where the loop is closed by then, the next one that this process
+    runs for gRPC finds an error in its log.
+    """
+    calls = [task for task in asyncio.all_tasks() if task.get_name().startswith(_TASKS_OF_CALLS)]
+    if calls:
+        await asyncio.wait(calls, timeout=_LAST_EVENTS_S)
