@@ -45,6 +45,9 @@ class TritonPythonModel:
         ]
 """
 
+# What comes to the page when a worker has been started anew, and the machine has been looked at.
+SOONER_OR_LATER = ("\ntritonpy_worker_restarts_total{", "\nnv_cpu_utilization ", "\nnv_gpu_utilization{")
+
 
 class OneCard:
     """A stand-in GPU; satisfies `DeviceFinder`."""
@@ -80,7 +83,7 @@ def page(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         end = time.monotonic() + 20
         while True:
             text = counted.page()
-            if "tritonpy_worker_restarts_total{" in text and "nv_cpu_utilization" in text:
+            if all(line in text for line in SOONER_OR_LATER):
                 break
             assert time.monotonic() < end, text
             time.sleep(0.05)
