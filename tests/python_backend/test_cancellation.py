@@ -9,7 +9,7 @@ import socket
 import grpc
 import pytest
 
-DEADLINES_S = (1, 4, 16)
+DEADLINES_S = (1, 3, 9)
 """Of calls that are to end where they have got to: the next one where a call did not even get there."""
 
 numbers = itertools.count()
@@ -80,7 +80,7 @@ def test_another_client_is_not_disturbed(server, id):
 
 
 class TestInAQueue:
-    """Requests to `patient` wait for twenty seconds before they are executed."""
+    """Requests to `patient` wait for ten seconds before they are executed."""
 
     def wait(self, server) -> None:
         server.wait_for(lambda: self.pending_count(server) == 1)
