@@ -105,6 +105,26 @@ def test_a_request_that_has_arrived_unread_when_the_server_stops_is_answered(
         connection.close()
 
 
+def test_a_request_that_comes_too_late_finds_the_end_of_its_connection(
+    serve: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Not a reset: that would leave its client in doubt whether it was executed."""
+    ModelRepository(tmp_path).model("echo", CONFIG)
+    server = serve(tmp_path)
+    with closing(http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)) as connection:
+        connection.request("POST", "/v2/models/echo/infer", BODY)
+        assert connection.getresponse().read()
+
+        async def ask_a_server_that_stops() -> None:
+            await server.runtime.http.stop_accepting()
+            connection.request("POST", "/v2/models/echo/infer", BODY)  # the loop has closed nothing yet
+
+        asyncio.run_coroutine_threadsafe(ask_a_server_that_stops(), server.loop).result(20)
+
+        with pytest.raises(http.client.RemoteDisconnected):
+            connection.getresponse()
+
+
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_what_is_not_done_when_the_exit_timeout_expires_is_answered_unavailable(
     corectl: Callable[..., Any], tmp_path: Path, isolation: str

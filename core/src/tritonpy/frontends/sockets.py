@@ -6,7 +6,9 @@ The address may be a name, too, or one that stands for several.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import os
 import select
 import socket
 from collections.abc import Sequence
@@ -96,3 +98,18 @@ def has_unread(transport: asyncio.BaseTransport | None) -> bool:
     poll = select.poll()
     poll.register(connected, select.POLLIN)
     return bool(poll.poll(0))
+
+
+def end_sending(transport: asyncio.Transport | None) -> None:
+    """Tell the other side now that nothing more comes; a transport that is closed does so a turn later.
+
+    What the other side has sent meanwhile resets the connection, but the end has reached it before that.
+    """
+    if transport is None or transport.is_closing() or transport.get_write_buffer_size():
+        return
+    connected = transport.get_extra_info("socket")
+    if connected is None:
+        return
+    # By its descriptor: the socket that uvloop shows can do nothing.
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connected.fileno())) as own:
+        own.shutdown(socket.SHUT_WR)

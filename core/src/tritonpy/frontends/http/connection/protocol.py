@@ -27,7 +27,7 @@ from tritonpy.frontends.http.connection.parting import Parting
 from tritonpy.frontends.http.connection.port import Port
 from tritonpy.frontends.http.connection.reader import RequestReader
 from tritonpy.frontends.http.connection.stream import ResponseStream
-from tritonpy.frontends.sockets import has_unread
+from tritonpy.frontends.sockets import end_sending, has_unread
 from tritonpy.parties import RequestTrace
 
 _JOIN_BELOW = 64 * 1024
@@ -177,6 +177,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._parting is not None:
             self._parting.hurry()
         if self._current is None and not self._reader.is_mid_message and not has_unread(self._transport):
+            if not self._port.is_tls:
+                end_sending(self._transport)
             self._close()
 
     def abort(self) -> None:
