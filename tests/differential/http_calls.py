@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .bodies import body, http_case, infer, tensor
-from .servers import Http
+from .servers import AtRest, Http
 
 GOOD = body(tensor())
 
@@ -124,8 +124,8 @@ CASES = [
         infer("counted", body(tensor(shape=[1, 1], data=[1], datatype="INT32"))),
         infer("counted", b"{}"),
         infer("counted", body(tensor(shape=[1, 1], data=[1]), outputs=[{"name": "ZZ"}])),
-        _get("/v2/models/counted/stats"),
-        _get("/v2/models/counted/versions/1/stats"),
+        AtRest("GET", "/v2/models/counted/stats"),
+        AtRest("GET", "/v2/models/counted/versions/1/stats"),
     ),
     *(http_case(f"index with {sent!r}", _post("/v2/repository/index", sent)) for sent in _INDEX_BODIES),
     http_case("index of a repository", _post("/v2/repository/some/index", b"")),

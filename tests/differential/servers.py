@@ -20,6 +20,8 @@ from typing import Any, Protocol, TypeVar
 
 import grpc
 
+from ..counting import at_rest
+
 REAL_TRITON = Path(__file__).parents[2] / "benchmarks" / "real_triton.py"
 SERVICE = "/inference.GRPCInferenceService/"
 DEADLINE_S = 20
@@ -103,6 +105,15 @@ class Http:
             return HttpAnswer(0, {}, b"")
         finally:
             connection.close()
+
+
+@dataclass(frozen=True)
+class AtRest(Http):
+    """A request for what a server counts: of that it does some only a moment after it has answered."""
+
+    def send(self, server: Server) -> HttpAnswer:
+        """See `Request`."""
+        return at_rest(lambda: Http.send(self, server))
 
 
 @dataclass(frozen=True)
