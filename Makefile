@@ -27,15 +27,19 @@ help: ## show this list
 
 setup: $(STAMP) $(LIBRARY) ## make .venv and install every distribution of this repository into it, editable
 
+# A command that downloads, again if it fails: pip and uv go on after some faults of a network only.
+patiently = $(1) || { sleep 3; $(1); } || { sleep 15; $(1); }
+
 $(STAMP): pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "tritonpy needs Python 3.11 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 ifeq ($(UV),)
-	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev $(EDITABLES)
+	$(call patiently,$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1')
+	$(call patiently,$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev $(EDITABLES))
 else
-	$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt --group dev $(EDITABLES)
+	$(call patiently,$(UV) pip install --quiet --python $(BIN)/python \
+		--constraint constraints.txt --group dev $(EDITABLES))
 endif
 	touch $@
 
