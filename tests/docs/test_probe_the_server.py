@@ -32,7 +32,7 @@ def test_probes_and_programs_of_the_page_are_answered(corectl: Callable[..., Any
 
     program = block("python").replace("localhost:8001", f"127.0.0.1:{grpc_port}")
     printed = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     ).stdout
     container = yaml.safe_load(block("yaml"))
     path = container["livenessProbe"]["httpGet"]["path"]
@@ -53,7 +53,7 @@ def test_a_watch_sees_the_whole_life_of_a_server(corectl: Callable[..., Any], tm
     ModelRepository(tmp_path).model("resnet", {"backend": "identity"})
     server = corectl(f"--model-repository={tmp_path}")
     with grpc.insecure_channel(f"127.0.0.1:{server.ports['GRPCInferenceService']}") as channel:
-        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=30)
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=60)
         first = next(watch).status
 
         status = server.stop()

@@ -31,7 +31,7 @@ def address(corectl: Callable[..., Any], tmp_path: Path) -> str:
 def test_the_model_adds_up_what_the_client_sends(address: str) -> None:
     code = CLIENT.replace("localhost:8000", address)
     printed = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     ).stdout
 
     assert printed.split() == ["1", "21", "321"]
@@ -42,7 +42,7 @@ def test_the_commands_do_the_same(address: str) -> None:
     sums = []
     for command in CURLS:
         words = shlex.split(command.replace("localhost:8000", address))
-        printed = subprocess.run(words, capture_output=True, text=True, check=True, timeout=30).stdout
+        printed = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
         sums.append(json.loads(printed)["outputs"][0]["data"])
 
     assert sums == [[5], [11]]

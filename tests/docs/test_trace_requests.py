@@ -76,7 +76,7 @@ def test_the_page_traces_to_a_file_shows_it_and_changes_what_is_traced(
         words = shlex.split(curl.replace("localhost:8000", f"localhost:{port}"))
         assert words[0] == "curl"
         command = [words[0], "-s", *words[1:]]
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
         answers.append(json.loads(ran.stdout))
         if len(answers) == 2:
             for number in range(3):
@@ -89,7 +89,7 @@ def test_the_page_traces_to_a_file_shows_it_and_changes_what_is_traced(
         [str(Path(sys.executable).with_name("corectl")), *shlex.split(summary)[1:]],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=True,
     ).stdout
     header, row = shown.splitlines()

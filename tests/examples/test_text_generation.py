@@ -49,7 +49,7 @@ def infer(port: int, prompt: str = PROMPT, **parameters: Any) -> tuple[int, Any]
     body = json.dumps({"inputs": [tensor], "parameters": parameters}).encode()
     url = f"http://127.0.0.1:{port}/v2/models/text_generation/infer"
     try:
-        with urllib.request.urlopen(url, body, timeout=30) as response:
+        with urllib.request.urlopen(url, body, timeout=60) as response:
             [output] = json.load(response)["outputs"]
             assert (output["name"], output["datatype"], output["shape"]) == ("text_output", "BYTES", [1])
             return response.status, output["data"][0]
@@ -70,7 +70,7 @@ class Stream:
         request.parameters["triton_enable_empty_final_response"].bool_param = True
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")
         stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
-        self._call = stub.ModelStreamInfer(iter([request]), timeout=30)
+        self._call = stub.ModelStreamInfer(iter([request]), timeout=60)
 
     def __enter__(self) -> Stream:
         return self
@@ -326,7 +326,7 @@ def test_a_client_that_hangs_up_over_http_stops_the_generation(
         wait_for_log(server, "it has begun")
         waiting = pool.submit(infer, port, max_new_tokens=2)  # there is one row for both
         connection.close()
-        answer = waiting.result(timeout=30)
+        answer = waiting.result(timeout=60)
 
     assert 0 < stopped_after(server, "text_generation") < most
     assert answer[0] == 200
