@@ -22,6 +22,7 @@ from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
 from ..servers import local_options
+from .agent_places import whole_lines
 from .conftest import Compiled
 
 DEADLINE_S = 20
@@ -141,7 +142,7 @@ class Asked:
     def batches(self, model: str) -> list[list[int]]:
         """The bytes of the requests of each batch so far."""
         path = self._root / model / "journal"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return list(map(json.loads, whole_lines(path))) if path.exists() else []
 
     def open_gate(self, model: str) -> None:
         """Let go on what is executed."""

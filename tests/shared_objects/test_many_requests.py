@@ -89,6 +89,7 @@ def test_no_batch_breaks_the_limit_and_every_request_is_answered(
             client.start()
         time.sleep(DURATION_S)
         server.until(lambda: sum(client.sent[True] for client in clients) > ENOUGH)
+        server.until(lambda: max(map(len, server.batches(name))) > 4)  # few are, and by chance
         stop.set()
         for client in clients:
             client.join()
