@@ -11,7 +11,7 @@ from tritonpy_sdk.testing.shared_objects import find_compiler
 from . import clang
 from .driver import SUBJECTS, Driver, make_driver
 
-pytestmark = [pytest.mark.toolchain, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.toolchain, pytest.mark.timeout(600)]
 
 WARNINGS = ("-Wpedantic", "-Wshadow", "-Wconversion", "-Wnon-virtual-dtor", "-Werror")
 

@@ -13,7 +13,7 @@ from tritonpy_sdk.testing.shared_objects import find_compiler
 
 from .driver import SUBJECTS, Driver, make_driver
 
-pytestmark = [pytest.mark.toolchain, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.toolchain, pytest.mark.timeout(600)]
 
 ADDRESS = (
     "-fsanitize=address,undefined",

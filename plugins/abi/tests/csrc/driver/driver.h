@@ -30,7 +30,7 @@ void check_error(
     TRITONSERVER_Error *error, int code, const char *words, const char *what, const char *file, int line);
 /* Run a function on `THREADS` threads at once, each with its number. */
 void on_threads(void (*function)(int number, void *argument), void *argument);
-/* A function of the shared object that is tried. */
+/* A function, or a variable, of the shared object that is tried. */
 void *function_of(const char *name);
 /* The shared object, as it was named on the command line. */
 const char *plugin_path(void);

@@ -1,5 +1,6 @@
 // What the program tries: a strategy, an agent and a cache in one shared object. Names tell them what to do.
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -312,6 +313,10 @@ TRITONSERVER_Error* TRITONREPOAGENT_ModelAction(
 
 // ---- a cache: a map ----
 
+// 1 when a lookup of "slow" has begun; it returns when the program sets 2.
+extern "C" std::atomic<int> slow_lookup;
+std::atomic<int> slow_lookup{0};
+
 TRITONSERVER_Error* TRITONCACHE_CacheInitialize(TRITONCACHE_Cache** cache, const char* config) {
   if (auto* error = do_as_told(config)) {
     return error;
@@ -333,7 +338,10 @@ TRITONSERVER_Error* TRITONCACHE_CacheLookup(
     return error;
   }
   if (std::strcmp(key, "slow") == 0) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    slow_lookup = 1;
+    while (slow_lookup != 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
   const std::lock_guard<std::mutex> lock(map->mutex);
   const auto found = map->entries.find(key);
