@@ -48,7 +48,7 @@ def ask(port: int, path: str, body: object = None) -> Any:
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v2/{path}", None if body is None else json.dumps(body).encode()
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=90) as answer:
         text = answer.read()
     return json.loads(text) if text else None
 

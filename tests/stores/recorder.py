@@ -18,6 +18,10 @@ class Request:
     headers: Message
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 64  # a server asks for many models at once; whom the queue has no room for waits
+
+
 class Recorder:
     """A server on a port of its own.
 
@@ -55,7 +59,7 @@ class Recorder:
 
             def log_message(self, *args: object) -> None: ...
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = _Server(("127.0.0.1", 0), Handler)
         if context is not None:
             self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self.port = self._server.server_port
