@@ -27,7 +27,7 @@ pytestmark = pytest.mark.stress
 
 CLIENTS = 64
 SECONDS = 20.0
-MOST_SECONDS = 120.0  # a busy machine takes longer for as much
+MOST_SECONDS = 220.0  # a busy machine takes longer for as much
 ENOUGH = 1000  # answers
 ECHO = {
     "backend": "identity",
