@@ -27,12 +27,18 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
+DEADLINE_S = 300  # a compiler on a busy machine takes minutes
 PIP = (sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check")
 
 
 def run(*command: str | Path, **environment: str) -> str:
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, env=clean_variables(**environment)
+        command,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        env=clean_variables(**environment),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -27,7 +27,7 @@ from .clean_environment import ROOT, Environment, Server, clean_variables, make_
 
 pytestmark = [
     pytest.mark.toolchain,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(600),  # the first one waits until the library is compiled
     pytest.mark.skipif(find_compiler(".cc") is None, reason="there is no C++ compiler"),
 ]
 
