@@ -13,7 +13,7 @@ from tritonpy_sdk.repository import ModelRepository
 from .journal import Client, Journal, config, count_of, model
 
 
-def meeting(count: int, limit_s: float = 20) -> str:
+def meeting(count: int, limit_s: float = 60) -> str:
     """Code that goes on when so many have begun, or after a while."""
     return (
         f"self.tell('begin'); late = time.monotonic() + {limit_s}\n"
@@ -117,7 +117,7 @@ def test_instances_of_python_models_begin_together_unless_the_environment_says_o
     if wish is not None:
         monkeypatch.setenv("TRITON_PARALLEL_INSTANCE_LOADING", wish)
     models, path = ModelRepository(tmp_path / "models"), tmp_path / "journal"
-    limit_s = 20 if expected == 3 else 0.2
+    limit_s = 60 if expected == 3 else 0.2
     models.python("m", model(meeting(3, limit_s)), config(path, {"count": 3}))
 
     serve(models.path)
