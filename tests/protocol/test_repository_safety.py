@@ -32,7 +32,7 @@ CONFIG: dict[str, Any] = {
     "output": [{"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
 }
 SECRET = "a secret that no answer tells"
-MOST_SECONDS = 20
+MOST_SECONDS = 60  # whoever opens a pipe or follows a circle is held up for ever
 
 # As they stand in an HTTP path; none may mean more than one directory below the repository.
 HTTP_NAMES = [
@@ -420,6 +420,7 @@ def test_a_request_of_sixty_megabytes_is_laid_out(place: Place) -> None:
 
 
 @pytest.mark.stress
+@pytest.mark.timeout(300)
 def test_a_request_with_a_hundred_thousand_files_is_laid_out(place: Place) -> None:
     files = {f"file:1/{number}": b"" for number in range(100_000)}
 
