@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-DEADLINE_S = 50
+DEADLINE_S = 100
 
 
 def environment() -> dict[str, str]:

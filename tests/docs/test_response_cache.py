@@ -108,6 +108,7 @@ def test_the_test_of_the_page_passes(folder: Path) -> None:
     assert "1 passed" in done.stdout
 
 
+@pytest.mark.timeout(240)  # it compiles, and starts three programs
 def test_the_cache_in_c_of_the_page_works(corectl: Callable[..., Any], folder: Path) -> None:
     if find_compiler() is None:
         pytest.skip("there is no compiler for the cache of the page")

@@ -37,7 +37,10 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", x)]) for x in inputs]
 """
 
-pytestmark = pytest.mark.skipif(find_compiler(".c") is None, reason="there is no compiler for C")
+pytestmark = [
+    pytest.mark.timeout(240),  # they compile, and start program after program
+    pytest.mark.skipif(find_compiler(".c") is None, reason="there is no compiler for C"),
+]
 
 
 def commands(page: str, heading: str) -> list[str]:
