@@ -112,6 +112,8 @@ def test_nothing_is_left_of_a_finalized_model(write):
             print("finalized")
     """
     path = write(code(body, DOUBLE), settings="")
+    with load_python_model(path) as first:  # what our own code and Python's import for the first one stays
+        first.infer(x([1, 2]))
     before = list(sys.path), set(sys.modules), list(sys.path_hooks)
     threads = set(threading.enumerate())
 
