@@ -27,7 +27,7 @@ from tritonpy.plugin import Tensor, datatype_of
 
 from .metrics_link import MetricsServer
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 PYTHON = os.environ.get("TRITONPY_WORKER_PYTHON", sys.executable)
 
 
