@@ -53,7 +53,7 @@ class HttpClient:
             self.ask("GET", path)[0] == 200 for path in ("/v2/health/ready", f"/v2/models/{model}/ready")
         )
 
-    def wait_until_ready(self, model: str, deadline_s: float = 20.0) -> None:
+    def wait_until_ready(self, model: str, deadline_s: float = 60.0) -> None:
         """Wait until server and model are ready; fail after `deadline_s` seconds."""
         until = time.monotonic() + deadline_s
         while not self.is_ready(model):
