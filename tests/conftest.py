@@ -94,7 +94,7 @@ class RealTritons:
         with process.stdout as stdout:
             line = stdout.readline()
         if not line:
-            process.wait(30)
+            process.wait(60)
             return None
         ports: dict[str, int] = json.loads(line)
         if (earlier := self._started.get(ports["pid"])) is not None:  # it has ended, and its number was free
@@ -117,7 +117,7 @@ class RealTritons:
             except subprocess.TimeoutExpired:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                process.wait(REAL_STOP_S)
+                process.wait(60)
 
 
 @pytest.fixture(scope="session")
@@ -168,7 +168,7 @@ class CorectlServer:
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait for the end; returns the exit status."""
         self.process.send_signal(number)
-        status = self.process.wait(30)
+        status = self.process.wait(60)
         self._reader.join()
         return status
 

@@ -309,13 +309,13 @@ class Server:
             kill(self.ports["pid"])  # the process that started it ends with it
         elif not self.has_ended:
             self._process.kill()
-        self._process.wait(30)
+        self._process.wait(90)
 
     def close(self) -> None:
         """End it; a real one need not end by itself."""
         self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(30)
+            self._process.wait(90)
         except subprocess.TimeoutExpired:
             if not self._is_real:
                 raise
