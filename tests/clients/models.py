@@ -103,6 +103,7 @@ class TritonPythonModel:
     def execute(self, requests):
         [request] = requests
         seconds = request.inputs()[0].as_numpy()
+        print(f"began request {request.request_id()}")
         end = time.monotonic() + float(seconds[0])
         while time.monotonic() < end and not request.is_cancelled():
             time.sleep(0.005)
