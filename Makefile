@@ -16,8 +16,9 @@ EDITABLES := $(addprefix --editable ,$(DISTRIBUTIONS))
 empty :=
 space := $(empty) $(empty)
 
-# What is left out of `make test` because it needs the real server, npm, Redis, much time, a device or a compiler.
-SLOW := parity or stress or gpu or emulator or toolchain
+# What is left out of `make test` because it needs the real server, npm, Redis, large downloads, much time, a device
+# or a compiler.
+SLOW := parity or stress or gpu or emulator or neighbours or toolchain
 
 .DEFAULT_GOAL := help
 .PHONY: help setup fmt lint serve test test-all parity bench protos docs dist

@@ -22,7 +22,9 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 PROTOS = Path(__file__).resolve().parent / "src" / "tritonpy" / "protos"
-SOURCES = ("model_config.proto", "grpc_service.proto")
+SOURCES = ("model_config.proto", "grpc_service.proto", "health.proto", "reflection.proto")
+# Names as they stand in descriptors, which begin with the package.
+_PACKAGES = (".inference.", ".grpc.health.v1.", ".grpc.reflection.v1.")
 
 _STUB_HEADER = '''"""The message classes as type checkers see them; `make protos` writes this file."""
 
@@ -181,7 +183,8 @@ def _map_entry(field: FieldDescriptorProto, entries: dict[str, DescriptorProto])
 
 def _element(field: FieldDescriptorProto) -> str:
     if field.type == FieldDescriptorProto.TYPE_MESSAGE:
-        return field.type_name.removeprefix(".inference.")
+        package = next(package for package in _PACKAGES if field.type_name.startswith(package))
+        return field.type_name.removeprefix(package)
     return _SCALARS[field.type]
 
 

@@ -1,4 +1,4 @@
-"""Messages of Triton's package `inference` in a private descriptor pool: configuration and gRPC protocol.
+"""Messages in a private descriptor pool: Triton's package `inference`, and gRPC's health and reflection.
 
 Importing this does not import gRPC, and does not mind tritonclient in the same process.
 """

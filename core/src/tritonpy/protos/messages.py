@@ -1,4 +1,4 @@
-"""The message classes and the enum of package `inference`, made from the private pool.
+"""The message classes and the enum of our `.proto` files, made from the private pool.
 
 `messages.pyi` beside this file tells type checkers what each class looks like.
 """

@@ -1564,3 +1564,144 @@ class LogSettingsResponse(Message):
         settings: Mapping[str, LogSettingsResponse.SettingValue] | None = ...,
     ) -> None: ...
     def ClearField(self, field_name: Literal["settings"]) -> None: ...
+
+class HealthCheckRequest(Message):
+    service: str
+    def __init__(
+        self,
+        *,
+        service: str | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: Literal["service"]) -> None: ...
+
+class HealthCheckResponse(Message):
+    class _ServingStatusWrapper(_EnumTypeWrapper[int]):
+        UNKNOWN: Literal[0]
+        SERVING: Literal[1]
+        NOT_SERVING: Literal[2]
+        SERVICE_UNKNOWN: Literal[3]
+
+    ServingStatus: _ServingStatusWrapper
+
+    UNKNOWN: Literal[0]
+    SERVING: Literal[1]
+    NOT_SERVING: Literal[2]
+    SERVICE_UNKNOWN: Literal[3]
+    status: int
+    def __init__(
+        self,
+        *,
+        status: int | str | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: Literal["status"]) -> None: ...
+
+class ServerReflectionRequest(Message):
+    host: str
+    file_by_filename: str
+    file_containing_symbol: str
+    @property
+    def file_containing_extension(self) -> ExtensionRequest: ...
+    all_extension_numbers_of_type: str
+    list_services: str
+    def __init__(
+        self,
+        *,
+        host: str | None = ...,
+        file_by_filename: str | None = ...,
+        file_containing_symbol: str | None = ...,
+        file_containing_extension: ExtensionRequest | _Like | None = ...,
+        all_extension_numbers_of_type: str | None = ...,
+        list_services: str | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: Literal["file_by_filename", "file_containing_symbol", "file_containing_extension", "all_extension_numbers_of_type", "list_services", "message_request"]) -> bool: ...
+    def ClearField(self, field_name: Literal["host", "file_by_filename", "file_containing_symbol", "file_containing_extension", "all_extension_numbers_of_type", "list_services", "message_request"]) -> None: ...
+    def WhichOneof(self, oneof_group: Literal["message_request"]) -> Literal["file_by_filename", "file_containing_symbol", "file_containing_extension", "all_extension_numbers_of_type", "list_services"] | None: ...
+
+class ExtensionRequest(Message):
+    containing_type: str
+    extension_number: int
+    def __init__(
+        self,
+        *,
+        containing_type: str | None = ...,
+        extension_number: int | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: Literal["containing_type", "extension_number"]) -> None: ...
+
+class ServerReflectionResponse(Message):
+    valid_host: str
+    @property
+    def original_request(self) -> ServerReflectionRequest: ...
+    @property
+    def file_descriptor_response(self) -> FileDescriptorResponse: ...
+    @property
+    def all_extension_numbers_response(self) -> ExtensionNumberResponse: ...
+    @property
+    def list_services_response(self) -> ListServiceResponse: ...
+    @property
+    def error_response(self) -> ErrorResponse: ...
+    def __init__(
+        self,
+        *,
+        valid_host: str | None = ...,
+        original_request: ServerReflectionRequest | _Like | None = ...,
+        file_descriptor_response: FileDescriptorResponse | _Like | None = ...,
+        all_extension_numbers_response: ExtensionNumberResponse | _Like | None = ...,
+        list_services_response: ListServiceResponse | _Like | None = ...,
+        error_response: ErrorResponse | _Like | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: Literal["original_request", "file_descriptor_response", "all_extension_numbers_response", "list_services_response", "error_response", "message_response"]) -> bool: ...
+    def ClearField(self, field_name: Literal["valid_host", "original_request", "file_descriptor_response", "all_extension_numbers_response", "list_services_response", "error_response", "message_response"]) -> None: ...
+    def WhichOneof(self, oneof_group: Literal["message_response"]) -> Literal["file_descriptor_response", "all_extension_numbers_response", "list_services_response", "error_response"] | None: ...
+
+class FileDescriptorResponse(Message):
+    @property
+    def file_descriptor_proto(self) -> RepeatedScalarFieldContainer[bytes]: ...
+    def __init__(
+        self,
+        *,
+        file_descriptor_proto: Iterable[bytes] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: Literal["file_descriptor_proto"]) -> None: ...
+
+class ExtensionNumberResponse(Message):
+    base_type_name: str
+    @property
+    def extension_number(self) -> RepeatedScalarFieldContainer[int]: ...
+    def __init__(
+        self,
+        *,
+        base_type_name: str | None = ...,
+        extension_number: Iterable[int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: Literal["base_type_name", "extension_number"]) -> None: ...
+
+class ListServiceResponse(Message):
+    @property
+    def service(self) -> RepeatedCompositeFieldContainer[ServiceResponse]: ...
+    def __init__(
+        self,
+        *,
+        service: Iterable[ServiceResponse | _Like] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: Literal["service"]) -> None: ...
+
+class ServiceResponse(Message):
+    name: str
+    def __init__(
+        self,
+        *,
+        name: str | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: Literal["name"]) -> None: ...
+
+class ErrorResponse(Message):
+    error_code: int
+    error_message: str
+    def __init__(
+        self,
+        *,
+        error_code: int | None = ...,
+        error_message: str | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: Literal["error_code", "error_message"]) -> None: ...

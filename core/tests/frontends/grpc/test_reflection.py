@@ -97,3 +97,29 @@ OURS = "import tritonpy.frontends.grpc.server"
 )
 def test_modules_of_clients_may_be_imported_in_any_order(modules: tuple[str, ...]) -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", "\n".join(modules)], check=True, timeout=30)
+
+
+def test_the_port_needs_no_generated_module() -> None:
+    program = f"{OURS}\nimport sys\nprint(*(name for name in sys.modules if name.endswith('_pb2')))"
+
+    loaded = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+
+    assert set(loaded.stdout.split()) <= {"google.protobuf.descriptor_pb2"}  # which protobuf itself brings
+
+
+@pytest.mark.parametrize(
+    "symbol", ["grpc.reflection.v1alpha.ServerReflection", "grpc.health.v1.Health.Watch"]
+)
+def test_standard_services_are_described_without_their_packages(harness: Any, symbol: str) -> None:
+    request = reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol)
+    ask = harness.channel.stream_stream(
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+        response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+    )
+
+    [answer] = ask(iter([request]), timeout=20)
+
+    assert answer.original_request == request
+    [file] = answer.file_descriptor_response.file_descriptor_proto
+    assert symbol.startswith(descriptor_pb2.FileDescriptorProto.FromString(file).package)

@@ -9,18 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from grpc_health.v1 import health_pb2
-
 from tritonpy.errors import Unavailable
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.grpc.stream import STOPPING
-from tritonpy.protos import RpcMethod
+from tritonpy.protos import HealthCheckRequest, HealthCheckResponse, RpcMethod
 
 _LOOK_EVERY_S = 0.5
 
-_STATUS = {True: health_pb2.HealthCheckResponse.SERVING, False: health_pb2.HealthCheckResponse.NOT_SERVING}
+_STATUS = {True: HealthCheckResponse.SERVING, False: HealthCheckResponse.NOT_SERVING}
 
-CHECK = RpcMethod("Check", health_pb2.HealthCheckRequest, health_pb2.HealthCheckResponse, False, False)
+CHECK = RpcMethod("Check", HealthCheckRequest, HealthCheckResponse, False, False)
 
 
 class HealthCalls:
@@ -34,9 +32,9 @@ class HealthCalls:
         self._dataplane = dataplane
         self._is_over = asyncio.Event()
 
-    def check(self, request: health_pb2.HealthCheckRequest) -> health_pb2.HealthCheckResponse:
+    def check(self, request: HealthCheckRequest) -> HealthCheckResponse:
         """Whether the server is ready."""
-        return health_pb2.HealthCheckResponse(status=_STATUS[self._dataplane.is_ready()])
+        return HealthCheckResponse(status=_STATUS[self._dataplane.is_ready()])
 
     async def watch(self, write: Callable[[bytes], Awaitable[None]]) -> None:
         """Say whether the server is ready, and again whenever that has changed, until `end`.
@@ -50,7 +48,7 @@ class HealthCalls:
             is_ready = self._dataplane.is_ready()
             if is_ready is not told:
                 told = is_ready
-                await write(health_pb2.HealthCheckResponse(status=_STATUS[is_ready]).SerializeToString())
+                await write(HealthCheckResponse(status=_STATUS[is_ready]).SerializeToString())
             if is_over:
                 raise Unavailable(STOPPING)
             await self._pause()
