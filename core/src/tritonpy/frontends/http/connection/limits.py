@@ -13,7 +13,9 @@ from tritonpy.errors import InvalidArg
 from tritonpy.frontends.http.connection.message import Refused, refusal, refusal_of
 
 MOST_HEADER_BYTES = 64 * 1024
-"""Request line and headers together."""
+"""All of a request that is no body, trailers and chunk extensions included, but for `CHUNK_FRAMING`."""
+CHUNK_FRAMING = 16
+"""What each chunk may have around it beyond that: its size in hexadecimal and two ends of lines."""
 MOST_CHUNKS = 65_536
 """Chunks of a body that are not empty; as many as in Triton."""
 LARGE_BODY = 16 * 1024

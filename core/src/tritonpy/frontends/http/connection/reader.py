@@ -16,6 +16,7 @@ import httptools
 from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.header_forwarding import HeaderForwarding
 from tritonpy.frontends.http.connection.limits import (
+    CHUNK_FRAMING,
     LARGE_BODY,
     MOST_CHUNKS,
     MOST_HEADER_BYTES,
@@ -75,6 +76,7 @@ class RequestReader:
         "_begun_ns",
         "_body",
         "_chunks",
+        "_fed",
         "_forwarded",
         "_forwarding",
         "_head_bytes",
@@ -86,7 +88,6 @@ class RequestReader:
         "_method",
         "_parser",
         "_receiver",
-        "_unfinished",
         "_url",
         "announced",
         "filled",
@@ -140,10 +141,9 @@ class RequestReader:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as exc:
             self._go_on_after(exc, data)
-        if self.is_in_head and self.number == number:  # else who knows how much of it is this one's
-            self._unfinished += len(data)
-            if self._unfinished > MOST_HEADER_BYTES:
-                self._receiver.on_refusal(headers_too_large().response)
+        if self.number == number:  # else it is unknown how much of it is this one's
+            self._fed += len(data)
+            self._check_framing()
         if self.is_mid_message and not self._begun_ns:
             self._begun_ns: int = time.monotonic_ns()
 
@@ -168,7 +168,7 @@ class RequestReader:
         self._forwarded: list[tuple[bytes, bytes]] | None = None
         self._head_bytes = 0
         self._begun_ns = 0
-        self._unfinished: int = 0
+        self._fed: int = 0
         self._body: bytes | bytearray = b""
         self.view: memoryview | None = None
         self.filled = 0
@@ -278,6 +278,19 @@ class RequestReader:
         self._is_chunked = True
         self._chunks = 0
         self.announced = sys.maxsize
+
+    def _check_framing(self) -> None:
+        """Refuse a message of which too much is no body.
+
+        That is the head, blank lines before it, the lines around chunks with their extensions and leading
+        zeros, and trailers. All of it passes through the parser, which calls nothing while a line is endless
+        and copies what it has of a header with each piece.
+        """
+        framing = self._fed - self.received
+        if framing > MOST_HEADER_BYTES and (
+            not self._is_chunked or framing > MOST_HEADER_BYTES + self._chunks * CHUNK_FRAMING
+        ):
+            self._receiver.on_refusal(headers_too_large().response)
 
     def _fill(self, filled: int) -> None:
         self.filled = filled
