@@ -25,6 +25,10 @@ class Sink:
 class Owner:
     def __init__(self) -> None:
         self.finished: list[TritonError | None] = []
+        self.contradiction: TritonError | None = None
+
+    def check_outputs(self, request: InferRequest, response: InferResponse) -> TritonError | None:
+        return self.contradiction
 
     def request_finished(self, request: InferRequest, error: TritonError | None) -> None:
         self.finished.append(error)
@@ -135,6 +139,17 @@ def test_fail_answers_with_the_error_and_tells_the_owner():
     assert response is not None
     assert (response.error, response.outputs, final) == (error, [], True)
     assert owner.finished == [error]
+
+
+def test_outputs_that_the_owner_refuses_become_its_error():
+    request, sink, owner = new_request()
+    owner.contradiction = Internal("output 'A' is wrong")
+
+    request.deliver(InferResponse([tensor("A")]))
+
+    [(response, final)] = sink.answers
+    assert response is not None
+    assert (response.error, response.outputs, final) == (owner.contradiction, [], True)
 
 
 def test_the_owner_hears_of_the_end_after_the_sink():

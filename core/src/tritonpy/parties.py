@@ -68,6 +68,9 @@ class RequestTrace(Protocol):
 class RequestOwner(Protocol):
     """The loaded model that accepted the request and counts it until its final response."""
 
+    def check_outputs(self, request: InferRequest, response: InferResponse) -> TritonError | None:
+        """Compare a response that has outputs with the configuration; an error takes its place."""
+
     def request_finished(self, request: InferRequest, error: TritonError | None) -> None:
         """The final response (or the error that stands for it) has been handed to the sink."""
 

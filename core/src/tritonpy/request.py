@@ -272,6 +272,10 @@ class InferRequest:
             wanted = self.requested_outputs
             if len(response.outputs) > len(wanted) or any(out.name not in wanted for out in response.outputs):
                 response.outputs = [out for out in response.outputs if out.name in wanted]
+        if response is not None and response.outputs and owner is not None:
+            error = owner.check_outputs(self, response)
+            if error is not None:
+                response = InferResponse(error=error)
         if self.trace is not None:
             self.trace.responded(response, final)
         sink = self.sink

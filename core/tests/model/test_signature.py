@@ -102,3 +102,39 @@ def test_the_first_unknown_output_by_name_is_the_one_that_is_named() -> None:
 
     with pytest.raises(InvalidArg, match=r"^unexpected inference output 'a' for model 'm'$"):
         signature(optional=True).check(asked)
+
+
+OUTPUTS = [
+    {"name": "OUT", "data_type": "TYPE_FP32", "dims": [-1, 4]},
+    {"name": "SIZES", "data_type": "TYPE_INT32", "dims": [2], "is_shape_tensor": True},
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "datatype", "shape", "batch_size", "contradiction"),
+    [
+        ("OUT", "FP32", (3, 9, 4), 3, ""),
+        ("OUT", "FP32", (5, 9, 4), 0, ""),
+        ("OUT", "FP32", (5, 9, 4), 3, "output 'OUT' is FP32 [5,9,4] for 3 row(s), but the "),
+        ("OUT", "FP64", (3, 9, 4), 3, "output 'OUT' is FP64 [3,9,4] for 3 row(s), but the "),
+        ("OUT", "FP32", (3, 9, 5), 3, "output 'OUT' is FP32 [3,9,5] for 3 row(s), but the "),
+        ("OUT", "FP32", (9, 4), 0, "output 'OUT' is FP32 [9,4], but the "),
+        ("OUT", "FP32", (), 3, "output 'OUT' is FP32 [] for 3 row(s), but the "),
+        ("SIZES", "INT32", (2,), 3, ""),
+        ("OTHER", "BYTES", (), 3, ""),
+    ],
+)
+def test_outputs_are_compared_with_the_configuration_each_time(
+    name: str, datatype: str, shape: tuple[int, ...], batch_size: int, contradiction: str
+) -> None:
+    found = Signature({"name": "m", "max_batch_size": 8, "output": OUTPUTS})
+    outputs = [Tensor("OUT", "FP32", (batch_size or 1, 1, 4), b""), Tensor(name, datatype, shape, b"")]
+    expected = contradiction and f"{contradiction}configuration says FP32 [-1,-1,4]"
+
+    assert [found.contradiction(outputs, batch_size) for _ in range(2)] == [expected, expected]
+
+
+def test_a_model_without_batches_has_no_rows_to_count() -> None:
+    outputs = [Tensor("OUT", "FP32", (7, 4), b"")]
+
+    assert not Signature({"name": "m", "output": OUTPUTS}).contradiction(outputs, 1)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
-from tritonpy.errors import ErrorCode, TritonError, Unavailable
+from tritonpy.errors import ErrorCode, Internal, TritonError, Unavailable
 from tritonpy.handles import JsonObject, Model
 from tritonpy.model.execution import Instance
 from tritonpy.model.instance_set import InstanceChange, InstanceSet
@@ -16,7 +17,10 @@ from tritonpy.model.response_clock import ResponseClock
 from tritonpy.model.signature import Signature
 from tritonpy.request import COUNTS_AS_FAILURE, InferRequest
 from tritonpy.reshape import read_reshape
+from tritonpy.response import InferResponse
 from tritonpy.stats import ModelStats
+
+_log = logging.getLogger("tritonpy.model")
 
 
 class RequestScheduler(Protocol):
@@ -70,6 +74,7 @@ class LoadedModel:
     Args:
         instance_set: has the instances.
         close: finalises instances, strategy, model and backend; with an error, that answers what still runs.
+        is_debugged: outputs that contradict the configuration are errors, not one warning.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class LoadedModel:
         steps: Sequence[LoadedModel] = (),
         generation: bytes = b"",
         sequences: OpenSequences | None = None,
+        is_debugged: bool = False,
     ) -> None:
         self.handle = handle
         self.name = handle.name
@@ -110,6 +116,8 @@ class LoadedModel:
         self._unused = asyncio.Event()
         self._unused.set()
         self._reshape = read_reshape(self.config)
+        self._is_debugged = is_debugged
+        self._has_contradicted = False
         self._close = close
         self._inflight = 0
         self._idle = asyncio.Event()
@@ -165,6 +173,28 @@ class LoadedModel:
             request.owner = None
             self._finish_one()
             raise
+
+    def check_outputs(self, request: InferRequest, response: InferResponse) -> TritonError | None:
+        """See `RequestOwner`."""
+        if self._has_contradicted and not self._is_debugged:
+            return None
+        batch_size = 0 if self.is_decoupled else request.batch_size
+        contradiction = self.signature.contradiction(response.outputs, batch_size)
+        if not contradiction:
+            return None
+        if self._is_debugged:
+            return Internal(f"model '{self.name}' version {self.version}: {contradiction}")
+        self._has_contradicted = True
+        _log.warning(
+            "model '%s' version %d: %s. Clients get it as it is; this is logged once, and is an error with "
+            "--debug-model=%s",
+            self.name,
+            self.version,
+            contradiction,
+            self.name,
+            extra=request.about,
+        )
+        return None
 
     def request_finished(self, request: InferRequest, error: TritonError | None) -> None:
         """See `RequestOwner`."""

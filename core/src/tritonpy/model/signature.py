@@ -77,6 +77,7 @@ class Signature:
         self.outputs = {spec.name: spec for spec in _specs(config.get("output", ()), lead)}
         self._required = [spec.name for spec in self.inputs.values() if not spec.optional]
         self._accepted: dict[tuple[object, ...], _Accepted] = {}
+        self._consistent: set[tuple[object, ...]] = set()
 
     def check(self, request: InferRequest) -> None:
         """Accept the request and set its `batch_size`.
@@ -107,6 +108,33 @@ class Signature:
         for name in accepted.bytes_inputs:
             check_bytes_tensor(request.inputs[name], self.model_name, request.label)
         request.batch_size = accepted.batch_size
+
+    def contradiction(self, outputs: Sequence[Tensor], batch_size: int) -> str:
+        """The first difference between outputs and the configuration; "" if there is none.
+
+        Args:
+            outputs: of one response, with the shapes that clients see. One that the configuration does not
+                name is left alone.
+            batch_size: rows of the request; 0 if any number of rows may answer it.
+        """
+        key = (
+            batch_size,
+            *[part for tensor in outputs for part in (tensor.name, tensor.datatype, tensor.shape)],
+        )
+        if key in self._consistent:
+            return ""
+        for tensor in outputs:
+            spec = self.outputs.get(tensor.name)
+            if spec is not None and not _fits(tensor, spec, batch_size if self.max_batch_size else 0):
+                rows = f" for {batch_size} row(s)" if batch_size and self.max_batch_size else ""
+                return (
+                    f"output '{spec.name}' is {tensor.datatype} {_dims(tensor.shape)}{rows}, but the "
+                    f"configuration says {spec.datatype} {_dims(spec.shape)}"
+                )
+        if len(self._consistent) >= _MOST_REMEMBERED:
+            self._consistent.clear()
+        self._consistent.add(key)
+        return ""
 
     def _inspect(self, request: InferRequest) -> _Accepted:
         label = request.label
@@ -191,9 +219,7 @@ class Signature:
                 f"total element count to exceed maximum size of {_MOST_ELEMENTS}"
             )
         expected = spec.shape
-        if len(shape) != len(expected) or any(
-            want not in (-1, got) for want, got in zip(expected, shape, strict=True)
-        ):
+        if not _is_of_shape(shape, expected):
             note = _BATCH_NOTE if self.max_batch_size > 0 else ""
             raise InvalidArg(
                 f"{label}unexpected shape for input '{tensor.name}' for model '{self.model_name}'. "
@@ -264,6 +290,18 @@ def _has_equal_lengths(buffer: bytes | bytearray | memoryview, count: int) -> bo
     rows = np.frombuffer(buffer, np.uint8).reshape(count, stride)
     lengths = np.ascontiguousarray(rows[:, :4]).view("<u4")
     return bool((lengths == stride - 4).all())
+
+
+def _is_of_shape(shape: Sequence[int], expected: Sequence[int]) -> bool:
+    return len(shape) == len(expected) and all(
+        want in (-1, got) for want, got in zip(expected, shape, strict=True)
+    )
+
+
+def _fits(output: Tensor, spec: TensorSpec, row_count: int) -> bool:
+    if output.datatype != spec.datatype or not _is_of_shape(output.shape, spec.shape):
+        return False
+    return not row_count or spec.is_shape_tensor or output.shape[0] == row_count
 
 
 def _specs(tensors: Iterable[JsonObject], lead: tuple[int, ...]) -> Iterable[TensorSpec]:

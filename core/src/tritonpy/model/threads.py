@@ -363,6 +363,10 @@ class _OpenRequest:
         self._instance = instance
         self._owner = owner
 
+    def check_outputs(self, request: InferRequest, response: InferResponse) -> TritonError | None:
+        """See `RequestOwner`."""
+        return self._owner.check_outputs(request, response)
+
     def request_finished(self, request: InferRequest, error: TritonError | None) -> None:
         """See `RequestOwner`."""
         self._instance.request_finished()

@@ -152,6 +152,7 @@ class Loading:
             labels=labels,
             generation=generation,
             sequences=scheduler if config.get("sequence_batching") is not None else None,
+            is_debugged=handle.name in self._tools.settings.debugged_models,
         )
         return self._model
 
