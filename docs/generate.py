@@ -1,20 +1,25 @@
-"""Write the reference pages that are made from code: the command line and the hooks.
+"""Write the reference pages that are made from code: the command line, the hooks, what plugins import.
 
 `make docs` runs it; a test runs it with `--check`, which writes nothing and names the pages that are stale.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
 import sys
 from collections.abc import Sequence
+from enum import Enum
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import click
 from tritonpy.cli.main import BUILT_IN, ELSEWHERE, build_group
 from tritonpy.plugin_manager import KINDS
+from typing_extensions import is_protocol
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 NOTE = "<!-- Written by `make docs` from the code; edit the code instead. -->\n"
@@ -53,7 +58,57 @@ def hooks() -> str:
     return "\n".join(parts) + "\n"
 
 
-PAGES = {"cli.md": command_line, "hooks.md": hooks}
+def plugin_api() -> str:
+    """Every name that plugins import from `tritonpy.plugin`, by what it is about."""
+    door = importlib.import_module("tritonpy.plugin")
+    names = {name: home for name, home in _homes(door).items() if name in door.__all__}
+    parts = ["# Python API of plugins", NOTE, *inspect.cleandoc(door.__doc__ or "").split("\n", 1), ""]
+    parts += [
+        "What hooks are and when they are called is in [hooks](hooks.md). Everything here is imported so:"
+    ]
+    parts += ["", "```python", "from tritonpy.plugin import InferResponse, hookimpl", "```"]
+    for heading, homes in CHAPTERS.items():
+        parts += ["", f"## {heading}"]
+        for name in (name for name, home in names.items() if home in homes):
+            parts += ["", f"### {name}", "", *_public_name(name, getattr(door, name), names[name])]
+    return "\n".join(parts) + "\n"
+
+
+CHAPTERS = {
+    "What hooks are given": ("tritonpy.handles", "tritonpy.hookspecs"),
+    "Requests and responses": ("tritonpy.request", "tritonpy.response"),
+    "Tensors and where their bytes are": ("tritonpy.tensor", "tritonpy.buffers", "tritonpy.datatypes"),
+    "From requests to batches": (
+        "tritonpy.batches.plan",
+        "tritonpy.batches.bindings",
+        "tritonpy.batches.given",
+    ),
+    "Completing a configuration": ("tritonpy.completion",),
+    "Errors": ("tritonpy.errors",),
+}
+"""The chapters of the page on the Python API, and whose names they hold."""
+
+GIVEN = (
+    "Backend",
+    "Batch",
+    "Batcher",
+    "Cache",
+    "InferRequest",
+    "Model",
+    "ModelInstance",
+    "RepoAgent",
+    "RepoAgentModel",
+)
+"""Classes whose objects plugins are given and do not make."""
+
+SERVER_ONLY = {
+    "InferRequest": {
+        *("about", "attach", "cancel", "deliver", "fail", "give_up", "is_given_up", "label", "response_flow")
+    },
+}
+"""Members of the names above that only the server calls."""
+
+PAGES = {"cli.md": command_line, "hooks.md": hooks, "plugin-api.md": plugin_api}
 
 
 def main(arguments: list[str]) -> int:
@@ -119,11 +174,75 @@ def _default(option: click.Option, context: click.Context) -> str:
     return "" if value is None or value in ("", ()) else f"`{value}`"
 
 
+def _homes(door: ModuleType) -> dict[str, str]:
+    """The module that each name of a module is imported from, in the order of the imports."""
+    imports = [node for node in ast.parse(inspect.getsource(door)).body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: node.module or "" for node in imports for alias in node.names}
+
+
+def _public_name(name: str, value: object, home: str) -> list[str]:
+    if name == "hookimpl":
+        return ["Marks a function of a plugin as the hook of its name, or of `specname=` if that is given."]
+    if inspect.isfunction(value):
+        return ["```python", _signature(name, value), "```", "", _prose(inspect.getdoc(value) or "")]
+    if inspect.isclass(value) and value.__module__ == home:
+        return _class(name, value)
+    return [_prose(_value_docstring(name, home))]
+
+
+def _class(name: str, described: type) -> list[str]:
+    text = _prose((inspect.getdoc(described) or "").split("\n\nFor the server only:")[0])
+    parts = [text]
+    if issubclass(described, Enum):
+        return [*parts, "", *(f"* `{member.name}`: {member.value}" for member in described)]
+    is_made_by_plugins = not (issubclass(described, Exception) or is_protocol(described) or name in GIVEN)
+    if is_made_by_plugins:
+        parts = ["```python", _constructor(name, described), "```", "", text]
+    for key, member in vars(described).items():
+        if key.startswith("_") or key in SERVER_ONLY.get(name, ()):
+            continue
+        function = getattr(member, "__func__", member)
+        if isinstance(member, property):
+            parts += ["", f"#### {name}.{key}", "", _prose(inspect.getdoc(member) or "")]
+        elif inspect.isfunction(function):
+            parts += ["", f"#### {name}.{key}", "", "```python", _signature(key, function), "```", ""]
+            parts.append(_prose(inspect.getdoc(function) or ""))
+    return parts
+
+
+def _constructor(name: str, described: type) -> str:
+    return f"{name}({_parameters(inspect.signature(described))})"
+
+
+def _value_docstring(name: str, home: str) -> str:
+    """The string behind the assignment of a module's name."""
+    body = ast.parse(inspect.getsource(importlib.import_module(home))).body
+    for node, behind in pairwise(body):
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if isinstance(target, ast.Name) and target.id == name and isinstance(behind, ast.Expr):
+            assert isinstance(behind.value, ast.Constant)
+            return inspect.cleandoc(str(behind.value.value))
+    raise LookupError(f"{home}.{name} has no docstring")
+
+
 def _signature(name: str, function: object) -> str:
     signature = inspect.signature(function, eval_str=False)  # type: ignore[arg-type]  # a function
-    shown = [str(param) for key, param in signature.parameters.items() if key != "self"]
-    returns = str(signature.return_annotation)
-    return f"def {name}({', '.join(shown)}) -> {returns}".replace("'", "")
+    return f"def {name}({_parameters(signature)}) -> {signature.return_annotation}"
+
+
+def _parameters(signature: inspect.Signature) -> str:
+    shown: list[str] = []
+    for name, parameter in signature.parameters.items():
+        if name in ("self", "cls"):
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in shown:
+            shown.append("*")
+        text = name if parameter.annotation is parameter.empty else f"{name}: {parameter.annotation}"
+        if parameter.default is not parameter.empty:
+            is_made = repr(parameter.default).startswith("<")  # by a factory, for each object
+            text += " = ..." if is_made else f" = {parameter.default!r}"
+        shown.append(text)
+    return ", ".join(shown)
 
 
 def _prose(text: str) -> str:
@@ -131,12 +250,13 @@ def _prose(text: str) -> str:
     lines: list[str] = []
     section = ""
     for line in text.splitlines():
-        heading = re.fullmatch(r"(Args|Returns|Raises):", line)
-        entry = re.fullmatch(r" {4}(\w+): (.*)", line)
+        heading = re.fullmatch(r"(Args|Attributes|Returns|Raises):", line)
+        entry = re.fullmatch(r" {4}(\w+(?:, \w+)*): (.*)", line)
         if heading:
             section = heading[1]
         elif section and entry:
-            lines.append(f"* `{entry[1]}`: {entry[2]}")
+            raises = "raises " if section == "Raises" else ""
+            lines.append(f"* {raises}`{entry[1]}`: {entry[2]}")
         elif section and line.startswith("    "):
             lines.append(f"  {line.strip()}")
         else:

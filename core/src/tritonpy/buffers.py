@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 HostBuffer: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[np.generic]
+"""Bytes in the memory of this process."""
 HOST_TYPES = (bytes, bytearray, memoryview, np.ndarray)
 """What `isinstance` needs to tell a `HostBuffer` from a location."""
 
@@ -52,6 +53,7 @@ class BufferLocation(Protocol):
 
 
 Buffer: TypeAlias = HostBuffer | BufferLocation
+"""Where the bytes of a tensor are."""
 
 
 def byte_view(array: npt.NDArray[np.generic]) -> memoryview:

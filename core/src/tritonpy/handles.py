@@ -18,6 +18,7 @@ from tritonpy.errors import InvalidArg, Unavailable
 from tritonpy.temporary import OF_THIS_PROCESS
 
 JsonObject = dict[str, Any]  # Any: JSON
+"""An object of JSON, such as a model's configuration."""
 
 
 @dataclass(frozen=True, slots=True)

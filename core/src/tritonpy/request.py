@@ -30,7 +30,9 @@ from tritonpy.tensor import Tensor
 _log = logging.getLogger("tritonpy.request")
 
 SEQUENCE_START = 1
+"""The flag of the first request of a sequence."""
 SEQUENCE_END = 2
+"""The flag of the last request of a sequence."""
 
 COUNTED, COUNTS_AS_SUCCESS, COUNTS_AS_FAILURE = 0, 1, 2
 """What the final response of a request does to the statistics of its model; see `InferRequest.tally`."""
@@ -86,6 +88,9 @@ class InferRequest:
         arrival_ns, queue_start_ns: monotonic clock, set by the frontend and the scheduler.
         batching_state: what the batching strategy of its model has noted of it while it waits, see
             `model_batcher_admit_request`; it never leaves the server's process.
+        is_null: it only fills a place of a batch; see `NullRequest`.
+
+    For the server only:
         slot: where a worker process keeps it; -1 outside of one.
         chain: the executions that wait for it, when a model has made it.
         clock: times and counts its responses, when its model is decoupled.
@@ -96,7 +101,6 @@ class InferRequest:
         meter: hears how long its execution took, when it is a step of an ensemble.
         states: what the model remembers of its sequence; None in a worker process, and for models without.
         reshape: gives outputs the shapes that clients expect, where they are not the model's.
-        is_null: it only fills a place of a batch; see `NullRequest`.
     """
 
     is_null: ClassVar[bool] = False

@@ -11,6 +11,7 @@ from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.tensor import Array, Tensor
 
 ParameterValue = bool | int | float | str
+"""What a parameter of a request or response may be."""
 
 _LEAST_INTEGER = -(2**63)
 _MOST_INTEGER = 2**64 - 1

@@ -15,6 +15,7 @@ from tritonpy.datatypes import DATATYPES, datatype_of
 from tritonpy.errors import InvalidArg
 
 Array = npt.NDArray[Any]  # Any: the element type is the tensor's datatype, known only at run time
+"""The elements of a tensor for numpy; those of BYTES are `bytes` in an array of objects."""
 
 _LENGTH = struct.Struct("<I")
 
