@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +12,18 @@ from tritonpy import hookspecs
 from tritonpy.errors import Internal, NotFound
 from tritonpy.handles import Backend, Batch, Batcher, Model, ModelInstance
 from tritonpy.hookspecs import hookimpl
-from tritonpy.plugin_manager import KINDS, PluginManager, bind_hook, bind_object
+from tritonpy.plugin_manager import (
+    KINDS,
+    OWN_DISTRIBUTIONS,
+    PluginManager,
+    bind_hook,
+    bind_object,
+    install_hint,
+)
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 
+PLUGINS = Path(__file__).parents[2] / "plugins"
 ECHO = """
 from tritonpy.plugin import InferResponse, hookimpl
 
@@ -143,6 +152,21 @@ def test_a_missing_plugin_is_reported_with_what_is_installed():
         manager.load("three")
     with pytest.raises(NotFound, match="installed: none"):
         PluginManager("backends", discover=False).load("three")
+
+
+def test_the_plugins_of_this_project_and_no_others_are_recommended_to_be_installed():
+    projects = [tomllib.loads(path.read_text()) for path in PLUGINS.glob("*/*/pyproject.toml")]
+
+    assert {each["project"]["name"] for each in projects} == OWN_DISTRIBUTIONS
+    for project in projects:
+        for group, entries in project["project"].get("entry-points", {}).items():
+            kind = group.removeprefix("tritonpy.")
+            for name in entries if kind in KINDS else ():
+                hint = f"; to install it: pip install {project['project']['name']}"
+                assert install_hint(kind, name) == hint
+                with pytest.raises(NotFound, match=f"installed: none{hint}$"):
+                    PluginManager(kind, discover=False).load(name)
+    assert not install_hint("backends", "made-up")
 
 
 def test_the_built_in_backends_enter_by_the_same_door():

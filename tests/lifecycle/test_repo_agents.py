@@ -178,7 +178,7 @@ def test_an_agent_that_cannot_start_fails_its_models_only(place: Place) -> None:
         f"LookupError: no licence",
         "two": "Internal: repository agent 'late' failed to initialize: ZeroDivisionError: division by zero",
         "three": f"Not found: unable to find 'libtritonrepoagent_absent.so' for repo agent 'absent', "
-        f"searched: {place.agents_path}; to install it: pip install tritonpy-repo-agent-absent",
+        f"searched: {place.agents_path}",
         "four": "",
     }
     assert client.infer("four") == [100]

@@ -32,6 +32,21 @@ KINDS: dict[str, type] = {
 }
 """Every kind of plugin and its hook specs; the entry-point group is `tritonpy.<kind>`."""
 
+OWN_DISTRIBUTIONS = frozenset(
+    {
+        "tritonpy-backend-onnxruntime",
+        "tritonpy-backend-python",
+        "tritonpy-batching-pad",
+        "tritonpy-batching-single",
+        "tritonpy-batching-volume",
+        "tritonpy-cache-redis",
+        "tritonpy-repo-agent-checksum",
+    }
+)
+"""The plugins of this project. No other name is ever recommended: anybody can upload one that is made up."""
+
+_PREFIXES = {"backends": "backend", "batching": "batching", "caches": "cache", "repo_agents": "repo-agent"}
+
 State = Literal["available", "loaded", "disabled", "failed"]
 
 
@@ -114,7 +129,7 @@ class PluginManager:
         if info is None:
             raise NotFound(
                 f"no installed plugin of kind '{self.kind}' is called '{name}'; "
-                f"installed: {', '.join(self.names()) or 'none'}"
+                f"installed: {', '.join(self.names()) or 'none'}{install_hint(self.kind, name)}"
             )
         if info.state == "available":
             assert info.entry is not None  # what was registered directly is loaded or failed
@@ -181,6 +196,12 @@ class PluginManager:
             return
         info.plugin, info.state = plugin, "loaded"
         info.hooks = sorted(caller.name for caller in self._pluggy.get_hookcallers(plugin) or [])
+
+
+def install_hint(kind: str, name: str) -> str:
+    """How to install a plugin that is not there, to be added to an error; "" for those of others."""
+    distribution = f"tritonpy-{_PREFIXES.get(kind, kind)}-{name}"
+    return f"; to install it: pip install {distribution}" if distribution in OWN_DISTRIBUTIONS else ""
 
 
 def _new_pluggy(kind: str) -> pluggy.PluginManager:

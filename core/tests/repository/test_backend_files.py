@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tritonpy.config.schema import ModelConfig
-from tritonpy.errors import InvalidArg, NotFound
+from tritonpy.errors import InvalidArg, NotFound, Unsupported
 from tritonpy.repository.backend_files import BackendFiles, find_backend_files
 from tritonpy.repository.loading.loader import LoaderSettings
 
@@ -21,7 +21,7 @@ def backends(tmp_path: Path) -> Path:
 
 def find(backends: Path, name: str, runtime: str = "", installed: tuple[str, ...] = ("identity", "python")):
     config = ModelConfig(name="net", backend=name, runtime=runtime)
-    return find_backend_files(config, backends, installed)
+    return find_backend_files(config, backends, installed, (backends / "net/1", backends / "net"))
 
 
 @pytest.mark.parametrize("runtime", ["", "model.py"])
@@ -62,6 +62,44 @@ def test_a_file_that_is_asked_for_and_missing_is_named_in_triton_s_words(backend
     assert refused.value.message == (
         f"unable to find Python backend based backend library 'model.py' for model 'net', "
         f"searched: '{backends}/{name}/model.py'"
+    )
+
+
+@pytest.mark.parametrize("place", ["nosuch", "net", "net/1"])
+@pytest.mark.parametrize("runtime", ["", "libtriton_nosuch.so", "libtriton_other.so"])
+def test_a_library_compiled_for_triton_is_found_and_named(backends, place, runtime):
+    library = backends / place / (runtime or "libtriton_nosuch.so")
+    library.parent.mkdir(parents=True, exist_ok=True)
+    library.touch()
+
+    with pytest.raises(Unsupported) as refused:
+        find(backends, "nosuch", runtime)
+
+    assert refused.value.message.startswith(
+        f"backend 'nosuch' of model 'net' is {library}, a library compiled for Triton: "
+    )
+
+
+def test_a_library_beside_an_installed_plugin_is_not_looked_at_unless_it_is_another(backends):
+    (backends / "identity/libtriton_identity.so").touch()
+    (backends / "identity/libtriton_other.so").touch()
+
+    assert find(backends, "identity") is None
+    assert find(backends, "identity", "libtriton_identity.so") is None
+    with pytest.raises(Unsupported, match=r"is .*/libtriton_other\.so, a library compiled for Triton"):
+        find(backends, "identity", "libtriton_other.so")
+
+
+@pytest.mark.parametrize(("name", "framework"), [("tensorrt", "TensorRT"), ("vllm", "vLLM")])
+def test_a_backend_of_triton_that_has_no_counterpart_is_told_from_a_spelling_mistake(
+    backends, name, framework
+):
+    with pytest.raises(NotFound) as refused:
+        find(backends, name)
+
+    assert refused.value.message.startswith(
+        f"no installed plugin of kind 'backends' is called '{name}': Triton's {framework} backend has no "
+        f"counterpart here yet; "
     )
 
 

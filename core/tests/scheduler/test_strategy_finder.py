@@ -153,19 +153,16 @@ def test_a_path_that_leads_nowhere_is_refused_in_tritons_words(place: Place, nam
     assert place.reason(NotFound, name).startswith(f"Batching library path not found: {name} (model 'm'")
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [("fuor", "; to install it: pip install tritonpy-batching-fuor"), ("four.dll", ""), ("Four 4", "")],
-)
+@pytest.mark.parametrize("name", ["fuor", "four.dll", "Four 4"])
 def test_a_name_that_nothing_has_is_refused_with_its_model_and_what_is_meant_by_it(
-    place: Place, name: str, hint: str
+    place: Place, name: str
 ) -> None:
     reason = place.reason(NotFound, name)
 
     assert reason.startswith(f"no installed plugin of kind 'batching' is called '{name}'; installed: ")
     assert reason.endswith(
-        f"volume{hint} (model 'm', parameter TRITON_BATCH_STRATEGY_PATH; a path has a '/' in it, or ends in "
-        f".so or .py)"
+        "volume (model 'm', parameter TRITON_BATCH_STRATEGY_PATH; a path has a '/' in it, or ends in "
+        ".so or .py)"
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tritonpy.errors import InvalidArg
 from tritonpy.plugin_files import Binder, PluginOpener, first_file
-from tritonpy.plugin_manager import PluginManager
+from tritonpy.plugin_manager import PluginManager, install_hint
 
 CACHE_FILENAME = "cache.py"
 """How a Python file in a cache's directory is called."""
@@ -43,6 +43,5 @@ class CacheFinder:
                 return self._opener.open(path)
         raise InvalidArg(
             f"unable to find '{library}' for cache. Searched: {self._directory}; installed caches: "
-            f"{', '.join(self._opener.names()) or 'none'}"
-            + ("; to install it: pip install tritonpy-cache-redis" if name == "redis" else "")
+            f"{', '.join(self._opener.names()) or 'none'}" + install_hint("caches", name)
         )

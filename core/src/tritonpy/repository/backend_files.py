@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tritonpy.config.retired import advice_on
 from tritonpy.config.schema import ModelConfig
-from tritonpy.errors import InvalidArg, NotFound
+from tritonpy.errors import InvalidArg, NotFound, Unsupported
+from tritonpy.plugin_files import first_file
 
 _RUNNERS = {"model.py": "python"}
 """Which backend runs a file, by what the configuration's `runtime` calls it."""
+
+_FRAMEWORKS = {
+    "dali": "DALI",
+    "fastertransformer": "FasterTransformer",
+    "fil": "FIL",
+    "openvino": "OpenVINO",
+    "pytorch": "PyTorch",
+    "tensorflow": "TensorFlow",
+    "tensorrt": "TensorRT",
+    "tensorrtllm": "TensorRT-LLM",
+    "vllm": "vLLM",
+}
+"""Backends of Triton that have no counterpart here, and what they run."""
 
 _LONGEST_NAME = 255  # bytes; what file systems take
 
@@ -32,7 +46,10 @@ class BackendFiles:
 
 
 def find_backend_files(
-    config: ModelConfig, backend_directory: Path, installed: Container[str]
+    config: ModelConfig,
+    backend_directory: Path,
+    installed: Container[str],
+    model_directories: Iterable[Path] = (),
 ) -> BackendFiles | None:
     """The files behind a model's backend; None when it is a plugin, or nothing at all.
 
@@ -42,13 +59,18 @@ def find_backend_files(
         config: its `backend` and `runtime` count.
         backend_directory: `--backend-directory`.
         installed: names of installed backends.
+        model_directories: of the version and the model, where Triton looks for a library first.
 
     Raises:
-        InvalidArg: the configuration asks for a file that is not there, or that this server cannot run.
-        NotFound: the file is there, and nothing that could run it; or it is one that nobody serves any more.
+        InvalidArg: the configuration asks for a file that is not there.
+        Unsupported: the backend is a library compiled for Triton.
+        NotFound: the file is there, and nothing that could run it; or it is a backend of Triton that has no
+            counterpart.
     """
     name = config.backend
     directory = backend_directory / name
+    if name not in installed or config.runtime:
+        _refuse_library(config, [*model_directories, directory], installed)
     if config.runtime not in ("", f"libtriton_{name}.so", *_RUNNERS):  # the second is how Triton calls ours
         raise InvalidArg(
             f"unable to find backend library '{config.runtime}' for model '{config.name}', searched: "
@@ -70,9 +92,36 @@ def find_backend_files(
                 f"unable to find Python backend based backend library '{runtime}' for model '{config.name}', "
                 f"searched: '{directory / runtime}'"
             )
-    if name not in installed and (advice := advice_on(name)):
-        raise NotFound(f"no installed plugin of kind 'backend' is called '{name}': {advice}")
+    if name not in installed and (advice := advice_on(name) or _advice_on_framework(name)):
+        raise NotFound(f"no installed plugin of kind 'backends' is called '{name}': {advice}")
     return None
+
+
+def _advice_on_framework(name: str) -> str:
+    framework = _FRAMEWORKS.get(name)
+    if framework is None:
+        return ""
+    return (
+        f"Triton's {framework} backend has no counterpart here yet; a Python model can call {framework}, and "
+        f"an ONNX export of a model is served with backend 'onnxruntime'"
+    )
+
+
+def _refuse_library(config: ModelConfig, directories: Iterable[Path], installed: Container[str]) -> None:
+    """Name the library of a backend that was compiled for Triton.
+
+    An installed plugin is also what `runtime: "libtriton_<name>.so"` asks for.
+    """
+    name = config.backend
+    library = config.runtime or f"libtriton_{name}.so"
+    is_of_plugin = name in installed and library == f"libtriton_{name}.so"
+    if is_of_plugin or not library.endswith(".so") or not (_is_filename(library) and _is_filename(name)):
+        return
+    if (path := first_file(directories, (library,))) is not None:
+        raise Unsupported(
+            f"backend '{name}' of model '{config.name}' is {path}, a library compiled for Triton: batching "
+            f"strategies, repository agents and caches of that kind are loaded, backends are not yet"
+        )
 
 
 def _is_filename(name: str) -> bool:

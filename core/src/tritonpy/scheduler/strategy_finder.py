@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import re
 from pathlib import Path
 
 from tritonpy.errors import Internal, InvalidArg, NotFound
@@ -20,8 +19,6 @@ _log = logging.getLogger("tritonpy.batching")
 PATH_PARAMETER = "TRITON_BATCH_STRATEGY_PATH"
 UNASKED = "batching strategy '%s' is never asked: model '%s' %s"
 """How the log says it: of which strategy, of which model, and why."""
-_NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
-"""Of a strategy that a distribution may be called after."""
 _FILENAMES = ("batchstrategy.so", "batchstrategy.py")
 
 
@@ -104,9 +101,8 @@ class StrategyFinder:
         try:
             return self._opener.load(name)
         except NotFound as exc:
-            hint = f"; to install it: pip install tritonpy-batching-{name}" if _NAME.fullmatch(name) else ""
             raise NotFound(
-                f"{exc.message}{hint} (model '{model.name}', parameter {PATH_PARAMETER}; a path has a '/' in "
+                f"{exc.message} (model '{model.name}', parameter {PATH_PARAMETER}; a path has a '/' in "
                 f"it, or ends in .so or .py)"
             ) from exc
 

@@ -72,8 +72,8 @@ def test_an_agent_that_is_not_there_is_named_in_the_words_of_triton_with_what_in
     )
 
 
-@pytest.mark.parametrize("name", ["", "../x", "/x", "a b", "a;b", ".", "x\n", "-x"])
-def test_a_name_that_no_distribution_can_have_gets_no_advice(name: str) -> None:
+@pytest.mark.parametrize("name", ["", "../x", "/x", "a b", "a;b", ".", "x\n", "-x", "squatted"])
+def test_no_other_name_is_recommended_to_be_installed(name: str) -> None:
     assert reason(agents(), name, NotFound) == (
         f"unable to find 'libtritonrepoagent_{name}.so' for repo agent '{name}', searched: /no/agents"
     )

@@ -8,7 +8,6 @@ for one model is in `chain.py`.
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from weakref import WeakValueDictionary
 from tritonpy.errors import Internal, NotFound, TritonError
 from tritonpy.handles import RepoAgent
 from tritonpy.plugin_files import Binder, PluginOpener, first_file
-from tritonpy.plugin_manager import Hook, PluginManager
+from tritonpy.plugin_manager import Hook, PluginManager, install_hint
 
 _log = logging.getLogger("tritonpy.repository")
 
@@ -141,7 +140,7 @@ class RepositoryAgents:
                 return self._opener.open(path)
         raise NotFound(
             f"unable to find '{_library(name)}' for repo agent '{name}', searched: {self._directory}"
-            + (f"; to install it: pip install tritonpy-repo-agent-{name}" if _may_be_installed(name) else "")
+            + install_hint("repo_agents", name)
         )
 
 
@@ -158,8 +157,3 @@ def _library(name: str) -> str:
 
 def _is_filename(name: str) -> bool:
     return name not in ("", ".", "..") and Path(name).name == name and len(name.encode()) <= _LONGEST_NAME
-
-
-def _may_be_installed(name: str) -> bool:
-    """Whether a distribution can be called after the agent."""
-    return re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", name) is not None

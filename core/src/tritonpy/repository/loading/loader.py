@@ -62,15 +62,16 @@ class ModelLoader:
         self.gate = LoadGate(settings.load_thread_count)
         self._bound: dict[tuple[str, BackendFiles | None], BoundBackend] = {}
 
-    def bind_backend(self, config: ModelConfig) -> BoundBackend:
+    def bind_backend(self, config: ModelConfig, *model_directories: Path) -> BoundBackend:
         """The backend of a model, its hooks bound once for all its models.
 
         Args:
             config: its `runtime` is filled in for a backend that is a file.
+            model_directories: of the version and the model.
         """
         name = config.backend
         directory = Path(self.settings.backend_directory)
-        files = find_backend_files(config, directory, self._backends.names())
+        files = find_backend_files(config, directory, self._backends.names(), model_directories)
         if files is not None:
             config.runtime = files.runtime
         bound = self._bound.get((name, files))
@@ -195,7 +196,7 @@ class ModelLoader:
         self, directory: ModelDirectory, version: int, config: ModelConfig, is_override: bool
     ) -> Loading:
         own = copied_config(config)  # it is filled in
-        backend = self.bind_backend(own)
+        backend = self.bind_backend(own, directory.path / str(version), directory.path)
         # On a thread, as all that reads a configuration whole: one of a megabyte takes a second.
         document = await asyncio.to_thread(first_config, own, backend.attributes, self.settings.gpus)
         handle = Model(directory.name, version, document, directory.path, backend.handle)
