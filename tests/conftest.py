@@ -5,18 +5,18 @@ from __future__ import annotations
 import gc
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tritonpy.server import Server
+from tritonpy_sdk.testing import ServerProcess
 
 from .servers import local_options
 
@@ -138,64 +138,14 @@ def real_caches() -> Path:
     return Path(json.loads(found.stdout)["caches"])
 
 
-class CorectlServer:
-    """A `corectl serve` of this environment, as a process.
-
-    Attributes:
-        process: the server.
-        ports: by service: `HTTPService`, `GRPCInferenceService`, `Metrics Service`.
-    """
-
-    def __init__(self, *arguments: str, own_group: bool = False) -> None:
-        command = [str(Path(sys.executable).with_name("corectl")), "serve", *arguments]
-        for service in ("http", "grpc", "metrics"):
-            command += [f"--{service}-address=127.0.0.1", f"--{service}-port=0"]
-        self.process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True, start_new_session=own_group
-        )
-        self.lines: list[str] = []
-        self.ports: dict[str, int] = {}
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.lines.append(line)
-            if match := re.search(r"Started (.+) at 127\.0\.0\.1:(\d+)", line):
-                self.ports[match[1]] = int(match[2])
-            if len(self.ports) == 3:
-                break
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def stop(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal and wait for the end; returns the exit status."""
-        self.process.send_signal(number)
-        status = self.process.wait(60)
-        self._reader.join()
-        return status
-
-    @property
-    def log(self) -> str:
-        """Everything it wrote to standard error so far."""
-        return "".join(self.lines)
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        self.lines.extend(self.process.stderr)
-
-
 @pytest.fixture
-def corectl() -> Iterator[Callable[..., CorectlServer]]:
-    """Start `corectl serve` with the given arguments; returns once its three ports are open."""
-    started: list[CorectlServer] = []
+def corectl() -> Iterator[Callable[..., ServerProcess]]:
+    """Start `corectl serve` with the arguments of a `ServerProcess`; it ends with the test."""
+    with ExitStack() as stack:
 
-    def start(*arguments: str, own_group: bool = False) -> CorectlServer:
-        started.append(CorectlServer(*arguments, own_group=own_group))
-        return started[-1]
+        def start(*arguments: str, **how: Any) -> ServerProcess:
+            server = ServerProcess(*arguments, **how)
+            stack.callback(server.close)
+            return server
 
-    yield start
-    for server in started:
-        if server.process.poll() is None:
-            server.process.kill()
-            server.process.wait()
-        if server.process.stderr is not None:
-            server._reader.join()
-            server.process.stderr.close()
+        yield start

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import ServerProcess, until
 
-from ..conftest import CorectlServer
 from .strategies import HELD, identity
 
 HANGS = (
@@ -45,7 +44,7 @@ def infer(id: str) -> Any:
 
 
 def test_a_server_in_whose_strategy_a_stream_hangs_ends_when_it_is_told_to(
-    corectl: Callable[..., CorectlServer], tmp_path: Path
+    corectl: Callable[..., ServerProcess], tmp_path: Path
 ) -> None:
     asked = tmp_path / "asked"
     models = ModelRepository(tmp_path / "models")
@@ -53,16 +52,13 @@ def test_a_server_in_whose_strategy_a_stream_hangs_ends_when_it_is_told_to(
     models.model("m", config, {"batchstrategy.py": HANGS.format(asked=str(asked))})
     server = corectl(f"--model-repository={models.path}", "--exit-timeout-secs=0")
     requests = queue.SimpleQueue[Any]()
-    with grpc.insecure_channel(f"127.0.0.1:{server.ports['GRPCInferenceService']}") as channel:
+    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         stream = stub.ModelStreamInfer(iter(requests.get, None), timeout=60)
         requests.put(infer("first"))
         assert next(stream).infer_response.id == "first"
         requests.put(infer("hang"))
-        deadline = time.monotonic() + 30
-        while not asked.exists():
-            assert time.monotonic() < deadline, server.log
-            time.sleep(0.005)
+        until(asked.exists, lambda: server.log)
 
         status = server.stop(signal.SIGTERM)
         with pytest.raises(grpc.RpcError) as raised:

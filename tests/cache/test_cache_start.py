@@ -186,9 +186,9 @@ def test_a_shared_object_is_used_through_an_installed_loader(models: ModelReposi
 def test_the_log_tells_why_a_start_with_a_wrong_cache_failed(
     corectl: Corectl, models: ModelRepository
 ) -> None:
-    server = corectl(f"--model-repository={models.path}", "--cache-config=nope,size=1")
+    server = corectl(f"--model-repository={models.path}", "--cache-config=nope,size=1", awaited=0)
 
-    assert server.process.wait(30) == 1
+    assert server.wait() == 1
     assert "error: creating server: Invalid argument - unable to find 'libtritoncache_nope.so'" in server.log
 
 

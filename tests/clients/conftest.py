@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import re
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +13,7 @@ import tritonclient.grpc
 import tritonclient.grpc.aio
 import tritonclient.http
 import tritonclient.http.aio
+from tritonpy_sdk.testing import ServerProcess
 
 from .models import write_models
 
@@ -31,15 +27,15 @@ class ClientServer:
         http, grpc: where it listens.
     """
 
-    def __init__(self, log_file: Path, ports: dict[str, int]) -> None:
-        self.http = f"127.0.0.1:{ports['HTTPService']}"
-        self.grpc = f"127.0.0.1:{ports['GRPCInferenceService']}"
-        self._log_file = log_file
+    def __init__(self, process: ServerProcess) -> None:
+        self.http = f"127.0.0.1:{process.http_port}"
+        self.grpc = f"127.0.0.1:{process.grpc_port}"
+        self._process = process
 
     @property
     def log(self) -> str:
         """What it has written so far."""
-        return self._log_file.read_text(errors="replace")  # its last character may not be whole
+        return self._process.log
 
 
 @pytest.fixture(scope="session")
@@ -47,10 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientServer]:
     """A server whose models are loaded on request; all of them are, to begin with."""
     folder = tmp_path_factory.mktemp("models")
     write_models(folder)
-    log_file = tmp_path_factory.mktemp("server") / "log"
-    command = [
-        str(Path(sys.executable).with_name("corectl")),
-        "serve",
+    with ServerProcess(
         f"--model-repository={folder}",
         "--model-control-mode=explicit",
         "--load-model=*",
@@ -58,27 +51,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientServer]:
         "--http-header-forward-pattern=^(x-|authorization)",
         "--grpc-header-forward-pattern=^(x-|authorization)",
         "--exit-timeout-secs=5",
-    ]
-    for service in ("http", "grpc", "metrics"):
-        command += [f"--{service}-address=127.0.0.1", f"--{service}-port=0"]
-    with log_file.open("wb") as log:
-        process = subprocess.Popen(command, stderr=log, stdout=log)
-    try:
-        yield ClientServer(log_file, _ports(process, log_file))
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def _ports(process: subprocess.Popen[bytes], log_file: Path) -> dict[str, int]:
-    give_up = time.monotonic() + 60
-    while True:
-        found = re.findall(r'Started (.+) at 127\.0\.0\.1:(\d+)"', log_file.read_text())
-        if len(found) == 3:
-            return {service: int(port) for service, port in found}
-        assert process.poll() is None, log_file.read_text()
-        assert time.monotonic() < give_up, log_file.read_text()
-        time.sleep(0.05)
+    ) as process:
+        yield ClientServer(process)
 
 
 class AnyClient:

@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import grpc
+from tritonpy_sdk.testing import DEADLINE_S, ServerProcess
 
 from ..counting import at_rest
 
 REAL_TRITON = Path(__file__).parents[2] / "benchmarks" / "real_triton.py"
 SERVICE = "/inference.GRPCInferenceService/"
-DEADLINE_S = 20
-START_DEADLINE_S = 60
-END_DEADLINE_S = 20
+END_DEADLINE_S = 20  # of one that keeps silent
 MAX_RESTARTS = 3
 MAX_STARTS = 3  # one that loads several models may crash by chance
 
@@ -165,6 +164,7 @@ class Server:
         self._log_file = log_file
         self._is_real = is_real
         self._options = options
+        self._close_log: Callable[[], None] = lambda: None
         self._start()
 
     def _start(self) -> None:
@@ -179,20 +179,19 @@ class Server:
         self.channel = grpc.insecure_channel(f"127.0.0.1:{self.ports['grpc']}")
 
     def _start_once(self) -> None:
+        if not self._is_real:
+            ours = ServerProcess(
+                "--model-repository", self._repository, *self._options, log_file=self._log_file
+            )
+            self._close_log, self._process = ours.close, ours.process
+            self.ports = {"http": ours.http_port, "grpc": ours.grpc_port, "metrics": ours.metrics_port}
+            return
+        command = [sys.executable, str(REAL_TRITON), "serve", "--model-repository"]
+        command += [str(self._repository), "--", *self._options]
         with self._log_file.open("ab") as log:
-            begin = log.tell()
-            if self._is_real:
-                command = [sys.executable, str(REAL_TRITON), "serve", "--model-repository"]
-                command += [str(self._repository), "--", *self._options]
-            else:
-                command = [str(Path(sys.executable).with_name("corectl")), "serve", *self._options]
-                for service in ("http", "grpc", "metrics"):
-                    command += [f"--{service}-address=127.0.0.1", f"--{service}-port=0"]
-                command += ["--model-repository", str(self._repository)]
-            output = subprocess.PIPE if self._is_real else log
-            self._process = subprocess.Popen(command, stdout=output, stderr=log)
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
         try:
-            self.ports = self._real_ports() if self._is_real else self._our_ports(begin)
+            self.ports = self._real_ports()
         except BaseException:
             self._process.kill()
             self._process.wait()
@@ -206,18 +205,6 @@ class Server:
             raise DidNotStart(f"the real server did not start:\n{self.log[-4000:]}")
         ports: dict[str, int] = json.loads(line)
         return ports
-
-    def _our_ports(self, begin: int) -> dict[str, int]:
-        services = {"HTTPService": "http", "GRPCInferenceService": "grpc", "Metrics Service": "metrics"}
-        give_up = time.monotonic() + START_DEADLINE_S
-        while True:
-            written = self._log_file.read_bytes()[begin:].decode(errors="replace")
-            found = re.findall(r'Started (.+) at 127\.0\.0\.1:(\d+)"', written)
-            if len(found) == len(services):
-                return {services[service]: int(port) for service, port in found}
-            assert self._process.poll() is None, f"our server did not start:\n{self.log[-4000:]}"
-            assert time.monotonic() < give_up, f"our server is not up:\n{self.log[-4000:]}"
-            time.sleep(0.05)
 
     @property
     def log(self) -> str:
@@ -309,13 +296,14 @@ class Server:
             kill(self.ports["pid"])  # the process that started it ends with it
         elif not self.has_ended:
             self._process.kill()
-        self._process.wait(90)
+        self._process.wait(DEADLINE_S)
+        self._close_log()
 
     def close(self) -> None:
         """End it; a real one need not end by itself."""
         self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(90)
+            self._process.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
             if not self._is_real:
                 raise

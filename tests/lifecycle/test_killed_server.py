@@ -124,7 +124,7 @@ def test_a_killed_server_leaves_no_worker_and_no_shared_memory(
 
     server.process.send_signal(signal.SIGKILL)
 
-    assert server.process.wait(30) == -signal.SIGKILL
+    assert server.wait() == -signal.SIGKILL
     _, alive = psutil.wait_procs(workers, timeout=30)
     assert len(workers) >= 5
     assert not alive
@@ -151,7 +151,7 @@ def test_the_next_server_removes_the_files_that_a_killed_one_was_sent(
     assert len(list(temporary.rglob("model.py"))) == 2
 
     server.process.send_signal(signal.SIGKILL)
-    server.process.wait(30)
+    server.wait()
     assert len(list(temporary.rglob("model.py"))) == 2
     third = corectl(*arguments)
 

@@ -173,10 +173,9 @@ def test_a_model_that_cannot_be_loaded_ends_the_start_with_status_1_and_says_why
     corectl: Callable[..., Any], tmp_path: Path
 ) -> None:
     ModelRepository(tmp_path).model("echo", {**CONFIG, "backend": "nosuch"})
-    server = corectl(f"--model-repository={tmp_path}")
+    server = corectl(f"--model-repository={tmp_path}", awaited=0)
 
-    assert server.process.wait(30) == 1
-    server._reader.join()
+    assert server.wait() == 1
     assert "no installed plugin of kind 'backends' is called 'nosuch'" in server.log
     assert "creating server: Internal - failed to load all models" in server.log
 
@@ -205,7 +204,7 @@ def test_a_signal_to_the_whole_process_group_still_drains(
     response.read()
     connection.close()
     assert response.status == 200
-    assert server.process.wait(30) == 0, server.log
+    assert server.wait() == 0, server.log
 
 
 def test_the_start_table_says_why_a_model_was_refused(corectl: Callable[..., Any], tmp_path: Path) -> None:

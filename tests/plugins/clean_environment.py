@@ -11,23 +11,21 @@ from __future__ import annotations
 
 import json
 import os
-import queue
-import re
 import subprocess
 import sys
-import threading
 import urllib.error
 import urllib.request
 import venv
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from tritonpy_sdk.testing import DEADLINE_S, ServerProcess
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 300  # a compiler on a busy machine takes minutes
+COMPILER_S = 300  # a compiler on a busy machine takes minutes
 PIP = (sys.executable, "-m", "pip", "--isolated", "--disable-pip-version-check")
 
 
@@ -36,7 +34,7 @@ def run(*command: str | Path, **environment: str) -> str:
         command,
         capture_output=True,
         text=True,
-        timeout=DEADLINE_S,
+        timeout=COMPILER_S,
         check=False,
         env=clean_variables(**environment),
     )
@@ -123,65 +121,21 @@ class Environment:
         return Path(run(self.python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
 
 
-class Server:
-    """A running `corectl serve`; its ports are read from its log."""
+class Server(ServerProcess):
+    """A `corectl serve` of such an environment."""
 
     def __init__(self, environment: Environment, *arguments: str, **variables: str) -> None:
-        ports = [
-            f"--{service}-{what}"
-            for service in ("http", "grpc", "metrics")
-            for what in ("address=127.0.0.1", "port=0")
-        ]
-        self._process = subprocess.Popen(
-            [environment.corectl, "serve", *ports, *arguments],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=clean_variables(**variables),
-        )
-        assert self._process.stderr is not None
-        self.log: list[str] = []
-        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._reader = threading.Thread(target=self._read, args=(self._process.stderr,))
-        self._reader.start()
-        try:
-            self.grpc_port = int(self._wait_for(r"Started GRPCInferenceService at 127\.0\.0\.1:(\d+)"))
-            self.http_port = int(self._wait_for(r"Started HTTPService at 127\.0\.0\.1:(\d+)"))
-            self._wait_for(r"Started (Metrics Service) at")  # it is ready with that
-        except BaseException:
-            self._process.kill()
-            self.stop()
-            raise
-
-    def _read(self, stream: IO[str]) -> None:
-        with stream:
-            for line in stream:
-                self.log.append(line)
-                self._lines.put(line)
-        self._lines.put("")
-
-    def _wait_for(self, pattern: str) -> str:
-        while line := self._lines.get(timeout=50):
-            if found := re.search(pattern, line):
-                return found[1]
-        raise AssertionError(f"the server ended before it said {pattern!r}:\n{''.join(self.log)}")
+        super().__init__(*arguments, program=environment.corectl, environment=clean_variables(**variables))
 
     def ask(self, path: str, body: object = None) -> tuple[int, Any]:
         """The status and the JSON that the server answers."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"http://127.0.0.1:{self.http_port}{path}", data)
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
                 text = answer.read()
                 return answer.status, json.loads(text) if text else None
         except urllib.error.HTTPError as refusal:
             with refusal:
                 text = refusal.read()
                 return refusal.code, json.loads(text) if text else None
-
-    def stop(self) -> int:
-        """End it as an operator does; the exit status."""
-        self._process.terminate()
-        status = self._process.wait(timeout=30)  # nothing is in flight, so nothing may hold it up
-        self._reader.join()
-        return status

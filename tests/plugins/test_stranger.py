@@ -133,7 +133,7 @@ def test_what_the_stranger_says_about_a_bad_model_file_reaches_the_operator(
     server = serve("--model-repository", str(models), "--exit-on-error=false")
 
     assert server.ask("/v2/models/parabola/ready")[0] != 200
-    assert "model 'parabola': expected a JSON list of numbers in" in "".join(server.log)
+    assert "model 'parabola': expected a JSON list of numbers in" in server.log
 
 
 def test_the_strategy_keeps_adapters_apart(serve: Callable[..., Server]) -> None:
@@ -212,4 +212,4 @@ def test_a_broken_plugin_fails_only_the_models_that_need_it(
     status, answer = server.ask(path.replace("parabola", "unlucky"), body)
     assert status != 200
     assert "unlucky" in answer["error"]
-    assert "LookupError: no licence for broken" in "".join(server.log)
+    assert "LookupError: no licence for broken" in server.log

@@ -184,7 +184,7 @@ def test_without_a_compiler_it_installs_and_the_error_names_the_command_that_men
     assert model["state"] == "UNAVAILABLE"
     assert "tritonpy-abi was installed without its library" in model["reason"]
     assert model["reason"].endswith(f"run: {command}")
-    assert "tritonpy-abi was installed without its library" in "".join(server.log)
+    assert "tritonpy-abi was installed without its library" in server.log
 
     variables = clean_variables(PATH=bare_path(environment))
     refused = subprocess.run(command.split(), capture_output=True, text=True, check=False, env=variables)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-import subprocess
 import time
 import urllib.request
 from collections.abc import Callable
@@ -16,8 +15,8 @@ import grpc
 import numpy as np
 import psutil
 from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonpy_sdk.testing import DEADLINE_S, ServerProcess
 
-DEADLINE_S = 30
 STREAM_DEADLINE_S = 90  # of all that is done with a stream, some of which takes `SLOW_S`
 MEBIBYTE = 1 << 20
 SLOW_S = 3  # longer than a machine that has much to do keeps a client that reads from reading
@@ -120,27 +119,25 @@ class TritonPythonModel:
 class Served:
     """A server in a process of its own."""
 
-    def __init__(
-        self, process: subprocess.Popen[str], ports: dict[str, int], folder: Path, log: list[str]
-    ) -> None:
-        self.ports = ports
+    def __init__(self, server: ServerProcess, folder: Path) -> None:
+        self.server = server
         self.folder = folder
-        self.log = log
         # The workers of all models are children of the server.
-        self.processes = [process.pid, *(child.pid for child in psutil.Process(process.pid).children())]
+        pid = server.process.pid
+        self.processes = [pid, *(child.pid for child in psutil.Process(pid).children())]
 
     def executions(self, model: str) -> int:
         return int(self._statistics(model)["execution_count"])
 
     def _statistics(self, model: str) -> dict[str, Any]:
-        url = f"http://127.0.0.1:{self.ports['HTTPService']}/v2/models/{model}/stats"
+        url = f"http://127.0.0.1:{self.server.http_port}/v2/models/{model}/stats"
         with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
             stats: dict[str, Any] = json.load(answer)["model_stats"][0]
         return stats
 
     def pending(self, model: str) -> int:
         with urllib.request.urlopen(
-            f"http://127.0.0.1:{self.ports['Metrics']}/metrics", timeout=DEADLINE_S
+            f"http://127.0.0.1:{self.server.metrics_port}/metrics", timeout=DEADLINE_S
         ) as page:
             text = page.read().decode()
         found = re.search(rf'pending_request_count{{model="{model}",.*}} (\d+)', text)
@@ -149,7 +146,7 @@ class Served:
     def counted(self, model: str) -> dict[str, int]:
         """Requests by what became of them."""
         with urllib.request.urlopen(
-            f"http://127.0.0.1:{self.ports['Metrics']}/metrics", timeout=DEADLINE_S
+            f"http://127.0.0.1:{self.server.metrics_port}/metrics", timeout=DEADLINE_S
         ) as page:
             text = page.read().decode()
         rows = re.findall(rf'failure{{model="{model}",reason="(\w+)",version="1"}} (\d+)', text)
@@ -187,13 +184,6 @@ def connections(pid: int) -> int:
     return sum(each.status == psutil.CONN_ESTABLISHED for each in psutil.Process(pid).net_connections("tcp"))
 
 
-def wait_for(condition: Callable[[], bool], what: Callable[[], object] = lambda: "") -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.01)
-
-
 def is_soon(condition: Callable[[], bool]) -> bool:
     """Whether something comes to be so within two seconds."""
     deadline = time.monotonic() + 2
@@ -215,7 +205,7 @@ class Stream:
             message.inputs.add(name="IN", datatype="INT32", shape=[1, 2])
             message.raw_input_contents.append(np.array([[count, size]], np.int32).tobytes())
         options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
-        self._channel = grpc.insecure_channel(f"127.0.0.1:{served.ports['GRPCInferenceService']}", options)
+        self._channel = grpc.insecure_channel(f"127.0.0.1:{served.server.grpc_port}", options)
         stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self.call = stub.ModelStreamInfer(iter([message]), timeout=STREAM_DEADLINE_S)
 
@@ -235,7 +225,7 @@ class EventStream:
         self._socket = socket.socket()
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         self._socket.settimeout(DEADLINE_S)
-        self._socket.connect(("127.0.0.1", served.ports["HTTPService"]))
+        self._socket.connect(("127.0.0.1", served.server.http_port))
         head = f"POST /v2/models/{model}/generate_stream HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n"
         self._socket.sendall(head.encode() + body)
 

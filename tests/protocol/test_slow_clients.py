@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -19,10 +14,10 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import ServerProcess, until
 
 from .slow_clients import (
     CALLER,
-    DEADLINE_S,
     IN_TURN,
     LIMITS,
     MEBIBYTE,
@@ -37,7 +32,6 @@ from .slow_clients import (
     highest_memory,
     is_soon,
     memory,
-    wait_for,
 )
 
 
@@ -78,29 +72,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
                 "model_transaction_policy": {"decoupled": True},
             },
         )
-    command = [str(Path(sys.executable).with_name("corectl")), "serve", *LIMITS, "--model-repository"]
-    for service in ("http", "grpc", "metrics"):
-        command[2:2] = [f"--{service}-address=127.0.0.1", f"--{service}-port=0"]
-    process = subprocess.Popen([*command, str(models.path)], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    ports: dict[str, int] = {}
-    for line in process.stderr:
-        if match := re.search(r"Started (\w+).* at 127\.0\.0\.1:(\d+)", line):
-            ports[match[1]] = int(match[2])
-        if len(ports) == 3:
-            break
-    log: list[str] = []
-    reader = threading.Thread(target=log.extend, args=(process.stderr,))
-    reader.start()
-    if len(ports) != 3:
-        reader.join()
-    assert len(ports) == 3, "".join(log[-30:])
-    served = Served(process, ports, folder, log)
-    yield served
-    process.terminate()
-    process.wait(DEADLINE_S)
-    reader.join()
-    process.stderr.close()
+    with ServerProcess("--model-repository", models.path, *LIMITS) as server:
+        yield Served(server, folder)
 
 
 @pytest.mark.parametrize("kind", [Stream, EventStream])
@@ -120,13 +93,13 @@ def test_a_batch_mate_of_a_client_that_does_not_read_never_notices(
     mate = Stream(served, "threads", mate_id, count, size)
     answers = mate.read()
     sent_meanwhile = served.sent(slow_id)
-    wait_for(lambda: served.journal(slow_id)[-2:] == ["cancelled", "end"], lambda: served.journal(slow_id))
+    until(lambda: served.journal(slow_id)[-2:] == ["cancelled", "end"], lambda: served.journal(slow_id))
 
     assert answers == count
     assert served.executions("threads") == executed + 1  # they were one batch
     assert sent_meanwhile < count  # it waits; how far it came is what the server, sockets and a window hold
     assert sent_meanwhile * size < 40 * MEBIBYTE
-    wait_for(
+    until(
         lambda: (
             served.counted("threads")
             == {"success": before.get("success", 0) + 1, "CANCELED": before.get("CANCELED", 0) + 1}
@@ -156,10 +129,10 @@ def test_memory_stays_bounded_whatever_is_offered(served: Served) -> None:
         slow = [Stream(served, "alone", f"bounded-{attempt}-{index}", 200) for index in range(2)]
         for index in range(2):
             id = f"bounded-{attempt}-{index}"
-            wait_for(lambda id=id: served.journal(id)[-1:] == ["end"], lambda id=id: served.journal(id))
+            until(lambda id=id: served.journal(id)[-1:] == ["end"], lambda id=id: served.journal(id))
         for stream in slow:
             stream.close()
-        wait_for(lambda: connections(served.processes[0]) == 0)
+        until(lambda: connections(served.processes[0]) == 0)
         # Shared memory that was needed once is kept open; how much is, depends on how fast each of them was.
         if opened and is_soon(are_closed):
             break
@@ -174,7 +147,7 @@ def test_memory_stays_bounded_whatever_is_offered(served: Served) -> None:
 
 def test_a_client_that_reads_slowly_gets_everything(served: Served) -> None:
     stream = Stream(served, "alone", "steady", 60)
-    wait_for(lambda: served.sent("steady") >= 8)
+    until(lambda: served.sent("steady") >= 8)
     numbers = []
     for message in stream.call:
         numbers.append(message.infer_response.raw_output_contents[0][0])
@@ -187,7 +160,7 @@ def test_a_client_that_reads_slowly_gets_everything(served: Served) -> None:
 
 def test_a_sender_that_waits_lets_other_requests_of_its_worker_through(served: Served) -> None:
     slow = Stream(served, "alone", "waits", 100)
-    wait_for(lambda: served.sent("waits") >= 8)
+    until(lambda: served.sent("waits") >= 8)
 
     others = [Stream(served, "alone", f"other-{index}", 3, 1000) for index in range(5)]
     answers = []
@@ -200,7 +173,7 @@ def test_a_sender_that_waits_lets_other_requests_of_its_worker_through(served: S
     assert is_waiting
     for stream in (slow, *others):
         stream.close()
-    wait_for(lambda: served.journal("waits")[-1:] == ["end"])
+    until(lambda: served.journal("waits")[-1:] == ["end"])
 
 
 def test_a_model_that_answers_its_batch_on_one_thread_waits_for_nobody(served: Served) -> None:
@@ -212,7 +185,7 @@ def test_a_model_that_answers_its_batch_on_one_thread_waits_for_nobody(served: S
     assert "cancelled" in served.journal("stalled")
     with pytest.raises(grpc.RpcError, match=r"responses of \d+ bytes wait for"):
         slow.read()
-    wait_for(
+    until(
         lambda: served.counted("in_turn") == {"success": 1, "CANCELED": 1}, lambda: served.counted("in_turn")
     )
     slow.close()
@@ -221,7 +194,7 @@ def test_a_model_that_answers_its_batch_on_one_thread_waits_for_nobody(served: S
 
 def test_a_caller_that_does_not_read_its_iterator_holds_the_called_model_back(served: Served) -> None:
     asked = Stream(served, "caller", "reads", 40)
-    wait_for(lambda: served.sent("reads-call") >= 8)
+    until(lambda: served.sent("reads-call") >= 8)
     time.sleep(0.3)
     sent = served.sent("reads-call")
     (served.folder / "reads-read").touch()
@@ -234,7 +207,7 @@ def test_a_caller_that_does_not_read_its_iterator_holds_the_called_model_back(se
 
 def test_a_caller_that_never_reads_its_iterator_loses_the_call(served: Served) -> None:
     asked = Stream(served, "caller", "idle", 100)
-    wait_for(lambda: served.journal("idle-call")[-2:] == ["cancelled", "end"])
+    until(lambda: served.journal("idle-call")[-2:] == ["cancelled", "end"])
     (served.folder / "idle-read").touch()
 
     assert asked.read() == 1
@@ -257,7 +230,7 @@ def test_plugins_wait_for_their_clients_on_threads_and_in_processes(served: Serv
         message.inputs.add(name=name, datatype=kind, shape=[len(values)])
         message.raw_input_contents.append(values.astype(kind.lower()).tobytes())
     stalled = Stream(served, model, "", 0, message=message)
-    wait_for(lambda: served.counted(model) == {"CANCELED": 1}, lambda: served.counted(model))
+    until(lambda: served.counted(model) == {"CANCELED": 1}, lambda: served.counted(model))
     with pytest.raises(grpc.RpcError, match="--slow-client-timeout"):
         stalled.read()
     reads = Stream(served, model, "", 0, message=message)
@@ -268,13 +241,13 @@ def test_plugins_wait_for_their_clients_on_threads_and_in_processes(served: Serv
         stream.close()
 
     assert numbers == list(range(count))
-    wait_for(lambda: served.counted(model) == {"CANCELED": 1, "success": 1})
+    until(lambda: served.counted(model) == {"CANCELED": 1, "success": 1})
 
 
 def test_a_worker_that_dies_in_the_middle_of_a_stream_ends_it_with_an_error(served: Served) -> None:
     before = served.counted("alone")
     stream = Stream(served, "alone", "dies", 100)
-    wait_for(lambda: served.sent("dies") >= 8)
+    until(lambda: served.sent("dies") >= 8)
     os.kill(int((served.folder / "pid-alone").read_text()), signal.SIGKILL)
 
     messages = list(stream.call)
@@ -282,7 +255,7 @@ def test_a_worker_that_dies_in_the_middle_of_a_stream_ends_it_with_an_error(serv
 
     assert messages[-1].error_message.startswith("Stub process 'alone_0_0' is not healthy")
     assert messages[-1].infer_response.parameters["triton_final_response"].bool_param
-    wait_for(lambda: served.counted("alone").get("BACKEND", 0) == before.get("BACKEND", 0) + 1)
+    until(lambda: served.counted("alone").get("BACKEND", 0) == before.get("BACKEND", 0) + 1)
     again = Stream(served, "alone", "lives", 3, 1000)
     assert again.read() == 3
     again.close()
@@ -290,12 +263,12 @@ def test_a_worker_that_dies_in_the_middle_of_a_stream_ends_it_with_an_error(serv
 
 def test_a_stream_that_is_cancelled_takes_its_request_out_of_the_queue(served: Served) -> None:
     busy = Stream(served, "caller", "busy", 1)
-    wait_for(lambda: served.sent("busy-call") == 1)  # it is executed
+    until(lambda: served.sent("busy-call") == 1)  # it is executed
     before = served.counted("caller").get("CANCELED", 0)
     waiting = Stream(served, "caller", "waiting", 1)
-    wait_for(lambda: served.pending("caller") == 1)
+    until(lambda: served.pending("caller") == 1)
     waiting.call.cancel()
-    wait_for(lambda: served.counted("caller").get("CANCELED", 0) == before + 1)
+    until(lambda: served.counted("caller").get("CANCELED", 0) == before + 1)
     (served.folder / "busy-read").touch()
 
     assert busy.read() == 1

@@ -13,7 +13,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.plugin import Tensor
+from tritonpy_sdk.testing import DEADLINE_S, ServerProcess, until
 
 from ..counting import at_rest
 
@@ -33,9 +33,6 @@ MODELS = HERE / "models"
 REAL_TRITON = HERE.parents[1] / "benchmarks" / "real_triton.py"
 Inputs = Mapping[str, Any]
 FORGIVING = ("--exit-on-error=false", "--strict-readiness=false")
-DEADLINE_S = 30
-START_DEADLINE_S = 120
-STOP_DEADLINE_S = 60
 MAX_STARTS = 3  # a real server that loads several models may crash by chance
 
 
@@ -123,7 +120,7 @@ class PythonServer:
         self._channel.close()
         self.process.terminate()
         try:
-            self.process.wait(STOP_DEADLINE_S)
+            self.process.wait(DEADLINE_S)
         finally:
             self.process.kill()
             self.process.wait()
@@ -139,11 +136,7 @@ class PythonServer:
 
     def wait_for(self, condition: Callable[[], Any], complaint: str = "it does not happen") -> Any:
         """Wait until `condition` returns something true, and return that."""
-        give_up = time.monotonic() + DEADLINE_S
-        while not (value := condition()):
-            assert time.monotonic() < give_up, complaint
-            time.sleep(0.02)
-        return value
+        return until(condition, complaint)
 
     def request(self, method: str, path: str, body: object = None, service: str = "http") -> tuple[int, str]:
         """Send one HTTP request; returns status and body."""
@@ -322,26 +315,21 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
 
         def start_once(kind: str, *options: str) -> PythonServer:
             log_file = tmp_path_factory.mktemp(kind) / "log"
-            is_ours = kind == "ours"
-            if is_ours:
-                command = [str(Path(sys.executable).with_name("corectl")), "serve", *options]
-                for service in ("http", "grpc", "metrics"):
-                    command += [f"--{service}-address=127.0.0.1", f"--{service}-port=0"]
-                command += ["--model-repository", str(MODELS)]
+            environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+            if is_ours := kind == "ours":
+                ours = ServerProcess(
+                    "--model-repository", MODELS, *options, log_file=log_file, environment=environment
+                )
+                stack.callback(ours.close)
+                process = ours.process
+                ports = {"http": ours.http_port, "grpc": ours.grpc_port, "metrics": ours.metrics_port}
             else:
                 command = [sys.executable, str(REAL_TRITON), "serve", "--model-repository", str(MODELS), "--"]
-                command += options
-            with log_file.open("wb") as log:
-                process = subprocess.Popen(
-                    command,
-                    stdout=log if is_ours else subprocess.PIPE,
-                    stderr=log,
-                    env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-                )
-            stack.callback(process.kill)
-            if is_ours:
-                ports = _ports_in_log(process, log_file)
-            else:
+                with log_file.open("wb") as log:
+                    process = subprocess.Popen(
+                        [*command, *options], stdout=subprocess.PIPE, stderr=log, env=environment
+                    )
+                stack.callback(process.kill)
                 assert process.stdout is not None
                 line = process.stdout.readline()
                 process.stdout.close()
@@ -355,18 +343,6 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
             return server
 
         yield start
-
-
-def _ports_in_log(process: subprocess.Popen[Any], log_file: Path) -> dict[str, int]:
-    services = {"HTTPService": "http", "GRPCInferenceService": "grpc", "Metrics Service": "metrics"}
-    give_up = time.monotonic() + START_DEADLINE_S
-    while True:
-        found = re.findall(r"Started (.+) at 127\.0\.0\.1:(\d+)", log_file.read_text())
-        if len(found) == 3:
-            return {services[service]: int(port) for service, port in found}
-        assert process.poll() is None, log_file.read_text()
-        assert time.monotonic() < give_up, log_file.read_text()
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="session")

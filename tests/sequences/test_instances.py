@@ -150,7 +150,7 @@ def test_a_server_that_stops_lets_running_sequences_end(
         assert (running.result(), waiting.result()) == (-7, -5)
         if is_ended:
             assert model.ask(3, 1, end=True) == -2
-        assert server.process.wait(20) == 0, server.log
+        assert server.wait() == 0, server.log
         assert "in flight; they are answered UNAVAILABLE" not in server.log
 
 

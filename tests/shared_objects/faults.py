@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import ServerProcess, until
 
-from ..conftest import CorectlServer
 from .agent_places import children
 
 DEADLINE_S = 20
@@ -66,7 +66,7 @@ class FaultServer:
     def __init__(self, root: Path, *flags: str) -> None:
         self.models = ModelRepository(root)
         self.models.model(WELL, configuration(dynamic_batching={}))
-        self._server = CorectlServer(
+        self._server = ServerProcess(
             f"--model-repository={root}", "--model-control-mode=explicit", f"--load-model={WELL}", *flags
         )
         self.process = self._server.process
@@ -78,10 +78,7 @@ class FaultServer:
         try:
             assert self._server.stop() == 0, self.log
         finally:
-            self._server.process.kill()
-            self._server.process.wait()
-            assert self._server.process.stderr is not None
-            self._server.process.stderr.close()
+            self._server.close()
 
     @property
     def log(self) -> str:
@@ -126,9 +123,7 @@ class FaultServer:
 
     def metric(self, line: str) -> str:
         """The value behind the beginning of a line of the metrics."""
-        connection = http.client.HTTPConnection(
-            "127.0.0.1", self._server.ports["Metrics Service"], timeout=DEADLINE_S
-        )
+        connection = http.client.HTTPConnection("127.0.0.1", self._server.metrics_port, timeout=DEADLINE_S)
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
         connection.close()
@@ -140,10 +135,7 @@ class FaultServer:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait for something to become true."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.005)
+        until(condition, lambda: self.log)
 
     def assert_well(self) -> None:
         """The model without a strategy answers."""

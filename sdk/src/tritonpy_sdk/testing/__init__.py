@@ -10,6 +10,7 @@ pytest.register_assert_rewrite(
 from tritonpy_sdk.testing.cache import OpenCache, open_cache  # noqa: E402
 from tritonpy_sdk.testing.conformance import BackendConformance  # noqa: E402
 from tritonpy_sdk.testing.driver import Answer, BackendDriver, DrivenModel  # noqa: E402
+from tritonpy_sdk.testing.patience import DEADLINE_S, until, until_async  # noqa: E402
 from tritonpy_sdk.testing.python_model import (  # noqa: E402
     ModelRequest,
     ModelWarning,
@@ -19,6 +20,7 @@ from tritonpy_sdk.testing.python_model import (  # noqa: E402
     load_python_model,
 )
 from tritonpy_sdk.testing.repo_agent import AgentLoad, load_with_agent  # noqa: E402
+from tritonpy_sdk.testing.server_process import ServerProcess  # noqa: E402
 from tritonpy_sdk.testing.shared_objects import (  # noqa: E402
     SharedObjects,
     compile_shared_object,
@@ -27,6 +29,7 @@ from tritonpy_sdk.testing.shared_objects import (  # noqa: E402
 from tritonpy_sdk.testing.strategy import OpenStrategy, WaitingRequest, open_strategy  # noqa: E402
 
 __all__ = [
+    "DEADLINE_S",
     "AgentLoad",
     "Answer",
     "BackendConformance",
@@ -39,6 +42,7 @@ __all__ = [
     "Outputs",
     "PythonModel",
     "ResponseStream",
+    "ServerProcess",
     "SharedObjects",
     "WaitingRequest",
     "compile_shared_object",
@@ -47,4 +51,6 @@ __all__ = [
     "load_with_agent",
     "open_cache",
     "open_strategy",
+    "until",
+    "until_async",
 ]
