@@ -196,6 +196,51 @@ def test_a_plugin_that_raises_at_import_fails_alone_and_keeps_its_traceback(inst
     assert manager.load("echo") is not None
 
 
+def test_a_plugin_that_does_not_parse_names_its_file_and_line(installed):
+    installed.distribution("acme-odd", {"odd": "acme_odd"}, source="import os\n\ndef f(:\n    pass\n")
+
+    with pytest.raises(Internal) as refused:
+        PluginManager("backends").load("odd")
+
+    assert refused.value.message == (
+        f"plugin 'odd' of kind 'backends' cannot be used: SyntaxError: invalid syntax "
+        f"({installed.folder / 'acme_odd.py'}, line 3)"
+    )
+
+
+def test_a_hook_without_its_decorator_fails_the_plugin_and_is_named(installed):
+    installed.distribution("acme-bare", {"bare": "acme_bare"}, source=ECHO.replace("@hookimpl\n", ""))
+    manager = PluginManager("backends")
+
+    manager.load_all()
+
+    [info] = [info for info in manager.info() if info.name == "bare"]
+    assert info.state == "failed"
+    assert info.error.endswith(
+        "function 'model_instance_execute' is called like a hook and not marked with @hookimpl"
+    )
+    with pytest.raises(Internal, match="'model_instance_execute' is called like a hook and not marked"):
+        manager.load("bare")
+
+
+def test_a_hook_under_another_name_and_what_only_looks_like_one_are_no_mistake():
+    class Fine:
+        model_finalize = None
+
+        @hookimpl(specname="model_instance_execute")
+        def run(self, instance, requests):
+            return []
+
+        @hookimpl(specname="model_initialize")
+        def model_instance_initialize(self, model):
+            return None
+
+    assert manager_of("backends", fine=Fine()).info()[0].hooks == [
+        "model_initialize",
+        "model_instance_execute",
+    ]
+
+
 def test_a_broken_plugin_is_not_imported_again(installed):
     installed.distribution("acme-bad", {"bad": "acme_bad"}, source="1 / 0\n")
     manager = PluginManager("backends")

@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from tritonpy.plugin import InferResponse, hookimpl
+from tritonpy.plugin import InferResponse, Internal, hookimpl
 from tritonpy_sdk import ModelRepository
 from tritonpy_sdk.testing import BackendConformance, driver
 
@@ -320,7 +320,7 @@ def test_attributes_of_another_type_are_refused(models):
         def backend_attributes(self):
             return "thread"
 
-    with pytest.raises(AssertionError):
+    with pytest.raises(Internal, match="returned str; expected BackendAttributes"):
         run(SaysAWord(), models, "test_attributes_are_told_before_the_backend_is_initialized")
 
 

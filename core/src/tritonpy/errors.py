@@ -74,6 +74,13 @@ class TritonError(Exception):
         return f"{self.code.text}: {self.message}"
 
 
+def exception_text(exc: BaseException) -> str:
+    """Type and text of any exception on one line; for code that does not parse, its file and line as well."""
+    if isinstance(exc, SyntaxError) and exc.filename:
+        return f"{type(exc).__name__}: {exc.msg} ({exc.filename}, line {exc.lineno})"
+    return f"{type(exc).__name__}: {exc}"
+
+
 class UnknownError(TritonError):
     """The plugin or model said no more than that something went wrong."""
 

@@ -43,7 +43,9 @@ class BackendAttributes:
             over in microseconds); `process` puts every instance into a worker of its own.
         preferred_groups: instance groups for models that configure none, the most wanted first: the first one
             that this machine has the devices for is taken. None means `KIND_AUTO`.
-        parallel_instance_loading: instances of a model may be initialised at the same time.
+        parallel_instance_loading: loading hooks may run at the same time, for the instances of a model and
+            for several models. Otherwise those that run in the server's process take turns: two threads that
+            import the same framework for the first time can get half of it.
         default_filename: the model file looked for in a version directory, such as `model.onnx`.
         uses_gpus: models can run on GPUs, so that `KIND_AUTO` means one where there is one. A backend whose
             framework is installed without says False, and its models stay on the CPU.
@@ -54,6 +56,15 @@ class BackendAttributes:
     parallel_instance_loading: bool = False
     default_filename: str = ""
     uses_gpus: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what only looks like a way to execute.
+
+        Raises:
+            ValueError: `execution` is neither `thread` nor `process`.
+        """
+        if self.execution not in ("thread", "process"):
+            raise ValueError(f"execution is {self.execution!r}, expected 'thread' or 'process'")
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tritonpy.errors import Internal, TritonError, Unsupported
+from tritonpy.errors import Internal, TritonError, Unsupported, exception_text
 from tritonpy.plugin_manager import Hook, PluginManager, bind_object
 
 Binder = Callable[[str], Hook | None]
@@ -69,7 +69,7 @@ def import_file(path: Path, what: str) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as exc:
         del sys.modules[spec.name]
-        raise Internal(f"{what} {path} failed to import: {type(exc).__name__}: {exc}") from exc
+        raise Internal(f"{what} {path} failed to import: {exception_text(exc)}") from exc
     return module
 
 

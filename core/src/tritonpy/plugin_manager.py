@@ -16,7 +16,7 @@ from typing import Any, Literal
 import pluggy
 
 from tritonpy import hookspecs
-from tritonpy.errors import Internal, NotFound, TritonError
+from tritonpy.errors import Internal, NotFound, TritonError, exception_text
 
 Hook = Callable[..., Any]  # Any: every hook has its own signature, see hookspecs
 
@@ -62,6 +62,7 @@ class PluginInfo:
         state: `available` until something needs it.
         hooks: the hooks it implements, once loaded.
         error: why it cannot be used, with the traceback of a failed import.
+        failure: what its import or registration raised.
     """
 
     name: str
@@ -73,6 +74,7 @@ class PluginInfo:
     error: str = ""
     entry: EntryPoint | None = None
     plugin: object | None = None
+    failure: BaseException | None = None
 
 
 class PluginManager:
@@ -108,7 +110,7 @@ class PluginManager:
         self._plugins[name] = info
         self._adopt(info, plugin)
         if info.state == "failed":
-            raise Internal(f"plugin '{name}' of kind '{self.kind}': {info.error.strip().splitlines()[-1]}")
+            raise Internal(f"plugin '{name}' of kind '{self.kind}': {_reason(info)}") from info.failure
 
     def names(self) -> list[str]:
         """All names on offer, sorted, whether they can be used or not."""
@@ -135,8 +137,8 @@ class PluginManager:
             assert info.entry is not None  # what was registered directly is loaded or failed
             try:
                 plugin = info.entry.load()
-            except (Exception, SystemExit):  # a broken plugin must not take the server with it
-                info.state, info.error = "failed", traceback.format_exc()
+            except (Exception, SystemExit) as exc:  # a broken plugin must not take the server with it
+                info.state, info.error, info.failure = "failed", traceback.format_exc(), exc
             else:
                 self._adopt(info, plugin)
         if info.state == "disabled":
@@ -144,8 +146,9 @@ class PluginManager:
                 f"plugin '{name}' of kind '{self.kind}' is disabled by --disable-plugin {self.kind}:{name}"
             )
         if info.state == "failed":
-            reason = info.error.strip().splitlines()[-1]
-            raise Internal(f"plugin '{name}' of kind '{self.kind}' cannot be used: {reason}")
+            raise Internal(
+                f"plugin '{name}' of kind '{self.kind}' cannot be used: {_reason(info)}"
+            ) from info.failure
         return info.plugin
 
     def load_all(self) -> list[object]:
@@ -188,11 +191,13 @@ class PluginManager:
                 self._pluggy.register(plugin, info.name)
                 # An unknown hook name is a spelling mistake today, not a hook of tomorrow.
                 self._pluggy.check_pending()
+                _refuse_unmarked(self._pluggy, self.kind, plugin, info.name)
         except Exception as exc:
             if self._pluggy.get_plugin(info.name) is plugin:
                 self._pluggy.unregister(plugin)
             is_refusal = isinstance(exc, pluggy.PluginValidationError)
             info.state, info.error = "failed", _one_line(exc) if is_refusal else traceback.format_exc()
+            info.failure = None if is_refusal else exc
             return
         info.plugin, info.state = plugin, "loaded"
         info.hooks = sorted(caller.name for caller in self._pluggy.get_hookcallers(plugin) or [])
@@ -210,6 +215,23 @@ def _new_pluggy(kind: str) -> pluggy.PluginManager:
     if kind == "backends":  # a backend may bring the strategy for all its models
         manager.add_hookspecs(hookspecs.BatchingHooks)
     return manager
+
+
+def _refuse_unmarked(manager: pluggy.PluginManager, kind: str, plugin: object, name: str) -> None:
+    """Refuse a function that is called as a hook and is none: its decorator was forgotten."""
+    for hook in (each for each in vars(KINDS[kind]) if not each.startswith("_")):
+        function = getattr(plugin, hook, None)
+        if not inspect.isroutine(function) or hasattr(function, f"{hookspecs.PROJECT_NAME}_impl"):
+            continue
+        if not any(impl.plugin is plugin for impl in getattr(manager.hook, hook).get_hookimpls()):
+            raise pluggy.PluginValidationError(
+                plugin,
+                f"plugin '{name}': function '{hook}' is called like a hook and not marked with @hookimpl",
+            )
+
+
+def _reason(info: PluginInfo) -> str:
+    return exception_text(info.failure) if info.failure is not None else info.error.strip().splitlines()[-1]
 
 
 def _one_line(exc: Exception) -> str:
@@ -238,6 +260,7 @@ def bind_object(kind: str, plugin: object, name: str) -> Callable[[str], Hook | 
     try:
         manager.register(plugin, name)
         manager.check_pending()
+        _refuse_unmarked(manager, kind, plugin, name)
     except pluggy.PluginValidationError as exc:
         raise Internal(f"'{name}' does not fit the hooks of kind '{kind}': {_one_line(exc)}") from exc
     return lambda hook: bind_hook(manager, plugin, hook)

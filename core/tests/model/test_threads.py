@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import logging
 import socket
 import sys
 import threading
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 from tritonpy.options import ServerOptions
-from tritonpy.plugin import InferResponse, hookimpl
+from tritonpy.plugin import BackendAttributes, InferResponse, InvalidArg, hookimpl
 from tritonpy.server import Server
 
 CONFIG = """
@@ -190,7 +191,7 @@ def load(server: Server, model: str) -> tuple[int, str]:
 def explicit(tmp_path: Path) -> Callable[..., Any]:
     def serve(models: Sequence[str], hooks: dict[str, Any], **settings: Any) -> Server:
         for model in models:
-            (tmp_path / model / "1").mkdir(parents=True)
+            (tmp_path / model / "1").mkdir(parents=True, exist_ok=True)
             (tmp_path / model / "config.pbtxt").write_text(CONFIG)
         options = ServerOptions(
             (str(tmp_path),),
@@ -209,6 +210,16 @@ def explicit(tmp_path: Path) -> Callable[..., Any]:
 
 def execute(instance: Any, requests: Any) -> Any:
     return [InferResponse() for _ in requests]
+
+
+PARALLEL = {"backend_attributes": lambda: BackendAttributes(parallel_instance_loading=True)}
+
+
+def _loading_hook(name: str, function: Callable[[Any], None]) -> Callable[..., None]:
+    """The function as a hook of this name, whose argument is called as the hook's."""
+    if name == "model_instance_initialize":
+        return lambda instance: function(instance)
+    return lambda model: function(model)
 
 
 @pytest.mark.parametrize("hook", ["backend_initialize", "model_initialize", "model_instance_initialize"])
@@ -250,7 +261,7 @@ def test_as_many_models_load_at_once_as_the_options_say_and_hold_up_nobody_else(
         done.wait(60)
 
     names = [f"m{number}" for number in range(count)]
-    hooks = {"model_instance_execute": execute, "model_initialize": model_initialize}
+    hooks = {"model_instance_execute": execute, "model_initialize": model_initialize, **PARALLEL}
     with (
         explicit(names, hooks, model_load_thread_count=count) as server,
         ThreadPoolExecutor(count) as clients,
@@ -261,6 +272,104 @@ def test_as_many_models_load_at_once_as_the_options_say_and_hold_up_nobody_else(
         assert asked.result(20) == "at once"
         done.set()
         assert [each.result(20) for each in loads] == [(200, "")] * count
+
+
+def test_hooks_that_load_models_of_one_backend_take_turns_unless_it_says_otherwise(
+    explicit: Callable[..., Any],
+) -> None:
+    names = [f"m{number}" for number in range(4)]
+    turn, met = threading.Lock(), []
+
+    def alone(model_or_instance: Any) -> None:
+        has_turn = turn.acquire(blocking=False)
+        met.append(not has_turn)
+        time.sleep(0.01)  # room for another one to come
+        if has_turn:
+            turn.release()
+
+    hooks = {"model_instance_execute": execute} | {
+        hook: _loading_hook(hook, alone)
+        for hook in ("model_auto_complete_config", "model_initialize", "model_instance_initialize")
+    }
+    with (
+        explicit(names, hooks, model_load_thread_count=4) as server,
+        ThreadPoolExecutor(4) as clients,
+    ):
+        assert list(clients.map(lambda name: load(server, name), names)) == [(200, "")] * 4
+    assert met == [False] * 12
+
+
+def test_a_load_that_is_given_up_leaves_the_turn_to_others(explicit: Callable[..., Any]) -> None:
+    has_begun, gate = threading.Event(), threading.Event()
+
+    def model_initialize(model: Any) -> None:
+        if model.name == "hangs":
+            has_begun.set()
+            assert gate.wait(60)
+
+    hooks = {"model_instance_execute": execute, "model_initialize": model_initialize}
+    with explicit(["hangs", "m"], hooks) as server, ThreadPoolExecutor(2) as clients:
+        hanging = clients.submit(load, server, "hangs")
+        assert has_begun.wait(60)
+        waiting = clients.submit(load, server, "m")
+        gate.set()
+
+        assert waiting.result(60) == hanging.result(60) == (200, "")
+
+
+def test_a_hook_that_raises_at_load_shows_where_in_the_log(
+    explicit: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails_in_depth(model_or_instance: Any) -> None:
+        raise LookupError("no such layer")
+
+    failing = {
+        "model_initialize": "failed to initialize model 'm'",
+        "model_instance_initialize": "failed to initialize instance 'm_0'",
+        "model_auto_complete_config": "autofill failed for model 'm'",
+    }
+    for hook, words in failing.items():
+        hooks = {"model_instance_execute": execute, hook: _loading_hook(hook, fails_in_depth)}
+        with explicit(["m"], hooks) as server:
+            assert load(server, "m")[0] == 400
+        [record] = [each for each in caplog.records if f"{words}: LookupError: no such layer" in each.message]
+        assert record.exc_info is not None
+        traceback = logging.Formatter().formatException(record.exc_info)
+        assert traceback.count("in fails_in_depth") == 1
+        caplog.clear()
+
+
+def test_a_configuration_that_is_refused_shows_no_traceback(
+    explicit: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    def model_initialize(model: Any) -> None:
+        raise InvalidArg("this model wants another input")
+
+    with explicit(["m"], {"model_instance_execute": execute, "model_initialize": model_initialize}) as server:
+        assert load(server, "m")[0] == 400
+    [record] = [each for each in caplog.records if "this model wants another input" in each.message]
+    assert record.exc_info is None
+
+
+def test_attributes_that_are_none_name_the_backend_and_what_is_wrong(explicit: Callable[..., Any]) -> None:
+    wrong = {
+        "ValueError: execution is 'fibre', expected 'thread' or 'process'": lambda: BackendAttributes(
+            execution="fibre"  # type: ignore[arg-type]
+        ),
+        "backend_attributes of backend 'odd' returned str; expected BackendAttributes": lambda: "thread",
+    }
+    for words, answer in wrong.items():
+
+        @hookimpl
+        def backend_attributes(answer: Callable[[], object] = answer) -> object:
+            return answer()
+
+        hooks = {"model_instance_execute": execute, "backend_attributes": backend_attributes}
+        with explicit(["m"], hooks) as server:
+            status, error = load(server, "m")
+        assert status == 400
+        assert words in error
+        assert "odd" in error
 
 
 def test_a_model_that_does_not_say_whether_it_is_ready_is_asked_once(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from tritonpy.errors import Internal, TritonError
+from tritonpy.errors import Internal, TritonError, exception_text
 from tritonpy.handles import Backend, BackendAttributes
 from tritonpy.plugin_manager import Hook, PluginManager, source_file
 
@@ -15,7 +16,7 @@ def hook_failure(where: str, exc: BaseException) -> TritonError:
     """The error for a plugin's exception: its own code and text, or INTERNAL with type and text."""
     if isinstance(exc, TritonError):
         return exc
-    return Internal(f"{where}: {type(exc).__name__}: {exc}")
+    return Internal(f"{where}: {exception_text(exc)}")
 
 
 class BoundBackend:
@@ -31,6 +32,7 @@ class BoundBackend:
 
     Attributes:
         source: the file that the plugin was imported from; "" for one that has none.
+        load_turn: held by the one loading hook that runs in the server's process, unless several may at once.
 
     Raises:
         TritonError: the plugin is missing or broken, or lacks `model_instance_execute`.
@@ -50,6 +52,7 @@ class BoundBackend:
         self.name = name
         self.source = source_file(plugin)
         self.handle = Backend(name, settings, directory=directory, completes_config=completes_config)
+        self.load_turn = asyncio.Lock()
         self._lock = threading.Lock()
         self._users = 0
 
@@ -68,10 +71,23 @@ class BoundBackend:
         self.instance_ready = bound("model_instance_ready")
         self.batching = {hook: bound(hook) for hook in BATCHING_HOOKS}
         self.execute = bound("model_instance_execute")
-        attributes = bound("backend_attributes")
-        self.attributes: BackendAttributes = attributes(self.handle) if attributes else BackendAttributes()
+        self.attributes = self._ask_attributes(bound("backend_attributes"))
         if self.execute is None and self.worker_command is None:
             raise Internal(f"backend '{name}' does not implement model_instance_execute")
+
+    def _ask_attributes(self, hook: Hook | None) -> BackendAttributes:
+        if hook is None:
+            return BackendAttributes()
+        try:
+            attributes = hook(self.handle)
+        except Exception as exc:
+            raise hook_failure(f"backend '{self.name}' failed to give its attributes", exc) from exc
+        if not isinstance(attributes, BackendAttributes):
+            kind = type(attributes).__name__
+            raise Internal(
+                f"backend_attributes of backend '{self.name}' returned {kind}; expected BackendAttributes"
+            )
+        return attributes
 
     def acquire(self) -> None:
         """Count one more model in this process; the first one initialises the backend. Blocking."""

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from queue import SimpleQueue
 
@@ -50,6 +51,7 @@ class ThreadRunner:
         policies: say which processors instances keep to.
         first_policy: that of the first instance; hooks of the model keep to it too, because what they open
             often has threads of its own that stay.
+        is_parallel: loading hooks do not wait for those of other models and instances of the backend.
     """
 
     def __init__(
@@ -60,8 +62,10 @@ class ThreadRunner:
         *,
         policies: HostPolicies | None = None,
         first_policy: HostPolicy | None = None,
+        is_parallel: bool = False,
     ) -> None:
         self._backend = backend
+        self._turn = nullcontext() if is_parallel else backend.load_turn
         self._model = model
         self._bridge = bridge
         self._policies = policies or HostPolicies()
@@ -81,7 +85,8 @@ class ThreadRunner:
         if hook is None:
             return None
         try:
-            completed: JsonObject | None = await run_under(self._first_policy, hook, self._model)
+            async with self._turn:
+                completed: JsonObject | None = await run_under(self._first_policy, hook, self._model)
         except Exception as exc:
             raise hook_failure(f"autofill failed for model '{self._model.name}'", exc) from exc
         return completed
@@ -92,7 +97,8 @@ class ThreadRunner:
         hook = self._backend.model_initialize
         if hook is not None:
             try:
-                await run_under(self._first_policy, hook, self._model)
+                async with self._turn:
+                    await run_under(self._first_policy, hook, self._model)
             except Exception as exc:
                 raise hook_failure(f"failed to initialize model '{self._model.name}'", exc) from exc
         self._is_initialized = True
@@ -109,7 +115,8 @@ class ThreadRunner:
         instance = ThreadInstance(self._backend, slot.handle(self._model), self._bridge, on_idle, policy)
         self._instances = [other for other in self._instances if other.is_left_behind]
         self._instances.append(instance)
-        await instance.open()
+        async with self._turn:
+            await instance.open()
         if warm_up is not None:
             try:
                 await warm_up(instance)
@@ -286,6 +293,8 @@ class ThreadInstance:
                 initialize(self._handle)
         except BaseException as exc:  # sys.exit() in a hook ends a load, and is told
             error = hook_failure(f"failed to initialize instance '{self.name}'", exc)
+            if error is not exc:
+                error.__cause__ = exc
         self._bridge.call(self._opened.set_result, error)
         try:
             if error is None:

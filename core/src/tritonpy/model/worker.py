@@ -98,6 +98,8 @@ class HookWorker:
         except Exception as exc:
             error = hook_failure("failed to initialize", exc)
             trace = "" if isinstance(exc, TritonError) else traceback.format_exc()
+            if self._setup_error is not None:
+                trace = self._setup_error[1]
             self._channel.send(frame.FAILED, int(error.code), error.message, trace)
         else:
             self._channel.send(*reply)
@@ -110,7 +112,8 @@ class HookWorker:
             backend = BoundBackend(spec["backend"], PluginManager("backends"), spec["settings"])
             backend.acquire()
         except Exception as exc:  # told to the server when it asks for the next step
-            self._setup_error = (hook_failure("failed to initialize", exc), traceback.format_exc())
+            trace = "" if isinstance(exc, TritonError) and exc.__cause__ is None else traceback.format_exc()
+            self._setup_error = (hook_failure("failed to initialize", exc), trace)
             return
         self._backend = backend
         self._model = Model(

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeAlias
 
 from tritonpy.config.versions import missing_versions, select_versions
-from tritonpy.errors import InvalidArg, TritonError, Unavailable
+from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
 from tritonpy.model.model import LoadedModel
 from tritonpy.repository.ensembles import Ensembles
 from tritonpy.repository.key import ModelKey
@@ -324,5 +324,7 @@ def logged_reason(what: str, error: BaseException, action: str = "load") -> str:
     else:
         _log.error("failed to %s %s", action, what, exc_info=error)
         return f"Internal: {type(error).__name__}: {error}"
-    _log.error("failed to %s %s: %s", action, what, reason)
+    # What a plugin or the server did not expect: its author has to see where.
+    cause = error.__cause__ if isinstance(error, Internal) else None
+    _log.error("failed to %s %s: %s", action, what, reason, exc_info=cause)
     return reason

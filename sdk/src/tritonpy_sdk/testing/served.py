@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +30,28 @@ from tritonpy_sdk.testing.samples import build_request, sample_inputs
 _PROCESS = """
 parameters { key: "TRITONPY_ISOLATION" value { string_value: "process" } }
 """
+
+
+_LOAD_ALL = """
+import asyncio
+import sys
+
+from tritonpy.options import ServerOptions
+from tritonpy.runtime import ServerRuntime
+
+
+async def load_all():
+    ports = {"allow_http": False, "allow_grpc": False, "allow_metrics": False}
+    runtime = ServerRuntime(ServerOptions(tuple(sys.argv[1:]), model_namespacing=True, **ports))
+    try:
+        await runtime.start()
+    finally:
+        await runtime.stop()
+
+
+asyncio.run(load_all())
+"""
+"""A server of its own that ends when all models of the repositories are loaded, or one is not."""
 
 
 class ServedBackendConformance:
@@ -127,6 +151,22 @@ class ServedBackendConformance:
             assert answer.final_count == 1
             for response in answer.responses:
                 assert response.error is None, response.error
+
+    def test_models_load_at_the_same_time_in_a_new_process(self, tmp_path: Path) -> None:
+        """What hooks import for the first time, they may import on several threads at once."""
+        repositories = [tmp_path / "one", tmp_path / "two"]
+        for repository in repositories:
+            for name in self.driver.model_names:
+                shutil.copytree(self.models / name, repository / name)
+
+        loaded = subprocess.run(
+            [sys.executable, "-c", _LOAD_ALL, *map(str, repositories)],
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+        assert loaded.returncode == 0, loaded.stderr
 
     def _request(self, model_name: str, config: JsonObject, rows: int, seed: int) -> InferRequest:
         arrays = self.make_inputs(model_name, config, rows, np.random.default_rng(seed))

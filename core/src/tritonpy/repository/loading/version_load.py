@@ -209,6 +209,7 @@ class Loading:
                 self._tools.bridge,
                 policies=settings.host_policies,
                 first_policy=first_policy,
+                is_parallel=_is_parallel(self._backend.attributes),
             )
         workers = read_worker_settings(
             self._backend.name,
@@ -253,6 +254,6 @@ class Loading:
 
 
 def _is_parallel(attributes: BackendAttributes) -> bool:
-    """Whether instances are initialised at the same time; whoever starts the server has the last word."""
+    """Whether loading hooks run at the same time; whoever starts the server has the last word."""
     wish = os.environ.get(PARALLEL_VARIABLE, "")
     return attributes.parallel_instance_loading if wish not in ("0", "1") else wish == "1"
