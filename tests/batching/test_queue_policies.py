@@ -80,7 +80,7 @@ def test_a_request_that_waits_too_long_is_refused_though_the_instance_is_busy(
 
     status, error = late.result(DEADLINE_S)
 
-    assert (status, error.removeprefix("[request id: <id_unknown>] ")) == (503, "Request timeout expired")
+    assert (status, error) == (503, "Request timeout expired")
     model.until(lambda: model.pending == 1)
     assert model.release() == [1]
     assert model.failures == 1

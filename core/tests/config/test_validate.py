@@ -71,6 +71,14 @@ STRUCTURE = {
         PYTHON + "name: 'other'",
         "unexpected directory name 'm' for model 'other', directory name must equal model name",
     ),
+    "an ensemble by another name and without steps": (
+        "name: 'other' platform: 'ensemble' " + IO,
+        "ensemble scheduling must be set for ensemble other whose platform is ensemble",
+    ),
+    "another name and a negative batch": (
+        "name: 'other' max_batch_size: -1 " + PYTHON + IO,
+        "'max_batch_size' must be non-negative value for other",
+    ),
     "negative batch": (PYTHON + "max_batch_size: -1", "'max_batch_size' must be non-negative value for m"),
     "unheard platform": ("platform: 'x'", "unexpected platform type 'x' for m"),
     "unheard file": ("default_model_filename: 'net.onnx'", "unexpected platform type '' for m"),

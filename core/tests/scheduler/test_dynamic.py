@@ -367,7 +367,7 @@ def test_a_request_that_expires_leaves_the_attempt_it_was_in() -> None:
     assert policy.expire(10 * MS) == 15 * MS
 
     ((expired, error, reason),) = policy.take_refused()
-    assert (expired, str(error), reason) == (first, f"{first.label}Request timeout expired", "REJECTED")
+    assert (expired, str(error), reason) == (first, "Request timeout expired", "REJECTED")
     assert policy.decide(10 * MS) == WaitUntil(105 * MS)
     assert policy.take_all() == [second]
     assert policy.expire(20 * MS) == 0

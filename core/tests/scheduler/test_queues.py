@@ -66,7 +66,7 @@ def test_a_request_whose_time_is_up_leaves_with_an_error() -> None:
     assert waiting.next_deadline_ns == 10 * MS
     assert waiting.expire(10 * MS - 1) == ([], 2)
     ((expired, error),), lowest = waiting.expire(10 * MS)
-    assert (expired, str(error), lowest) == (first, f"{first.label}Request timeout expired", 0)
+    assert (expired, str(error), lowest) == (first, "Request timeout expired", 0)
     assert list(waiting.order) == [second]
     assert waiting.next_deadline_ns == 14 * MS
 

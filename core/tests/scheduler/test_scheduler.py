@@ -245,7 +245,7 @@ def test_a_request_expires_on_time_though_every_instance_is_busy() -> None:
         return sink
 
     ((name, error),) = run(arrive).answers
-    assert (name, str(error)) == ("waiting", "[request id: waiting] Request timeout expired")
+    assert (name, str(error)) == ("waiting", "Request timeout expired")
     assert isinstance(error, Unavailable)
     assert (stats.fail_count, stats.failures["REJECTED"], stats.pending_count) == (1, 1, 0)
 

@@ -32,7 +32,6 @@ def validate_structure(config: ModelConfig, directory_name: str) -> None:
     Raises:
         InvalidArg: the first rule that is broken.
     """
-    check_name(config, directory_name)
     check_platform(config)
     check_max_batch_size(config)
     check_ensemble_has_no_instances(config)
@@ -41,6 +40,7 @@ def validate_structure(config: ModelConfig, directory_name: str) -> None:
     check_sequence_batching(config)
     check_response_cache(config)
     check_metrics(config)
+    check_name(config, directory_name)  # last: Triton complains about everything else first
 
 
 MOST_INSTANCES = 4096

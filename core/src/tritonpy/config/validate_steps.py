@@ -104,11 +104,14 @@ def decoupled_origins(name: str, config: JsonObject, is_decoupled: Sequence[bool
     origins = dict.fromkeys((tensor["name"] for tensor in config.get("input", ())), _FROM_INPUTS)
     of_step: dict[int, int] = {}
     for index in in_order(config):
-        origin = _common_origin(name, [origins[tensor] for tensor in steps[index]["input_map"].values()])
+        origin = _common_origin([origins[tensor] for tensor in steps[index]["input_map"].values()])
+        if origin is None:
+            raise _mixed(name, _first_to_name(name, config, next(iter(steps[index]["output_map"].values()))))
         of_step[index] = origin
         for tensor in steps[index]["output_map"].values():
             origins[tensor] = index if is_decoupled[index] else origin
-    _common_origin(name, [origins[tensor["name"]] for tensor in config.get("output", ())])
+    if _common_origin([origins[tensor["name"]] for tensor in config.get("output", ())]) is None:
+        raise _mixed(name, name)
     return [of_step.get(index, _FROM_INPUTS) for index in range(len(steps))]
 
 
@@ -178,14 +181,29 @@ def _check_overwriting(name: str, config: JsonObject) -> None:
                 )
 
 
-def _common_origin(name: str, origins: Iterable[int]) -> int:
+def _common_origin(origins: Iterable[int]) -> int | None:
+    """Where all of these tensors come from; None if they come from different places."""
     distinct = set(origins)
     if len(distinct) > 1:
-        raise InvalidArg(
-            f"in ensemble {name}, step of model '{name}' receives inputs originated from different decoupled "
-            f"models"
-        )
+        return None
     return distinct.pop() if distinct else _FROM_INPUTS
+
+
+def _mixed(name: str, model: str) -> InvalidArg:
+    return InvalidArg(
+        f"in ensemble {name}, step of model '{model}' receives inputs originated from different decoupled "
+        f"models"
+    )
+
+
+def _first_to_name(name: str, config: JsonObject, tensor: str) -> str:
+    """The model that Triton names with a tensor: the ensemble for its own, else the first step that has it."""
+    own = [known["name"] for field in ("input", "output") for known in config.get(field, ())]
+    steps = config["ensemble_scheduling"]["step"] if tensor not in own else []
+    for step in steps:
+        if tensor in step["input_map"].values() or tensor in step["output_map"].values():
+            return str(step["model_name"])
+    return name
 
 
 def _are_alike(one: Sequence[int], other: Sequence[int]) -> bool:

@@ -117,7 +117,7 @@ class LeveledQueue:
             if self._policies[segment // 2].delays:
                 self._insert(request, segment + 1)
             else:
-                refused.append((request, Unavailable(f"{request.label}Request timeout expired")))
+                refused.append((request, Unavailable("Request timeout expired")))
         return refused, lowest
 
     @property

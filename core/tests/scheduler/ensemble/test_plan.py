@@ -29,8 +29,13 @@ def two_sources(join: FakeModel, *, both: bool) -> Steps:
     ]
 
 
+def mixed_inside() -> Steps:
+    *sources, (join, inputs, _) = two_sources(FakeModel("j", ("A", "B")), both=True)
+    return [*sources, (join, inputs, {"Y": "V"})]
+
+
 INCONSISTENT = "in ensemble e, ensemble tensor X: inconsistent"
-ORIGINS = "in ensemble e, step of model 'e' receives inputs originated from different decoupled models"
+ORIGINS = "in ensemble e, step of model '{}' receives inputs originated from different decoupled models"
 REFUSED: dict[str, tuple[Callable[[], Steps], str]] = {
     "input that is not there": (
         lambda: one(FakeModel("m"), Q="IN"),
@@ -44,10 +49,21 @@ REFUSED: dict[str, tuple[Callable[[], Steps], str]] = {
         lambda: one(FakeModel("m", outputs=("Z",))),
         "in ensemble e, ensemble tensor OUT is mapped from non-existing output Y in model m",
     ),
-    "two decoupled sources": (lambda: two_sources(FakeModel("j", ("A", "B")), both=True), ORIGINS),
+    "two decoupled sources": (
+        lambda: two_sources(FakeModel("j", ("A", "B")), both=True),
+        ORIGINS.format("e"),
+    ),
     "a decoupled source and the request": (
         lambda: two_sources(FakeModel("j", ("A", "B")), both=False),
-        ORIGINS,
+        ORIGINS.format("e"),
+    ),
+    "two decoupled sources of a tensor inside": (
+        lambda: [*mixed_inside(), (FakeModel("k"), {"X": "V"}, {"Y": "OUT"})],
+        ORIGINS.format("j"),
+    ),
+    "two decoupled sources of a tensor that was read by a step before": (
+        lambda: [(FakeModel("k"), {"X": "V"}, {"Y": "OUT"}), *mixed_inside()],
+        ORIGINS.format("k"),
     ),
     "an input that is written": (
         lambda: [*one(FakeModel("m")), (FakeModel("n"), {"X": "OUT"}, {"Y": "IN"})],
