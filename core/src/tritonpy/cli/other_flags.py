@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 import click
 
+from tritonpy.cli.values import read_bool, read_integer
+
 _NO_THREADS = "one event loop serves all connections"
 
 _ANY = ".*"
@@ -19,19 +21,24 @@ _NEVER = "(?!)"
 _OFF = "false|0|off"  # as `read_bool` takes them
 _NUMBER = "[+-]?[0-9]+"
 
+_WHOLE = ("NUMBER", read_integer(0, 2**31 - 1))
+_SWITCH = ("BOOLEAN", read_bool)
+
 _IGNORED = (
     # flag, its value, tritonserver's default, values that ask for nothing, why others do nothing here
-    ("--http-thread-count", "NUMBER", "8", _NEVER, _NO_THREADS),
-    ("--grpc-infer-thread-count", "NUMBER", "2", _NEVER, _NO_THREADS),
-    ("--grpc-infer-allocation-pool-size", "NUMBER", "8", "0+", "no request objects are kept for later"),
-    ("--grpc-max-response-pool-size", "NUMBER", "2147483647", "0+", "no response objects are kept for later"),
-    ("--buffer-manager-thread-count", "NUMBER", "0", "0+", "no threads copy tensors"),
-    ("--enable-peer-access", "BOOLEAN", "true", _OFF, "frameworks decide how devices reach each other"),
+    ("--http-thread-count", _WHOLE, "8", _NEVER, _NO_THREADS),
+    ("--grpc-infer-thread-count", _WHOLE, "2", _NEVER, _NO_THREADS),
+    ("--grpc-infer-allocation-pool-size", _WHOLE, "8", "0+", "no request objects are kept for later"),
+    ("--grpc-max-response-pool-size", _WHOLE, "2147483647", "0+", "no response objects are kept for later"),
+    ("--buffer-manager-thread-count", _WHOLE, "0", "0+", "no threads copy tensors"),
+    ("--enable-peer-access", _SWITCH, "true", _OFF, "frameworks decide how devices reach each other"),
 )
 
 WITHOUT_EFFECT: tuple[click.Option, ...] = tuple(
-    click.Option([flag], metavar=metavar, default=default, show_default=True, help=f"Nothing: {why}.")
-    for flag, metavar, default, _, why in _IGNORED
+    click.Option(
+        [flag], type=read, metavar=metavar, default=default, show_default=True, help=f"Nothing: {why}."
+    )
+    for flag, (metavar, read), default, _, why in _IGNORED
 )
 
 REASONS = {flag: why for flag, _, _, _, why in _IGNORED}
@@ -66,9 +73,9 @@ _IDLE_VALUES = {
 }
 
 
-def asks_for_nothing(flag: str, value: str) -> bool:
+def asks_for_nothing(flag: str, value: str | int) -> bool:
     """Whether a flag of `REFUSED` or `WITHOUT_EFFECT` has a value that we keep by doing nothing."""
-    return _IDLE_VALUES[flag].fullmatch(value) is not None
+    return _IDLE_VALUES[flag].fullmatch(str(value)) is not None
 
 
 def _refuse_wishes(flag: str) -> Callable[[str], str]:
