@@ -223,6 +223,12 @@ REFUSED = {
         400,
         "receiving FP16 data via JSON is not supported. Please use the binary data format for input half",
     ),
+    "FP16 without elements": Refused(
+        ECHO,
+        {"half": []},
+        400,
+        "receiving FP16 data via JSON is not supported. Please use the binary data format for input half",
+    ),
     "BF16": Refused(
         ECHO,
         {"brain": [1]},

@@ -109,6 +109,13 @@ def test_names_that_mean_something_are_refused(ours: Server, name: str) -> None:
     assert answer == {"error": f"Header '{name}' is reserved for Triton usage and cannot be forwarded."}
 
 
+def test_a_value_that_is_not_utf_8_is_refused(ours: Server) -> None:
+    status, answer = post(ours.http_port, "infer", TEXT, ("X-Foo", "gr\xfc\xdf"))
+
+    assert status == 400
+    assert answer["error"].startswith("Header 'X-Foo' cannot be forwarded: its value is not UTF-8")
+
+
 def test_generate_forwards_nothing(ours: Server) -> None:
     status, answer = post(ours.http_port, "generate", {"text": "x"}, ("X-Foo", "a"), ("priority", "1"))
 

@@ -139,7 +139,7 @@ TABLE: list[tuple[str, str, tuple[int, str]]] = [
 
 @pytest.fixture(scope="module")
 def our_port(echo_models: Path) -> Iterator[int]:
-    options = local_options(echo_models, allow_grpc=False, allow_metrics=False)
+    options = local_options(echo_models, allow_grpc=False, allow_metrics=False, allow_client_shm=True)
     with Server(options) as server:
         yield server.http_port
 
@@ -151,6 +151,12 @@ def real_port(real_triton: Callable[[Path], dict[str, int]]) -> int:
 
 def ask(port: int, method: str, target: str) -> tuple[int, bytes]:
     """Status and body of a request whose target is sent as it stands."""
+    head, body = exchange(port, method, target)
+    return int(head.split()[1]), body
+
+
+def exchange(port: int, method: str, target: str) -> tuple[bytes, bytes]:
+    """Head and body of the answer to a request whose target is sent as it stands."""
     head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
         client.sendall(head.encode())
@@ -158,7 +164,7 @@ def ask(port: int, method: str, target: str) -> tuple[int, bytes]:
         while part := client.recv(65536):
             answer += part
     head_bytes, _, body = answer.partition(b"\r\n\r\n")
-    return int(head_bytes.split()[1]), body
+    return head_bytes, body
 
 
 @pytest.mark.parametrize(("method", "path", "expected"), TABLE, ids=str)
@@ -184,3 +190,34 @@ def test_it_leads_there_on_a_real_server(
     assert status == expected[0]
     if status != 200:
         assert json.loads(body)["error"] == expected[1]
+
+
+WITHOUT_BODY = [
+    ("GET", "/v2/health/live", "text/plain"),
+    ("GET", "/v2/health/ready", "text/plain"),
+    ("GET", "/v2/models/echo/ready", "text/plain"),
+    ("POST", "/v2/systemsharedmemory/unregister", "application/json"),
+    ("POST", "/v2/cudasharedmemory/region/none/unregister", "application/json"),
+]
+
+
+def assert_has_no_body(port: int, method: str, path: str, content_type: str) -> None:
+    head, body = exchange(port, method, path)
+
+    assert body == b""
+    assert f"Content-Type: {content_type}".encode() in head.split(b"\r\n")
+
+
+@pytest.mark.parametrize(("method", "path", "content_type"), WITHOUT_BODY)
+def test_an_answer_without_a_body_has_a_content_type(
+    our_port: int, method: str, path: str, content_type: str
+) -> None:
+    assert_has_no_body(our_port, method, path, content_type)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(("method", "path", "content_type"), WITHOUT_BODY)
+def test_a_real_server_gives_it_the_same_one(
+    real_port: int, method: str, path: str, content_type: str
+) -> None:
+    assert_has_no_body(real_port, method, path, content_type)

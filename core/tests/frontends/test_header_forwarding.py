@@ -64,6 +64,12 @@ def test_parameters_keep_the_spelling_of_the_client() -> None:
     assert forwarded_parameters(headers) == {"X-Foo": "a", "x-foo": "b", "X-Text": "é", "Priority": "u=1"}
 
 
+@pytest.mark.parametrize("value", [b"gr\xfc\xdf", b"\xff\xfe", b"\xed\xb2\x80", "é".encode()[:1]])
+def test_a_header_that_is_not_utf_8_is_refused(value: bytes) -> None:
+    with pytest.raises(InvalidArg, match=r"^Header 'X-Foo' cannot be forwarded: its value is not UTF-8"):
+        forwarded_parameters([(b"x", b"1"), (b"X-Foo", value)])
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -197,7 +197,7 @@ def _mixed(name: str, model: str) -> InvalidArg:
 
 
 def _first_to_name(name: str, config: JsonObject, tensor: str) -> str:
-    """The model that Triton names with a tensor: the ensemble for its own, else the first step that has it."""
+    """The model that Triton names with a tensor: the ensemble for its own, else of the first step with it."""
     own = [known["name"] for field in ("input", "output") for known in config.get(field, ())]
     steps = config["ensemble_scheduling"]["step"] if tensor not in own else []
     for step in steps:

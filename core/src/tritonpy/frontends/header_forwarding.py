@@ -77,14 +77,19 @@ def forwarded_parameters(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, st
     """Parameters from headers that were found, under the names that the client wrote.
 
     Raises:
-        InvalidArg: a header has a name that means something to the server.
+        InvalidArg: a header has a name that means something to the server, or a value that is no text.
     """
     parameters: dict[str, str] = {}
     for raw_name, value in headers:
         name = raw_name.decode("latin-1")
         if name in _RESERVED or name.startswith("triton_"):
             raise InvalidArg(f"Header '{name}' is reserved for Triton usage and cannot be forwarded.")
-        parameters[name] = value.decode("utf-8", "replace")
+        try:
+            parameters[name] = value.decode()
+        except UnicodeDecodeError as exc:
+            raise InvalidArg(
+                f"Header '{name}' cannot be forwarded: its value is not UTF-8: {exc.reason} at {exc.start}"
+            ) from None
     return parameters
 
 

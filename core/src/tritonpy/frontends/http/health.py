@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from tritonpy.frontends.dataplane import Dataplane
-from tritonpy.frontends.http.connection.message import HttpRequest, json_response, response_head
+from tritonpy.frontends.http.connection.message import TEXT, HttpRequest, json_response, response_head
 from tritonpy.frontends.http.connection.protocol import HttpConnection
 from tritonpy.handles import JsonObject
 
@@ -28,13 +28,13 @@ class HealthChecks:
     def live(self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]) -> None:
         """Whether the server runs at all."""
         status = 200 if self._dataplane.is_live() else 400
-        connection.write(response_head(status, b"", 0, connection.keep_alive))
+        connection.write(response_head(status, TEXT, 0, connection.keep_alive))
 
     def ready(self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]) -> None:
         """Whether the server takes requests for its models."""
         unready = self._dataplane.why_not_ready()
         if unready is None:
-            connection.write(response_head(200, b"", 0, connection.keep_alive))
+            connection.write(response_head(200, TEXT, 0, connection.keep_alive))
             return
         document: JsonObject = {"error": "the server is not ready"}
         if self._gives_reasons:
@@ -47,7 +47,7 @@ class HealthChecks:
         """Whether a model version takes requests."""
         reason = await self._dataplane.why_model_not_ready(*names)
         if not reason:
-            connection.write(response_head(200, b"", 0, connection.keep_alive))
+            connection.write(response_head(200, TEXT, 0, connection.keep_alive))
             return
         document = {"error": "Model version not ready"}
         if self._gives_reasons:

@@ -21,6 +21,7 @@ from tritonpy.errors import NotFound, TritonError
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.http.connection.message import (
     JSON,
+    TEXT,
     HttpRequest,
     error_body,
     json_bytes,
@@ -106,7 +107,7 @@ class VersionOne:
         line = f'NV-Status: code: {code}{said} server_id: "{server}" request_id: {self._request_count}\r\n'
         head = response_head(
             200 if is_good else 400,
-            JSON if body else b"",
+            JSON if body else TEXT,
             len(body),
             connection.keep_alive,
             (line.encode("latin-1", "replace"),),

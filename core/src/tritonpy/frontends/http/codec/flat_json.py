@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from tritonpy.errors import Internal, InvalidArg, TritonError
 from tritonpy.frontends.http.codec.json_body import Json, parse_json
-from tritonpy.frontends.http.codec.json_data import tensor_from_data
+from tritonpy.frontends.http.codec.json_data import BINARY_ONLY, binary_only, tensor_from_data
 from tritonpy.frontends.http.codec.large_json import Outcome, ReadData, check_item_count
 from tritonpy.tensor import Tensor
 
@@ -29,6 +29,8 @@ def input_tensor(name: str, form: tuple[str, tuple[int, ...]], value: Json) -> T
         Internal: an element is of another type.
     """
     datatype, dims = form
+    if datatype in BINARY_ONLY:  # also without elements: an answer could not carry them either
+        raise binary_only(name, datatype)
     elements = value if isinstance(value, list) else [value]
     if datatype == "BYTES" and not all(isinstance(element, str | list) for element in elements):
         raise Internal("Unable to parse JSON bytes array: attempt to access JSON non-string as string")

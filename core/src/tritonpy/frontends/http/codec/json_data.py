@@ -56,10 +56,7 @@ def tensor_from_data(name: str, datatype: str, shape: tuple[int, ...], data: Jso
     count = math.prod(shape)
     if datatype in BINARY_ONLY:
         if count or flat:
-            raise InvalidArg(
-                f"receiving {datatype} data via JSON is not supported. Please use the binary data format "
-                f"for input {name}"
-            )
+            raise binary_only(name, datatype)
         return Tensor(name, datatype, shape, b"")
     kinds = _KINDS[datatype]
     if len(flat) != count:
@@ -71,6 +68,14 @@ def tensor_from_data(name: str, datatype: str, shape: tuple[int, ...], data: Jso
     if not found.issubset(kinds):
         raise _mismatch(datatype)
     return Tensor(name, datatype, shape, byte_view(_elements(name, datatype, flat)))
+
+
+def binary_only(name: str, datatype: str) -> InvalidArg:
+    """The refusal of an input of a datatype that JSON does not carry."""
+    return InvalidArg(
+        f"receiving {datatype} data via JSON is not supported. Please use the binary data format for input "
+        f"{name}"
+    )
 
 
 def _elements(name: str, datatype: str, flat: list[Json]) -> Array:

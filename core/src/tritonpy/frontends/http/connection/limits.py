@@ -22,7 +22,7 @@ LARGE_BODY = 16 * 1024
 """A body that announces more gets a buffer of its own; of one that announces less all of it is reserved."""
 
 _LONGEST_LINE = 1024
-_REQUEST_LINE = re.compile(rb"(?:\r\n)*([A-Z]+) [!-~]+ HTTP/1\.[01]\r\n")
+_REQUEST_LINE = re.compile(rb"(?:\r\n)*([A-Z]+) [!-~]+ HTTP/[0-9]\.[0-9]\r\n")
 _METHODS = frozenset((b"GET", b"POST", b"HEAD", b"PUT", b"DELETE", b"OPTIONS", b"PATCH"))
 
 _log = logging.getLogger("tritonpy.http")

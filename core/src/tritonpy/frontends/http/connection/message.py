@@ -19,6 +19,7 @@ RETRY_AFTER = b"Retry-After: 1\r\n"
 
 JSON = b"application/json"
 BINARY = b"application/octet-stream"
+TEXT = b"text/plain"
 
 _STATUS_LINE = {code: b"HTTP/1.1 %d %b\r\n" % (code, reason) for code, reason in REASON.items()}
 
@@ -53,10 +54,7 @@ def response_head(
     status: int, content_type: bytes, length: int, keep_alive: bool, extra: Sequence[bytes] = ()
 ) -> bytes:
     """The status line and headers of a response, up to and including the empty line."""
-    head = [_STATUS_LINE[status]]
-    if length or content_type:
-        head.append(b"Content-Type: %b\r\n" % content_type)
-    head.append(b"Content-Length: %d\r\n" % length)
+    head = [_STATUS_LINE[status], b"Content-Type: %b\r\nContent-Length: %d\r\n" % (content_type, length)]
     head += extra
     if not keep_alive:
         head.append(b"Connection: close\r\n")
@@ -97,7 +95,7 @@ def json_bytes(document: Any) -> bytes:  # Any: JSON
 def json_response(document: Any, keep_alive: bool, status: int = 200) -> bytes:  # Any: JSON
     """A whole response; None gives one without a body."""
     body = b"" if document is None else json_bytes(document)
-    return response_head(status, JSON if body else b"", len(body), keep_alive) + body
+    return response_head(status, JSON, len(body), keep_alive) + body
 
 
 def error_response(error: TritonError, keep_alive: bool) -> bytes:

@@ -110,7 +110,7 @@ class RequestReader:
         self._admission = admission
         self._json_limit = json_limit
         self._forwarding = forwarding
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser = _parser_for(self)
         self.number = 0
         self._start_message()
 
@@ -131,7 +131,7 @@ class RequestReader:
         """So many bytes have been put where `rest` said."""
         self._fill(self.filled + byte_size)
         if self.filled == self.announced and self.view is not None:
-            self._parser = httptools.HttpRequestParser(self)
+            self._parser = _parser_for(self)
             self._complete(self.view)
 
     def feed(self, data: memoryview) -> None:
@@ -218,7 +218,7 @@ class RequestReader:
         elif b"transfer-encoding" in headers:
             self._announce_chunks(headers[b"transfer-encoding"])
         if b"expect" in headers:
-            self._ask_for_body(headers[b"expect"])
+            self._ask_for_body()
 
     def on_chunk_header(self) -> None:
         """A chunk follows, or the end of all."""
@@ -266,8 +266,9 @@ class RequestReader:
         if not self._admission.hold(self.held):
             self._receiver.on_lack_of_room()
 
-    def _ask_for_body(self, expectation: bytes) -> None:
-        if expectation.lower() == b"100-continue" and self.announced and not self._is_http_1_0:
+    def _ask_for_body(self) -> None:
+        # Whatever it is that the client expects: it has said that it waits, and may do so for ever.
+        if self.announced and not self._is_http_1_0:
             self._receiver.on_expectation(self._request(b""))
 
     def _announce_chunks(self, coding: bytes) -> None:
@@ -303,7 +304,7 @@ class RequestReader:
     def _go_on_after(self, error: Exception, data: memoryview) -> None:
         while isinstance(error, httptools.HttpParserUpgrade):
             # An offer a server may ignore. The parser is done with the connection: a fresh one goes on.
-            self._parser = httptools.HttpRequestParser(self)
+            self._parser = _parser_for(self)
             data = self._body_after_offer(data[error.args[0] :])
             if not data:
                 return
@@ -357,3 +358,10 @@ def _origin_form(url: bytes) -> bytes:
         return url
     path = rest.find(b"/")
     return b"/" if path < 0 else rest[path:]
+
+
+def _parser_for(reader: RequestReader) -> httptools.HttpRequestParser:
+    """A parser that takes a later minor version of HTTP/1, which is answered as 1.1."""
+    parser = httptools.HttpRequestParser(reader)
+    parser.set_dangerous_leniencies(lenient_version=True)
+    return parser
