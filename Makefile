@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What is installed comes in two stages, each with a stamp: what `make serve` needs, and all of it, which has that too.
+SERVING := $(VENV)/.serve-done
 STAMP := $(VENV)/.setup-done
 UV := $(shell command -v uv 2>/dev/null)
 
@@ -12,6 +14,8 @@ SOURCES := $(wildcard $(addsuffix /src,$(DISTRIBUTIONS)))
 CSOURCES := $(shell find plugins/abi/src/tritonpy_abi/csrc sdk/src/tritonpy_sdk/include -type f)
 LIBRARY := plugins/abi/src/tritonpy_abi/lib/libtritonserver.so
 EDITABLES := $(addprefix --editable ,$(DISTRIBUTIONS))
+# The server, and what the digits are served with.
+SERVED := --editable core --editable './plugins/backends/onnxruntime[cpu]' --editable plugins/backends/python
 
 empty :=
 space := $(empty) $(empty)
@@ -31,16 +35,30 @@ setup: $(STAMP) $(LIBRARY) ## make .venv and install every distribution of this 
 # A command that downloads, again if it fails: pip and uv go on after some faults of a network only.
 patiently = $(1) || { sleep 3; $(1); } || { sleep 15; $(1); }
 
+define make_venv
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	{ echo "tritonpy needs Python 3.11 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+endef
+
 $(STAMP): pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "tritonpy needs Python 3.11 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(make_venv)
 ifeq ($(UV),)
 	$(call patiently,$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1')
 	$(call patiently,$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev $(EDITABLES))
 else
 	$(call patiently,$(UV) pip install --quiet --python $(BIN)/python \
 		--constraint constraints.txt --group dev $(EDITABLES))
+endif
+	touch $(SERVING) $@
+
+# Bytecode is made of what is imported, when it is: it takes pip as long as all the rest.
+$(SERVING): constraints.txt $(addsuffix /pyproject.toml,core plugins/backends/onnxruntime plugins/backends/python)
+	$(make_venv)
+ifeq ($(UV),)
+	$(call patiently,$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt $(SERVED))
+else
+	$(call patiently,$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt $(SERVED))
 endif
 	touch $@
 
@@ -58,7 +76,7 @@ lint: $(STAMP) ## ruff, mypy and the import contracts
 	MYPYPATH=$(subst $(space),:,$(SOURCES)) $(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports --no-cache
 
-serve: $(STAMP) $(LIBRARY) ## serve the handwritten digits on ports 8000 (HTTP), 8001 (gRPC) and 8002 (metrics)
+serve: $(SERVING) ## serve the handwritten digits on ports 8000 (HTTP), 8001 (gRPC) and 8002 (metrics)
 	$(BIN)/corectl serve --model-repository examples/digits/models
 
 test: $(STAMP) $(LIBRARY) ## every test that needs nothing but pip; under ten minutes

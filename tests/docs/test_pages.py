@@ -24,7 +24,15 @@ PAGES = {
 
 # Lines that set up or serve are run by `.ci/run` itself, or by another test; those for Docker, which not
 # every machine has, are only read by one. The rest of a page is run here.
-RUN_ELSEWHERE = ("make ", "pip install", "corectl serve", "python3 -m venv", ".cache/", "docker compose")
+RUN_ELSEWHERE = (
+    "make ",
+    "pip install",
+    ".venv/bin/pip ",
+    "corectl serve",
+    "python3 -m venv",
+    ".cache/",
+    "docker compose",
+)
 
 _BLOCK = re.compile(r"^```(?:console|bash)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
