@@ -26,10 +26,12 @@ import atheris
 with atheris.instrument_imports(include=["tritonpy", "tritonpy_abi"], enable_loader_override=False):
     from tritonpy.datatypes import DATATYPES
     from tritonpy.errors import ErrorCode, TritonError
+    from tritonpy.frontends.admission import Admission
     from tritonpy.frontends.classification import OutputClasses
     from tritonpy.frontends.grpc import convert, wire
     from tritonpy.frontends.http import compression, generate, infer, raw_request
     from tritonpy.frontends.http.codec import json_body, json_data, large_json
+    from tritonpy.frontends.inflation import inflated
     from tritonpy.frontends.outputs import References
     from tritonpy.handles import Backend, Model
     from tritonpy.model.signature import Signature, TensorSpec
@@ -128,7 +130,7 @@ def fuzz_compression(data: bytes) -> None:
         return
     coding = b"gzip" if data[0] & 1 else b"deflate"
     try:
-        body = asyncio.run(compression.decompressed(data[1:], coding, MOST_INFLATED))
+        body = asyncio.run(inflated(data[1:], coding, MOST_INFLATED, "--flag", Admission(0)))
         assert len(body) <= MOST_INFLATED
     except TritonError:
         pass

@@ -73,6 +73,7 @@ class ServerOptions:
         grpc_use_ssl: speak TLS on the gRPC port, with `grpc_server_cert` and `grpc_server_key`, PEM files.
         grpc_use_ssl_mutual: ask gRPC clients for a certificate that one in `grpc_root_cert` has signed.
         grpc_compression_level: how hard gRPC responses are compressed.
+        grpc_max_inflated_byte_size: the largest gRPC message after decompression.
         grpc_keepalive_time_ms, grpc_keepalive_timeout_ms, grpc_keepalive_permit_without_calls,
             grpc_http2_max_pings_without_data, grpc_http2_min_recv_ping_interval_without_data_ms,
             grpc_http2_max_ping_strikes, grpc_max_connection_age_ms, grpc_max_connection_age_grace_ms: pings
@@ -151,6 +152,7 @@ class ServerOptions:
     grpc_server_key: str = ""
     grpc_root_cert: str = ""
     grpc_compression_level: CompressionLevel = "none"
+    grpc_max_inflated_byte_size: int = 67_108_864
     grpc_keepalive_time_ms: int = 7_200_000
     grpc_keepalive_timeout_ms: int = 20_000
     grpc_keepalive_permit_without_calls: bool = False

@@ -82,6 +82,12 @@ GRPC: tuple[click.Option, ...] = (
         "How hard inference responses are compressed: none, low, medium or high.",
         read_choice("--grpc-infer-response-compression-level", "none", "low", "medium", "high"),
     ),
+    number(
+        "--grpc-max-inflated-size",
+        "grpc_max_inflated_byte_size",
+        "Largest gRPC message in bytes after decompression.",
+        most=2**63 - 1,
+    ),
     number("--grpc-keepalive-time", "grpc_keepalive_time_ms", "Ping after so many milliseconds of silence."),
     number(
         "--grpc-keepalive-timeout",

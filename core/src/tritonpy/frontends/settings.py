@@ -42,6 +42,7 @@ def grpc_settings(options: ServerOptions) -> GrpcSettings:
         key_path=options.grpc_server_key,
         root_path=options.grpc_root_cert,
         compression_level=options.grpc_compression_level,
+        max_inflated_byte_size=options.grpc_max_inflated_byte_size,
         keepalive=Keepalive(
             time_ms=options.grpc_keepalive_time_ms,
             timeout_ms=options.grpc_keepalive_timeout_ms,

@@ -120,9 +120,19 @@ def test_refused_and_broken_requests_are_not_held(
     assert held(harness) == 0
 
 
-@pytest.mark.parametrize("compression", [grpc.Compression.NoCompression, grpc.Compression.Gzip])
+@pytest.mark.parametrize(
+    ("compression", "code", "words"),
+    [
+        (grpc.Compression.NoCompression, grpc.StatusCode.RESOURCE_EXHAUSTED, "larger than max"),
+        (grpc.Compression.Gzip, grpc.StatusCode.INVALID_ARGUMENT, "value of 100000 bytes"),
+    ],
+)
 def test_no_message_larger_than_the_limit_is_let_in_compressed_or_not(
-    start_harness: Callable[..., Any], make_request: Callable[..., Any], compression: grpc.Compression
+    start_harness: Callable[..., Any],
+    make_request: Callable[..., Any],
+    compression: grpc.Compression,
+    code: grpc.StatusCode,
+    words: str,
 ) -> None:
     harness = start_harness(max_inflight_byte_size=LIMIT)
 
@@ -130,5 +140,5 @@ def test_no_message_larger_than_the_limit_is_let_in_compressed_or_not(
         harness.stub.ModelInfer(make_request(data=bytes(1_000_000)), timeout=20, compression=compression)
     harness.stub.ModelInfer(make_request(data=bytes(90_000)), timeout=20, compression=compression)
 
-    assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "larger than max" in refused.value.details()
+    assert refused.value.code() is code
+    assert words in refused.value.details()

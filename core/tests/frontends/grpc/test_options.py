@@ -140,6 +140,7 @@ def test_every_setting_of_pings_and_ages_reaches_grpc() -> None:
     assert dict(channel_arguments(settings, 1000)) == {
         "grpc.max_send_message_length": -1,
         "grpc.max_receive_message_length": 1000,
+        "grpc.per_message_decompression": 0,
         "grpc.so_reuseport": 1,
         "grpc.default_compression_level": 0,
         "grpc.keepalive_time_ms": 1,

@@ -5,7 +5,15 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tritonpy.frontends.grpc.wire import RAW_INPUT_CONTENTS, encode_varint, field_head, split_field
+from tritonpy.errors import InvalidArg
+from tritonpy.frontends.grpc.convert import parse_infer_request
+from tritonpy.frontends.grpc.wire import (
+    RAW_INPUT_CONTENTS,
+    encode_varint,
+    field_head,
+    has_more_fields,
+    split_field,
+)
 from tritonpy.protos import ModelInferRequest, ModelInferResponse
 
 PARAMETER = st.one_of(
@@ -137,3 +145,50 @@ def test_raw_contents_written_by_hand_are_read_by_protobuf(byte_size: int) -> No
 
 def test_varint_of_zero_is_one_byte() -> None:
     assert encode_varint(0) == b"\0"
+
+
+@given(MESSAGES)
+def test_fields_are_counted_where_they_cost_more_than_their_bytes(message: ModelInferRequest) -> None:
+    serialized = message.SerializeToString()
+    count = len(message.ListFields()) + sum(
+        len(fields) - 1
+        for fields in (message.inputs, message.parameters, message.raw_input_contents)
+        if fields
+    )
+    for each in message.inputs:
+        shape = ModelInferRequest.InferInputTensor(shape=each.shape).ByteSize() if each.shape else 0
+        count += len(each.ListFields()) + (shape - 2 if shape else 0)
+
+    assert not has_more_fields(serialized, count)
+    assert count == 0 or has_more_fields(serialized, count - 1)
+
+
+EMPTY = 200_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x2a\x00" * EMPTY,
+        b"\x32\x00" * EMPTY,
+        b"\x22\x00" * EMPTY,
+        b"\x3a\x00" * EMPTY,
+        field_head(5, 2 * EMPTY) + b"\x22\x00" * EMPTY,
+        field_head(6, 2 * EMPTY) + b"\x12\x00" * EMPTY,
+        field_head(5, 2 * EMPTY) + b"\x18\x01" * EMPTY,
+        field_head(5, EMPTY + 4) + field_head(3, EMPTY) + b"\x01" * EMPTY,
+    ],
+    ids=[
+        "inputs",
+        "outputs",
+        "parameters",
+        "tensors",
+        "of inputs",
+        "of outputs",
+        "dimensions",
+        "packed ones",
+    ],
+)
+def test_a_message_of_nothing_but_fields_is_not_parsed(body: bytes) -> None:
+    with pytest.raises(InvalidArg, match="names more than 65536 inputs, outputs, dimensions and parameters"):
+        parse_infer_request(body)

@@ -11,16 +11,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tritonpy.errors import InvalidArg, TritonError, Unsupported
+from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.http.compression import (
-    MOST_MEMBERS,
-    _Inflater,
     accepted_coding,
     compressed,
     content_coding,
-    decompressed,
 )
+from tritonpy.frontends.inflation import MOST_MEMBERS, Inflater, inflated
 
 LIMIT = 1024 * 1024
+FLAG = "--http-max-input-size"
+
+
+async def decompressed(body: bytes, coding: bytes, limit: int) -> memoryview:
+    admission = Admission(0)
+    try:
+        return await inflated(body, coding, limit, FLAG, admission)
+    finally:
+        assert admission.held == 0
 
 
 def raw_deflate(data: bytes) -> bytes:
@@ -105,7 +113,7 @@ async def test_a_bomb_costs_no_more_than_the_limit(pack: object) -> None:
 async def test_many_members_cost_what_they_hold_and_not_the_square_of_it() -> None:
     most = MOST_MEMBERS - 1
     begun = time.thread_time()
-    inflater = _Inflater(gzip.compress(b"") * most + gzip.compress(b"end"), b"gzip", LIMIT)
+    inflater = Inflater(gzip.compress(b"") * most + gzip.compress(b"end"), b"gzip", LIMIT, FLAG)
     assert inflater.inflate(None)
 
     assert inflater.result == b"end"

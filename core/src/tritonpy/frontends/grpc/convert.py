@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from tritonpy.buffers import Buffer
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import Internal, InvalidArg, TritonError
-from tritonpy.frontends.grpc.wire import RAW_INPUT_CONTENTS, split_field
+from tritonpy.frontends.grpc.wire import RAW_INPUT_CONTENTS, has_more_fields, split_field
 from tritonpy.frontends.outputs import UNTREATED, Classified, Placed, References, Treatments
 from tritonpy.protos import InferParameter, InferTensorContents, ModelInferRequest
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest, checked_correlation_id
@@ -25,6 +25,7 @@ from tritonpy.tensor import Tensor
 
 _SPLIT_FROM = 128 * 1024  # below, one copy more is cheaper than looking for the tensors in Python
 _UINT64 = 2**64 - 1  # where Triton puts a negative number into an unsigned one
+_MOST_FIELDS = 65_536  # as many as a large JSON document may have
 _STRING_LENGTH = struct.Struct("<I")
 
 RawContents = Sequence[bytes | memoryview]
@@ -64,7 +65,7 @@ _REGION_PARAMETERS = (
 )
 
 
-def parse_infer_request(body: bytes) -> tuple[ModelInferRequest, RawContents]:
+def parse_infer_request(body: bytes | memoryview) -> tuple[ModelInferRequest, RawContents]:
     """Read a serialized request; a large one's tensors stay where they were received.
 
     Returns:
@@ -72,13 +73,19 @@ def parse_infer_request(body: bytes) -> tuple[ModelInferRequest, RawContents]:
 
     Raises:
         Internal: the bytes are not a `ModelInferRequest`.
+        InvalidArg: it has so many fields that parsing it would take many times its size.
     """
     try:
         if len(body) >= _SPLIT_FROM:
-            split = split_field(body, RAW_INPUT_CONTENTS)
-            if split is not None:
-                return ModelInferRequest.FromString(split[0]), split[1]
-        message = ModelInferRequest.FromString(body)
+            rest, values = split_field(body, RAW_INPUT_CONTENTS) or (body, None)
+            if len(rest) >= _SPLIT_FROM and has_more_fields(rest, _MOST_FIELDS):
+                raise InvalidArg(
+                    f"a request of {len(body)} bytes names more than {_MOST_FIELDS} inputs, outputs, "
+                    f"dimensions and parameters, the most that one of over {_SPLIT_FROM} bytes may"
+                )
+            if values is not None:
+                return ModelInferRequest.FromString(bytes(rest)), values
+        message = ModelInferRequest.FromString(bytes(body))
     except DecodeError:
         raise Internal("Unable to parse request") from None
     return message, message.raw_input_contents

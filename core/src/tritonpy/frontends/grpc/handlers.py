@@ -10,6 +10,7 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from tritonpy.errors import Internal, TritonError, Unavailable
+from tritonpy.frontends.grpc.compression import COMPRESSED, MessageInflation
 from tritonpy.frontends.grpc.errors import as_triton_error, status_of
 from tritonpy.frontends.grpc.guard import INFERENCE_SERVICE
 from tritonpy.frontends.grpc.health import CHECK, HealthCalls
@@ -22,21 +23,28 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # Any: each call has its
 UnaryCall: TypeAlias = Callable[[bytes, Context], Awaitable[bytes]]
 
 
-def make_handlers(servicer: Servicer, health: HealthCalls) -> dict[str, Handler]:
-    """What answers each call of the port, by its full name."""
+def make_handlers(servicer: Servicer, health: HealthCalls, inflation: MessageInflation) -> dict[str, Handler]:
+    """Make what answers each call of the port, by its full name.
+
+    Args:
+        servicer: of inference.
+        health: of the standard service.
+        inflation: of messages that come compressed.
+    """
     described = servicer.described_calls()
     handlers: dict[str, Handler] = {}
     handler: Handler
     for method in rpc_methods():
         match method.name:
             case "ModelInfer":
-                handler = grpc.unary_unary_rpc_method_handler(_model_infer(servicer))
+                handler = grpc.unary_unary_rpc_method_handler(_model_infer(servicer, inflation))
             case "ModelStreamInfer":
-                handler = grpc.stream_stream_rpc_method_handler(_model_stream_infer(servicer))
+                handler = grpc.stream_stream_rpc_method_handler(_model_stream_infer(servicer, inflation))
             case name:
-                handler = grpc.unary_unary_rpc_method_handler(_described_call(method, described[name]))
+                call = _described_call(method, described[name], inflation)
+                handler = grpc.unary_unary_rpc_method_handler(call)
         handlers[INFERENCE_SERVICE + method.name] = handler
-    check = _described_call(CHECK, cast("DescribedCall", health.check))
+    check = _described_call(CHECK, cast("DescribedCall", health.check), inflation)
     handlers[f"/{HEALTH_SERVICE}/Check"] = grpc.unary_unary_rpc_method_handler(check)
     handlers[f"/{HEALTH_SERVICE}/Watch"] = grpc.unary_stream_rpc_method_handler(_watch(health))
     return {**handlers, **reflection_handlers()}
@@ -55,13 +63,14 @@ def refusing(handler: Handler, text: str) -> Handler:
     return grpc.unary_unary_rpc_method_handler(refuse)
 
 
-def _model_infer(servicer: Servicer) -> UnaryCall:
+def _model_infer(servicer: Servicer, inflation: MessageInflation) -> UnaryCall:
     reads_metadata = servicer.reads_metadata
 
     async def handle(body: bytes, context: Context) -> bytes:
         try:
+            message = await inflation.inflate(body) if body.startswith(COMPRESSED) else body
             metadata = context.invocation_metadata() if reads_metadata else None
-            outcome = await servicer.model_infer(body, metadata or (), context.add_done_callback)
+            outcome = await servicer.model_infer(message, metadata or (), context.add_done_callback)
         except Exception as exc:
             outcome = as_triton_error(exc, "ModelInfer")
         if isinstance(outcome, TritonError):
@@ -71,11 +80,15 @@ def _model_infer(servicer: Servicer) -> UnaryCall:
     return handle
 
 
-def _model_stream_infer(servicer: Servicer) -> Callable[[object, Context], Awaitable[None]]:
+def _model_stream_infer(
+    servicer: Servicer, inflation: MessageInflation
+) -> Callable[[object, Context], Awaitable[None]]:
     async def handle(_: object, context: Context) -> None:
-        async def read() -> bytes | None:
+        async def read() -> bytes | memoryview | None:
             body = await context.read()
-            return body if isinstance(body, bytes) else None  # grpc.aio.EOF
+            if not isinstance(body, bytes):  # grpc.aio.EOF
+                return None
+            return await inflation.inflate(body) if body.startswith(COMPRESSED) else body
 
         try:
             metadata = context.invocation_metadata() or ()
@@ -88,12 +101,13 @@ def _model_stream_infer(servicer: Servicer) -> Callable[[object, Context], Await
     return handle
 
 
-def _described_call(method: RpcMethod, answer: DescribedCall) -> UnaryCall:
+def _described_call(method: RpcMethod, answer: DescribedCall, inflation: MessageInflation) -> UnaryCall:
     """Parses the request, asks `answer`, and serializes what it says."""
 
     async def handle(body: bytes, context: Context) -> bytes:
         try:
-            message = answer(method.request.FromString(body))
+            request = await inflation.inflate(body) if body.startswith(COMPRESSED) else body
+            message = answer(method.request.FromString(bytes(request)))
             if not isinstance(message, Message):
                 message = await message
             return message.SerializeToString()

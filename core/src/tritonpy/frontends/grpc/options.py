@@ -16,8 +16,7 @@ def channel_arguments(settings: GrpcSettings, max_held_byte_size: int) -> Channe
     Args:
         settings: of the port.
         max_held_byte_size: bytes of requests that the server may hold; 0 for no limit. No single message is
-            let in that is larger, compressed or not: gRPC stops to inflate one there, and what has been
-            inflated can only be counted when it has cost its memory.
+            let in that is larger.
     """
     return [
         ("grpc.max_send_message_length", -1),
@@ -25,6 +24,7 @@ def channel_arguments(settings: GrpcSettings, max_held_byte_size: int) -> Channe
             "grpc.max_receive_message_length",
             min(max_held_byte_size or _MOST_MESSAGE_BYTES, _MOST_MESSAGE_BYTES),
         ),
+        ("grpc.per_message_decompression", 0),  # see `compression`
         ("grpc.so_reuseport", int(settings.reuse_port)),  # gRPC's default lets servers share a port unnoticed
         # A level, not an algorithm: gRPC then takes one that the client says it can read.
         ("grpc.default_compression_level", _COMPRESSION[settings.compression_level]),

@@ -13,6 +13,7 @@ import grpc
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FileDescriptor
 
+from tritonpy.frontends.grpc.compression import COMPRESSED, inflate_here
 from tritonpy.protos import (
     POOL,
     ErrorResponse,
@@ -36,10 +37,14 @@ def reflection_handlers() -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
     """What answers the calls of both versions of the service, by their full names."""
     handler = grpc.stream_stream_rpc_method_handler(
         _answers,
-        request_deserializer=ServerReflectionRequest.FromString,
+        request_deserializer=_request,
         response_serializer=ServerReflectionResponse.SerializeToString,
     )
     return {f"/{package}.ServerReflection/ServerReflectionInfo": handler for package in (_ALPHA, _STABLE)}
+
+
+def _request(body: bytes) -> ServerReflectionRequest:
+    return ServerReflectionRequest.FromString(inflate_here(body) if body.startswith(COMPRESSED) else body)
 
 
 async def _answers(

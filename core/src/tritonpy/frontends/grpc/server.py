@@ -8,6 +8,7 @@ import grpc
 
 from tritonpy.errors import Unavailable
 from tritonpy.frontends.dataplane import Dataplane
+from tritonpy.frontends.grpc.compression import MessageInflation
 from tritonpy.frontends.grpc.credentials import server_credentials
 from tritonpy.frontends.grpc.guard import GuardedMethodTable, MethodTable
 from tritonpy.frontends.grpc.handlers import make_handlers, refusing
@@ -46,7 +47,8 @@ class GrpcServer:
     def __init__(self, dataplane: Dataplane, services: FrontendServices, settings: GrpcSettings) -> None:
         self._servicer = Servicer(dataplane, services, settings)
         self._health = HealthCalls(dataplane)
-        handlers = make_handlers(self._servicer, self._health)
+        inflation = MessageInflation(settings.max_inflated_byte_size, services.admission)
+        handlers = make_handlers(self._servicer, self._health, inflation)
         self._hang_ups = HangUpFilter(frozenset(handlers))
         self._methods: grpc.GenericRpcHandler = MethodTable(handlers)
         if settings.restrictions:

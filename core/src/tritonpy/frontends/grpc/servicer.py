@@ -83,7 +83,7 @@ class Servicer:
             await self._drained
 
     async def model_infer(
-        self, body: bytes, metadata: Metadata = (), when_done: WhenDone | None = None
+        self, body: bytes | memoryview, metadata: Metadata = (), when_done: WhenDone | None = None
     ) -> bytes | TritonError:
         """Run one serialized `ModelInferRequest` and return the serialized response, or the model's error.
 
@@ -125,7 +125,9 @@ class Servicer:
             self._unary_count -= 1
             self._call_ended()
 
-    def _start(self, body: bytes, metadata: Metadata, sink: _UnarySink) -> weakref.ref[InferRequest]:
+    def _start(
+        self, body: bytes | memoryview, metadata: Metadata, sink: _UnarySink
+    ) -> weakref.ref[InferRequest]:
         """Hand a request to the data plane; after this the model alone keeps it alive.
 
         A backend that drops a request without an answer is found out by the request's death.

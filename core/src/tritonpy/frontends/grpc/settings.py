@@ -48,6 +48,7 @@ class GrpcSettings:
         use_ssl: speak TLS only, with `certificate_path` and `key_path` (PEM files).
         use_ssl_mutual: ask clients for a certificate that one in `root_path` has signed.
         compression_level: how hard responses are compressed.
+        max_inflated_byte_size: the largest message after decompression.
         keepalive: pings and the age of connections.
         max_held_byte_size: bytes of open requests that one stream may have; no more are read above it.
         flow_limits: how far the client of a stream may fall behind.
@@ -64,6 +65,7 @@ class GrpcSettings:
     key_path: str = ""
     root_path: str = ""
     compression_level: CompressionLevel = "none"
+    max_inflated_byte_size: int = 67_108_864
     keepalive: Keepalive = Keepalive()
     max_held_byte_size: int = 268_435_456
     flow_limits: FlowLimits = DEFAULT_LIMITS

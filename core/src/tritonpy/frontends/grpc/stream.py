@@ -48,7 +48,7 @@ _REQUEST_OVERHEAD_BYTES = 2048
 STOPPING = "GRPC server is shutting down and has stopped accepting new requests."
 
 
-Read = Callable[[], Awaitable[bytes | None]]
+Read = Callable[[], Awaitable[bytes | memoryview | None]]
 """Gives the next serialized request; None when the client sends no more."""
 Write = Callable[[bytes], Awaitable[None]]
 """Sends a serialized response; returns when the next one may follow."""
@@ -146,7 +146,7 @@ class InferStream:
             self._queue.append(as_triton_error(exc, "reading from a stream"))
         self._wake()
 
-    def _receive(self, body: bytes) -> None:
+    def _receive(self, body: bytes | memoryview) -> None:
         """Take one serialized request; whatever is wrong with it becomes a response."""
         arrival_ns = time.monotonic_ns()
         sink = _StreamSink(self, len(body) + _REQUEST_OVERHEAD_BYTES)

@@ -7,19 +7,14 @@ import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from tritonpy.errors import InvalidArg, Unsupported
+from tritonpy.errors import InvalidArg, Unavailable, Unsupported
 from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.header_forwarding import forwarded_parameters
 from tritonpy.frontends.http.answer import AnswerWriter, InferAnswer, unless_lost
 from tritonpy.frontends.http.codec.json_body import NotQuick
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.codec.large_json import LARGE
-from tritonpy.frontends.http.compression import (
-    ACCEPT_ENCODING,
-    accepted_coding,
-    content_coding,
-    decompressed,
-)
+from tritonpy.frontends.http.compression import ACCEPT_ENCODING, accepted_coding, content_coding
 from tritonpy.frontends.http.connection.limits import INFER_HEADER_LENGTH
 from tritonpy.frontends.http.connection.message import RETRY_AFTER, HttpRequest, refusal
 from tritonpy.frontends.http.connection.protocol import HttpConnection
@@ -27,6 +22,7 @@ from tritonpy.frontends.http.infer import Body, OutputForm, RequestDecoder, spli
 from tritonpy.frontends.http.raw_request import parse_raw_request
 from tritonpy.frontends.http.settings import HttpSettings
 from tritonpy.frontends.http.tracing import begin_trace
+from tritonpy.frontends.inflation import inflated
 from tritonpy.frontends.outputs import References
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.request import InferRequest
@@ -84,10 +80,11 @@ class Inference:
         names: tuple[str, ...],
         arrival_ns: int,
     ) -> None:
-        body = await unless_lost(connection, decompressed(request.body, coding, self._limit))
         admission = self._admission
-        if not admission.admits(len(body)):
-            error = admission.refusal(len(body))
+        inflating = inflated(request.body, coding, self._limit, "--http-max-input-size", admission)
+        try:
+            body = await unless_lost(connection, inflating)
+        except Unavailable as error:
             connection.write(refusal(503, error.message, connection.keep_alive, (RETRY_AFTER,)))
             return
         admission.hold(len(body))
