@@ -9,8 +9,6 @@ import queue
 import re
 import sys
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 from tritonpy import logs
 from tritonpy.options import ServerOptions
+from tritonpy_sdk.testing import until
 
 from .conftest import log_options
 
@@ -178,12 +177,12 @@ def test_close_waits_for_a_reader_for_as_long_as_it_reads(monkeypatch: pytest.Mo
         """Let the time pass in which one more line is written."""
         before = running._waiting.qsize()
         stream.may_write.release()
-        wait_until(lambda: running._waiting.qsize() < before or not writer.is_alive())
+        until(lambda: running._waiting.qsize() < before or not writer.is_alive())
 
     monkeypatch.setattr(running, "_writer", SimpleNamespace(is_alive=writer.is_alive, join=join))
     for index in range(5):
         LOG.info("line %d", index)
-    wait_until(lambda: running._waiting.qsize() == 4)  # the writer has the first one
+    until(lambda: running._waiting.qsize() == 4)  # the writer has the first one
 
     running.close()
 
@@ -205,7 +204,7 @@ def test_time_in_which_the_machine_stands_still_is_not_the_readers(monkeypatch: 
 
     monkeypatch.setattr(running, "_writer", SimpleNamespace(is_alive=writer.is_alive, join=join))
     LOG.info("the last line")
-    wait_until(lambda: running._waiting.qsize() == 0)  # the writer has it
+    until(lambda: running._waiting.qsize() == 0)  # the writer has it
 
     running.close()
 
@@ -254,7 +253,7 @@ def test_what_is_written_can_be_changed_while_the_log_runs(
 def test_the_format_can_be_changed_while_the_log_runs(log_path: Path) -> None:
     with logs.configure(log_options(log_path)) as log:
         LOG.info("first")
-        wait_until(lambda: "first" in log_path.read_text())
+        until(lambda: "first" in log_path.read_text())
         log.change(logs.LogSettings(log_format="json"))
         LOG.info("second")
 
@@ -316,13 +315,6 @@ def test_no_line_is_lost_or_torn_while_the_settings_change(log_path: Path) -> No
         assert re.search(r'"line \d+"}?$', line), line
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.001)
-
-
 class _FullDisk(io.StringIO):
     """A file that takes nothing while `is_full`."""
 
@@ -342,10 +334,10 @@ def test_a_full_disk_is_told_once_and_lines_are_counted(
         log._output.setStream(disk).close()  # type: ignore[attr-defined]
         for number in range(3):
             LOG.info("lost %d", number)
-        wait_until(lambda: log._output._lost == 3)  # type: ignore[attr-defined]
+        until(lambda: log._output._lost == 3)  # type: ignore[attr-defined]
         disk.is_full = False
         LOG.info("there again")
-        wait_until(lambda: disk.getvalue().count("\n") == 2)
+        until(lambda: disk.getvalue().count("\n") == 2)
         written = disk.getvalue()
 
     told = capsys.readouterr().err

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +15,7 @@ from typing import Any
 
 import pytest
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..servers import serving
 
@@ -146,10 +146,7 @@ class Asker:
             connection.close()
 
     def until(self, condition: Callable[[], bool]) -> None:
-        until = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < until, (self.name, self.executed, self.pending, self._waiting)
-            time.sleep(0.005)
+        until(condition, lambda: (self.name, self.executed, self.pending, self._waiting))
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 import json
 import re
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +21,7 @@ from typing import Any
 
 import pytest
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..counting import comes_to
 from ..servers import OURS_AND_REAL, serving
@@ -248,10 +248,7 @@ class Servers:
         return int(found[1]) if found else 0
 
     def _until(self, condition: Callable[[], bool]) -> None:
-        until = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < until
-            time.sleep(0.002)
+        until(condition)
 
 
 @pytest.fixture(scope="module", params=OURS_AND_REAL)

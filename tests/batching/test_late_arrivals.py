@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..servers import OURS_AND_REAL
 
@@ -88,12 +89,6 @@ def test_batches_whose_delay_is_over_before_an_instance_is_free_are_one(
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics", timeout=DEADLINE_S) as page:
             found = re.search(r'pending_request_count{model="m",.*} (\d+)', page.read().decode())
         return int(found[1]) if found else 0
-
-    def until(condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < end, (batches(), pending())
-            time.sleep(0.005)
 
     ask(0)
     until(lambda: batches() == [[0]])

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..servers import OURS_AND_REAL, serving
 
@@ -146,10 +147,7 @@ class Asker:
             connection.close()
 
     def until(self, condition: Callable[[], bool]) -> None:
-        until = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < until, (self._case, self.journal, self._waiting)
-            time.sleep(0.005)
+        until(condition, lambda: (self._case, self.journal, self._waiting))
 
 
 Ask = Callable[[str], Asker]

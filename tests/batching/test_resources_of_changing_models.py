@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 DEADLINE_S = 40
 R = {"name": "R", "count": 1}
@@ -114,10 +114,7 @@ class Models:
         return journal.read_text().split() if journal.exists() else []
 
     def until(self, condition: Callable[[], bool]) -> None:
-        until = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < until, self.executed
-            time.sleep(0.005)
+        until(condition, lambda: self.executed)
 
 
 @pytest.fixture

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -70,10 +67,3 @@ def infer(port: int, model: str, values: list[float]) -> list[float]:
         with error:
             raise RuntimeError(json.load(error)["error"]) from None
     return outputs[0]["data"]
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "what was waited for did not come"
-        threading.Event().wait(0.005)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..servers import local_options
 
@@ -59,13 +58,6 @@ class TritonPythonModel:
         answer = call.exec()
         return [pb_utils.InferenceResponse(answer.output_tensors())]
 """
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_caller_that_dies_holds_up_nobody_who_is_kept_in_order(tmp_path: Path) -> None:

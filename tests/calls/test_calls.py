@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tritonclient.http as httpclient
+from tritonpy_sdk.testing import until
 
-from .models import infer, wait_for, write_caller, write_model
+from .models import infer, write_caller, write_model
 
 
 def test_a_model_may_call_a_chain_of_models(serve, tmp_path):
@@ -100,7 +101,7 @@ def test_large_tensors_of_calls_come_back_whole_and_leave_no_block_behind(serve,
     registry = server.runtime.registry
     arenas = [registry.find(name).instances[0]._worker.endpoint.arena for name in "abc"]
     infer(server.http_port, "a", [3])  # the last references travel with the next frames
-    wait_for(lambda: all(arena.leased_count == 0 for arena in arenas))
+    until(lambda: all(arena.leased_count == 0 for arena in arenas))
     # Between models a block is lent: the server's own arenas hold what came from the client and no more.
     assert arenas[0].byte_size > 4_000_000
     assert [arena.byte_size for arena in arenas[1:]] == [16384, 16384]
@@ -151,7 +152,7 @@ class TritonPythonModel:
     server = serve(models)
 
     assert infer(server.http_port, "curious", [5]) == [1]
-    wait_for(lambda: list(flags.iterdir()))
+    until(lambda: list(flags.iterdir()))
     assert (flags / "stopped").exists()
 
 

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tritonpy_sdk.testing import until
 
-from .models import infer, wait_for, write_caller, write_model
+from .models import infer, write_caller, write_model
 
 
 def test_a_worker_that_dies_while_it_is_called_answers_its_caller(serve, tmp_path):
@@ -55,12 +56,12 @@ class TritonPythonModel:
 
     with ThreadPoolExecutor() as pool:
         answer = pool.submit(infer, server.http_port, "a", [1])
-        wait_for(lambda: (flags / "started").exists())
+        until(lambda: (flags / "started").exists())
         os.kill(instance.pid, signal.SIGKILL)
         with pytest.raises(RuntimeError, match="SIGKILL"):
             answer.result(30)
 
-    wait_for(lambda: len(list(flags.iterdir())) == 2)
+    until(lambda: len(list(flags.iterdir())) == 2)
     assert (flags / "cancelled").exists()
 
 
@@ -81,7 +82,7 @@ def test_a_caller_that_was_restarted_again_and_again_leaves_nothing_in_the_model
         counts.append(mappings())
         old = caller.pid
         os.kill(old, signal.SIGKILL)
-        wait_for(lambda old=old: caller.pid not in (0, old) and caller.is_ready)
+        until(lambda old=old: caller.pid not in (0, old) and caller.is_ready)
 
     assert counts[-1] <= counts[1]
 

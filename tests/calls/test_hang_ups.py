@@ -12,8 +12,9 @@ import grpc
 import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonpy_sdk.testing import until
 
-from .models import infer, wait_for, write_caller, write_model
+from .models import infer, write_caller, write_model
 
 WAITS = """
 import os, time
@@ -113,9 +114,9 @@ def test_the_called_model_is_cancelled(serve, models, flags):
     write_caller(models, "asks", "waits")
     server = serve(models)
     with asking(server.http_port, "asks", 8):
-        wait_for((flags / "7 began").exists)
+        until((flags / "7 began").exists)
 
-    wait_for((flags / "7 was cancelled").exists)
+    until((flags / "7 was cancelled").exists)
     assert infer(server.http_port, "asks", [0]) == [0]
 
 
@@ -124,9 +125,9 @@ def test_so_are_all_that_it_calls_in_turn(serve, models, flags):
     write_caller(models, "between", "waits")
     server = serve(models)
     with asking(server.http_port, "asks", 9):
-        wait_for((flags / "7 began").exists)
+        until((flags / "7 began").exists)
 
-    wait_for((flags / "7 was cancelled").exists)
+    until((flags / "7 was cancelled").exists)
 
 
 def test_over_grpc_too(serve, models, flags):
@@ -135,9 +136,9 @@ def test_over_grpc_too(serve, models, flags):
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         call = stub.ModelInfer.future(message("asks", 8), timeout=30)
-        wait_for((flags / "7 began").exists)
+        until((flags / "7 began").exists)
         call.cancel()
-        wait_for((flags / "7 was cancelled").exists)
+        until((flags / "7 was cancelled").exists)
 
         # One of these is long enough for the called model to begin.
         for number, deadline_s in ((6, 0.5), (5, 2), (4, 8), (3, 20)):
@@ -146,7 +147,7 @@ def test_over_grpc_too(serve, models, flags):
             assert late.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
             if (flags / f"{number - 1} began").exists():
                 break
-        wait_for((flags / f"{number - 1} was cancelled").exists)
+        until((flags / f"{number - 1} was cancelled").exists)
 
 
 def test_a_call_that_waits_in_a_queue_never_runs(serve, models, flags):
@@ -155,13 +156,13 @@ def test_a_call_that_waits_in_a_queue_never_runs(serve, models, flags):
     server = serve(models)
     stats = server.runtime.registry.find("waits").stats
     with asking(server.http_port, "asks", 8):
-        wait_for((flags / "7 began").exists)
+        until((flags / "7 began").exists)
         with asking(server.http_port, "also", 6):
-            wait_for(lambda: stats.pending_count == 1)
-        wait_for(lambda: stats.failures["CANCELED"] == 1)
+            until(lambda: stats.pending_count == 1)
+        until(lambda: stats.failures["CANCELED"] == 1)
         assert stats.pending_count == 0
         (flags / "7 go").touch()
-        wait_for((flags / "7 was not").exists)
+        until((flags / "7 was not").exists)
 
     assert not (flags / "5 began").exists()
 
@@ -188,15 +189,15 @@ def test_a_batch_goes_on_while_one_of_its_clients_waits(serve, models, flags):
             made = message("asks", number)
             made.inputs[0].shape[:] = [1, 1]
             calls.append(stub.ModelInfer.future(made, timeout=30))
-        wait_for(lambda: (flags / "3 began").exists() and (flags / "4 began").exists())
+        until(lambda: (flags / "3 began").exists() and (flags / "4 began").exists())
         [(execution, _)] = server.runtime.registry.find("asks").instances[0].running_executions()
 
         calls[0].cancel()
-        wait_for(lambda: any(request.cancelled for request in execution.requests))
+        until(lambda: any(request.cancelled for request in execution.requests))
         assert not [flag for flag in flags.iterdir() if "was" in flag.name]
         calls[1].cancel()
 
-        wait_for(lambda: (flags / "3 was cancelled").exists() and (flags / "4 was cancelled").exists())
+        until(lambda: (flags / "3 was cancelled").exists() and (flags / "4 was cancelled").exists())
 
 
 def test_a_stream_that_coroutines_answer_is_cancelled_with_its_calls(serve, models, flags):
@@ -205,8 +206,8 @@ def test_a_stream_that_coroutines_answer_is_cancelled_with_its_calls(serve, mode
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         call = stub.ModelStreamInfer(iter([message("asks", 7)]), timeout=30)
-        wait_for((flags / "7 began").exists)
+        until((flags / "7 began").exists)
 
         call.cancel()
 
-        wait_for((flags / "7 was cancelled").exists)
+        until((flags / "7 was cancelled").exists)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import numpy as np
 import pytest
 from tritonclient.utils import InferenceServerException
+from tritonpy_sdk.testing import until
 
 from .conftest import AnyClient
 
@@ -107,9 +107,7 @@ def test_a_model_is_unloaded_and_loaded_again(client):
     assert state() == ("READY", "")
     client.unload_model("spare")
     assert client.is_model_ready("spare") is False
-    give_up = time.monotonic() + 30
-    while state() != ("UNAVAILABLE", "unloaded"):  # it says when it has begun
-        assert time.monotonic() < give_up, state()
+    until(lambda: state() == ("UNAVAILABLE", "unloaded"), state)  # it says when it has begun
     with pytest.raises(InferenceServerException) as gone:
         ask_scores(client, "spare")
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tritonclient.utils import InferenceServerException
+from tritonpy_sdk.testing import until
 
 from .conftest import AnyClient, ClientServer
 from .models import LABELS
@@ -399,10 +400,7 @@ class TestStreams:
 
         client.stop_stream(cancel_requests=True)
 
-        give_up = time.monotonic() + 30
-        while not re.search(r"stopped counting to 4001 at \d+", server.log):
-            assert time.monotonic() < give_up
-            time.sleep(0.02)
+        until(lambda: re.search(r"stopped counting to 4001 at \d+", server.log))
 
     def test_a_coroutine_reads_a_stream_of_several_requests(self, open_client):
         client = open_client("grpc.aio")
@@ -444,10 +442,7 @@ class TestStreams:
 
         client.run(read_some())
 
-        give_up = time.monotonic() + 30
-        while not re.search(r"stopped counting to 4002 at \d+", server.log):
-            assert time.monotonic() < give_up
-            time.sleep(0.02)
+        until(lambda: re.search(r"stopped counting to 4002 at \d+", server.log))
 
 
 def test_bodies_made_and_read_apart_from_a_connection_fit(server, open_client):

@@ -17,6 +17,7 @@ from tritonpy.devices.device import DeviceSample
 from tritonpy.errors import TritonError
 from tritonpy.plugin import BackendAttributes, InferRequest, InferResponse, ModelInstance, hookimpl
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 CORES = sorted(os.sched_getaffinity(0))
 FIRST, LAST = CORES[0], CORES[-1]
@@ -52,10 +53,8 @@ def test_the_first_worker_and_later_ones_and_their_successors_keep_to_it(
     pids = {instance.pid for instance in loaded.instances}
 
     os.kill(next(iter(pids)), signal.SIGKILL)
-    deadline = time.monotonic() + 20
-    while not (now := {instance.pid for instance in loaded.instances}) - pids - {0}:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: {instance.pid for instance in loaded.instances} - pids - {0})
+    now = {instance.pid for instance in loaded.instances}
 
     for pid in (pids | now) & now - {0}:
         assert os.sched_getaffinity(pid) == {LAST}

@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import trustme
 from tritonpy.frontends.http.connection.limits import MOST_CHUNKS, MOST_HEADER_BYTES
 from tritonpy.frontends.http.connection.sweeper import STALLED_SWEEPS, SWEEP_S
 from tritonpy.options import ServerOptions
+from tritonpy_sdk.testing import until
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs/how-to/secure-the-ports.md").read_text()
@@ -83,10 +83,7 @@ def test_the_access_log_has_the_lines_of_the_page(
     url = f"http://127.0.0.1:{server.ports['HTTPService']}/v2/models/digits"
     subprocess.run(["curl", "-s", "--noproxy", "*", url], capture_output=True, timeout=60, check=True)
     path = tmp_path / "access.log"
-    deadline = time.monotonic() + 20
-    while not path.read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    until(path.read_text)
 
     (shown,) = re.findall(r"```json\n(.*?)\n```", text, re.DOTALL)
     expected, found = json.loads(shown), json.loads(path.read_text())

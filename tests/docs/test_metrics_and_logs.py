@@ -7,7 +7,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from urllib.request import urlopen
 from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.grpc import InferenceServerClient
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/how-to/metrics-and-logs.md").read_text()
 [MODEL] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -75,11 +75,11 @@ def test_the_model_of_the_page_counts_and_prints_as_the_page_says(
         *families,
         "tritonpy_worker_restarts",
     }
-    until = time.monotonic() + 30
     expected = {without_what_differs(line) for line in LINES.splitlines()}
-    while not expected <= {without_what_differs(line) for line in server.log.splitlines()}:
-        assert time.monotonic() < until, server.log
-        time.sleep(0.02)
+    until(
+        lambda: expected <= {without_what_differs(line) for line in server.log.splitlines()},
+        lambda: server.log,
+    )
     assert '"ready to shout" model=shout version=1 instance=shout_0' in server.log
 
 
@@ -116,10 +116,7 @@ def test_the_log_is_changed_over_the_network_as_the_page_says(
     infer_text(server, "r2", "")
 
     assert last == SETTINGS.strip()
-    until = time.monotonic() + 30
-    while '"nothing to shout"' not in server.log:
-        assert time.monotonic() < until, server.log
-        time.sleep(0.02)
+    until(lambda: '"nothing to shout"' in server.log, lambda: server.log)
     lines = [line for line in server.log.splitlines() if "nothing to shout" in line]
     expected = json.loads(JSON_LINE)
     differing = {"time": expected["time"], "pid": expected["pid"]}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/how-to/rate-limiter.md").read_text()
 CONFIGS = re.findall(r"```protobuf\n# models/(\w+)/config.pbtxt\n(.*?)```", PAGE, re.DOTALL)
@@ -63,10 +63,7 @@ def test_no_more_is_used_than_there_is(corectl: Callable[..., Any], tmp_path: Pa
         clients = [threading.Thread(target=ask, args=(name, count)) for name in names]
         for client in clients:
             client.start()
-        until = time.monotonic() + 20
-        while journal.read_text().count("begin") < before + held:
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        until(lambda: journal.read_text().count("begin") >= before + held)
         gate.unlink(missing_ok=True)
         for client in clients:
             client.join()

@@ -156,14 +156,6 @@ class Side:
         return {model for model, (state, _) in self.states().items() if state == "READY"}
 
 
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 Start = Callable[..., Side]
 
 

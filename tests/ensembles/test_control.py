@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
-from .conftest import Side, Start, until
+from .conftest import Side, Start
 from .models import ADD, step, tensor, write_ensemble, write_model
 
 READY, UNLOADED = ("READY", ""), ("UNAVAILABLE", "unloaded")

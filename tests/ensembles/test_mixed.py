@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import tritonclient.http as httpclient
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
-from .conftest import Start, until
+from .conftest import Start
 from .models import SUM, step, tensor, write_ensemble, write_model
 
 FLOATS = "TYPE_FP32"

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
-from .conftest import Start, until
+from .conftest import Start
 from .models import step, write_ensemble, write_model
 
 RELOADS = 6

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,10 +147,3 @@ class Client(RepositoryClient):
 
     def index(self) -> dict[str, dict[str, str]]:
         return {entry["name"]: entry for entry in self.ask("/v2/repository/index", {})[1]}
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

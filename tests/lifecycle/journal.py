@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -151,14 +151,6 @@ class Client:
 
     def close(self) -> None:
         self._connection.close()
-
-
-def wait_until(condition: Callable[[], bool], deadline_s: float = 60.0) -> None:
-    """Look until it is so, or fail."""
-    until = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)
 
 
 def count_of(lines: Sequence[str], word: str) -> int:

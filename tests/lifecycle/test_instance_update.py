@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from onnx import parser
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
-from .journal import Client, Journal, config, count_of, model, wait_until, warmup
+from .journal import Client, Journal, config, count_of, model, warmup
 
 EXPLICIT = {"model_control_mode": "explicit", "load_models": ("m",)}
 HELD = "while os.path.exists('{gate}'): time.sleep(0.01)"
@@ -72,7 +73,7 @@ def change_under_traffic(
             assert client.load(configure(count)) == ""
             assert [group[2] for group in client.groups()] == [count]
             seen = len(traffic.answers)
-            wait_until(lambda seen=seen: len(traffic.answers) >= seen + 3)  # type: ignore[misc]
+            until(lambda seen=seen: len(traffic.answers) >= seen + 3)  # type: ignore[misc]
         traffic.stop()
         assert traffic.failures() == []
         # One model all the time: its statistics have every request since its start.
@@ -142,7 +143,7 @@ def test_what_an_instance_that_goes_has_been_given_is_answered_first(
         assert journal.lines() == []
         gate.unlink()
         lines = journal.wait(2)
-        wait_until(lambda: count_of(journal.lines() + lines, "finalize") >= 1)
+        until(lambda: count_of(journal.lines() + lines, "finalize") >= 1)
         traffic.stop()
         assert traffic.failures() == []
         assert len(traffic.answers) >= 3
@@ -300,7 +301,7 @@ def test_a_model_whose_instances_are_dead_is_loaded_anew(serve: Callable[..., An
         client.infer()
         poison.touch()
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: "no live instance" in str(client.infer()))
+        until(lambda: "no live instance" in str(client.infer()))
         assert client.load(config(path, {"count": 2})) == ""  # the poison is still there for the old one
         assert client.infer(2) == 2
         assert client.counts()[0] == 1  # another model

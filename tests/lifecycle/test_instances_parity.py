@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..differential.servers import Server
-from .journal import Client, Journal, config, count_of, model, wait_until, warmup
+from .journal import Client, Journal, config, count_of, model, warmup
 
 pytestmark = [pytest.mark.parity, pytest.mark.timeout(180)]
 
@@ -126,7 +127,7 @@ def warm_up(server: Server, given: dict[str, Any]) -> tuple[str, Any]:
     """What the load of a configuration says, and what the statistics say after it."""
     with Client(server.ports["http"]) as client:
         client.ask("POST", "/v2/repository/models/m/unload")
-        wait_until(lambda: client.ask("GET", "/v2/models/m/ready")[0] != 200)
+        until(lambda: client.ask("GET", "/v2/models/m/ready")[0] != 200)
         error = client.load(given)
         return error, None if error else client.counts()
 
@@ -188,7 +189,7 @@ def infer_until_counted(client: Client) -> Any:
     """What a request is answered; a real server answers it first, and counts it then."""
     before = client.counts()[0]
     answer = client.infer(2)
-    wait_until(lambda: client.counts()[0] > before)
+    until(lambda: client.counts()[0] > before)
     return answer
 
 
@@ -200,7 +201,7 @@ def change_groups(client: Client, path: Path) -> dict[str, tuple[Any, ...]]:
     client.ask("POST", "/v2/repository/models/m/load", {})  # its compiled code is new to a real server
     assert client.load(given) == ""
     lines = journal.lines()
-    wait_until(
+    until(
         lambda: (
             count_of(lines, "finalize") == count_of(lines, "initialize") - 1
             or bool(lines.extend(journal.lines()))

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 CONFIG = {
     "backend": "python",
@@ -73,13 +73,6 @@ def ask_until_it_is_gone(port: int, model: str, answers: list[bytes]) -> None:
             return
 
 
-def wait_for(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within 30 s"
-        time.sleep(0.005)
-
-
 def maps_of(pid: int) -> list[str]:
     """What a process has mapped; nothing where it is another user's or has ended."""
     try:
@@ -117,7 +110,7 @@ def test_a_killed_server_leaves_no_worker_and_no_shared_memory(
     ]
     for thread in threads:
         thread.start()
-    wait_for(lambda: min(len(answers["echo"]), len(answers["caller"])) >= 5, "five answers of each")
+    until(lambda: min(len(answers["echo"]), len(answers["caller"])) >= 5, "five answers of each")
     pids = [server.process.pid, *(worker.pid for worker in workers)]
     segments = set().union(*map(segments_of, pids))
     assert not [line for pid in pids for line in maps_of(pid) if "/dev/shm/" in line]  # it would stay

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG: dict[str, Any] = {
@@ -220,10 +221,7 @@ def test_a_stopping_server_counts_down_and_names_what_it_waits_for(
             statuses.append(answer.status)
 
     def wait_for(text: str, count: int = 1) -> None:
-        until = time.monotonic() + 20
-        while server.log.count(text) < count:
-            assert time.monotonic() < until, server.log
-            time.sleep(0.005)
+        until(lambda: server.log.count(text) >= count, lambda: server.log)
 
     client = threading.Thread(target=ask)
     client.start()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 CONFIG = {
     "backend": "python",
@@ -94,10 +94,7 @@ class Client:
 
     def wait_for(self, model: str, *state: str) -> None:
         """Until a model's version 1 has a state and reason."""
-        deadline = time.monotonic() + 30
-        while self.state(model) != state:
-            assert time.monotonic() < deadline, self.state(model)
-            time.sleep(0.02)
+        until(lambda: self.state(model) == state, lambda: self.state(model))
 
     def close(self) -> None:
         self._connection.close()
@@ -107,10 +104,7 @@ UNLOADED = ("UNAVAILABLE", "unloaded")
 
 
 def wait_for_line(server: Any, text: str) -> None:
-    deadline = time.monotonic() + 30
-    while text not in server.log:
-        assert time.monotonic() < deadline, f"{text}\n{server.log}"
-        time.sleep(0.02)
+    until(lambda: text in server.log, lambda: f"{text}\n{server.log}")
 
 
 def test_a_model_unloads_and_reloads_itself_and_whoever_waits_for_it(

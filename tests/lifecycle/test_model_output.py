@@ -19,6 +19,7 @@ from urllib.request import Request, urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 CONFIG: dict[str, Any] = {
     "backend": "python",
@@ -92,10 +93,7 @@ class Running:
         }
 
     def wait_for(self, condition: Callable[[], object]) -> None:
-        until = time.monotonic() + 20
-        while not condition():
-            assert time.monotonic() < until, self.server.log
-            time.sleep(0.02)
+        until(condition, lambda: self.server.log)
 
     def wait_for_line(self, pattern: str) -> None:
         self.wait_for(lambda: re.search(pattern, self.server.log))

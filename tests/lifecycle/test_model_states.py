@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tritonpy.server import Server
+from tritonpy_sdk.testing import until
 
 from ..differential.servers import Server as ServerProcess
 from ..servers import OURS_AND_REAL, local_options
@@ -233,10 +234,7 @@ def test_requests_for_a_model_that_is_being_loaded_wait_for_it(control: Control,
         return thread
 
     threads = [ask(lambda name: control.load(name)[0])]
-    deadline = time.monotonic() + 20
-    while not begun.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(begun.exists)
     threads += [ask(lambda name: control.load(name)[0]) for _ in range(3)]
     if not control.is_real:  # a thread that waits for a load over there may keep this waiting, too
         assert control.comes_to("slow", ("1", "LOADING", ""))

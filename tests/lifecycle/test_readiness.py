@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..differential.servers import kill
 from ..servers import OURS_AND_REAL
@@ -102,10 +103,7 @@ class Probe:
 
 
 def wait_for_file(path: Path) -> None:
-    deadline = time.monotonic() + 20
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(path.exists)
 
 
 Start = Callable[..., Probe]

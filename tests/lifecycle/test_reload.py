@@ -15,6 +15,7 @@ import psutil
 import pytest
 import tritonclient.grpc as grpcclient
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 CONFIG = {
     "backend": "python",
@@ -117,10 +118,10 @@ class Traffic:
 
     def wait_for(self, answer: int) -> None:
         """Until each client has had an answer; or has lost its connection, which its answers tell."""
-        deadline = time.monotonic() + 20
-        while not all(answer in answers or "lost" in str(answers[-1:]) for answers in self.answers):
-            assert time.monotonic() < deadline, f"somebody was never answered {answer}"
-            time.sleep(0.01)
+        until(
+            lambda: all(answer in answers or "lost" in str(answers[-1:]) for answers in self.answers),
+            f"each was answered {answer}",
+        )
 
     def stop(self) -> None:
         """Let each client finish its last request."""

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
+from tritonpy_sdk.testing import until
 
-from .agent_place import MODEL, RECORDER, Place, agents, until
+from .agent_place import MODEL, RECORDER, Place, agents
 
 
 @pytest.fixture

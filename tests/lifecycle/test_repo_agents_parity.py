@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..repository_client import RepositoryClient
 
@@ -97,10 +97,7 @@ class Side(RepositoryClient):
     def unload(self, name: str) -> tuple[int, Any]:
         """Returns when the agents of all models have been told of their end."""
         answer = super().unload(name)
-        deadline = time.monotonic() + 20
-        while not self._is_quiet():
-            assert time.monotonic() < deadline, self._log.read_text()
-            time.sleep(0.01)
+        until(self._is_quiet, self._log.read_text)
         return answer
 
     def _is_quiet(self) -> bool:

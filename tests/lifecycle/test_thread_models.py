@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from urllib.request import Request, urlopen
 
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 CONFIG = {
     "backend": "python",
@@ -96,10 +96,10 @@ def test_an_edited_helper_is_what_the_next_load_runs_and_the_old_one_leaves_noth
 
     assert ask(port, "a") == ["a new"] * len(KINDS)
     assert ask(port, "b") == ["b old"] * len(KINDS)
-    wait_for(lambda: sorted(sys.path) == sorted(held))  # the old model has gone by then
+    until(lambda: sorted(sys.path) == sorted(held))  # the old model has gone by then
     for name in ("a", "b"):
         load(port, name, "unload")
-    wait_for(lambda: not traces(tmp_path))
+    until(lambda: not traces(tmp_path))
     assert sys.path == before
 
 
@@ -114,7 +114,7 @@ def test_a_model_that_cannot_be_imported_leaves_the_others_what_they_have(
     server = serve(tmp_path, exit_on_error=False)
 
     assert ask(server.http_port, "a") == ["a"] * len(KINDS)
-    wait_for(lambda: not traces(tmp_path / "broken"))
+    until(lambda: not traces(tmp_path / "broken"))
     assert sys.modules["helper_mod"].word() == "a"
 
 
@@ -131,11 +131,4 @@ def test_a_model_being_debugged_follows_its_edited_helper(
     edited.write_text("def word():\n    return 'new'\n")
     edited.replace(tmp_path / "m/1/helper_mod.py")  # in one step: it is never seen empty
 
-    wait_for(lambda: ask(port, "m")[0] == "new")
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.01)
+    until(lambda: ask(port, "m")[0] == "new")

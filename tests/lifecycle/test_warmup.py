@@ -19,8 +19,9 @@ import psutil
 import pytest
 from onnx import parser
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
-from .journal import Client, Journal, config, count_of, model, wait_until, warmup
+from .journal import Client, Journal, config, count_of, model, warmup
 
 EXPLICIT = {"model_control_mode": "explicit"}
 DECOUPLED = """
@@ -136,7 +137,7 @@ def test_a_decoupled_model_is_warm_when_its_last_response_has_come(
     )
     with asking(serve(tmp_path / "models")) as client:
         # An execution is counted when it is over, which may be after its last response.
-        wait_until(lambda: client.counts() == (4, 2, 4, {2: 2}))
+        until(lambda: client.counts() == (4, 2, 4, {2: 2}))
         assert client.statistics()["response_stats"] == {}  # as in Triton
 
 
@@ -207,7 +208,7 @@ def test_a_worker_that_was_started_again_is_warmed_up_before_it_takes_requests(
         (pid,) = [int(line.rpartition(" ")[2]) for line in journal.lines() if " pid " in line]
         os.kill(pid, signal.SIGKILL)
         assert count_of(journal.wait(3), "execute 2") == 1
-        wait_until(lambda: client.infer() == 1.0)
+        until(lambda: client.infer() == 1.0)
         assert client.counts()[3][2] == 2
 
 
@@ -229,9 +230,9 @@ def test_a_worker_that_dies_in_its_warmup_after_a_restart_is_tried_again_more_an
         (pid,) = [int(line.split()[2]) for line in journal.lines() if " pid " in line]
         gate.touch()
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: "no live instance" in str(client.infer()))
+        until(lambda: "no live instance" in str(client.infer()))
         gate.unlink()
-        wait_until(lambda: client.infer() == 1.0)
+        until(lambda: client.infer() == 1.0)
         first, second, third = [float(line.split()[3]) for line in journal.lines() if " pid " in line]
         assert second - first > 0.99  # it is tried again at once, after a second, after two
         assert third - second > 1.99

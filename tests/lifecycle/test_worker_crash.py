@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 
 def config(delay_ms: int, **more: Any) -> dict[str, Any]:
@@ -76,14 +77,7 @@ class HaltingModel:
 
     def wait_until_it_executes(self) -> None:
         """Until a batch is in `execute`."""
-        wait_for(self._started.exists)
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.002)
+        until(self._started.exists)
 
 
 def mapping_count() -> int:
@@ -113,7 +107,7 @@ def test_a_killed_worker_fails_its_batch_by_signal_name_and_the_next_requests_ar
 
         threads.append(threading.Thread(target=one))
         threads[-1].start()
-    wait_for(lambda: loaded.inflight_count == 4)
+    until(lambda: loaded.inflight_count == 4)
     model.wait_until_it_executes()
 
     os.kill(first_pid, signal.SIGKILL)

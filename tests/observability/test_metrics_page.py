@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from .conftest import ALL_METRICS, TENSORS, Counted
 
@@ -175,10 +176,7 @@ class Gate:
 
     @staticmethod
     def _until(holds: Callable[[], bool]) -> None:
-        end = time.monotonic() + 20
-        while not holds():
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        until(holds)
 
 
 GATE = """

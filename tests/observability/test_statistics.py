@@ -20,6 +20,7 @@ import tritonclient.grpc as grpcclient
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..counting import comes_to
 from .conftest import TENSORS, Counted
@@ -127,13 +128,6 @@ class Experiment:
             **{reason: int(count) for reason, count in reasons},
         }
         return {key: value for key, value in found.items() if value}
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def done(count: int, rows: int, executions: int, sizes: dict[int, int], **more: Any) -> Counts:

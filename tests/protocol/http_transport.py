@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,10 +123,3 @@ def read_response(stream: socket.SocketIO) -> tuple[int, dict[str, str], bytes]:
 
 def floats(headers: dict[str, str], body: bytes) -> np.ndarray:
     return np.frombuffer(body[int(headers["inference-header-content-length"]) :], np.float32)
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.002)

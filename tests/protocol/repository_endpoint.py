@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2_grpc
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..servers import serving
 
@@ -109,13 +109,12 @@ class Endpoint:
 
     def unloaded(self, name: str) -> bool:
         """Wait for the end of an unload."""
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            states = {state for (model, _), state in self.index().items() if model == name}
-            if states == {("UNAVAILABLE", "unloaded")}:
-                return True
-            time.sleep(0.02)
-        return False
+        return until(
+            lambda: (
+                {state for (model, _), state in self.index().items() if model == name}
+                == {("UNAVAILABLE", "unloaded")}
+            )
+        )
 
     def infer(self, name: str, version: str = "") -> int | str:
         """What the model adds to 0, or the error."""

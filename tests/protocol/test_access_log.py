@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +20,7 @@ from tritonpy.frontends.http.connection.access_log import AccessLog, address_of
 from tritonpy.frontends.http.connection.message import HttpRequest
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
+from tritonpy_sdk.testing import until
 
 from ..servers import local_options
 
@@ -102,10 +102,7 @@ def test_a_rotated_file_is_begun_anew(echo_models: Path, dial: Callable[..., Any
         client = dial(server.http_port)
         client.send(GET)
         client.answer()
-        deadline = time.monotonic() + 20
-        while not path.read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
+        until(path.read_text)
         path.rename(old)
         client.send(GET, GET)
         client.answer()

@@ -9,14 +9,13 @@ import shutil
 import socket
 import subprocess
 import threading
-import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tritonpy.server import Server
+from tritonpy_sdk.testing import until
 
 from ..servers import local_options
 
@@ -52,13 +51,6 @@ def read_to_end(client: socket.socket) -> bytes:
     while part := client.recv(65536):
         received += part
     return received
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def statistics(port: int, model: str) -> dict[str, Any]:
@@ -169,11 +161,11 @@ def test_a_client_that_hangs_up_cancels_its_running_request(
     begun, noticed = tmp_path / "begun", tmp_path / "noticed"
     say = ["a", f"touch:{begun}", f"until cancelled:{noticed}"]
     with send(generate_port, f"talker/{path}", {"say": say}) as client:
-        wait_for(begun.exists)
+        until(begun.exists)
         if path == "generate_stream":
             read_until(client, b'"text":"a"')
 
-    wait_for(noticed.exists)
+    until(noticed.exists)
 
 
 def test_a_client_that_hangs_up_takes_its_request_out_of_the_queue(
@@ -186,7 +178,7 @@ def test_a_client_that_hangs_up_takes_its_request_out_of_the_queue(
     before = statistics(generate_port, "talker")["inference_stats"]["fail"]["count"]
 
     waiting.close()
-    wait_for(lambda: statistics(generate_port, "talker")["inference_stats"]["fail"]["count"] > before)
+    until(lambda: statistics(generate_port, "talker")["inference_stats"]["fail"]["count"] > before)
     flag.touch()
     read_until(busy, b"0\r\n\r\n")
     busy.close()
@@ -210,11 +202,11 @@ def test_a_client_that_never_reads_loses_its_request_and_nobody_else_does(
         quick = send(generate_port, "flood/generate_stream", {"count": 300, "byte_size": 1000})
         answer = read_until(quick, b"0\r\n\r\n")
         quick.close()
-        wait_for(lambda: any("[request id: slow]" in record.getMessage() for record in caplog.records))
+        until(lambda: any("[request id: slow]" in record.getMessage() for record in caplog.records))
         late = read_until(slow, b"\r\n0\r\n\r\n")
         slow.close()
 
-    wait_for(lambda: statistics(generate_port, "flood")["execution_count"] > before)
+    until(lambda: statistics(generate_port, "flood")["execution_count"] > before)
     assert statistics(generate_port, "flood")["execution_count"] == before + 1  # they were one batch
     assert answer.count(b"data: ") == 300
     assert b'"error"' not in answer
@@ -237,7 +229,7 @@ def test_a_client_that_reads_slowly_gets_everything(generate_port: int) -> None:
         generate_port, "flood/generate_stream", {"count": 1, "byte_size": 1}
     ) as other:  # fills the batch
         read_until(other, b"0\r\n\r\n")
-    wait_for(lambda: statistics(generate_port, "flood")["inference_stats"]["success"]["count"] == done + 2)
+    until(lambda: statistics(generate_port, "flood")["inference_stats"]["success"]["count"] == done + 2)
 
     body = read_to_end(client).partition(b"\r\n\r\n")[2]
     client.close()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..on_loop import on_loop
 from .http_transport import (
@@ -24,7 +25,6 @@ from .http_transport import (
     gated_server,
     json_request,
     read_response,
-    wait_until,
 )
 
 
@@ -47,9 +47,9 @@ def test_a_client_that_hangs_up_cancels_its_queued_request(server: Server, gate:
         assert gate.is_busy.wait(20)
         waiting = connect(server)
         waiting.sendall(request)
-        wait_until(lambda: stats.pending_count == 1)
+        until(lambda: stats.pending_count == 1)
         waiting.close()
-        wait_until(lambda: stats.pending_count == 0)
+        until(lambda: stats.pending_count == 0)
         gate.is_open.set()
         assert read_response(stream)[0] == 200
 
@@ -63,11 +63,11 @@ def test_bytes_of_pipelined_requests_are_given_back_when_the_client_leaves(
     admission = server.runtime.admission  # type: ignore[union-attr]
     client = connect(server)
     client.sendall(json_request("gated", GOOD) * 4)
-    wait_until(lambda: admission.held == 4 * len(GOOD))
+    until(lambda: admission.held == 4 * len(GOOD))
     client.close()
     gate.is_open.set()
 
-    wait_until(lambda: admission.held == 0)
+    until(lambda: admission.held == 0)
 
 
 def half_closed_request(model: str) -> bytes:
@@ -130,11 +130,11 @@ def test_a_client_that_leaves_cancels_its_request_at_once(server: Server, gate: 
         assert gate.is_busy.wait(20)
         waiting = connect(server)
         waiting.sendall(request)
-        wait_until(lambda: stats.pending_count == 1)
+        until(lambda: stats.pending_count == 1)
         if resets:
             waiting.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         waiting.close()
-        wait_until(lambda: stats.failures["CANCELED"] == cancelled + 1)  # the one before it is still running
+        until(lambda: stats.failures["CANCELED"] == cancelled + 1)  # the one before it is still running
 
         gate.is_open.set()
         assert read_response(stream)[0] == 200

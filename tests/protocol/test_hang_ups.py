@@ -8,13 +8,14 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tritonpy.server import Server
+from tritonpy_sdk.testing import until
 
 from ..on_loop import on_loop
 from ..servers import local_options
@@ -106,13 +107,6 @@ REQUESTS: dict[str, tuple[bytes, float]] = {
 PAUSES_S = (0.0, 0.05)
 
 
-def wait_until(condition: Callable[[], bool], what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, what()
-        time.sleep(0.005)
-
-
 def hang_up(client: socket.socket, *, reset: bool) -> None:
     if reset:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -132,7 +126,7 @@ def test_a_client_that_hangs_up_leaves_nothing_behind(server: Server, stage: str
             if pause_s:
                 time.sleep(pause_s)  # how far the request has come by then does not matter
             hang_up(client, reset=reset)
-    wait_until(lambda: admission.held == 0, lambda: f"{admission.held} bytes are still held")
+    until(lambda: admission.held == 0, lambda: f"{admission.held} bytes are still held")
 
     with closing(http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)) as other:
         other.request("POST", "/v2/models/echo/infer", document(2))
@@ -152,8 +146,8 @@ def test_a_client_that_reads_nothing_of_a_complete_stream_and_hangs_up_leaves_no
 
     [instance] = server.runtime.registry.find("flood").instances
     finished()  # who has connected before was seen by then, so that what is held is all there is
-    wait_until(lambda: server.runtime.admission.held == 0, lambda: "requests of earlier clients are held")
-    wait_until(
+    until(lambda: server.runtime.admission.held == 0, lambda: "requests of earlier clients are held")
+    until(
         lambda: not on_loop(server, instance.running_executions),
         lambda: "requests of earlier clients are executed",
     )
@@ -161,9 +155,9 @@ def test_a_client_that_reads_nothing_of_a_complete_stream_and_hangs_up_leaves_no
     clients = [socket.create_connection(("127.0.0.1", server.http_port), timeout=30) for _ in "12"]
     for client in clients:
         client.sendall(STREAM)  # the model waits for two
-    wait_until(lambda: finished() == before + 2, lambda: "the model has not finished")
+    until(lambda: finished() == before + 2, lambda: "the model has not finished")
     assert server.runtime.admission.held == 2 * len(FLOOD)  # most of the events wait for the clients
     for client in clients:
         client.close()
 
-    wait_until(lambda: server.runtime.admission.held == 0, lambda: "the requests are still held")
+    until(lambda: server.runtime.admission.held == 0, lambda: "the requests are still held")

@@ -15,7 +15,7 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from tritonpy.frontends.http.codec import large_json
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..servers import local_options
 
@@ -85,13 +86,6 @@ def codec_of(server: Server) -> JsonCodec:
     http_server = server.runtime.http
     assert http_server is not None
     return http_server._codec
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def started(server: Server) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from tritonpy.frontends.http.connection.sweeper import STALLED_SWEEPS
 from tritonpy.server import Server
+from tritonpy_sdk.testing import until
 
 from ..on_loop import on_loop
 from ..servers import local_options
@@ -49,13 +49,6 @@ def impatience(server: Server) -> Iterator[None]:
     server.runtime.admission.patience_s, patience_s = 0.1, server.runtime.admission.patience_s
     yield
     server.runtime.admission.patience_s = patience_s
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.002)
 
 
 @pytest.mark.parametrize(
@@ -164,14 +157,14 @@ def test_what_was_announced_and_never_comes_costs_the_others_nothing(
     liars = [dial(server.http_port) for _ in range(4)]
     for liar in liars:
         liar.send(BINARY + b"Content-Length: 1000000000\r\n\r\nx")
-    wait_until(lambda: admission.held == 4 * 16_384)
+    until(lambda: admission.held == 4 * 16_384)
     honest = dial(server.http_port)
     honest.send(infer_request("echo", np.zeros(1_500_000, np.float32)))
 
     assert honest.answer().status == 200
     for liar in liars:
         liar.close()
-    wait_until(lambda: admission.held == 0)
+    until(lambda: admission.held == 0)
 
 
 def test_a_full_server_stops_reading_until_there_is_room(
@@ -181,10 +174,10 @@ def test_a_full_server_stops_reading_until_there_is_room(
     values = np.arange(1_200_000, dtype=np.float32)
     first, second, third = (dial(server.http_port) for _ in range(3))
     first.send(BINARY + b"Content-Length: 7000000\r\n\r\n" + bytes(6_000_000))
-    wait_until(lambda: admission.held == 6_000_000)
+    until(lambda: admission.held == 6_000_000)
     request = infer_request("echo", values)
     second.send(request[:2_100_000])  # above the limit now
-    wait_until(lambda: admission.held > 8_000_000)
+    until(lambda: admission.held > 8_000_000)
     third.send(GET + b"Content-Length: 5\r\n\r\nhello")
     third.socket.settimeout(0.2)
     with pytest.raises(TimeoutError):
@@ -199,7 +192,7 @@ def test_a_full_server_stops_reading_until_there_is_room(
     assert answer.status == 200
     head = int(answer.headers["inference-header-content-length"])
     np.testing.assert_array_equal(np.frombuffer(answer.body[head:], np.float32), values)
-    wait_until(lambda: admission.held == 0)
+    until(lambda: admission.held == 0)
 
 
 @pytest.mark.usefixtures("impatience")
@@ -212,7 +205,7 @@ def test_a_server_that_stays_full_answers_503_and_when_to_come_back(
     admission = server.runtime.admission
     first, second = dial(server.http_port), dial(server.http_port)
     first.send(BINARY + b"Content-Length: 9000000\r\n\r\n" + bytes(7_999_950))
-    wait_until(lambda: admission.held == 7_999_950)
+    until(lambda: admission.held == 7_999_950)
     second.send(BINARY + b"Content-Length: %d\r\n\r\n" % size + bytes(sent))
     answer = second.answer()
 
@@ -222,9 +215,9 @@ def test_a_server_that_stays_full_answers_503_and_when_to_come_back(
     assert "--max-inflight-bytes is 8000000" in answer.error
     assert second.stream.read() == b""
     second.send(bytes(size - sent))  # it may have begun to, and is not reset over it
-    wait_until(lambda: admission.held == 7_999_950)
+    until(lambda: admission.held == 7_999_950)
     first.close()
-    wait_until(lambda: admission.held == 0)
+    until(lambda: admission.held == 0)
 
 
 def test_one_request_alone_may_be_larger_than_the_limit(
@@ -239,9 +232,9 @@ def test_a_continue_is_not_sent_while_there_is_no_room(server: Server, dial: Cal
     admission = server.runtime.admission
     first, second = dial(server.http_port), dial(server.http_port)
     first.send(BINARY + b"Content-Length: 9000000\r\n\r\n" + bytes(8_000_000))
-    wait_until(lambda: admission.held == 8_000_000)
+    until(lambda: admission.held == 8_000_000)
     second.send(POST + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(JSON))
-    wait_until(lambda: admission.held > 8_000_000)
+    until(lambda: admission.held > 8_000_000)
     second.socket.settimeout(0.2)
     with pytest.raises(TimeoutError):
         second.answer()
@@ -291,14 +284,14 @@ def connection_of(server: Server, client: Any) -> Any:
         known = ((each, each._transport) for each in connections(server))
         return [each for each, end in known if end is not None and end.get_extra_info("peername") == name]
 
-    wait_until(lambda: len(ends()) == 1)
+    until(lambda: len(ends()) == 1)
     return ends()[0]
 
 
 def test_headers_that_trickle_in_without_end_are_refused(server: Server, client: Any) -> None:
     client.send(GET)
     connection = connection_of(server, client)
-    wait_until(lambda: connection.progress() is not None)
+    until(lambda: connection.progress() is not None)
     for _ in range(STALLED_SWEEPS + 1):
         client.send(b"X: y\r\n")
         sweep(server, 1)
@@ -317,11 +310,11 @@ def test_a_body_that_stands_still_is_refused_and_one_that_moves_is_not(
     assert idle.answer().status == 200
     still.send(BINARY + b"Content-Length: 50000\r\n\r\n" + b"x" * 20_000)
     moving.send(POST + b"Content-Length: %d\r\n\r\n" % len(JSON))
-    wait_until(lambda: admission.held == 20_000 + len(JSON))
+    until(lambda: admission.held == 20_000 + len(JSON))
     connection = connection_of(server, moving)
     for at in range(STALLED_SWEEPS + 1):
         moving.send(JSON[at : at + 1])
-        wait_until(lambda: connection._reader.received == at + 1)  # noqa: B023
+        until(lambda: connection._reader.received == at + 1)  # noqa: B023
         sweep(server, 1)
     moving.send(JSON[STALLED_SWEEPS + 1 :])
 
@@ -339,14 +332,14 @@ def test_a_client_that_never_reads_its_answer_is_dropped(
     def unread() -> list[Any]:
         return [connection for connection in connections(server) if connection._is_write_paused]
 
-    wait_until(lambda: bool(unread()))
+    until(lambda: bool(unread()))
     (connection,) = unread()
 
     def is_dropped() -> bool:
         sweep(server, STALLED_SWEEPS + 1)  # the system may have taken more of it between two of them
         return connection not in connections(server)
 
-    wait_until(is_dropped)
+    until(is_dropped)
 
 
 def test_announcing_ten_gigabytes_costs_under_ten_megabytes(
@@ -379,7 +372,7 @@ def test_what_a_compressed_body_becomes_counts_and_may_be_too_much_for_now(
 ) -> None:
     body = gzip.compress(JSON + b" " * 900_000)
     admission = server.runtime.admission
-    wait_until(lambda: admission.held == 0)
+    until(lambda: admission.held == 0)
 
     def pretend(byte_size: int) -> None:
         admission.held += byte_size
@@ -395,4 +388,4 @@ def test_what_a_compressed_body_becomes_counts_and_may_be_too_much_for_now(
     assert "--max-inflight-bytes is 8000000" in answer.error
     client.send(head + body)
     assert client.answer().status == 200
-    wait_until(lambda: admission.held == 0)
+    until(lambda: admission.held == 0)

@@ -16,6 +16,7 @@ import pytest
 from tritonpy.errors import Unavailable
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
+from tritonpy_sdk.testing import until
 
 from .http_transport import (
     GOOD,
@@ -28,7 +29,6 @@ from .http_transport import (
     gated_server,
     json_request,
     read_response,
-    wait_until,
 )
 
 
@@ -283,7 +283,7 @@ def test_a_stopping_server_answers_what_is_under_way_and_closes(
         request = json_request("echo", GOOD)
         sending.send(request[:-5])
         admission = stopping.runtime.admission
-        wait_until(lambda: admission.held == 2 * len(GOOD))
+        until(lambda: admission.held == 2 * len(GOOD))
         thread = threading.Thread(target=stopping.stop)
         thread.start()
         assert idle.stream.read() == b""

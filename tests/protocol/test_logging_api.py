@@ -7,7 +7,6 @@ import itertools
 import json
 import logging
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy import logs
 from tritonpy.server import Server
+from tritonpy_sdk.testing import until
 
 from ..servers import local_options
 
@@ -310,11 +310,9 @@ def changes_told(server: Endpoint) -> list[str]:
 
 def wait_for_line(server: Endpoint, text: str) -> str:
     assert server.log is not None
-    until = time.monotonic() + 30
-    while True:
+
+    def found() -> list[str]:
         whole, _, _ = server.log.read_text().rpartition("\n")
-        found = [line for line in whole.splitlines() if text in line]
-        if found:
-            return found[-1]
-        assert time.monotonic() < until
-        time.sleep(0.005)
+        return [line for line in whole.splitlines() if text in line]
+
+    return until(found)[-1]

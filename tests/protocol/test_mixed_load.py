@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ from tritonpy.model.model import LoadedModel
 from tritonpy.plugin import InferRequest, InferResponse, InvalidArg, hookimpl
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..servers import local_options
 
@@ -160,9 +161,9 @@ def test_nothing_is_held_and_all_is_counted_once_when_clients_of_all_tempers_are
             load = Load(channel)
             load.run()
         models = {model.name: model for model in server.runtime.registry.all_models()}
-        wait_until(lambda: not any(model.inflight_count for model in models.values()))
+        until(lambda: not any(model.inflight_count for model in models.values()))
 
-        wait_until(lambda: server.runtime.admission.held == 0)
+        until(lambda: server.runtime.admission.held == 0)
         assert set(load.ends) >= ENDS
         for name, model in models.items():
             stats = model.stats
@@ -174,10 +175,3 @@ def test_nothing_is_held_and_all_is_counted_once_when_clients_of_all_tempers_are
         assert sum(response.success_count for response in sent) == len(load.told)
         # After each last response, a final flag that comes alone.
         assert sum(response.empty_response_count for response in sent) == accepted["told"]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)

@@ -7,7 +7,6 @@ import json
 import logging
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +18,7 @@ from tritonpy.frontends.dataplane import Unready
 from tritonpy.frontends.local import LocalDataplane
 from tritonpy.repository.registry import ModelRegistry
 from tritonpy.server import Server
+from tritonpy_sdk.testing import until
 
 from ..servers import local_options
 
@@ -142,10 +142,7 @@ def test_a_model_being_loaded_and_one_being_unloaded(serve: Callable[..., Server
         target=lambda: answers.append(ask(port, "/v2/repository/models/slow/load", "POST")[0])
     )
     loading.start()
-    deadline = time.monotonic() + 30
-    while (waiting := ask(port, "/v2/health/ready"))[0] == 200:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    waiting = until(lambda: (answer := ask(port, "/v2/health/ready"))[0] != 200 and answer)
 
     flag.touch()
     loading.join()

@@ -5,10 +5,10 @@ Each case says what a real server answers. Where ours answers otherwise on purpo
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.server import Server
 from tritonpy_sdk.pbtxt import format_config
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..differential.servers import Server as ServerProcess
 from ..servers import OURS_AND_REAL, local_options
@@ -84,10 +85,7 @@ class Endpoint:
 
     def unload(self, name: str) -> None:
         assert self.send(f"/v2/repository/models/{name}/unload") == (200, "")
-        deadline = time.monotonic() + 30
-        while any(state in ("READY", "UNLOADING") for model, _, state, _ in self.index() if model == name):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        until(lambda: {row[2] for row in self.index() if row[0] == name} <= {"UNAVAILABLE", ""})
 
     def infer(self, name: str, version: str = "") -> tuple[int, str | int]:
         """Status with the error, or what the model adds."""
@@ -300,11 +298,9 @@ def test_metrics_tell_models_of_one_name_apart(start: Start, roots: tuple[Path, 
     assert server.infer("only_b") == (200, 2)
 
     success = f'nv_inference_request_success{{model="only_b",namespace="{roots[1]}",version="1"}} 1'
-    deadline = time.monotonic() + 30
-    text = ""
-    while success not in text:  # Triton counts some time after its answer
-        assert time.monotonic() < deadline, text
-        _, text = server.send("/metrics", method="GET", port=server.metrics)
+    # Triton counts some time after its answer.
+    metrics = functools.partial(server.send, "/metrics", method="GET", port=server.metrics)
+    text = until(lambda: (text := metrics()[1]) and success in text and text)
     lines = [line.rsplit(" ", 1)[0] for line in text.splitlines() if line and not line.startswith("#")]
     assert len(lines) == len(set(lines))
     (family,) = (

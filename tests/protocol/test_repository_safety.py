@@ -23,6 +23,7 @@ from tritonpy.repository import source
 from tritonpy.server import Server
 from tritonpy.temporary import TemporaryDirectories
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..servers import local_options
 
@@ -204,12 +205,8 @@ def _untouched(place: Place) -> Iterator[None]:
     before = snapshot(place.root / "models"), snapshot(place.root / "outside")
     yield
     assert (snapshot(place.root / "models"), snapshot(place.root / "outside")) == before
-    deadline = time.monotonic() + MOST_SECONDS
-    while any(
-        (place.root / "temporary").glob("*/model-*")
-    ):  # models of sent files are taken down in the background
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    # Models of sent files are taken down in the background.
+    until(lambda: not any((place.root / "temporary").glob("*/model-*")))
     assert sorted(os.listdir(place.root)) == ["models", "outside", "temporary"]
     assert place.is_well()
 

@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from urllib.request import urlopen
 
 import grpc
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.server import Server
+from tritonpy_sdk.testing import until
 
 CONFIG = """
 backend: "repeat"
@@ -53,13 +53,6 @@ def responses(server: Server) -> dict[str, dict[str, tuple[int, int]]]:
     }
 
 
-def wait_for(condition: Callable[[], Any]) -> None:
-    give_up = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < give_up, "it was not counted"
-        time.sleep(0.01)
-
-
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_each_response_is_timed_where_the_model_runs(
     serve: Callable[..., Server], tmp_path: Path, isolation: str
@@ -71,14 +64,14 @@ def test_each_response_is_timed_where_the_model_runs(
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         began = time.monotonic()
         sent = list(stub.ModelStreamInfer(iter([message([50, 200])]), timeout=30))
-        wait_for(lambda: "2" in responses(server))
+        until(lambda: "2" in responses(server))
         took_s = time.monotonic() - began
         finished = responses(server)
 
         call = stub.ModelStreamInfer(iter([message([0, 5000])]), timeout=30)
         next(call)
         call.cancel()
-        wait_for(lambda: "cancel" in responses(server).get("1", {}))
+        until(lambda: "cancel" in responses(server).get("1", {}))
 
     assert [response.error_message for response in sent] == ["", ""]
     good = {"compute_infer", "compute_output", "success"}

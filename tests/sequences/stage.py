@@ -9,12 +9,12 @@ import re
 import signal
 import time
 import urllib.request
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..counting import comes_to
 
@@ -132,14 +132,6 @@ def add(models: ModelRepository, root: Path, name: str, source: str = MODEL, **s
     """Add a model, and the folder it writes into."""
     (root / name).mkdir()
     models.python(name, source, config(root / name, **settings))
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.005)
 
 
 class Model:

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
-from .stage import CONTROLS, MODEL, Model, add, config, until
+from .stage import CONTROLS, MODEL, Model, add, config
 
 Start = Callable[..., Model]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tritonpy_sdk.testing import until
 
 from .conftest import Stage
-from .stage import until
 
 
 def test_new_requests_join_between_two_steps(stage: Stage) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -113,13 +113,6 @@ def text_of(agents: Agents) -> str:
 def whole_lines(path: Path) -> list[str]:
     """The lines of a file that others write; not the last one while it is being written."""
     return path.read_bytes().rpartition(b"\n")[0].decode().splitlines()
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def children(pid: int) -> list[int]:

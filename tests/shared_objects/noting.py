@@ -20,6 +20,7 @@ from tritonclient.utils import InferenceServerException
 from tritonpy.plugin import InferRequest, InferResponse, ModelInstance, hookimpl
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..servers import local_options
 from .agent_places import whole_lines
@@ -166,10 +167,7 @@ class Asked:
 
     def until(self, condition: Callable[[], bool]) -> None:
         """Wait for a condition that comes true soon."""
-        until = time.monotonic() + DEADLINE_S
-        while not condition():
-            assert time.monotonic() < until, "it did not come true"
-            time.sleep(0.002)
+        until(condition)
 
     def _get(self, port: str, path: str) -> str:
         for _ in range(3):

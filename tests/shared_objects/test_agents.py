@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tritonpy_sdk.testing import until
 
 from ..stress.holdings import POOL_THREADS
-from .agent_places import AgentPlace, Client, children, gone, until
+from .agent_places import AgentPlace, Client, children, gone
 from .conftest import Compiled
 
 # As obedient.cc, in Python.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tritonpy_sdk.testing import until
 
 from .agent_places import AgentPlace, Client, whole_lines
 from .conftest import Compiled
@@ -42,10 +42,7 @@ class Side:
         status, _ = self.client.load(name)
         answer = self.client.infer(name) if status == 200 else None
         self.client.unload(name)
-        deadline = time.monotonic() + 20
-        while name != "broken" and not self._is_over(self._calls()):
-            assert time.monotonic() < deadline, self._log.read_text()
-            time.sleep(0.01)
+        until(lambda: name == "broken" or self._is_over(self._calls()), self._log.read_text)
         calls = self._calls()
         self._read_count += sum(1 + len(heard) for _, _, heard in calls)
         return status, answer, calls

@@ -24,6 +24,7 @@ from tritonpy.errors import TritonError
 from tritonpy.server import Server
 from tritonpy_abi.caches import calls
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..cache.place import CONFIG, DEADLINE_S, MODEL, ONE_MISS_AND_TWO_HITS, ROW, Place
 from ..counting import comes_to
@@ -166,7 +167,7 @@ def test_the_metrics_count_with_the_statistics(place: Place) -> None:
             metrics[f"nv_cache_num_{outcome}_per_model{labels}"] for outcome in ("hits", "misses")
         ]
 
-    wait_until(agree)
+    until(agree)
 
 
 @pytest.mark.parity
@@ -185,7 +186,7 @@ def test_nvidias_library_tells_how_full_it_is(
     place = Place("ours", models, tuple(server.ports[name] for name in names))
     for _ in range(6):
         place.ask(place.new(1, BYTE_SIZE // 4 // 4))
-    wait_until(lambda: place.metrics()["nv_cache_num_evictions"] == 3)  # it counts them now and then
+    until(lambda: place.metrics()["nv_cache_num_evictions"] == 3)  # it counts them now and then
     metrics = place.metrics()
     for client in place.clients.values():
         client.close()
@@ -304,7 +305,7 @@ def test_requests_go_on_without_a_cache_that_hangs(
             log = Path(f"{gate}.log").read_text()
             return log.count("end ") == log.count("begin")  # once a second it may have been asked again
 
-        wait_until(have_returned)
+        until(have_returned)
 
     assert Path(f"{gate}.log").read_text().splitlines()[-1] == "ended by Finalize"
 
@@ -334,10 +335,3 @@ def test_a_server_ends_although_its_cache_hangs(
     assert time.monotonic() - began < 25
     assert "have not returned after 3 seconds, so TRITONCACHE_CacheFinalize is not called" in server.log
     assert "no answer in 100 ms (--cache-timeout-ms)" in server.log
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.01)

@@ -15,6 +15,7 @@ from typing import Any
 
 import boto3
 import pytest
+from tritonpy_sdk.testing import until
 
 from .models import CONFIG, code, doubling
 from .recorder import Recorder
@@ -80,10 +81,7 @@ class S3Emulator:
         """What was asked of it since the last call: method and path."""
         mark = f"/moto-api/?mark={time.monotonic_ns()}"
         urllib.request.urlopen(f"http://127.0.0.1:{self.port}{mark}").close()
-        deadline = time.monotonic() + 30
-        while not any(mark in line for line in self._requests):
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        until(lambda: any(mark in line for line in self._requests))
         end = next(i for i, line in enumerate(self._requests) if mark in line)
         found, self._requests[: end + 1] = self._requests[:end], []
         return found

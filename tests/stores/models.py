@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -66,10 +64,3 @@ def load(port: int, model: str) -> str:
         with exc:
             return str(json.loads(exc.read())["error"])
     return ""
-
-
-def wait_for(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -12,9 +12,10 @@ from tritonpy.errors import TritonError
 from tritonpy.repository.stores.opener import open_store
 from tritonpy.repository.stores.store import Store
 from tritonpy.server import Server
+from tritonpy_sdk.testing import until
 
 from .conftest import SECRET, S3Emulator
-from .models import CONFIG, ask, code, infer, load, wait_for
+from .models import CONFIG, ask, code, infer, load
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_models_are_served_and_only_what_changes_is_copied_again(
     after = infer(port, "adds", "INT32", 5)
     ask(port, "repository/models/adds/unload", {})
     ask(port, "repository/models/doubles/unload", {})
-    wait_for(lambda: not list((tmp_path / "copies").glob("*/*/snapshots/*")))
+    until(lambda: not list((tmp_path / "copies").glob("*/*/snapshots/*")))
     status = server.stop()
 
     assert at_start == [
@@ -116,7 +117,7 @@ def test_more_instances_are_made_of_the_files_that_serve(
     s3.put(bucket, "models/adds/config.pbtxt", f"{CONFIG} instance_group [ {{ count: 2 }} ]".encode())
     error = load(server.http_port, "adds")
     group = ask(server.http_port, "models/adds/config")["instance_group"]
-    wait_for(lambda: list((tmp_path / "copies").glob("*/*/snapshots/*")) == before)
+    until(lambda: list((tmp_path / "copies").glob("*/*/snapshots/*")) == before)
 
     assert error == ""
     assert [part["count"] for part in group] == [2]

@@ -16,9 +16,10 @@ import trustme
 from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.repository.stores.opener import open_store
 from tritonpy.server import Server
+from tritonpy_sdk.testing import until
 
 from .conftest import S3Emulator
-from .models import CONFIG, ask, code, infer, load, wait_for
+from .models import CONFIG, ask, code, infer, load
 from .recorder import Recorder, listing
 
 
@@ -173,7 +174,7 @@ def test_a_store_that_hangs_disturbs_nothing_that_serves(
         try:
             loads = [clients.submit(load, port, f"missing{number}") for number in range(20)]
             looks = [clients.submit(ask, port, "repository/index", {}) for _ in range(20)]
-            wait_for(lambda: len(recorder.asked) - before >= 9)  # eight loads, and one look for all who ask
+            until(lambda: len(recorder.asked) - before >= 9)  # eight loads, and one look for all who ask
             while_hanging = infer(port, "adds", "INT32", 1)
             with urllib.request.urlopen(
                 f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=20
@@ -213,7 +214,7 @@ def test_a_server_stops_while_its_store_hangs(
     server = corectl("--model-repository", root, "--model-control-mode=poll", "--repository-poll-secs=0.05")
     recorder.may_answer.clear()
     asked = len(recorder.asked)
-    wait_for(lambda: len(recorder.asked) > asked)  # a look that would hang for a minute
+    until(lambda: len(recorder.asked) > asked)  # a look that would hang for a minute
     status = server.stop()  # within half a minute
 
     assert status == 0

@@ -5,13 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tritonpy_sdk.testing import until
 
 ANSWER_TIMEOUT_S = 30.0
 Array = NDArray[Any]  # Any: the datatype is the caller's
@@ -55,10 +55,7 @@ class HttpClient:
 
     def wait_until_ready(self, model: str, deadline_s: float = 60.0) -> None:
         """Wait until server and model are ready; fail after `deadline_s` seconds."""
-        until = time.monotonic() + deadline_s
-        while not self.is_ready(model):
-            assert time.monotonic() < until, f"'{model}' was not ready within {deadline_s:g} s"
-            time.sleep(0.005)
+        until(lambda: self.is_ready(model), lambda: f"'{model}' was not ready within {deadline_s:g} s")
 
     def close(self) -> None:
         """Close the connection."""

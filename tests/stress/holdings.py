@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tritonpy_sdk.testing import DEADLINE_S
+
 OUR_NAMES = re.compile(r"tritonpy|psm_")  # in /dev/shm: ours, and those of multiprocessing.shared_memory
 POOL_THREADS = (os.cpu_count() or 1) + 4  # asyncio makes the threads of its pool when they are needed
 WARM_UP_ROUNDS = 50
@@ -112,7 +114,7 @@ class Watch:
         risen = (min(self.resident[half:]) - min(self.resident[:half])) / half
         return min(slope(self.resident), risen)
 
-    def check(self, deadline_s: float = 10.0) -> str:
+    def check(self, deadline_s: float = DEADLINE_S) -> str:
         """Fail if anything leaked, once the server had time to clear up; return the figures in words."""
         until = time.monotonic() + deadline_s
         while leaked := (after := Holdings.of(self._pid)).leaked_since(self._before):

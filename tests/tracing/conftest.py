@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tritonpy.server import Server
+from tritonpy_sdk.testing import DEADLINE_S
 
 from ..servers import local_options
 from .asking import MODELS, TIMEOUT_S, Endpoint
@@ -105,12 +106,8 @@ class Collector:
 
     def wait_for(self, is_there: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
         """All spans, as soon as they are what is wanted."""
-        deadline = time.monotonic() + TIMEOUT_S
         with self._arrived:
-            while not is_there(self.spans):
-                left = deadline - time.monotonic()
-                assert left > 0, self.spans
-                self._arrived.wait(left)
+            assert self._arrived.wait_for(lambda: is_there(self.spans), DEADLINE_S), self.spans
             return list(self.spans)
 
     def close(self) -> None:

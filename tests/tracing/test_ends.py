@@ -20,6 +20,7 @@ from tritonclient.utils import InferenceServerException
 from tritonpy.plugin import BackendAttributes, InferRequest, InferResponse, hookimpl
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..servers import local_options
 from .asking import Endpoint
@@ -91,10 +92,7 @@ class Place:
 
     def wait_until_under_way(self, model: str, count: int = 1) -> None:
         """Return when so many requests to a model have been accepted and not answered."""
-        deadline = time.monotonic() + 20
-        while self._server.runtime.registry.find(model).inflight_count < count:
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        until(lambda: self._server.runtime.registry.find(model).inflight_count >= count)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tritonpy_sdk.testing import until
 
 from ..servers import OURS_AND_REAL
 from .asking import TIMEOUT_S, Endpoint
@@ -248,7 +249,7 @@ def test_a_server_that_is_killed_leaves_a_whole_file(corectl: Callable[..., Any]
     process = corectl(f"--model-repository={Path(__file__).with_name('models')}", *flags)
     server = Endpoint(process.ports["HTTPService"], process.ports["GRPCInferenceService"])
     assert server.infer("echo", "only")[0] == 200
-    wait_until(lambda: file.exists() and bool(file.read_bytes()))
+    until(lambda: file.exists() and bool(file.read_bytes()))
 
     process.stop(9)
     assert [one.about["request_id"] for one in read(file)] == ["only"]
@@ -265,10 +266,3 @@ def test_models_have_files_of_one_name_together(ours: Callable[..., Endpoint], t
 
     (path,) = wait_for_files(file, 1)
     assert [one.about["request_id"] for one in read(path)] == ["0", "1"]
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

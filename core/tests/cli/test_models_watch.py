@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +17,7 @@ from tritonpy.cli.models_watch import IndexWatch
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 # It is loaded when the test says so.
 SLOW = """
@@ -206,7 +206,4 @@ def test_an_interrupt_ends_the_watching_and_not_the_load(server: Server, tmp_pat
 
     assert watcher.returncode == 130
     let_load(tmp_path)
-    until = time.monotonic() + 60
-    while server.runtime.registry.index()[-1].get("state") != "READY":
-        assert time.monotonic() < until
-        time.sleep(0.05)
+    until(lambda: server.runtime.registry.index()[-1].get("state") == "READY")

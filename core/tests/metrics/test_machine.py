@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from tritonpy.devices.gpus import Gpus
 from tritonpy.metrics import render
 from tritonpy.metrics.machine import CpuSample, CpuSampler, MachineMetrics, machine_metrics
 from tritonpy.options import ServerOptions
+from tritonpy_sdk.testing import until
 
 MEMINFO = "MemTotal:       1000 kB\nMemFree:  100 kB\nMemAvailable:    400 kB\nHugePages_Total:  0\n"
 
@@ -68,13 +68,6 @@ def values(registry: CollectorRegistry) -> dict[str, float]:
         for family in text_string_to_metric_families(render(registry).decode())
         for sample in family.samples
     }
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def test_processors_are_busy_for_a_part_of_the_time_between_two_samples(proc: Proc) -> None:

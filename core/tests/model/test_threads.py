@@ -9,7 +9,6 @@ import logging
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +19,7 @@ import pytest
 from tritonpy.options import ServerOptions
 from tritonpy.plugin import BackendAttributes, InferResponse, InvalidArg, hookimpl
 from tritonpy.server import Server
+from tritonpy_sdk.testing import until
 
 CONFIG = """
 backend: "odd"
@@ -125,12 +125,6 @@ def test_an_instance_that_goes_is_finalised_after_the_last_answer_that_it_owes(t
     def model_instance_finalize(instance: Any) -> None:
         finalized.append(instance.name)
 
-    def wait(condition: Callable[[], bool]) -> None:
-        until = time.monotonic() + 20
-        while not condition():
-            assert time.monotonic() < until
-            time.sleep(0.01)
-
     def ask(answers: list[int]) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
         connection.request("POST", "/v2/models/m/infer", BODY)
@@ -162,16 +156,16 @@ def test_an_instance_that_goes_is_finalised_after_the_last_answer_that_it_owes(t
         threads = [threading.Thread(target=ask, args=(statuses,)) for _ in range(2)]
         for thread in threads:
             thread.start()
-        wait(lambda: len(held) == 2)  # both by the only instance, which is free again
+        until(lambda: len(held) == 2)  # both by the only instance, which is free again
         (name,) = {name for name, _ in held}
         load("KIND_MODEL")  # another instance takes its place, and it still owes two answers
         _, first = held.pop()
         first.respond(InferResponse().add("O", first.input("I")))
-        wait(lambda: len(statuses) == 1)
+        until(lambda: len(statuses) == 1)
         assert finalized == []
         _, last = held.pop()
         last.respond(InferResponse().add("O", last.input("I")))
-        wait(lambda: finalized == [name])
+        until(lambda: finalized == [name])
         for thread in threads:
             thread.join()
         assert statuses == [200, 200]
@@ -396,6 +390,4 @@ def test_a_model_that_does_not_say_whether_it_is_ready_is_asked_once(
         assert has_begun.wait(20)  # its thread may come to it later than three answers do
         assert asked == ["m_0"]
         gate.set()
-        until = time.monotonic() + 20
-        while not probe():
-            assert time.monotonic() < until
+        until(probe)

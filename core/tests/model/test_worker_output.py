@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +19,7 @@ from tritonpy.model import worker_output
 from tritonpy.model.services import Caller
 from tritonpy.model.worker_output import MAX_LINE_BYTES, PipeReader, WorkerLines
 from tritonpy.options import ServerOptions
+from tritonpy_sdk.testing import until_async
 
 
 class Heard(logging.Handler):
@@ -65,18 +66,12 @@ class Worker:
     async def says(self, data: bytes) -> None:
         """Write to the pipe, end it, and wait until all of it is in the log."""
         await asyncio.to_thread(self._say, data)
-        await until(lambda: not self.pipe._is_open)
+        await until_async(lambda: not self.pipe._is_open)
         await self.lines.written()
 
     def _say(self, data: bytes) -> None:
         with open(self.write, "wb") as stream:
             stream.write(data)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(100):
-        while not condition():  # noqa: ASYNC110 (conditions of all kinds)
-            await asyncio.sleep(0.002)
 
 
 @pytest.fixture

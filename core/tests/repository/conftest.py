@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -158,15 +158,3 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
     yield harness
     await harness.manager.stop_loading()
     await harness.manager.unload_all()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until something is so."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 (any condition)
-            await asyncio.sleep(0.001)
-
-
-@pytest.fixture(name="until")
-def until_fixture() -> Callable[[Callable[[], bool]], Any]:
-    return until

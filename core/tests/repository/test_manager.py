@@ -3,13 +3,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tritonpy.errors import Internal, InvalidArg, NotFound, Unavailable
-
-Until = Callable[[Callable[[], bool]], Any]
+from tritonpy_sdk.testing import until_async
 
 ALL = "version_policy { all {} }"
 
@@ -64,9 +62,7 @@ async def test_a_model_without_a_live_instance_is_loaded_anew_though_unchanged(h
     assert len(harness.loader.loaded) == 2
 
 
-async def test_a_changed_model_replaces_the_old_one_which_answers_before_it_is_closed(
-    harness: Any, until: Until
-) -> None:
+async def test_a_changed_model_replaces_the_old_one_which_answers_before_it_is_closed(harness: Any) -> None:
     harness.write("m")
     await harness.manager.load("m")
     old = harness.served("m")
@@ -79,19 +75,19 @@ async def test_a_changed_model_replaces_the_old_one_which_answers_before_it_is_c
     assert harness.manager.live_models == [harness.served("m"), old]
     assert old.closed_with is None
     old.idle.set()
-    await until(lambda: harness.manager.live_models == [harness.served("m")])
+    await until_async(lambda: harness.manager.live_models == [harness.served("m")])
     assert isinstance(old.closed_with, Unavailable)
     assert harness.states("m") == {"1": ("READY", "")}
 
 
-async def test_what_serves_goes_on_while_the_new_version_loads(harness: Any, until: Until) -> None:
+async def test_what_serves_goes_on_while_the_new_version_loads(harness: Any) -> None:
     harness.write("m")
     await harness.manager.load("m")
     harness.write("m", "second")
     harness.loader.gate.clear()
 
     loading = asyncio.create_task(harness.manager.load("m"))
-    await until(lambda: harness.loader.running == 1)
+    await until_async(lambda: harness.loader.running == 1)
 
     assert harness.served("m").content == "first"
     assert harness.states("m") == {"1": ("READY", "")}
@@ -138,7 +134,7 @@ async def test_all_versions_are_loaded_or_none(harness: Any) -> None:
         harness.served("m")
 
 
-async def test_a_version_that_is_no_longer_there_is_taken_out(harness: Any, until: Until) -> None:
+async def test_a_version_that_is_no_longer_there_is_taken_out(harness: Any) -> None:
     harness.write("m", config=ALL)
     harness.write("m", version=2, config=ALL)
     await harness.manager.load("m")
@@ -153,7 +149,7 @@ async def test_a_version_that_is_no_longer_there_is_taken_out(harness: Any, unti
     with pytest.raises(Unavailable, match="'m' version 1 is not at ready state"):
         harness.served("m", "1")
     first.idle.set()
-    await until(lambda: harness.states("m")["1"] == ("UNAVAILABLE", "unloaded"))
+    await until_async(lambda: harness.states("m")["1"] == ("UNAVAILABLE", "unloaded"))
 
 
 async def test_versions_that_have_not_changed_go_on_beside_a_new_one(harness: Any) -> None:
@@ -222,9 +218,7 @@ async def test_a_version_that_failed_is_forgotten_when_it_is_no_longer_there(har
     assert not list(harness.registry.unready())
 
 
-async def test_unload_takes_a_model_out_at_once_and_closes_it_when_it_has_answered(
-    harness: Any, until: Until
-) -> None:
+async def test_unload_takes_a_model_out_at_once_and_closes_it_when_it_has_answered(harness: Any) -> None:
     harness.write("m")
     await harness.manager.load("m")
     model = harness.served("m")
@@ -236,14 +230,12 @@ async def test_unload_takes_a_model_out_at_once_and_closes_it_when_it_has_answer
     assert list(harness.registry.unready())
     assert model.closed_with is None
     model.idle.set()
-    await until(lambda: harness.states("m") == {"1": ("UNAVAILABLE", "unloaded")})
+    await until_async(lambda: harness.states("m") == {"1": ("UNAVAILABLE", "unloaded")})
     assert model.closed_with is not None
     assert not list(harness.registry.unready())
 
 
-async def test_a_model_can_be_loaded_again_while_its_last_requests_are_answered(
-    harness: Any, until: Until
-) -> None:
+async def test_a_model_can_be_loaded_again_while_its_last_requests_are_answered(harness: Any) -> None:
     harness.write("m")
     await harness.manager.load("m")
     old = harness.served("m")
@@ -252,15 +244,13 @@ async def test_a_model_can_be_loaded_again_while_its_last_requests_are_answered(
 
     await harness.manager.load("m")
     old.idle.set()
-    await until(lambda: old.closed_with is not None)
+    await until_async(lambda: old.closed_with is not None)
 
     assert harness.states("m") == {"1": ("READY", "")}
     assert harness.served("m") is not old
 
 
-async def test_what_was_unloaded_is_freed_though_its_parts_refer_to_each_other(
-    harness: Any, until: Until
-) -> None:
+async def test_what_was_unloaded_is_freed_though_its_parts_refer_to_each_other(harness: Any) -> None:
     harness.write("m")
     await harness.manager.load("m")
     model = harness.served("m")
@@ -272,7 +262,7 @@ async def test_what_was_unloaded_is_freed_though_its_parts_refer_to_each_other(
 
     try:
         await harness.manager.unload("m")
-        await until(lambda: freed() is None)
+        await until_async(lambda: freed() is None)
     finally:
         gc.enable()
 
@@ -294,23 +284,23 @@ async def test_loads_of_one_model_run_one_after_the_other(harness: Any) -> None:
     assert harness.served("m") is harness.loader.loaded[4]
 
 
-async def test_loads_of_different_models_do_not_wait_for_each_other(harness: Any, until: Until) -> None:
+async def test_loads_of_different_models_do_not_wait_for_each_other(harness: Any) -> None:
     harness.write("one")
     harness.write("two")
     harness.loader.gate.clear()
 
     loads = [asyncio.create_task(harness.manager.load(name)) for name in ("one", "two")]
-    await until(lambda: harness.loader.running == 2)
+    await until_async(lambda: harness.loader.running == 2)
 
     harness.loader.gate.set()
     await asyncio.gather(*loads)
 
 
-async def test_an_unload_comes_after_the_load_that_is_under_way(harness: Any, until: Until) -> None:
+async def test_an_unload_comes_after_the_load_that_is_under_way(harness: Any) -> None:
     harness.write("m")
     harness.loader.gate.clear()
     loading = asyncio.create_task(harness.manager.load("m"))
-    await until(lambda: harness.loader.running == 1)
+    await until_async(lambda: harness.loader.running == 1)
     unloading = asyncio.create_task(harness.manager.unload("m"))
     await asyncio.sleep(0)
 
@@ -318,43 +308,43 @@ async def test_an_unload_comes_after_the_load_that_is_under_way(harness: Any, un
     await loading
     await unloading
 
-    await until(lambda: harness.states("m") == {"1": ("UNAVAILABLE", "unloaded")})
+    await until_async(lambda: harness.states("m") == {"1": ("UNAVAILABLE", "unloaded")})
 
 
-async def test_unload_soon_waits_for_nothing(harness: Any, until: Until) -> None:
+async def test_unload_soon_waits_for_nothing(harness: Any) -> None:
     harness.write("m")
     harness.loader.gate.clear()
     loading = asyncio.create_task(harness.manager.load("m"))
-    await until(lambda: harness.loader.running == 1)
+    await until_async(lambda: harness.loader.running == 1)
 
     harness.manager.unload_soon("m")
 
     assert harness.states("m") == {"1": ("LOADING", "")}
     harness.loader.gate.set()
     await loading
-    await until(lambda: harness.states("m") == {"1": ("UNAVAILABLE", "unloaded")})
+    await until_async(lambda: harness.states("m") == {"1": ("UNAVAILABLE", "unloaded")})
 
 
-async def test_a_load_goes_on_when_whoever_asked_for_it_is_gone(harness: Any, until: Until) -> None:
+async def test_a_load_goes_on_when_whoever_asked_for_it_is_gone(harness: Any) -> None:
     harness.write("m")
     harness.loader.gate.clear()
     loading = asyncio.create_task(harness.manager.load("m"))
-    await until(lambda: harness.loader.running == 1)
+    await until_async(lambda: harness.loader.running == 1)
 
     loading.cancel()
     await asyncio.wait((loading,))
     harness.loader.gate.set()
 
     assert loading.cancelled()
-    await until(lambda: harness.states("m") == {"1": ("READY", "")})
+    await until_async(lambda: harness.states("m") == {"1": ("READY", "")})
 
 
-async def test_a_stopping_server_gives_up_its_loads_and_tells_who_waits(harness: Any, until: Until) -> None:
+async def test_a_stopping_server_gives_up_its_loads_and_tells_who_waits(harness: Any) -> None:
     harness.write("m", config=ALL)
     harness.write("m", version=2, config=ALL)
     harness.loader.gate.clear()
     loading = asyncio.create_task(harness.manager.load("m"))
-    await until(lambda: harness.loader.running == 2)
+    await until_async(lambda: harness.loader.running == 2)
 
     await harness.manager.stop_loading()
 
@@ -363,7 +353,7 @@ async def test_a_stopping_server_gives_up_its_loads_and_tells_who_waits(harness:
     assert harness.loader.running == 0
 
 
-async def test_what_was_loaded_before_its_load_was_given_up_is_closed(harness: Any, until: Until) -> None:
+async def test_what_was_loaded_before_its_load_was_given_up_is_closed(harness: Any) -> None:
     harness.write("m", config=ALL)
     harness.write("m", version=2, config=ALL)
     load = harness.loader.load
@@ -375,7 +365,7 @@ async def test_what_was_loaded_before_its_load_was_given_up_is_closed(harness: A
 
     harness.loader.load = second_takes_long
     loading = asyncio.create_task(harness.manager.load("m"))
-    await until(lambda: len(harness.loader.loaded) == 1)
+    await until_async(lambda: len(harness.loader.loaded) == 1)
 
     await harness.manager.stop_loading()
     await asyncio.wait((loading,))

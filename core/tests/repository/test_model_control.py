@@ -1,15 +1,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tritonpy.errors import ErrorCode, InvalidArg, TritonError, Unavailable
 from tritonpy.model.services import Caller
 from tritonpy.repository.model_control import ModelControl, WorkerModelControl
-
-Until = Callable[[Callable[[], bool]], Any]
+from tritonpy_sdk.testing import until_async
 
 
 def serving(harness: Any, *, is_explicit: bool = True) -> ModelControl:
@@ -46,15 +44,13 @@ async def test_a_server_that_starts_or_stops_loads_nothing_on_request(harness: A
         await control.unload("m")
 
 
-async def test_only_so_many_requests_are_taken_at_once(
-    harness: Any, until: Until, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_so_many_requests_are_taken_at_once(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritonpy.repository.model_control.MOST_REQUESTS", 2)
     harness.write("m")
     control = serving(harness)
     harness.loader.gate.clear()
     loads = [asyncio.create_task(control.load("m")) for _ in range(2)]
-    await until(lambda: harness.loader.running == 1)
+    await until_async(lambda: harness.loader.running == 1)
 
     with pytest.raises(Unavailable, match=r"^2 requests .* no more than 2 .* ask again for 'other'"):
         await control.load("other")
@@ -90,7 +86,7 @@ async def test_the_index_has_what_was_loaded_and_the_names_of_what_was_not(harne
 CALLER = Caller("asker", 1, "asker_0", is_loading=False)
 
 
-async def test_a_model_loads_asks_and_unloads(harness: Any, until: Until) -> None:
+async def test_a_model_loads_asks_and_unloads(harness: Any) -> None:
     harness.write("m")
     worker = WorkerModelControl(serving(harness))
 
@@ -100,7 +96,7 @@ async def test_a_model_loads_asks_and_unloads(harness: Any, until: Until) -> Non
     assert await worker.ask(CALLER, "ready", ("m", "2")) is False
     assert await worker.ask(CALLER, "unload", ("m", False)) is None
     assert await worker.ask(CALLER, "ready", ("m", "")) is False
-    await until(lambda: harness.states("m") == {"1": ("UNAVAILABLE", "unloaded")})
+    await until_async(lambda: harness.states("m") == {"1": ("UNAVAILABLE", "unloaded")})
 
 
 async def test_what_is_refused_names_the_asking_instance(harness: Any) -> None:
@@ -134,21 +130,19 @@ async def test_nothing_is_answered_before_the_server_has_started(harness: Any) -
             await worker.ask(CALLER, what, args)
 
 
-async def test_an_unload_is_answered_though_a_load_of_the_model_is_under_way(
-    harness: Any, until: Until
-) -> None:
+async def test_an_unload_is_answered_though_a_load_of_the_model_is_under_way(harness: Any) -> None:
     harness.write("m")
     worker = WorkerModelControl(serving(harness))
     harness.loader.gate.clear()
     loading = asyncio.create_task(worker.ask(CALLER, "load", ("m", None, None, False)))
-    await until(lambda: harness.loader.running == 1)
+    await until_async(lambda: harness.loader.running == 1)
 
     async with asyncio.timeout(20):
         await worker.ask(CALLER, "unload", ("m", False))
 
     harness.loader.gate.set()
     await loading
-    await until(lambda: harness.states("m") == {"1": ("UNAVAILABLE", "unloaded")})
+    await until_async(lambda: harness.states("m") == {"1": ("UNAVAILABLE", "unloaded")})
 
 
 class Initializing:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tritonpy.errors import Internal, InvalidArg
-
-Until = Callable[[Callable[[], bool]], Any]
+from tritonpy_sdk.testing import until_async
 
 ALL = "version_policy { all {} }"
 
@@ -96,9 +94,7 @@ async def test_a_bad_configuration_is_refused_and_the_old_one_serves(
     assert harness.served("m").content == "first"
 
 
-async def test_files_of_the_request_are_all_there_is_and_go_when_the_model_is_unloaded(
-    harness: Any, until: Until
-) -> None:
+async def test_files_of_the_request_are_all_there_is_and_go_when_the_model_is_unloaded(harness: Any) -> None:
     harness.write("m", version=1)
     files = {"file:3/model.txt": b"sent", "file:3/deep/er.bin": b"\0", "file:note.txt": b"hello"}
 
@@ -117,10 +113,10 @@ async def test_files_of_the_request_are_all_there_is_and_go_when_the_model_is_un
     assert model.closed_with is None  # a request is still under way
     assert is_there(directory)
     model.idle.set()
-    await until(lambda: not directory.parent.exists())
+    await until_async(lambda: not directory.parent.exists())
 
 
-async def test_a_plain_load_goes_back_to_the_repository(harness: Any, until: Until) -> None:
+async def test_a_plain_load_goes_back_to_the_repository(harness: Any) -> None:
     harness.write("m")
     await harness.manager.load("m", config(), {"file:1/model.txt": b"sent"})
     directory = harness.served("m").path
@@ -128,7 +124,7 @@ async def test_a_plain_load_goes_back_to_the_repository(harness: Any, until: Unt
     await harness.manager.load("m")
 
     assert harness.served("m").content == "first"
-    await until(lambda: not directory.parent.exists())
+    await until_async(lambda: not directory.parent.exists())
 
 
 async def test_files_of_a_load_that_fails_are_removed(harness: Any) -> None:

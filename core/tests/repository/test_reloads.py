@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tritonpy.errors import Internal, TritonError
-
-Until = Callable[[Callable[[], bool]], Any]
+from tritonpy_sdk.testing import until_async
 
 ALL = "version_policy { all {} }"
 
@@ -43,12 +41,12 @@ async def test_what_nobody_asked_for_or_was_unloaded_is_not_reloaded(harness: An
     assert await reloaded(harness, "left") == []
 
 
-async def test_a_model_unloaded_before_its_reload_begins_is_not_reloaded(harness: Any, until: Until) -> None:
+async def test_a_model_unloaded_before_its_reload_begins_is_not_reloaded(harness: Any) -> None:
     harness.write("m")
     await harness.manager.load("m")
     harness.loader.gate.clear()
     loading = asyncio.create_task(harness.manager.load("m", force=True))
-    await until(lambda: harness.loader.running == 1)
+    await until_async(lambda: harness.loader.running == 1)
     harness.write("m", "second")
     unloading = asyncio.create_task(harness.manager.unload("m"))
     await asyncio.sleep(0)
@@ -59,7 +57,7 @@ async def test_a_model_unloaded_before_its_reload_begins_is_not_reloaded(harness
     await asyncio.gather(loading, unloading)
     async with harness.manager._turns.lock("m"):
         assert [model.content for model in harness.loader.loaded] == ["first", "second"]
-    await until(lambda: harness.states("m") == {"1": ("UNAVAILABLE", "unloaded")})
+    await until_async(lambda: harness.states("m") == {"1": ("UNAVAILABLE", "unloaded")})
     assert len(harness.loader.loaded) == 2
 
 
@@ -72,17 +70,17 @@ async def test_a_model_made_of_sent_files_does_not_follow_the_repository(harness
     assert await reloaded(harness, "m") == []
 
 
-async def test_where_everything_is_loaded_new_models_are_loaded_too(harness: Any, until: Until) -> None:
+async def test_where_everything_is_loaded_new_models_are_loaded_too(harness: Any) -> None:
     await harness.manager.load_all()
     harness.write("new")
 
     harness.manager.reload_soon(harness.found("new"), only_wanted=False)
 
-    await until(lambda: harness.states("new") == {"1": ("READY", "")})
+    await until_async(lambda: harness.states("new") == {"1": ("READY", "")})
 
 
 async def test_a_changed_model_is_reloaded_in_the_background(
-    harness: Any, until: Until, caplog: pytest.LogCaptureFixture
+    harness: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "tritonpy.repository")
     harness.write("m")
@@ -90,19 +88,19 @@ async def test_a_changed_model_is_reloaded_in_the_background(
     harness.write("m", "second")
 
     harness.manager.reload_soon(harness.found("m"), only_wanted=True)
-    await until(lambda: harness.served("m").content == "second")
-    await until(lambda: "reloaded 'm', whose files have changed" in caplog.text)
+    await until_async(lambda: harness.served("m").content == "second")
+    await until_async(lambda: "reloaded 'm', whose files have changed" in caplog.text)
 
 
 async def test_a_broken_change_leaves_the_old_one_serving_with_a_line_in_the_log(
-    harness: Any, until: Until, caplog: pytest.LogCaptureFixture
+    harness: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness.write("m")
     await harness.manager.load("m")
     harness.write("m", "broken")
 
     harness.manager.reload_soon(harness.found("m"), only_wanted=True)
-    await until(lambda: "what was loaded before goes on serving" in caplog.text)
+    await until_async(lambda: "what was loaded before goes on serving" in caplog.text)
 
     assert "failed to load 'm' version 1: Internal: boom" in caplog.text
     assert harness.served("m").content == "first"

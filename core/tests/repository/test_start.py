@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tritonpy.errors import Internal, InvalidArg
 from tritonpy.repository.key import ModelKey
-
-Until = Callable[[Callable[[], bool]], Any]
 
 ALL = "version_policy { all {} }"
 

@@ -23,6 +23,7 @@ from tritonpy.plugin import Backend, ErrorCode, Internal, InvalidArg, Model, Tri
 from tritonpy_abi.probe import try_cache, try_strategy
 from tritonpy_abi.probe.process import PROGRAM, Ending, run_child
 from tritonpy_abi.strategies import open_strategy
+from tritonpy_sdk.testing import until
 
 from .conftest import Compiled
 
@@ -278,10 +279,7 @@ def test_what_a_library_starts_ends_with_the_child(faulty: Path) -> None:
 
     try_strategy(faulty, model("ModelBatcherInitialize forks"))
 
-    deadline = time.monotonic() + 20
-    while forked() and time.monotonic() < deadline:
-        time.sleep(0.01)  # nobody tells of the end of a child's child
-    assert not forked()
+    until(lambda: not forked())  # nobody tells of the end of a child's child
 
 
 EMBEDDED = """
@@ -299,10 +297,8 @@ def test_a_child_ends_with_its_server_however_that_ends(faulty: Path) -> None:
     fault = "ModelBatcherInitialize loop"
     server = subprocess.Popen([sys.executable, "-c", EMBEDDED, str(faulty), fault])
     children_of = Path(f"/proc/{server.pid}/task/{server.pid}/children")
-    deadline = time.monotonic() + 20
-    while not (pids := children_of.read_text().split()) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    child = os.pidfd_open(int(pids[0]))
+    pid = until(lambda: children_of.read_text().split())[0]
+    child = os.pidfd_open(int(pid))
     time.sleep(0.2)  # it may be anywhere between its start and the loop
 
     server.kill()

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tritonpy.server import Server
+from tritonpy_sdk.testing import until
 
 from . import http_cases as cases
 from .memory import Http, Memory
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.005)
 
 
 def test_a_region_that_is_unregistered_meanwhile_still_takes_its_output(
@@ -39,7 +32,7 @@ def test_a_region_that_is_unregistered_meanwhile_still_takes_its_output(
         target=lambda: answers.append(client.ask("POST", "/v2/models/gate/infer", body))
     )
     asking.start()
-    wait_until((tmp_path / "gate.reached").exists, "the model runs")
+    until((tmp_path / "gate.reached").exists, "the model runs")
 
     assert other.ask("POST", f"{cases.SYSTEM}/unregister") == (200, None)
     assert other.ask("GET", f"{cases.SYSTEM}/status") == (200, [])
@@ -96,7 +89,7 @@ def test_memory_that_is_cut_while_its_request_runs_costs_an_error(
         target=lambda: answers.append(client.ask("POST", "/v2/models/gate/infer", body))
     )
     asking.start()
-    wait_until((tmp_path / "gate.reached").exists, "the model runs")
+    until((tmp_path / "gate.reached").exists, "the model runs")
 
     wanted.cut(4096)
     gate.touch()
@@ -138,7 +131,7 @@ def test_who_shares_a_batch_with_memory_that_was_cut_does_not_notice(
     )
     waiting.start()
     stats = our_server.runtime.registry.find("pairs", "").stats
-    wait_until(lambda: stats.pending_count == 1, "the first request waits for a second one")
+    until(lambda: stats.pending_count == 1, "the first request waits for a second one")
     given.cut(0)
 
     status, answer = infer(second, {"data": [7.0] * 1024})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,6 +12,7 @@ import grpc
 import pytest
 from tritonpy.frontends.grpc.handlers import refusing
 from tritonpy.frontends.grpc.hang_ups import HangUpFilter
+from tritonpy_sdk.testing import until
 
 MEBIBYTE = 1024 * 1024
 DEADLINE_S = 20
@@ -43,13 +43,6 @@ def half_sent(channel: grpc.Channel, call: str, message: Any) -> Any:
     asked = channel.stream_stream(SERVICE + call)(iter([message.SerializeToString()]), timeout=DEADLINE_S)
     asked.initial_metadata()  # goes ahead of the message, which is larger than what the client takes
     return asked
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def open_tasks(harness: Any) -> set[asyncio.Task[Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import grpc
@@ -11,6 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2
 from tritonpy.errors import NotFound
+from tritonpy_sdk.testing import until
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -57,10 +57,7 @@ def test_watcher_that_goes_away_costs_nothing_more(harness: Any, health: health_
     for watch in watches:
         watch.cancel()
 
-    deadline = time.monotonic() + 20
-    while len(harness.call(asyncio.all_tasks)) > len(before):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: len(harness.call(asyncio.all_tasks)) <= len(before))
     assert len(during) >= 10
 
 

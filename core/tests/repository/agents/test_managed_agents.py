@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from tritonpy.errors import Internal, InvalidArg, NotFound
 from tritonpy.plugin import RepoAgent, RepoAgentModel, hookimpl
-
-Until = Callable[[Callable[[], bool]], Any]
+from tritonpy_sdk.testing import until_async
 
 AGENTS = 'model_repository_agents { agents [ { name: "one" }, { name: "two" } ] }'
 
@@ -81,18 +80,18 @@ def rewrite(text: str, made: list[Path] | None = None) -> Callable[[RepoAgentMod
     return act
 
 
-async def test_agents_accompany_a_model_from_its_load_to_its_end(world: World, until: Until) -> None:
+async def test_agents_accompany_a_model_from_its_load_to_its_end(world: World) -> None:
     world.harness.write("m", config=AGENTS)
 
     await world.harness.manager.load("m")
     assert world.take_log() == LOADED
     await world.harness.manager.unload("m")
-    await until(lambda: len(world.log) == 6)
+    await until_async(lambda: len(world.log) == 6)
 
     assert world.log == UNLOADED
 
 
-async def test_the_end_comes_when_the_last_request_is_answered(world: World, until: Until) -> None:
+async def test_the_end_comes_when_the_last_request_is_answered(world: World) -> None:
     made: list[Path] = []
     world.one.on["LOAD"] = rewrite("changed", made)
     world.harness.write("m", config=AGENTS)
@@ -102,12 +101,12 @@ async def test_the_end_comes_when_the_last_request_is_answered(world: World, unt
     world.take_log()
 
     await world.harness.manager.unload("m")
-    await until(lambda: len(world.log) == 2)
+    await until_async(lambda: len(world.log) == 2)
 
     assert world.log == ["one UNLOAD", "two UNLOAD"]
     assert made[0].exists()
     model.idle.set()
-    await until(lambda: len(world.log) == 6 and not made[0].exists())
+    await until_async(lambda: len(world.log) == 6 and not made[0].exists())
     assert world.log == UNLOADED
 
 
@@ -222,7 +221,7 @@ async def test_a_model_without_versions_of_its_own_may_get_them_from_an_agent(wo
     assert world.harness.served("m").content == "made"
 
 
-async def test_a_reload_runs_a_chain_beside_the_old_one(world: World, until: Until) -> None:
+async def test_a_reload_runs_a_chain_beside_the_old_one(world: World) -> None:
     world.harness.write("m", config=AGENTS)
     await world.harness.manager.load("m")
     old = world.harness.served("m")
@@ -231,13 +230,13 @@ async def test_a_reload_runs_a_chain_beside_the_old_one(world: World, until: Unt
 
     world.harness.write("m", "second", config=AGENTS)
     await world.harness.manager.load("m")
-    await until(lambda: len(world.log) == 6)
+    await until_async(lambda: len(world.log) == 6)
 
     assert [line for line in world.log if "UNLOAD" not in line] == LOADED
     assert [line for line in world.log if "UNLOAD" in line] == ["one UNLOAD", "two UNLOAD"]
     assert world.log.index("one UNLOAD") > world.log.index("two LOAD")
     old.idle.set()
-    await until(lambda: world.log[-2:] == ["two UNLOAD_COMPLETE", "one UNLOAD_COMPLETE"])
+    await until_async(lambda: world.log[-2:] == ["two UNLOAD_COMPLETE", "one UNLOAD_COMPLETE"])
     assert "one finalize" not in world.log
 
 
@@ -263,7 +262,7 @@ async def test_a_reload_that_fails_leaves_the_old_chain_alone(world: World, is_r
     assert not any(path.exists() for path in made[1:])
 
 
-async def test_a_configuration_that_comes_with_a_load_brings_its_agents(world: World, until: Until) -> None:
+async def test_a_configuration_that_comes_with_a_load_brings_its_agents(world: World) -> None:
     world.harness.write("m", config=AGENTS)
     await world.harness.manager.load("m")
     world.take_log()
@@ -271,7 +270,7 @@ async def test_a_configuration_that_comes_with_a_load_brings_its_agents(world: W
     override = json.dumps({"backend": "fake", "model_repository_agents": agents})
 
     await world.harness.manager.load("m", override)
-    await until(lambda: "one finalize" in world.log)
+    await until_async(lambda: "one finalize" in world.log)
 
     assert [line for line in world.log if line in ("one LOAD", "two LOAD")] == ["two LOAD"]
     assert world.harness.served("m").is_override

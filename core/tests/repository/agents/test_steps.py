@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 
 import pytest
 from tritonpy.errors import InvalidArg
 from tritonpy.repository.agents.steps import AgentSteps
+from tritonpy_sdk.testing import until_async
 
 
 class FakeChain:
@@ -60,12 +60,6 @@ def steps_of(chain: FakeChain, patience_s: float = 20.0) -> AgentSteps:
 
 async def has_begun(chain: FakeChain) -> None:
     assert await asyncio.to_thread(chain.begun.wait, 20)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 (any condition)
-            await asyncio.sleep(0.001)
 
 
 async def test_a_life_takes_its_steps_in_order(chain: FakeChain) -> None:
@@ -151,7 +145,7 @@ async def test_a_step_that_takes_too_long_is_named_in_the_log_and_holds_nobody_u
         "repository agents of model 'm' are still busy with UNLOAD after 0.02 s; they are left alone with it"
     ]
     chain.gates["unload"].set()
-    await until(lambda: chain.log == ["load", "unload", "unload is over", "unloaded"])
+    await until_async(lambda: chain.log == ["load", "unload", "unload is over", "unloaded"])
 
 
 async def test_agents_that_were_late_are_waited_for_again_when_they_have_caught_up(chain: FakeChain) -> None:
@@ -161,7 +155,7 @@ async def test_agents_that_were_late_are_waited_for_again_when_they_have_caught_
     await steps.loaded()
     steps._patience_s = 20.0
     chain.gates["loaded"].set()
-    await until(lambda: steps._last is not None and steps._last.done())
+    await until_async(lambda: steps._last is not None and steps._last.done())
     chain.begun.clear()
 
     unload = asyncio.create_task(steps.unload())
@@ -188,7 +182,7 @@ async def test_a_load_that_goes_on_after_it_was_given_up_is_what_the_log_names(
 
     assert "still busy with LOAD after" in caplog.text
     chain.gates["load"].set()
-    await until(lambda: chain.log[-1] == "failed")
+    await until_async(lambda: chain.log[-1] == "failed")
 
 
 async def test_a_load_may_take_longer_than_that(chain: FakeChain) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ from tritonpy.errors import NotFound, Unavailable
 from tritonpy.repository.following.polling import RepositoryPolling
 from tritonpy.repository.repositories import Look, Repositories
 from tritonpy.repository.stores.local import LocalStore
-
-Until = Callable[[Callable[[], bool]], Any]
+from tritonpy_sdk.testing import until_async
 
 
 class Follower:
@@ -46,9 +44,7 @@ def remove(harness: Any, path: str) -> None:
     shutil.rmtree(harness.root / path)
 
 
-async def test_new_changed_and_gone_models_are_loaded_reloaded_and_unloaded(
-    harness: Any, until: Until
-) -> None:
+async def test_new_changed_and_gone_models_are_loaded_reloaded_and_unloaded(harness: Any) -> None:
     follower = Follower(harness)
     harness.write("m")
     await follower.poll(2)
@@ -64,7 +60,7 @@ async def test_new_changed_and_gone_models_are_loaded_reloaded_and_unloaded(
 
     assert harness.states("m") == {"1": ("UNLOADING", "")}  # what it accepted is answered first
     old.idle.set()
-    await until(lambda: harness.states("m") == {})
+    await until_async(lambda: harness.states("m") == {})
     assert old.closed_with is not None
     assert harness.registry.index() == []
     with pytest.raises(NotFound, match="'m' has no available versions"):
@@ -172,30 +168,28 @@ async def test_a_model_that_failed_and_is_gone_is_in_nobody_s_way(harness: Any) 
     assert not list(harness.registry.unready())
 
 
-async def test_a_slow_load_delays_no_other_model(harness: Any, until: Until) -> None:
+async def test_a_slow_load_delays_no_other_model(harness: Any) -> None:
     follower = Follower(harness)
     harness.write("slow")
     harness.loader.gate.clear()
     await follower.poll(2, wait=False)
-    await until(lambda: harness.loader.running == 1)
+    await until_async(lambda: harness.loader.running == 1)
     harness.write("quick")
 
     await follower.poll(2, wait=False)
 
-    await until(lambda: harness.loader.running == 2)
+    await until_async(lambda: harness.loader.running == 2)
     harness.loader.gate.set()
     await follower.poll()
     assert harness.served("slow").content == harness.served("quick").content == "first"
 
 
-async def test_a_model_that_changes_while_it_is_loaded_is_loaded_once_more_after_that(
-    harness: Any, until: Until
-) -> None:
+async def test_a_model_that_changes_while_it_is_loaded_is_loaded_once_more_after_that(harness: Any) -> None:
     follower = Follower(harness)
     harness.write("m")
     harness.loader.gate.clear()
     await follower.poll(2, wait=False)
-    await until(lambda: harness.loader.running == 1)
+    await until_async(lambda: harness.loader.running == 1)
     for content in ("second", "third"):  # two changes, one load for both
         harness.write("m", content)
         await follower.poll(2, wait=False)
@@ -210,7 +204,7 @@ async def test_a_model_that_changes_while_it_is_loaded_is_loaded_once_more_after
 
 
 async def test_a_model_that_goes_while_it_is_loaded_is_unloaded_after_that_and_may_come_back(
-    harness: Any, until: Until
+    harness: Any,
 ) -> None:
     follower = Follower(harness)
     harness.write("m")
@@ -218,7 +212,7 @@ async def test_a_model_that_goes_while_it_is_loaded_is_unloaded_after_that_and_m
     harness.write("m", "second")
     harness.loader.gate.clear()
     await follower.poll(2, wait=False)
-    await until(lambda: harness.loader.running == 1)
+    await until_async(lambda: harness.loader.running == 1)
 
     remove(harness, "m")
     await follower.poll(2, wait=False)
@@ -257,7 +251,7 @@ async def test_files_that_cannot_be_had_for_the_moment_are_asked_for_at_each_loo
 
 
 async def test_a_model_that_goes_while_its_files_cannot_be_had_is_unloaded(
-    harness: Any, until: Until, monkeypatch: pytest.MonkeyPatch
+    harness: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.write("m")
     await harness.manager.load_all()
@@ -274,7 +268,7 @@ async def test_a_model_that_goes_while_its_files_cannot_be_had_is_unloaded(
         remove(harness, "m")
         await follower.poll(2)
 
-    await until(lambda: harness.states("m") == {})
+    await until_async(lambda: harness.states("m") == {})
 
 
 async def test_a_repository_that_cannot_be_read_keeps_its_models_and_is_mentioned_once(
@@ -349,7 +343,7 @@ async def test_in_explicit_mode_only_what_was_asked_for_is_followed(harness: Any
 
 
 async def test_a_name_that_is_taken_twice_is_served_by_neither_until_one_is_gone(
-    harness: Any, tmp_path: Path, until: Until
+    harness: Any, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
@@ -361,7 +355,7 @@ async def test_a_name_that_is_taken_twice_is_served_by_neither_until_one_is_gone
     (other / "m/1/model.txt").write_text("of the other")
 
     await follower.poll(2)
-    await until(lambda: harness.loader.loaded[0].closed_with is not None)
+    await until_async(lambda: harness.loader.loaded[0].closed_with is not None)
 
     (row,) = harness.registry.index()
     assert (row["name"], row["state"]) == ("m", "UNAVAILABLE")

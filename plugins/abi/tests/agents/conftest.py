@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -75,13 +74,6 @@ def gone(pid: int) -> bool:
     with suppress(FileNotFoundError, ProcessLookupError):  # the latter where it ends while its file is read
         return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
     return True
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 class Living:

@@ -13,10 +13,10 @@ import pytest
 from tritonpy.plugin import ErrorCode, RepoAgentModel, TritonError
 from tritonpy_abi.agents.library import AgentLibrary
 from tritonpy_abi.agents.output import AgentOutput
-from tritonpy_sdk.testing import load_with_agent
+from tritonpy_sdk.testing import load_with_agent, until
 
 from ..conftest import Compiled
-from .conftest import Living, Place, gone, until
+from .conftest import Living, Place, gone
 
 LIFE = ["LOAD", "LOAD_COMPLETE", "UNLOAD", "UNLOAD_COMPLETE"]
 

@@ -14,8 +14,9 @@ import pytest
 from tritonpy import logs
 from tritonpy.options import ServerOptions
 from tritonpy_abi.logs import NAME
+from tritonpy_sdk.testing import until
 
-from .conftest import Place, until
+from .conftest import Place
 
 
 class Held(logging.Handler):

@@ -12,6 +12,7 @@ import pytest
 from tritonpy.plugin import Cache, Internal, Unavailable
 from tritonpy_abi.caches import calls, open_cache
 from tritonpy_abi.caches.shared_cache import SharedCache
+from tritonpy_sdk.testing import until_async
 
 DEADLINE_S = 20
 
@@ -41,17 +42,10 @@ class Gate:
 
     async def has_begun(self, count: int) -> None:
         """Wait until so many calls are in the library."""
-        await wait_for(lambda: sum(line.startswith("begin") for line in self.log) >= count)
+        await until_async(lambda: sum(line.startswith("begin") for line in self.log) >= count)
 
     def look_up(self, key: str = "key") -> asyncio.Future[object]:
         return asyncio.ensure_future(self.plugin.cache_lookup(self.handle, key))
-
-
-async def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < until
-        await asyncio.sleep(0.001)
 
 
 @pytest.fixture
@@ -123,7 +117,7 @@ async def test_a_library_that_hangs_loses_some_threads_and_then_fails_at_once(
 
     assert sum(line.startswith("begin") for line in gate.log) == most
     gate.open()
-    await wait_for(lambda: sum(line.startswith("end") for line in gate.log) == most)
+    await until_async(lambda: sum(line.startswith("end") for line in gate.log) == most)
     assert await asyncio.wait_for(answered(gate), DEADLINE_S) is None
     await gate.plugin.cache_finalize(gate.handle)
     assert gate.log[-1] == "ended by Finalize"
@@ -164,7 +158,7 @@ async def test_the_bytes_of_an_insertion_stay_until_it_has_returned(gate_at: Cal
     (call,) = gate.handle.state._open.values()
     assert len(call.reads) == 100
     gate.open()
-    await wait_for(lambda: not gate.handle.state._open)
+    await until_async(lambda: not gate.handle.state._open)
     await gate.plugin.cache_finalize(gate.handle)
 
 
@@ -226,7 +220,7 @@ async def test_a_cache_that_hangs_at_the_end_is_not_finalized(
     with pytest.raises(Unavailable, match="is closed"):
         gate.plugin.cache_lookup(gate.handle, "key")
     gate.open()
-    await wait_for(lambda: gate.log == ["begin Insert", "end Insert"])
+    await until_async(lambda: gate.log == ["begin Insert", "end Insert"])
 
 
 async def test_a_cache_that_is_given_up_while_it_begins_leaves_nothing_open(
@@ -240,7 +234,7 @@ async def test_a_cache_that_is_given_up_while_it_begins_leaves_nothing_open(
         await beginning
 
     gate.open()
-    await wait_for(lambda: gate.log == ["begin Initialize", "end Initialize"])
+    await until_async(lambda: gate.log == ["begin Initialize", "end Initialize"])
 
 
 def test_the_end_of_a_loop_does_not_wait_for_a_cache_that_is_tried(

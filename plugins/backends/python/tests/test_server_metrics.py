@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -12,6 +11,7 @@ from prometheus_client import Gauge
 from triton_python_backend_utils import MetricFamily, TritonModelException, _server_metrics
 from triton_python_backend_utils._server_metrics import flush_metrics
 from tritonpy.ipc import frame
+from tritonpy_sdk.testing import until
 
 from .metrics_link import family
 
@@ -72,7 +72,7 @@ def test_changes_travel_by_themselves_after_a_moment(server):
     tokens = family()
     tokens.Metric().increment(1)
 
-    wait_for(lambda: server.told)
+    until(lambda: server.told)
     assert server.told[0][0] == "metrics.change"
 
 
@@ -153,7 +153,7 @@ def test_a_family_dropped_by_the_garbage_collector_leaves_the_page(server):
     del tokens, cycle
     gc.collect()
 
-    wait_for(lambda: "tokens" not in server.text())
+    until(lambda: "tokens" not in server.text())
 
 
 def test_the_servers_own_names_are_refused(server):
@@ -199,10 +199,3 @@ def test_a_worker_counts_before_it_answers(load_execute):
     worker.send(frame.ANSWER, number, (5, []), None)
     assert worker.expect(frame.TELL) == ("metrics.change", ([(5, False, 3.0)],))
     worker.expect(frame.EXECUTED)
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

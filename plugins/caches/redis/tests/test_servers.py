@@ -18,6 +18,7 @@ from tritonpy.options import ServerOptions
 from tritonpy.plugin import InferRequest, InferResponse, TritonError, hookimpl
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from .redis_server import RedisServer
 from .resp_server import RespServer
@@ -69,10 +70,7 @@ class Asked:
 
     def kept(self, number: int) -> str:
         """Ask until the answer comes from the cache: it is kept after a client has it."""
-        give_up = time.monotonic() + DEADLINE_S
-        while (answer := self.ask(number)) != self.ask(number):
-            assert time.monotonic() < give_up
-        return answer
+        return until(lambda: (answer := self.ask(number)) == self.ask(number) and answer)
 
     def metric(self, name: str) -> float:
         """The sum of a family's lines."""
@@ -138,13 +136,6 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
             )
 
         yield start
-
-
-def until(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
 
 
 def test_two_servers_share_their_answers(redis: Redis, serve: Serve) -> None:

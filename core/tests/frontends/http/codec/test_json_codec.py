@@ -9,8 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from tritonpy.frontends.http.codec import json_codec, process
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.codec.large_json import Parts
 from tritonpy.tensor import Tensor
+from tritonpy_sdk.testing import until, until_async
 
 COUNT = 300_000
 
@@ -38,20 +38,13 @@ async def codec() -> AsyncIterator[JsonCodec]:
     await codec.close()
 
 
-async def until(condition: Callable[[], bool], timeout_s: float = 20) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
-
-
 def is_busy(codec: JsonCodec) -> bool:
     """Whether the process has been given something to do."""
     return codec._process is not None and bool(codec._process._replies)
 
 
 async def until_busy(codec: JsonCodec) -> None:
-    await until(lambda: is_busy(codec))
+    await until_async(lambda: is_busy(codec))
 
 
 def running(pid: int) -> bool:
@@ -171,7 +164,7 @@ async def test_work_that_kills_the_process_twice_is_refused_and_the_next_is_done
         patch.setattr(process.CodecProcess, "take_apart", hang)
         reading = asyncio.create_task(codec.read(request()))
         for _ in range(2):
-            await until(lambda: is_busy(codec) and codec.pid not in (None, *killed))
+            await until_async(lambda: is_busy(codec) and codec.pid not in (None, *killed))
             assert codec.pid is not None
             killed.append(codec.pid)
             os.kill(codec.pid, signal.SIGKILL)
@@ -298,8 +291,5 @@ def test_a_killed_server_leaves_no_process_and_no_shared_memory(tmp_path: Path) 
     parent.wait()
     parent.stdout.close()
 
-    deadline = time.monotonic() + 20
-    while running(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: not running(pid))
     assert not [name for name in set(os.listdir("/dev/shm")) - before if name.startswith("tritonpy-")]
