@@ -20,12 +20,8 @@ SERVED := --editable core --editable './plugins/backends/onnxruntime[cpu]' --edi
 empty :=
 space := $(empty) $(empty)
 
-# What is left out of `make test` because it needs the real server, npm, Redis, large downloads, much time, a device
-# or a compiler.
-SLOW := parity or stress or gpu or emulator or neighbours or toolchain
-
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint serve test test-all parity bench protos docs dist
+.PHONY: help setup fmt lint serve test sample test-all parity bench protos docs dist
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -74,21 +70,26 @@ lint: $(STAMP) ## ruff, mypy and the import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	MYPYPATH=$(subst $(space),:,$(SOURCES)) $(BIN)/mypy $(SOURCES)
-	$(BIN)/lint-imports --no-cache
+	$(BIN)/lint-imports
 
 serve: $(SERVING) ## serve the handwritten digits on ports 8000 (HTTP), 8001 (gRPC) and 8002 (metrics)
 	$(BIN)/corectl serve --model-repository examples/digits/models
 
-test: $(STAMP) $(LIBRARY) ## every test that needs nothing but pip; under ten minutes
-	$(BIN)/python -m pytest -n 2 -m "not ($(SLOW))"
+test: $(STAMP) $(LIBRARY) ## every test that needs nothing but pip; six minutes on two cores
+	$(BIN)/python tests/run.py quick
 
-test-all: $(STAMP) $(LIBRARY) ## the tests that `make test` leaves out: beside the real server, and under stress
+sample: $(STAMP) $(LIBRARY) ## of the slow tests what the last change touches, and others by a seed, in BUDGET_S seconds
 	$(BIN)/python benchmarks/real_triton.py fetch
-	$(BIN)/python -m pytest -m "$(SLOW)"
+	$(BIN)/python tests/run.py sample $(if $(BUDGET_S),--budget-s $(BUDGET_S)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(SINCE),--since $(SINCE))
+
+test-all: test ## every test: also those beside the real server, emulators and compilers, and under stress
+	$(BIN)/python benchmarks/real_triton.py fetch
+	$(BIN)/python tests/run.py slow
 
 parity: $(STAMP) $(LIBRARY) ## only the comparison with the real server
 	$(BIN)/python benchmarks/real_triton.py fetch
-	$(BIN)/python -m pytest -m parity
+	$(BIN)/python tests/run.py slow --marks parity
 
 bench: $(STAMP) $(LIBRARY) ## measure beside the real server; results go to benchmarks/results
 	$(BIN)/python benchmarks/real_triton.py fetch
