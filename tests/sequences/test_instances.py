@@ -140,7 +140,7 @@ def test_a_server_that_stops_lets_running_sequences_end(
         running = model.block(1, start=True)  # as long as it runs, its sequence is not idle
 
         server.process.send_signal(signal.SIGTERM)
-        until(lambda: "Model 'm' (version 1) has 1 sequences" in server.log)
+        until(lambda: "Model 'm' (version 1) has 1 in-flight inferences: open sequences" in server.log)
 
         assert model.ask(5, 2, start=True) == (
             503,

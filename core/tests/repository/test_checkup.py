@@ -121,8 +121,8 @@ def test_versions_files_and_settings_are_looked_at_too(tmp_path: Path) -> None:
     assert findings(tmp_path / "odd") == [
         "odd/config.pbtxt: error: at least one version must be available under the version policy of model "
         "'odd'",
-        "odd: warning: ignore version directory '01' of model 'odd' which contains leading zeros in its "
-        "directory name",
+        "odd: warning: ignore version directory '01' which contains leading zeros in its directory name, of "
+        "model 'odd'",
     ]
 
 

@@ -74,8 +74,8 @@ async def test_an_unload_forgets_the_configuration_of_the_request(harness: Any) 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "is not JSON"),
-        ("{bad", "is not JSON"),
+        ("", "Invalid config override: the configuration of model 'm' is not JSON"),
+        ("{bad", "Invalid config override: the configuration of model 'm' is not JSON"),
         ("[]", "expected an object"),
         ('{"nonsense": 1}', "no field is called 'nonsense'"),
         ('{"name": "other", "backend": "fake"}', "unexpected directory name 'm' for model 'other'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -88,6 +89,19 @@ def test_there_is_as_much_as_the_instance_that_needs_most() -> None:
     harness.end("a")
     assert not harness.go("a")
     assert harness.end("b") == ["a"]
+
+
+def test_the_verbose_log_has_how_much_there_is(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "tritonpy.scheduler")
+    harness = Harness(ResourceLimit("R", 5), ResourceLimit("G", 2))
+    harness.join("a", ("R", 4))
+    caplog.clear()
+
+    shared = harness.join("b", ("G", 1, True))
+    harness.limiter.leave(shared)
+
+    own = "\nMax Resource Map===>\n\tDevice: 0\n\t\tResource: R\t Count: 5\n"
+    assert caplog.messages == [own + "\tDevice: GLOBAL\n\t\tResource: G\t Count: 2\n", own]
 
 
 def test_each_device_has_its_own_and_a_global_resource_is_shared() -> None:

@@ -65,7 +65,7 @@ def read_versions(path: Path) -> tuple[int, ...]:
             continue
         objection = _objection(name)
         if objection:
-            _log.warning("ignore version directory '%s' of model '%s' which %s", name, path.name, objection)
+            _log.warning("ignore version directory '%s' which %s, of model '%s'", name, objection, path.name)
             continue
         versions.append(int(name))
     return tuple(sorted(versions))

@@ -17,7 +17,7 @@ from tritonpy.config.validate import (
     validate_tensors,
 )
 from tritonpy.devices.gpus import NO_GPUS, Gpus
-from tritonpy.errors import NotFound
+from tritonpy.errors import InvalidArg, NotFound
 from tritonpy.handles import BackendAttributes, JsonObject
 from tritonpy.repository.layout import CONFIG_FILENAME, ModelDirectory
 
@@ -53,7 +53,10 @@ def read_given_config(
         TritonError: why the model cannot even be tried.
     """
     if override is not None:
-        config = parse_config_json(override, directory.name, max_byte_size=max_byte_size)
+        try:
+            config = parse_config_json(override, directory.name, max_byte_size=max_byte_size)
+        except InvalidArg as exc:
+            raise InvalidArg(f"Invalid config override: {exc}") from exc
     elif (path := find_config(directory.path, config_name)) is not None:
         config = load_config(path, max_byte_size=max_byte_size)
     elif is_strict:

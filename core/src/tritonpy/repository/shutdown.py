@@ -40,8 +40,8 @@ async def end_sequences(repository: RepositoryManager, timeout_s: float) -> floa
     def describe_open() -> list[str]:
         counts = [(model, sequences.open_sequence_count) for model, sequences in with_sequences]
         still_open = [(model, count) for model, count in counts if count]
-        return [f"Found {len(still_open)} model versions that have sequences to end"] + [
-            f"Model '{model.name}' (version {model.version}) has {count} sequences"
+        return [f"Found {len(still_open)} model versions that have in-flight inferences: open sequences"] + [
+            f"Model '{model.name}' (version {model.version}) has {count} in-flight inferences: open sequences"
             for model, count in still_open
         ]
 

@@ -15,6 +15,7 @@ Pure: no loop and no clock; owned by the loop, no lock.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from typing import Protocol
 from tritonpy.errors import InvalidArg
 from tritonpy.model.placement import Slot
 from tritonpy.options import RateLimitMode
+
+_log = logging.getLogger("tritonpy.scheduler")
 
 Resource = tuple[int | None, str]
 """The device that has it, None where all devices share one; and its name."""
@@ -296,4 +299,16 @@ class RateLimiter:
             for resource, count in claim.needs.items():
                 most[resource] = max(most.get(resource, 0), count)
         self._capacities = {r: self._limit(r) if self._limits else count for r, count in most.items()}
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("%s", _described(self._capacities))
         self._serve_soon()
+
+
+def _described(capacities: Mapping[Resource, int]) -> str:
+    """How much there is of each resource, in the lines that Triton writes."""
+    devices: dict[str, list[str]] = {}
+    for (device, name), count in capacities.items():
+        lines = devices.setdefault("GLOBAL" if device is None else str(device), [])
+        lines.append(f"\t\tResource: {name}\t Count: {count}\n")
+    shown = [f"\tDevice: {device}\n{''.join(lines)}" for device, lines in devices.items()]
+    return "\nMax Resource Map===>\n" + "".join(shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import sys
 import time
 from collections.abc import Callable
@@ -25,8 +26,9 @@ def large(mebibytes: int = 1) -> InferResponse:
 
 
 def test_cancelling_client_cancels_all_open_requests(
-    harness: Any, stream: Stream, make_request: Callable[..., Any]
+    harness: Any, stream: Stream, make_request: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.DEBUG, "tritonpy.grpc")
     stream.send(*(make_request("manual", id=id) for id in "ab"), make_request("decoupled", id="c"))
     harness.dataplane.wait_for(lambda plane: len(plane.requests) == 3)
     deliver(harness, "a", numbers(1))
@@ -34,6 +36,7 @@ def test_cancelling_client_cancels_all_open_requests(
     stream.call.cancel()
 
     harness.dataplane.wait_for(lambda plane: len(plane.cancelled) == 2)
+    assert caplog.messages.count("Cancellation notification received for ModelStreamInferHandler") == 2
     deliver(harness, "b", numbers(1))  # nobody listens
     assert sorted(harness.dataplane.cancelled) == ["b", "c"]
     assert harness.stub.ModelInfer(make_request(), timeout=20).model_name == "echo"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -235,13 +236,17 @@ def test_response_and_final_flag_may_come_apart(harness: Any, make_request: Call
     assert answer.result(20).raw_output_contents[0] == bytes(8)
 
 
-def test_cancelling_client_cancels_the_request(harness: Any, make_request: Callable[..., Any]) -> None:
+def test_cancelling_client_cancels_the_request(
+    harness: Any, make_request: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "tritonpy.grpc")
     answer = harness.stub.ModelInfer.future(make_request("manual", id="mine"), timeout=20)
     harness.dataplane.wait_for(lambda plane: len(plane.requests) == 1)
 
     answer.cancel()
 
     harness.dataplane.wait_for(lambda plane: plane.cancelled == ["mine"])
+    assert "Cancellation notification received for ModelInferHandler" in caplog.messages
     harness.call(lambda: harness.dataplane.requests.pop().deliver(InferResponse()))  # nobody listens
     assert harness.stub.ModelInfer(make_request(), timeout=20).model_name == "echo"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import weakref
 from itertools import pairwise
 
@@ -209,7 +210,8 @@ def test_a_step_that_needs_what_a_client_may_leave_out_fails_the_request() -> No
     )
 
 
-def test_an_output_that_a_model_leaves_out_is_missing_in_the_answer() -> None:
+def test_an_output_that_a_model_leaves_out_is_missing_in_the_answer(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "tritonpy.scheduler")
     model = FakeModel("m", outputs=("Y", "Z"))
     ensemble = Ensemble([(model, {"X": "IN"}, {"Y": "OUT", "Z": "OUT2"})], outputs=("OUT", "OUT2"))
     _, client = ensemble.ask(IN=1)
@@ -218,6 +220,7 @@ def test_an_output_that_a_model_leaves_out_is_missing_in_the_answer() -> None:
 
     assert client.answers == [{"OUT": 1}]
     assert client.is_done
+    assert caplog.messages == ["Composing models did not output tensor OUT2"]
 
 
 def test_the_first_step_that_fails_fails_the_request_and_abandons_the_others() -> None:

@@ -7,6 +7,7 @@ calls take and give message objects.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 import weakref
 from collections.abc import Awaitable, Callable
@@ -36,6 +37,8 @@ from tritonpy.handles import JsonObject
 from tritonpy.parties import RequestTrace
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
+
+_log = logging.getLogger("tritonpy.grpc")
 
 DescribedCall: TypeAlias = "Callable[[Message], Message | Awaitable[Message]]"
 """A call that takes one message and gives one, at once or later."""
@@ -118,6 +121,7 @@ class Servicer:
             if alive is not None and not alive.answered:
                 admission.hold(byte_size)  # until the model, which has the tensors, is done with them
                 sink.on_end = partial(admission.release, byte_size)
+                _log.debug("Cancellation notification received for ModelInferHandler", extra=alive.about)
                 alive.cancel()
             raise
         finally:

@@ -301,6 +301,9 @@ class InferStream:
             if request is not None and is_stalled:
                 request.give_up()
             elif request is not None:
+                _log.debug(
+                    "Cancellation notification received for ModelStreamInferHandler", extra=request.about
+                )
                 request.cancel()
 
 

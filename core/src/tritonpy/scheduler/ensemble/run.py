@@ -6,6 +6,7 @@ step as they are. What a model leaves out is missing for the steps behind it, as
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from typing import Protocol
@@ -19,6 +20,8 @@ from tritonpy.scheduler.ensemble.open_step import OpenStep, Sequence, Way
 from tritonpy.scheduler.ensemble.plan import Stage
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor
+
+_log = logging.getLogger("tritonpy.scheduler")
 
 _DEADLOCK = "unexpected deadlock, at least one output is not set while no more ensemble steps can be made"
 
@@ -289,6 +292,8 @@ class EnsembleRun:
             tensor = way.tensors.get(name)
             if tensor is not None:
                 outputs.append(tensor.renamed(name) if fit is None else fit.apply(tensor, name))
+            else:
+                _log.debug("Composing models did not output tensor %s", name, extra=request.about)
             if way.sequences is not None:
                 sequence = way.sequences.get(name, sequence)
         response = InferResponse(outputs)
