@@ -164,3 +164,67 @@ def test_a_forgotten_request_of_a_coroutine_is_answered_with_an_error(load_execu
 
     text = "[request id: rid] model 'net' dropped the request without a final response"
     assert messages[1][2:5] == (4, ([], None, (1, text)), True)
+
+
+def test_tasks_that_execute_leaves_behind_go_on(load_execute):
+    worker = load_execute(
+        """
+        async def run(sender):
+            await asyncio.sleep(0.001)
+            sender.send(answer(7))
+
+        self.tasks = [asyncio.create_task(run(request.get_response_sender())) for request in requests]
+        """,
+        is_async=True,
+    )
+
+    worker.start(worker.request(4), worker.request(5))
+    messages = [worker.receive() for _ in range(3)]
+
+    answers = [message for message in messages if message[0] == frame.RESPONSE]
+    assert [(answer[2], answer[4]) for answer in answers] == [(4, True), (5, True)]
+    assert worker.arrays(answers[0][3])["OUTPUT0"].tolist() == [7]
+
+
+def test_the_event_loop_runs_while_nothing_executes_and_in_finalize(load_execute):
+    worker = load_execute(
+        """
+        self.loop, self.is_set = asyncio.get_running_loop(), asyncio.Event()
+        def later(): time.sleep(0.001); self.loop.call_soon_threadsafe(finish)
+        sender = requests[0].get_response_sender()
+        def finish(): sender.send(answer()); self.is_set.set()
+        def finalize():
+            asyncio.run_coroutine_threadsafe(self.is_set.wait(), self.loop).result()
+            pb_utils.Logger.log_info("it was set")
+        self.finalize = finalize
+        threading.Thread(target=later).start()
+        """,
+        is_async=True,
+    )
+
+    worker.start(worker.request(4))
+    assert {worker.receive()[0], worker.receive()[0]} == {frame.EXECUTED, frame.RESPONSE}
+    assert worker.ask(frame.FINALIZE)[2] is None
+    assert [text for _, text, _ in worker.logs] == ["it was set"]
+
+
+def test_what_a_model_left_behind_is_cancelled_when_it_has_been_finalized(load_execute):
+    worker = load_execute(
+        """
+        async def run():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                pb_utils.Logger.log_info(f"finalized: {self.is_final}")
+
+        def finalize(): self.is_final = True
+        self.is_final, self.finalize, self.task = False, finalize, asyncio.create_task(run())
+        await asyncio.sleep(0)
+        return [answer()]
+        """,
+        is_async=True,
+    )
+
+    assert worker.infer(worker.request())[0]["OUTPUT0"].tolist() == [1]
+    assert worker.ask(frame.FINALIZE)[2] is None
+    assert [text for _, text, _ in worker.logs] == ["finalized: True"]

@@ -4,54 +4,64 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from _queue import SimpleQueue  # the C part alone: a condition would cost every execution its locks
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 OnDone = Callable[[Any, "BaseException | None"], None]  # Any: what `execute` returned
 
+_END_S = 5.0
+
 
 class Coroutines:
     """The event loop of a model, made when `execute` first returns an awaitable.
 
-    A model that is not decoupled is awaited on the thread that executes. A decoupled one, and one that takes
-    several batches at once, runs on a thread of its own, so that its coroutines go on while the next batch is
-    taken.
+    It runs on a thread of its own until the model has been finalized, also while nothing executes: tasks that
+    `execute` leaves behind go on, whether or not the model is decoupled.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread: threading.Thread | None = None
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself does not keep them alive
         self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="event-loop", daemon=True)
+        self._thread.start()
 
     def wait(self, awaitable: Awaitable[Any]) -> Any:  # Any: what `execute` returned
-        """Run `awaitable` to its end, here unless the loop has a thread; what it raises is raised."""
-        if self._thread is not None:
-            outcome, error = asyncio.run_coroutine_threadsafe(_settled(awaitable), self._loop).result()
-        else:
-            asyncio.set_event_loop(self._loop)
-            outcome, error = self._loop.run_until_complete(_settled(awaitable))
+        """Run `awaitable` to its end and return its outcome; what it raises is raised."""
+        done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        self.start(awaitable, lambda outcome, error: done.put((outcome, error)))
+        outcome, error = done.get()
         if error is not None:
             raise error
         return outcome
 
     def start(self, awaitable: Awaitable[Any], on_done: OnDone) -> None:  # Any: what `execute` returned
         """Run `awaitable` on the loop's thread, which calls `on_done` with its outcome or its exception."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="event-loop", daemon=True)
-            self._thread.start()
 
         async def run() -> None:
             on_done(*await _settled(awaitable))
 
-        asyncio.run_coroutine_threadsafe(run(), self._loop)
+        def begin() -> None:
+            task = self._loop.create_task(run())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        self._loop.call_soon_threadsafe(begin)
 
     def close(self) -> None:
-        """Stop the loop; coroutines that still run are left where they are."""
+        """Cancel what still runs, and stop the loop; what does not end in a few seconds is left where it is."""
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+        self._thread.join(2 * _END_S)
+
+    async def _end(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_END_S)
         self._is_closing = True
-        if self._thread is None:
-            self._loop.close()
-        else:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.stop()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
