@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import time
+
 import pytest
 from tritonpy.errors import InvalidArg
 from tritonpy.frontends.header_forwarding import HeaderForwarding, forwarded_parameters
@@ -24,6 +27,8 @@ FLAG = "--http-header-forward-pattern"
         ("(?P<kind>foo)", b"x-foo"),
         ("(?<kind>foo)", b"x-foo"),
         (".*", b""),
+        ("(?-i)foo", b"x-foo"),
+        ("x-(?-i:Foo)", b"X-Foo"),
     ],
 )
 def test_a_name_is_found_anywhere_and_in_any_case(pattern: str, name: bytes) -> None:
@@ -32,7 +37,14 @@ def test_a_name_is_found_anywhere_and_in_any_case(pattern: str, name: bytes) -> 
 
 @pytest.mark.parametrize(
     ("pattern", "name"),
-    [("^foo", b"x-foo"), (r"^\Qx.y\E", b"x-y"), (r"foo\z", b"foo-x"), (r"^x-[[:digit:]]+$", b"x-a")],
+    [
+        ("(?-i)foo", b"x-Foo"),
+        ("x-(?-i:Foo)", b"x-foo"),
+        ("^foo", b"x-foo"),
+        (r"^\Qx.y\E", b"x-y"),
+        (r"foo\z", b"foo-x"),
+        (r"^x-[[:digit:]]+$", b"x-a"),
+    ],
 )
 def test_another_name_is_not(pattern: str, name: bytes) -> None:
     assert not HeaderForwarding(pattern, FLAG).finds(name)
@@ -89,3 +101,19 @@ def test_a_header_cannot_say_what_only_parameters_may(name: str) -> None:
         forwarded_parameters([(b"x", b"1"), (name.encode(), b"1")])
 
     assert str(raised.value) == f"Header '{name}' is reserved for Triton usage and cannot be forwarded."
+
+
+@pytest.mark.parametrize("pattern", [r"^x(-?\w+)*-id$", "(a*)*b$", "^(a|a)*$x", "(.*.*.*.*)*!"])
+def test_no_name_costs_more_than_its_length(pattern: str) -> None:
+    forwarding = HeaderForwarding(pattern, FLAG)
+    begun = time.thread_time()
+    for length in range(1, HeaderForwarding.LONGEST_NAME):
+        assert not forwarding.finds(b"x" + b"a" * length)
+
+    assert time.thread_time() - begun < 1  # of work; 28 bytes took a backtracking engine 13 s
+
+
+def test_without_the_engine_a_pattern_is_refused_and_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    with pytest.raises(InvalidArg, match="google-re2"):
+        HeaderForwarding("x", FLAG)

@@ -75,7 +75,7 @@ def read_pattern(value: str) -> str:
     """Read a regular expression."""
     try:
         compile_pattern(value)
-    except re.error as exc:
+    except ValueError as exc:
         raise click.BadParameter(f"Error parsing '{value}': {exc}") from None
     return value
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tritonpy.errors import InvalidArg
 
@@ -20,28 +19,12 @@ _RESERVED = frozenset(
 )
 """Names that mean something to the server; a header must not be able to say it in the client's stead."""
 
-# What RE2 writes otherwise than `re`.
-_RE2_WORDS = {
-    r"\z": r"\Z",
-    r"\C": r"(?s:.)",
-    r"[:alnum:]": "a-zA-Z0-9",
-    r"[:alpha:]": "a-zA-Z",
-    r"[:digit:]": "0-9",
-    r"[:lower:]": "a-z",
-    r"[:upper:]": "A-Z",
-    r"[:punct:]": r"!-/:-@\[-`{-~",
-    r"[:space:]": r"\s",
-    r"[:word:]": r"\w",
-    r"[:xdigit:]": "0-9A-Fa-f",
-}
-_TOKEN = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.|\[:\w+:\]|\(\?[imsU]+\)|\(\?(?:<?[=!]|P=|\(|<)|.", re.DOTALL)
-
 
 class HeaderForwarding:
     """Finds the headers that a pattern names: anywhere in the name, in whatever case.
 
-    Patterns are RE2 expressions, as for Triton: what RE2 lacks (looking around, referring back) is refused,
-    so that what works here works there.
+    Patterns are RE2 expressions, as for Triton. Names are the clients': an engine that backtracks would stop
+    the server for as long as one of them likes.
 
     Args:
         pattern: a regular expression.
@@ -56,8 +39,8 @@ class HeaderForwarding:
 
     def __init__(self, pattern: str, flag: str) -> None:
         try:
-            self._expression = compile_pattern(pattern)
-        except re.error as exc:
+            self._search = compile_pattern(pattern)
+        except ValueError as exc:
             raise InvalidArg(f"{flag}: '{pattern}' is not a regular expression: {exc}") from None
         self._known: dict[bytes, bool] = {}
 
@@ -69,7 +52,7 @@ class HeaderForwarding:
                 return False
             if len(self._known) >= self.MOST_REMEMBERED:
                 self._known.clear()
-            known = self._known[name] = self._expression.search(name.decode("latin-1")) is not None
+            known = self._known[name] = self._search(name) is not None
         return known
 
 
@@ -93,30 +76,23 @@ def forwarded_parameters(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, st
     return parameters
 
 
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """An RE2 expression that finds names in whatever case.
+def compile_pattern(pattern: str) -> Callable[[bytes], object]:
+    """What finds an expression in a name, in whatever case, in time that grows with the name and no more.
 
     Raises:
-        re.error: it is none.
+        ValueError: it is no RE2 expression, or `google-re2`, which some systems have no wheel of, is missing.
     """
-    return re.compile(_from_re2(pattern), re.IGNORECASE | re.ASCII)
-
-
-def _from_re2(pattern: str) -> str:
-    """The same expression for Python's `re`."""
-    flags = ""
-    parts = []
-    for match in _TOKEN.finditer(pattern):
-        token = match[0]
-        if token.startswith("\\Q"):
-            parts.append(re.escape(token[2:].removesuffix("\\E")))
-        elif re.fullmatch(r"\(\?[imsU]+\)", token):
-            flags += token[2:-1]  # in `re` they stand at the beginning and count everywhere
-        elif token == "(?<":
-            parts.append("(?P<")
-        elif token.startswith("(?") or (token[0] == "\\" and token[1:].isdigit()):
-            raise re.error(f"RE2 knows no '{token}'", pattern, match.start())
-        else:
-            parts.append(_RE2_WORDS.get(token, token))
-    flags = flags.replace("U", "")  # which of several matches is found makes no difference
-    return (f"(?{flags})" if flags else "") + "".join(parts)
+    try:
+        import re2  # of use only to those who forward headers
+    except ImportError as exc:
+        raise ValueError(f"patterns need the distribution google-re2: {exc}") from None
+    options = re2.Options()
+    options.case_sensitive = False
+    options.never_capture = True
+    options.log_errors = False
+    try:
+        expression = re2.compile(pattern.encode(), options)
+    except re2.error as exc:
+        raise ValueError(exc.args[0].decode("utf-8", "replace")) from None
+    search: Callable[[bytes], object] = expression.search
+    return search
