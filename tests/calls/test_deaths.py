@@ -109,7 +109,7 @@ class TritonPythonModel:
     [row] = server.runtime.registry.index()
     assert "exited with code 7" in row["reason"]
     assert starts.read_text() == "x"
-    tasks = asyncio.run_coroutine_threadsafe(names_of_tasks(), server.loop).result(10)
+    tasks = asyncio.run_coroutine_threadsafe(names_of_tasks(), server.loop).result(60)
     assert not [name for name in tasks if "_restart" in name]
 
 

@@ -41,12 +41,12 @@ OURS_SAYS_MORE = {"no_such_core", "no_such_node"}  # which policy it is, and wha
 
 def index(url: str) -> dict[str, tuple[str, str]]:
     """State and reason of each model."""
-    with urlopen(Request(f"{url}/repository/index", b"{}"), timeout=15) as answer:
+    with urlopen(Request(f"{url}/repository/index", b"{}"), timeout=60) as answer:
         return {entry["name"]: (entry["state"], entry.get("reason", "")) for entry in json.load(answer)}
 
 
 def groups(url: str, model: str) -> Any:
-    with urlopen(f"{url}/models/{model}/config", timeout=15) as answer:
+    with urlopen(f"{url}/models/{model}/config", timeout=60) as answer:
         shown = json.load(answer)["instance_group"]
     for group in shown:
         for device in group["secondary_devices"]:

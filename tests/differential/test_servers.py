@@ -44,8 +44,8 @@ class Question:
             self.kills_left -= 1
             process = self._server._process.pid
             os.kill(self._server.ports.get("pid", process), signal.SIGKILL)
-            self._server._process.wait(10)
-        with urlopen(f"http://127.0.0.1:{self._server.ports['http']}/v2/health/ready", timeout=10) as answer:
+            self._server._process.wait(60)
+        with urlopen(f"http://127.0.0.1:{self._server.ports['http']}/v2/health/ready", timeout=60) as answer:
             status: int = answer.status
             return status
 

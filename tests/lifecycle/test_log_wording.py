@@ -75,8 +75,8 @@ class Running:
         """End it, if it has not ended."""
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(10)
-        self._reader.join(10)
+        self.process.wait(60)
+        self._reader.join(60)
         for stream in (self.process.stdout, self.process.stderr):
             assert stream is not None
             stream.close()

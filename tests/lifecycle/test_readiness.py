@@ -80,15 +80,15 @@ class Probe:
     def _ask(self, name: str) -> tuple[set[bool], set[bool]]:
         with grpc.insecure_channel(f"127.0.0.1:{self.grpc}") as channel:
             stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-            health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=15)
+            health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=60)
             servers = {
                 self.client.send("GET", "/v2/health/ready")[0] == 200,
-                stub.ServerReady(service_pb2.ServerReadyRequest(), timeout=15).ready,
+                stub.ServerReady(service_pb2.ServerReadyRequest(), timeout=60).ready,
                 health.status == health_pb2.HealthCheckResponse.SERVING,
             }
             models = {
                 self.client.send("GET", f"/v2/models/{name}/ready")[0] == 200,
-                stub.ModelReady(service_pb2.ModelReadyRequest(name=name), timeout=15).ready,
+                stub.ModelReady(service_pb2.ModelReadyRequest(name=name), timeout=60).ready,
             }
         return servers, models
 

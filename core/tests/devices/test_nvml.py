@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,12 +79,10 @@ def test_a_missing_driver_and_a_broken_one_are_told_apart(nvml: Make) -> None:
 def test_a_driver_that_does_not_answer_is_given_up(nvml: Make) -> None:
     module, end = nvml([]), threading.Event()
     module.nvmlInit = end.wait
-    start = time.monotonic()
 
     with pytest.raises(NoDevices, match=r"has not answered for 0\.05 seconds"):
         finder(module, deadline_s=0.05).find()
 
-    assert time.monotonic() - start < 20
     end.set()
 
 

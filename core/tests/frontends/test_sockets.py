@@ -40,7 +40,7 @@ def listen(
 
 def can_connect(host: str, port: int) -> bool:
     try:
-        socket.create_connection((host, port), timeout=5).close()
+        socket.create_connection((host, port), timeout=60).close()
     except OSError:
         return False
     return True

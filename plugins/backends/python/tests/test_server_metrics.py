@@ -126,12 +126,12 @@ def test_what_another_thread_is_about_to_send_is_waited_for(server, monkeypatch,
 
     def late_tell(*message):
         is_taken.set()
-        lock.is_wanted.wait(15)
+        lock.is_wanted.wait(60)
         tell(*message)
 
     monkeypatch.setattr(server, "tell", late_tell)
     metric.increment(1)
-    assert is_taken.wait(15)  # the store's own thread has the change, and has not sent it
+    assert is_taken.wait(60)  # the store's own thread has the change, and has not sent it
 
     try:
         if what == "value":
