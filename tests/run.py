@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import re
 import signal
@@ -34,6 +35,7 @@ PROCESSES = 2
 MOST_AGAIN = 12  # that many do not fail by chance
 LIMITS_S = {"quick": 2400, "slow": 5400, "sample": 1800, "again": 1800, "list": 600}
 STOP_S = 60
+NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"  # with it each process of a run compiles all its modules anew
 
 BUDGET_S = 420
 TOUCHED_SHARE = 0.6  # of the budget, at first
@@ -237,7 +239,8 @@ class Runner:
         """Run pytest to its end, or to the end of our patience."""
         results = self._folder / f"{kind}.jsonl"
         command = [sys.executable, "-m", "pytest", f"--results={results}", *self._extra, *arguments]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL if is_quiet else None)
+        environment = {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL if is_quiet else None)
         status: int | None
         try:
             status = process.wait(LIMITS_S[kind])
