@@ -228,3 +228,31 @@ def test_what_a_model_left_behind_is_cancelled_when_it_has_been_finalized(load_e
     assert worker.infer(worker.request())[0]["OUTPUT0"].tolist() == [1]
     assert worker.ask(frame.FINALIZE)[2] is None
     assert [text for _, text, _ in worker.logs] == ["finalized: True"]
+
+
+def test_calls_for_many_responses_wait_side_by_side_though_each_takes_its_own_with_a_plain_for(load_execute):
+    worker = load_execute(
+        """
+        async def call():
+            request = pb_utils.InferenceRequest(model_name="m", inputs=[], requested_output_names=["Y"])
+            responses = await request.async_exec(decoupled=True)
+            return [response.has_error() for response in responses]
+
+        calls = []
+        for _ in range(3):
+            calls.append(asyncio.create_task(call()))
+            for _ in range(9): await asyncio.sleep(0)
+        return [answer(sum(map(len, await asyncio.gather(*calls))))]
+        """,
+        is_async=True,
+    )
+
+    batch = worker.start(worker.request())
+    numbers = [worker.expect(frame.CALL)[0] for _ in range(3)]
+    for is_final in (False, True):
+        for number in numbers:
+            worker.send(frame.CALLED, number, ([], None, None), is_final)
+    answered, _, responses, error = worker.expect(frame.EXECUTED)
+
+    assert (answered, error) == (batch, None)
+    assert worker.arrays(responses[0])["OUTPUT0"].tolist() == [6]

@@ -10,18 +10,25 @@ class ResponseIterator:
     """The responses of a call with `decoupled=True`, in the order they come; `for` or `async for`.
 
     A model that ends its responses with nothing but the final flag shows as a last response without outputs.
+
+    Args:
+        call: brings the responses.
+        first: the first one, if it has been waited for.
     """
 
-    __slots__ = ("_call",)
+    __slots__ = ("_call", "_first")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, first: InferenceResponse | None = None) -> None:
         self._call = call
+        self._first = first
 
     def __iter__(self) -> ResponseIterator:
         return self
 
     def __next__(self) -> InferenceResponse:
-        response = self._call.next()
+        response, self._first = self._first, None
+        if response is None:
+            response = self._call.next()
         if response is None:
             raise StopIteration
         return response
@@ -30,7 +37,9 @@ class ResponseIterator:
         return self
 
     async def __anext__(self) -> InferenceResponse:
-        response = await self._call.next_async()
+        response, self._first = self._first, None
+        if response is None:
+            response = await self._call.next_async()
         if response is None:
             raise StopAsyncIteration
         return response

@@ -232,6 +232,9 @@ class InferenceRequest:
     def async_exec(self, decoupled: bool = False) -> asyncio.Future[Any]:  # Any: see the overloads
         """The same on the running event loop: the call is under way at once, the result is to be awaited.
 
+        With `decoupled`, the result is there with the first response: a `for` that takes it does not hold up
+        the loop.
+
         Raises:
             RuntimeError: no event loop runs in this thread.
             TritonModelException: no server has started this process.
@@ -266,7 +269,8 @@ def _plain_str(text: str) -> str:
 
 
 async def _outcome(call: Call, decoupled: bool) -> InferenceResponse | ResponseIterator:
-    return ResponseIterator(call) if decoupled else only_response(await call.next_async())
+    first = await call.next_async()
+    return ResponseIterator(call, first) if decoupled else only_response(first)
 
 
 def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:

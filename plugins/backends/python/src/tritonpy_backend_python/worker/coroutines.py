@@ -50,7 +50,7 @@ class Coroutines:
         self._loop.call_soon_threadsafe(begin)
 
     def close(self) -> None:
-        """Cancel what still runs, and stop the loop; what does not end in a few seconds is left where it is."""
+        """Cancel what still runs, and stop the loop; what does not end in a few seconds stays where it is."""
         asyncio.run_coroutine_threadsafe(self._end(), self._loop)
         self._thread.join(2 * _END_S)
 
