@@ -32,6 +32,13 @@ def command_line() -> str:
         NOTE,
         "Every command ends with status 0 when it did what was asked, and with 1 when it did not or was not",
         "understood. `corectl COMMAND --help` prints what stands here.",
+        "",
+        "The tab key completes commands and options after this line in `~/.bashrc`; zsh and fish have",
+        "`zsh_source` and `fish_source`:",
+        "",
+        "```console",
+        '$ eval "$(_CORECTL_COMPLETE=bash_source corectl)"',
+        "```",
     ]
     group = build_group()
     for name in sorted({*BUILT_IN, *ELSEWHERE}):

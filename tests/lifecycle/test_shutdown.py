@@ -177,7 +177,7 @@ def test_a_model_that_cannot_be_loaded_ends_the_start_with_status_1_and_says_why
 
     assert server.wait() == 1
     assert "no installed plugin of kind 'backends' is called 'nosuch'" in server.log
-    assert "creating server: Internal - failed to load all models" in server.log
+    assert "creating server: Internal - failed to load all models: 'echo' version 1: " in server.log
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -22,6 +22,7 @@ from tritonpy.frontends.local import LocalDataplane
 from tritonpy.frontends.metrics import MetricsFrontend
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.frontends.settings import flow_limits, grpc_settings, http_settings
+from tritonpy.frontends.sockets import listening_sockets
 from tritonpy.metrics.cache import CacheMetrics
 from tritonpy.metrics.custom import CustomMetrics
 from tritonpy.metrics.loop_watch import LoopWatch
@@ -45,7 +46,7 @@ from tritonpy.repository.manager import RepositoryManager
 from tritonpy.repository.metrics_feed import MetricsFeed
 from tritonpy.repository.model_control import ModelControl, WorkerModelControl
 from tritonpy.repository.preparation import ModelPreparation
-from tritonpy.repository.registry import ModelRegistry
+from tritonpy.repository.registry import ModelRegistry, ModelState
 from tritonpy.repository.repositories import Look, Repositories
 from tritonpy.repository.shutdown import drain_and_unload, end_sequences
 from tritonpy.repository.stores.opener import open_store
@@ -206,6 +207,7 @@ class ServerRuntime:
             TritonError: a model failed to load and the options say that this is the end.
             OSError: an address cannot be had.
         """
+        await self._check_ports()
         self._watch.start()
         await asyncio.to_thread(OF_THIS_PROCESS.remove_abandoned)
         look = await self._start_polling()  # before anything is loaded: no change is missed
@@ -221,7 +223,7 @@ class ServerRuntime:
         options = self._options
         _log.info("options:", extra={"table": options_table(options, EXTENSIONS, self._gpus.ids)})
         if not all_loaded and options.exit_on_error:
-            raise TritonError("failed to load all models")
+            raise TritonError(f"failed to load all models{self._first_failure()}")
         if self.grpc is not None:
             self.begun = "failed to start GRPC service"
             await self.grpc.start()
@@ -235,6 +237,29 @@ class ServerRuntime:
             self.metrics_port = await self.metrics.start(options.metrics_address, options.metrics_port)
             _log.info("Started Metrics Service at %s:%d", options.metrics_address, self.metrics_port)
         self.dataplane.set_serving()
+
+    async def _check_ports(self) -> None:
+        """Refuse an address that cannot be had before models take their time to load."""
+        options = self._options
+        for frontend, service, address, port, may_share in (
+            (self.grpc, "GRPC", options.grpc_address, options.grpc_port, options.grpc_reuse_port),
+            (self.http, "HTTP", options.http_address, options.http_port, options.http_reuse_port),
+            (self.metrics, "Metrics", options.metrics_address, options.metrics_port, False),
+        ):
+            if frontend is not None and port:
+                self.begun = f"failed to start {service} service"
+                for listener in await listening_sockets(address, port, may_share):
+                    listener.close()
+        self.begun = CREATING
+
+    def _first_failure(self) -> str:
+        unavailable = str(ModelState.UNAVAILABLE)
+        failed = [row for row in self.registry.index() if row["state"] == unavailable and "reason" in row]
+        if not failed:
+            return ""
+        row, more = failed[0], f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        version = f" version {row['version']}" if "version" in row else ""
+        return f": '{row['name']}'{version}: {row['reason']}{more}"
 
     async def _load_models(self, look: Look | None) -> bool:
         mode, names = self._options.model_control_mode, self._options.load_models

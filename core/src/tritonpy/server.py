@@ -56,21 +56,24 @@ async def _serve_until_told(options: ServerOptions, stack: ExitStack) -> int:
     starting = asyncio.create_task(runtime.start())
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
-    status = 0
+    failure = ""
     if starting.done() and starting.exception() is not None:
-        _log.error("%s: %s", runtime.begun, _described(starting.exception()))
-        status = 1
+        failure = f"{runtime.begun}: {_described(starting.exception())}"
     elif not starting.done():
         starting.cancel()
         await asyncio.wait((starting,))
-    if status == 0:
+    if not failure:
         # What lives now lives until the end: the collector need not look at it again and again.
         gc.collect()
         gc.freeze()
         await stop.wait()
     stopping.cancel()
-    await runtime.stop()
-    return status
+    try:
+        await runtime.stop()
+    finally:
+        if failure:  # behind the lines about the end, as in Triton: the last one is read first
+            _log.error("%s", failure)
+    return 1 if failure else 0
 
 
 def _described(error: BaseException | None) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import resource
 import subprocess
 import sys
@@ -44,7 +45,49 @@ def test_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str])
 
 def test_unknown_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sevre"]) == 1
-    assert "No such command 'sevre'" in capsys.readouterr().err
+    assert "No such command 'sevre'; did you mean serve?" in capsys.readouterr().err
+
+
+def test_an_unknown_command_that_is_like_no_other_gets_no_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["xyzzy"]) == 1
+    assert "No such command 'xyzzy'.\n" in capsys.readouterr().err
+
+
+def completion(**variables: str) -> str:
+    """What a shell is told that asks `corectl` as its completion does."""
+    program = "import sys; from tritonpy.cli.main import main; sys.exit(main([]))"
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return run.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("corectl mo", "models"),
+        ("corectl models re", "reload"),
+        ("corectl serve --model-repo", "--model-repository"),
+    ],
+)
+def test_the_tab_key_completes_commands_and_options(typed: str, offered: str) -> None:
+    place = str(len(typed.split()) - 1)
+
+    told = completion(_CORECTL_COMPLETE="bash_complete", COMP_WORDS=typed, COMP_CWORD=place)
+
+    assert told == f"plain,{offered}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_that_turns_completion_on_is_printed(shell: str) -> None:
+    script = completion(_CORECTL_COMPLETE=f"{shell}_source")
+
+    assert f"_CORECTL_COMPLETE={shell}_complete" in script
 
 
 def test_a_command_of_another_distribution_names_it(

@@ -96,6 +96,13 @@ def test_one_model_that_is_refused_does_not_keep_the_others(corectl: Corectl) ->
     assert "no_such_backend" in err
 
 
+def test_a_name_that_is_not_there_is_told_those_that_are(corectl: Corectl) -> None:
+    _, _, err = corectl("load", "ecko")
+
+    assert err.endswith("; did you mean echo? The server knows broken, echo, other\n")
+    assert "The server knows" not in corectl("load", "broken")[2]
+
+
 def test_reload_loads_what_has_not_changed(
     corectl: Corectl, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -199,7 +206,7 @@ def test_the_address_may_stand_before_the_command(
     assert capsys.readouterr().out == "loaded echo\n"
 
 
-def test_a_server_in_mode_none_refuses_in_tritons_words(
+def test_a_server_in_mode_none_refuses_in_tritons_words_and_the_mode_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ServerOptions(
@@ -210,5 +217,6 @@ def test_a_server_in_mode_none_refuses_in_tritons_words(
 
     assert status == 1
     assert capsys.readouterr().err == (
-        "Error: explicit model load / unload is not allowed if polling is enabled (HTTP status 503)\n"
+        "Error: explicit model load / unload is not allowed if polling is enabled (HTTP status 503)"
+        "; start the server with --model-control-mode=explicit\n"
     )

@@ -48,7 +48,7 @@ class FakeServer:
 
     def send(self, method: str, path: str, body: bytes) -> Answer:
         index = self._indexes.pop(0) if len(self._indexes) > 1 else self._indexes[0]
-        return Answer(200, {}, json.dumps(index).encode())
+        return Answer(200, {}, json.dumps(index).encode(), "http://fake")
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds

@@ -172,6 +172,7 @@ def test_infer_over_http_repeats_why_a_decoupled_model_cannot(
     ("arguments", "text"),
     [
         (["unknown", "--input=X=1"], "unknown model"),
+        (["ecko", "--input=X=1"], "; did you mean echo? The server knows broken, echo, "),
         (["echo", "--version=7", "--input=INPUT0=1 2"], "version 7"),
         (["echo", "--input=X=1"], "model 'echo' has no input 'X'; its inputs are INPUT0 (FP32 [-1,2])"),
         (["echo"], "model 'echo' wants inputs: INPUT0 (FP32 [-1,2]); give them by --input"),
@@ -227,6 +228,39 @@ def test_something_that_does_not_speak_http_is_named(capsys: pytest.CaptureFixtu
         thread.join()
 
     assert "does not speak HTTP" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("status", [200, 404])
+@pytest.mark.parametrize("command", [["models"], ["infer", "echo"], ["models", "load", "echo"]])
+def test_a_page_of_another_server_is_not_printed(
+    command: list[str], status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = b"<!DOCTYPE html><title>Welcome</title>"
+            self.send_response(status)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_GET
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as fake:
+        thread = threading.Thread(target=fake.serve_forever, args=(0.02,))
+        thread.start()
+        ended = main([*command, f"--url=127.0.0.1:{fake.server_port}"])
+        fake.shutdown()
+        thread.join()
+
+    error = capsys.readouterr().err
+    assert ended == 1
+    assert f"http://127.0.0.1:{fake.server_port} is no inference server: it sent a page of HTML" in error
+    assert "DOCTYPE" not in error
 
 
 def test_models_falls_back_to_statistics_where_there_is_no_index(

@@ -254,6 +254,10 @@ def test_the_log_is_written_while_the_server_runs(
             ["--model-repository=m", "--http-prt=1"],
             "unrecognized option '--http-prt'; did you mean --http-port",
         ),
+        (
+            ["--model-repositry=m"],
+            "unrecognized option '--model-repositry'; did you mean --model-repository or ",
+        ),
         (["--model-repository=m", "--http-port"], "Option '--http-port' requires an argument"),
         (["--model-repository=m", "surplus"], "unexpected extra argument (surplus)"),
         (

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import click
 import grpc
 
+from tritonpy.cli.models_watch import hint_of_names
 from tritonpy.cli.tensor_input import WantedInput
 from tritonpy.cli.tensor_output import Reply
 from tritonpy.protos import messages
@@ -49,7 +50,9 @@ class GrpcInferClient:
         try:
             metadata = call(messages.ModelMetadataRequest(name=model, version=version), self._timeout_s)
         except grpc.RpcError as exc:
-            raise self._explained(exc) from exc
+            error = self._explained(exc)
+            hint = self._unknown_model_hint(model) if "unknown model" in error.message else ""
+            raise click.ClickException(error.message + hint) from exc
         return [WantedInput(entry.name, entry.datatype, tuple(entry.shape)) for entry in metadata.inputs]
 
     def infer(
@@ -73,6 +76,18 @@ class GrpcInferClient:
                 yield self._call(request)
         except grpc.RpcError as exc:
             raise self._explained(exc) from exc
+
+    def _unknown_model_hint(self, name: str) -> str:
+        call = self._channel.unary_unary(
+            f"/{SERVICE_NAME}/RepositoryIndex",
+            request_serializer=messages.RepositoryIndexRequest.SerializeToString,
+            response_deserializer=messages.RepositoryIndexResponse.FromString,
+        )
+        try:
+            index = call(messages.RepositoryIndexRequest(), self._timeout_s)
+        except grpc.RpcError:
+            return ""
+        return hint_of_names(name, (entry.name for entry in index.models))
 
     def _is_decoupled(self, model: str, version: str) -> bool:
         call = self._channel.unary_unary(

@@ -15,11 +15,12 @@ DEFAULT_URL = "http://localhost:8000"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back: status, headers by lower-case name, body."""
+    """What came back from `url`: status, headers by lower-case name, body."""
 
     status: int
     headers: dict[str, str]
     body: bytes
+    url: str
 
     def json(self) -> Any:  # Any: JSON
         """The body as JSON.
@@ -38,7 +39,19 @@ class Answer:
         try:
             return str(json.loads(self.body)["error"])
         except (ValueError, KeyError, TypeError):
-            return self.body.decode(errors="replace").strip() or f"HTTP status {self.status}"
+            text = self.body.decode(errors="replace").strip()
+            return self.of_a_stranger or text or f"HTTP status {self.status}"
+
+    @property
+    def of_a_stranger(self) -> str:
+        """What to say of a page for people, which no inference server sends; "" for anything else."""
+        kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "text/html":
+            return ""
+        return (
+            f"what answers at {self.url} is no inference server: it sent a page of HTML. "
+            f"Say with --url where the server is"
+        )
 
 
 class HttpClient:
@@ -79,7 +92,7 @@ class HttpClient:
         """Send one request and read its answer, whatever its status.
 
         Raises:
-            click.ClickException: nothing listens there, or it does not speak HTTP.
+            click.ClickException: nothing listens there, it does not speak HTTP, or answers with a page.
         """
         try:
             self._connection.request(method, self._prefix + path, body, headers or {})
@@ -88,6 +101,7 @@ class HttpClient:
                 response.status,
                 {name.lower(): value for name, value in response.getheaders()},
                 response.read(),
+                self.url,
             )
         except TimeoutError as exc:
             raise click.ClickException(
@@ -103,6 +117,8 @@ class HttpClient:
                 f"what answers at {self.url} does not speak HTTP ({type(exc).__name__}); "
                 f"the HTTP port is 8000 unless the server was told otherwise"
             ) from exc
+        if answer.status == 200 and answer.of_a_stranger:
+            raise click.ClickException(answer.of_a_stranger)
         return answer
 
     def get_json(self, path: str) -> Any:  # Any: JSON

@@ -10,6 +10,7 @@ from typing import Protocol
 import click
 
 from tritonpy.cli.http_client import Answer, HttpClient, model_path
+from tritonpy.cli.models_watch import unknown_model_hint
 from tritonpy.cli.tensor_input import WantedInput, build_input
 from tritonpy.cli.tensor_output import Reply, as_json, as_text
 from tritonpy.errors import InvalidArg
@@ -102,7 +103,12 @@ class HttpInferClient:
         Raises:
             click.ClickException: no server, or no such model there.
         """
-        metadata = self._client.get_json(model_path(model, version))
+        try:
+            metadata = self._client.get_json(model_path(model, version))
+        except click.ClickException as exc:
+            if "unknown model" not in exc.message:
+                raise
+            raise click.ClickException(exc.message + unknown_model_hint(self._client, model)) from exc
         return [
             WantedInput(entry["name"], entry["datatype"], tuple(map(int, entry["shape"])))
             for entry in metadata.get("inputs", [])

@@ -49,6 +49,21 @@ class LazyGroup(click.Group):
             raise click.ClickException(f"'corectl {cmd_name}' comes with {needed}: pip install {needed}")
         return self.commands.get(cmd_name)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that a command line begins with."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as exc:
+            from difflib import get_close_matches
+
+            # Click knows the commands that plugins add, not those of the table.
+            if close := get_close_matches(args[0], self.list_commands(ctx)):
+                text = f"No such command '{args[0]}'; did you mean {' or '.join(close)}?"
+                raise click.UsageError(text, ctx) from exc
+            raise
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The listing of `--help`, without importing a built-in command."""
         rows = []

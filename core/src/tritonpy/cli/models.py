@@ -13,7 +13,13 @@ from typing import Any
 import click
 
 from tritonpy.cli.http_client import DEFAULT_URL, Answer, HttpClient, repository_path
-from tritonpy.cli.models_watch import IndexWatch, index_table, read_index, watch_action
+from tritonpy.cli.models_watch import (
+    IndexWatch,
+    index_table,
+    read_index,
+    unknown_model_hint,
+    watch_action,
+)
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]  # Any: click passes one keyword per option
 
@@ -183,9 +189,19 @@ def _each(
         if answer.status == 200:
             click.echo(f"{done} {name}")
         else:
-            click.echo(f"Error: {answer.error.rstrip()} (HTTP status {answer.status})", err=True)
+            hint = _hint(url, timeout_s, name, answer)
+            click.echo(f"Error: {answer.error.rstrip()} (HTTP status {answer.status}){hint}", err=True)
             status = 1
     return status
+
+
+def _hint(url: str, timeout_s: float, name: str, answer: Answer) -> str:
+    if "explicit model load / unload is not allowed" in answer.error:
+        return "; start the server with --model-control-mode=explicit"
+    if "failed to poll from model repository" not in answer.error:
+        return ""
+    with closing(HttpClient(url, timeout_s)) as client:
+        return unknown_model_hint(client, name)
 
 
 def _ask(

@@ -7,8 +7,9 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import click
@@ -22,6 +23,7 @@ Result = TypeVar("Result")
 INTERVAL_S = 0.2
 _MOVING = ("LOADING", "UNLOADING")
 _COLUMNS = ("name", "version", "state", "reason")
+_MOST_NAMES = 20
 
 
 def read_index(client: HttpClient, *, ready: bool = False) -> list[Entry]:
@@ -36,6 +38,27 @@ def read_index(client: HttpClient, *, ready: bool = False) -> list[Entry]:
         {"name": entry["name"], "version": entry["version"], "state": "READY"}
         for entry in stats["model_stats"]
     ]
+
+
+def unknown_model_hint(client: HttpClient, name: str) -> str:
+    """Which models the server knows, to stand behind an error about one that it does not; else ""."""
+    try:
+        return hint_of_names(name, (str(entry["name"]) for entry in read_index(client)))
+    except click.ClickException:
+        return ""
+
+
+def hint_of_names(wanted: str, known: Iterable[str]) -> str:
+    """What `wanted` may have been meant to be, and all that there is; "" if it is known."""
+    names = sorted(set(known))
+    if wanted in names:
+        return ""
+    if not names:
+        return "; the server knows no models"
+    close = get_close_matches(wanted, names)
+    meant = f"; did you mean {' or '.join(close)}?" if close else "."
+    more = ", …" if len(names) > _MOST_NAMES else ""
+    return f"{meant} The server knows {', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def index_table(entries: Sequence[Entry]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+
 import click
 
 from tritonpy.cli.other_flags import REFUSED
@@ -39,5 +41,6 @@ class ServeCommand(click.Command):
 
 
 def _alternatives(error: click.NoSuchOption) -> str:
-    possible = sorted(set(error.possibilities or ()).difference(REFUSED))
+    known = set(error.possibilities or ()).difference(REFUSED)
+    possible = get_close_matches(error.option_name, known)  # the closest first; click sorts them by name
     return f"; did you mean {' or '.join(possible)}?" if possible else ""
