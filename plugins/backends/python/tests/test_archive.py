@@ -56,14 +56,8 @@ def pack(source: Path, archive: Path) -> None:
                 packed.write(path, name)
 
 
-@pytest.fixture(params=["python's own check", "ours for an older Python"])
-def either_check(request, monkeypatch):
-    if request.param != "python's own check":
-        monkeypatch.delattr(tarfile, "data_filter")
-
-
 @pytest.mark.parametrize("name", FORMATS)
-def test_files_links_and_modes_survive(environment, tmp_path, name, either_check):
+def test_files_links_and_modes_survive(environment, tmp_path, name):
     archive, target = tmp_path / name, tmp_path / "target"
     pack(environment, archive)
     target.mkdir()
@@ -106,6 +100,22 @@ def device(name: str) -> tuple[tarfile.TarInfo, bytes]:
     return member, b""
 
 
+def too_long(tail: str) -> list[tuple[tarfile.TarInfo, bytes]]:
+    """Sixteen directories with long names, each entered by a link with a short one; `out` leads through all.
+
+    The resolved path of the last one is longer than the system allows, though it can be walked step by step.
+    """
+    members, here = [], ""
+    for letter in "abcdefghijklmnop":
+        name = letter * 247
+        member = tarfile.TarInfo(here + name)
+        member.type, member.mode = tarfile.DIRTYPE, 0o755
+        members += [(member, b""), link(here + letter, name)]
+        here += f"{name}/"
+    steps = "/".join("abcdefghijklmnop")
+    return [*members, link(f"{steps}/{'l' * 254}", "../" * 16), link("out", f"{steps}/{'l' * 254}/{tail}")]
+
+
 ESCAPES = {
     "a name with dots": [file("../escaped")],
     "a name with dots in the middle": [file("lib/../../escaped")],
@@ -121,11 +131,20 @@ ESCAPES = {
         file("lib", b"changed"),
     ],
     "a device": [device("null")],
+    "through a link to what is missing": [link("lib", "../escaped"), file("lib", b"changed")],
+    "a link that leads out by what follows it": [link("data", "lib/.."), link("lib", ".")],
+    "links in a circle": [link("a", "b"), link("b", "a"), file("a/escaped")],
+    "a link whose resolved path is too long": [*too_long(".."), file("out/escaped")],
+    "a hard link whose resolved path is too long": [
+        *too_long("../victim"),
+        link("lib", "out", tarfile.LNKTYPE),
+        file("lib", b"changed"),
+    ],
 }
 
 
 @pytest.mark.parametrize("case", ESCAPES)
-def test_nothing_is_written_outside_of_the_target(tmp_path, case, either_check):
+def test_nothing_is_written_outside_of_the_target(tmp_path, case):
     target, outside = tmp_path / "a" / "target", tmp_path / "a"
     target.mkdir(parents=True)
     victim = outside / "victim"

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 SUFFIXES = (".tar.gz", ".tgz", ".tar", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".zip")
@@ -72,6 +71,7 @@ def extract(archive: Path, target: Path) -> None:
             _extract_tar(archive, target)
         else:
             raise BadArchive("it is neither a tar nor a zip archive")
+        _check_all_links(target)
     except (BadArchive, OSError):
         raise
     except Exception as exc:  # of tarfile and zipfile, and of each of the compressions
@@ -79,27 +79,20 @@ def extract(archive: Path, target: Path) -> None:
 
 
 def _extract_tar(archive: Path, target: Path) -> None:
-    check: Callable[[tarfile.TarInfo, Path], tarfile.TarInfo]
-    check = _filtered if hasattr(tarfile, "data_filter") else _checked
     with tarfile.open(archive) as tar:
         if hasattr(tarfile, "fully_trusted_filter"):
             tar.extraction_filter = tarfile.fully_trusted_filter  # what comes has been checked
         for member in tar:
-            tar.extract(check(member, target), target)
-
-
-def _filtered(member: tarfile.TarInfo, target: Path) -> tarfile.TarInfo:
-    """Python's own check, which came with 3.11.4."""
-    try:
-        return tarfile.data_filter(member, str(target))
-    except (tarfile.AbsoluteLinkError, tarfile.LinkOutsideDestinationError):
-        if member.issym() and _is_interpreter(member.name):
-            return tarfile.tar_filter(member, str(target))
-        raise
+            tar.extract(_checked(member, target), target)
 
 
 def _checked(member: tarfile.TarInfo, target: Path) -> tarfile.TarInfo:
-    """The same for an older Python."""
+    """A member that may be written; names that begin with a slash are taken for ones below the target.
+
+    Not by `tarfile.data_filter`: not every Python has it, and those before 3.11.13, 3.12.11 and 3.13.4 lose
+    track of links whose resolved path is longer than the system allows (CVE-2025-4517).
+    """
+    member.name = member.name.lstrip("/")
     place(member.name, target)
     if member.issym():
         check_link(member.name, member.linkname, target)
@@ -138,9 +131,8 @@ def place(name: str, target: Path) -> Path:
     Raises:
         BadArchive: that is not in `target`.
     """
-    root = os.path.realpath(target)
-    path = os.path.realpath(os.path.join(root, name))
-    if os.path.isabs(name) or os.path.commonpath((root, path)) != root:
+    path = resolve(os.path.join(target, name))
+    if os.path.isabs(name) or not _is_below(path, target):
         raise BadArchive(f"'{name}' would be written outside of the environment")
     return Path(path)
 
@@ -153,10 +145,51 @@ def check_link(name: str, link: str, target: Path) -> None:
     """
     if _is_interpreter(name):
         return
-    root = os.path.realpath(target)
-    path = os.path.realpath(os.path.join(root, os.path.dirname(name), link))
-    if os.path.isabs(link) or os.path.commonpath((root, path)) != root:
+    path = resolve(os.path.join(target, os.path.dirname(name), link))
+    if os.path.isabs(link) or not _is_below(path, target):
         raise BadArchive(f"'{name}' is a link to '{link}', outside of the environment")
+
+
+def _check_all_links(target: Path) -> None:
+    """Refuse links that lead out by what was unpacked after them."""
+
+    def give_up(exc: OSError) -> None:
+        raise exc
+
+    for directory, names, filenames in os.walk(target, onerror=give_up):
+        for name in (*names, *filenames):
+            path = os.path.join(directory, name)
+            if os.path.islink(path):
+                check_link(os.path.relpath(path, target), os.readlink(path), target)
+
+
+def resolve(path: str | os.PathLike[str]) -> str:
+    """The path without links, of which any number of last components may be missing.
+
+    `os.path.realpath` is not asked to be lenient: it then takes whatever it cannot look at, such as a path
+    that is too long, for one without links.
+
+    Raises:
+        BadArchive: a part of it is there and cannot be looked at, or links lead in a circle.
+    """
+    try:
+        return os.path.realpath(path, strict=True)
+    except FileNotFoundError:
+        parent, name = os.path.split(os.fspath(path))
+        if not name:
+            return resolve(parent)
+        if name in (os.curdir, os.pardir):
+            return os.path.normpath(os.path.join(resolve(parent), name))
+        if os.path.islink(path):  # to something that is missing
+            return resolve(os.path.join(parent, os.readlink(path)))
+        return os.path.join(resolve(parent), name)
+    except OSError as exc:
+        raise BadArchive(f"'{os.fspath(path)[:200]}' cannot be followed: {exc.strerror}") from exc
+
+
+def _is_below(path: str, target: Path) -> bool:
+    root = os.path.realpath(target, strict=True)
+    return os.path.commonpath((root, path)) == root
 
 
 def _is_interpreter(name: str) -> bool:
