@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -52,6 +53,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     caller = {key: decoupled[key] for key in ("backend", "input", "parameters", "instance_group")}
     output = [{"name": "OUT", "data_type": "TYPE_INT32", "dims": [2]}]
     models.python("threads", THREADS, decoupled)
+    models.python("threads_of_events", THREADS, decoupled)
     models.python("alone", THREADS, {**decoupled, "dynamic_batching": {}})
     models.python("in_turn", IN_TURN, decoupled)
     models.python("caller", CALLER, {**caller, "max_batch_size": 2, "output": output})
@@ -76,46 +78,36 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield Served(server, folder)
 
 
-@pytest.mark.parametrize("kind", [Stream, EventStream])
-def test_a_batch_mate_of_a_client_that_does_not_read_never_notices(
-    served: Served, kind: type[Stream] | type[EventStream]
-) -> None:
+def test_a_batch_mate_of_a_client_that_does_not_read_never_notices(served: Served) -> None:
     # As JSON the same bytes are three times as many, and take longer than others should wait for.
-    slow_id, mate_id, size = (
-        f"slow-{kind.__name__}",
-        f"mate-{kind.__name__}",
-        MEBIBYTE if kind is Stream else 1 << 18,
-    )
+    cases = [(Stream, "threads", MEBIBYTE), (EventStream, "threads_of_events", 1 << 18)]
     count = 300
-    before, executed = served.counted("threads"), served.executions("threads")
+    slow = [kind(served, model, f"slow-{model}", count, size) for kind, model, size in cases]
+    mates = [Stream(served, model, f"mate-{model}", count, size) for _, model, size in cases]
 
-    slow = kind(served, "threads", slow_id, count, size)
-    mate = Stream(served, "threads", mate_id, count, size)
-    answers = mate.read()
-    sent_meanwhile = served.sent(slow_id)
-    until(lambda: served.journal(slow_id)[-2:] == ["cancelled", "end"], lambda: served.journal(slow_id))
+    with ThreadPoolExecutor() as pool:
+        answers = [pool.submit(mate.read) for mate in mates]
 
-    assert answers == count
-    assert served.executions("threads") == executed + 1  # they were one batch
-    assert sent_meanwhile < count  # it waits; how far it came is what the server, sockets and a window hold
-    assert sent_meanwhile * size < 40 * MEBIBYTE
-    until(
-        lambda: (
-            served.counted("threads")
-            == {"success": before.get("success", 0) + 1, "CANCELED": before.get("CANCELED", 0) + 1}
-        ),
-        lambda: served.counted("threads"),
-    )
-    if isinstance(slow, EventStream):
-        slow.read()
-        assert TOO_SLOW.encode() in slow.last
-    else:
-        with pytest.raises(grpc.RpcError) as ended:
-            slow.read()
-        assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert TOO_SLOW in ended.value.details()
-    slow.close()
-    mate.close()
+    assert [answer.result() for answer in answers] == [count, count]
+    for _, model, size in cases:
+        sent_meanwhile = served.sent(f"slow-{model}")
+        until(lambda model=model: served.journal(f"slow-{model}")[-2:] == ["cancelled", "end"], model)
+
+        assert served.executions(model) == 1  # they were one batch
+        # It waits; how far it came is what the server, sockets and a window hold.
+        assert sent_meanwhile < count
+        assert sent_meanwhile * size < 40 * MEBIBYTE
+        until(lambda model=model: served.counted(model) == {"success": 1, "CANCELED": 1}, model)
+    over_grpc, events = slow
+    with pytest.raises(grpc.RpcError) as ended:
+        over_grpc.read()
+    assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert TOO_SLOW in ended.value.details()
+    events.read()
+    assert isinstance(events, EventStream)
+    assert TOO_SLOW.encode() in events.last
+    for each in (*slow, *mates):
+        each.close()
 
 
 def test_memory_stays_bounded_whatever_is_offered(served: Served) -> None:
@@ -217,31 +209,35 @@ def test_a_caller_that_never_reads_its_iterator_loses_the_call(served: Served) -
     asked.close()
 
 
-@pytest.mark.parametrize("model", ["threaded", "isolated"])
-def test_plugins_wait_for_their_clients_on_threads_and_in_processes(served: Served, model: str) -> None:
+def test_plugins_wait_for_their_clients_on_threads_and_in_processes(served: Served) -> None:
     count = 1500
-    # Its id makes each response so large that the system's buffers do not hold all of them.
-    message = service_pb2.ModelInferRequest(model_name=model, id="x" * 10_000)
-    for name, kind, values in (
-        ("IN", "INT32", np.arange(count)),
-        ("DELAY", "UINT32", np.zeros(count)),
-        ("WAIT", "UINT32", np.zeros(1)),
-    ):
-        message.inputs.add(name=name, datatype=kind, shape=[len(values)])
-        message.raw_input_contents.append(values.astype(kind.lower()).tobytes())
-    stalled = Stream(served, model, "", 0, message=message)
-    until(lambda: served.counted(model) == {"CANCELED": 1}, lambda: served.counted(model))
-    with pytest.raises(grpc.RpcError, match="--slow-client-timeout"):
-        stalled.read()
-    reads = Stream(served, model, "", 0, message=message)
-    numbers = [
-        np.frombuffer(answer.infer_response.raw_output_contents[0], np.int32)[0] for answer in reads.call
-    ]
-    for stream in (stalled, reads):
-        stream.close()
 
-    assert numbers == list(range(count))
-    until(lambda: served.counted(model) == {"CANCELED": 1, "success": 1})
+    def ask(model: str) -> Stream:
+        # Its id makes each response so large that the system's buffers do not hold all of them.
+        message = service_pb2.ModelInferRequest(model_name=model, id="x" * 10_000)
+        for name, kind, values in (
+            ("IN", "INT32", np.arange(count)),
+            ("DELAY", "UINT32", np.zeros(count)),
+            ("WAIT", "UINT32", np.zeros(1)),
+        ):
+            message.inputs.add(name=name, datatype=kind, shape=[len(values)])
+            message.raw_input_contents.append(values.astype(kind.lower()).tobytes())
+        return Stream(served, model, "", 0, message=message)
+
+    stalled = {model: ask(model) for model in ("threaded", "isolated")}
+    for model, stream in stalled.items():
+        until(lambda model=model: served.counted(model) == {"CANCELED": 1}, f"{model} gave up")
+        with pytest.raises(grpc.RpcError, match="--slow-client-timeout"):
+            stream.read()
+        stream.close()
+        reads = ask(model)
+        numbers = [
+            np.frombuffer(answer.infer_response.raw_output_contents[0], np.int32)[0] for answer in reads.call
+        ]
+        reads.close()
+
+        assert numbers == list(range(count))
+        until(lambda model=model: served.counted(model) == {"CANCELED": 1, "success": 1}, f"{model} counted")
 
 
 def test_a_worker_that_dies_in_the_middle_of_a_stream_ends_it_with_an_error(served: Served) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from .conftest import Stage
 
 
@@ -122,6 +124,7 @@ def test_a_sequence_waits_in_the_backlog_no_longer_than_its_timeout(stage: Stage
     assert model.counted(fail=3)
 
 
+@pytest.mark.stress  # of ours, `test_many` says the same
 def test_an_idle_sequence_ends_and_has_to_start_again(stage: Stage) -> None:
     model = stage("idle")
     model.ask(1, 1, start=True)

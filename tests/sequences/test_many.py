@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import DEADLINE_S
 
 from .stage import MODEL, add
 
@@ -29,11 +30,13 @@ class Connection:
         self._reader = reader
         self.writer = writer
 
-    async def ask(self, value: int, sequence: int, *, start: bool, end: bool) -> tuple[int, object]:
+    async def ask(
+        self, model: str, value: int, sequence: int, *, start: bool, end: bool
+    ) -> tuple[int, object]:
         tensor = {"name": "X", "datatype": "INT32", "shape": [1, 1], "data": [value]}
         parameters = {"sequence_id": sequence, "sequence_start": start, "sequence_end": end}
         body = json.dumps({"inputs": [tensor], "parameters": parameters}).encode()
-        head = f"POST /v2/models/sums/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
         self.writer.write(head.encode() + body)
         answered = (await self._reader.readuntil(b"\r\n\r\n")).decode().lower()
         length = int(answered.partition("content-length: ")[2].partition("\r\n")[0])
@@ -42,60 +45,78 @@ class Connection:
         return status, document["outputs"][0]["data"][0] if status == 200 else document["error"]
 
 
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("strategy", ["direct", "oldest"])
-@pytest.mark.parametrize("count", [200, pytest.param(10_000, marks=pytest.mark.stress)])
-async def test_interleaved_sequences_of_any_length_keep_their_sums(
-    serve: Callable[..., Server], tmp_path: Path, strategy: str, count: int
-) -> None:
-    models = ModelRepository(tmp_path / "models")
-    settings = {strategy: {}, "max_sequence_idle_microseconds": IDLE_S * 1_000_000}
-    add(models, tmp_path, "sums", QUIET, max_batch_size=16, instances=2, **settings)
-    server = serve(models.path)
-    dice = random.Random(count)
-    sequences = iter([(number, dice.randint(1, 9), dice.random()) for number in range(1, count + 1)])
-    wrong: list[object] = []
-    abandoned: list[int] = []
-    asked = 0
+class Clients:
+    """Those of one model, who send its sequences over some connections.
 
-    async def run(connection: Connection) -> None:
-        nonlocal asked
-        for number, length, _ in sequences:
+    Attributes:
+        model: its name.
+        abandoned: the sequences that were left without an end.
+        asked: how many requests were sent.
+        wrong: answers that are not what they should be.
+    """
+
+    def __init__(self, model: str, count: int) -> None:
+        self.model = model
+        self.abandoned: list[int] = []
+        self.asked = 0
+        self.wrong: list[object] = []
+        dice = random.Random(count)
+        self._sequences = iter([(number, dice.randint(1, 9)) for number in range(1, count + 1)])
+
+    async def run(self, connection: Connection) -> None:
+        for number, length in self._sequences:
             total = 0
             is_abandoned = number % ABANDONED == 0
             for step in range(length):
                 value = number * 7 + step
                 total += value
                 is_end = step == length - 1 and not is_abandoned
-                answer = await connection.ask(value, number, start=step == 0, end=is_end)
-                asked += 1
+                answer = await connection.ask(self.model, value, number, start=step == 0, end=is_end)
+                self.asked += 1
                 if answer != (200, total):
-                    wrong.append((number, step, answer, total))
+                    self.wrong.append((number, step, answer, total))
             if is_abandoned:
-                abandoned.append(number)
+                self.abandoned.append(number)
 
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("count", [200, pytest.param(10_000, marks=pytest.mark.stress)])
+async def test_interleaved_sequences_of_any_length_keep_their_sums(
+    serve: Callable[..., Server], tmp_path: Path, count: int
+) -> None:
+    models = ModelRepository(tmp_path / "models")
+    clients = [Clients(strategy, count) for strategy in ("direct", "oldest")]
+    for each in clients:
+        settings = {each.model: {}, "max_sequence_idle_microseconds": IDLE_S * 1_000_000}
+        add(models, tmp_path, each.model, QUIET, max_batch_size=16, instances=2, **settings)
+    server = serve(models.path)
     streams = [await asyncio.open_connection("127.0.0.1", server.http_port) for _ in range(CONNECTIONS)]
     connections = [Connection(*stream) for stream in streams]
     try:
-        await asyncio.gather(*map(run, connections))
-        assert wrong == []
-        assert len(abandoned) == count // ABANDONED
+        for each in clients:
+            await asyncio.gather(*map(each.run, connections))
+            assert each.wrong == []
+            assert len(each.abandoned) == count // ABANDONED
         await asyncio.sleep(IDLE_S + 0.5)
-        for number in abandoned:
-            status, text = await connections[0].ask(1, number, start=False, end=False)
-            assert status == 400
-            assert "must specify the START flag" in str(text)
+        for each in clients:
+            for number in each.abandoned:
+                status, text = await connections[0].ask(each.model, 1, number, start=False, end=False)
+                assert status == 400
+                assert "must specify the START flag" in str(text)
     finally:
         for connection in connections:
             connection.writer.close()
             await connection.writer.wait_closed()
-    stats = server_stats(server)
-    assert (stats["success"], stats["fail"]) == (asked, 0)
+    for each in clients:
+        stats = server_stats(server, each.model)
+        assert (stats["success"], stats["fail"]) == (each.asked, 0)
 
 
-def server_stats(server: Server) -> dict[str, int]:
+def server_stats(server: Server, model: str) -> dict[str, int]:
     from urllib.request import urlopen
 
-    with urlopen(f"http://127.0.0.1:{server.http_port}/v2/models/sums/stats", timeout=20) as answer:
+    with urlopen(
+        f"http://127.0.0.1:{server.http_port}/v2/models/{model}/stats", timeout=DEADLINE_S
+    ) as answer:
         phases = json.load(answer)["model_stats"][0]["inference_stats"]
     return {name: phases[name]["count"] for name in ("success", "fail")}
