@@ -38,7 +38,7 @@ def test_the_command_of_the_page_is_read() -> None:
 
 
 def test_the_extra_of_the_page_is_there() -> None:
-    (extra,) = re.findall(r"^\$ pip install 'tritonpy\[(.*)\]'$", PAGE, re.MULTILINE)
+    (extra,) = re.findall(r"^\$ pip install './core\[(.*)\]'$", PAGE, re.MULTILINE)
 
     project = tomllib.loads((ROOT / "core/pyproject.toml").read_text())["project"]
     assert [name.partition(">")[0] for name in project["optional-dependencies"][extra]] == ["obstore"]

@@ -80,6 +80,29 @@ def test_every_command_of_the_page_succeeds(corectl: Callable[..., Any], page: s
         assert '{"error"' not in result.stdout, f"{command}\n{result.stdout}"
 
 
+INSTALLING = sorted(
+    path
+    for pattern in ("*.md", "docs/**/*.md", "core/*.md", "sdk/**/*.md", "plugins/**/*.md", "examples/**/*.md")
+    for path in ROOT.glob(pattern)
+    if "pip install" in path.read_text()
+)
+
+
+@pytest.mark.parametrize("page", INSTALLING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_installs_folders_of_this_repository_and_no_names_of_ours(page: Path) -> None:
+    """Our distributions are on no package index, where anybody may take their names."""
+    for line in page.read_text().splitlines():
+        if "pip install" not in line or line.startswith("`pip install tritonpy-abi`, install the folder"):
+            continue
+        given = re.findall(r"[^\s'\"`,]+", line.partition("pip install")[2])
+        assert not [word for word in given if word.startswith("tritonpy")], line
+        for word in given:
+            folder = word.partition("[")[0].replace("$TRITONPY", str(ROOT))
+            if folder.startswith(("./", "../", "/")):
+                base = page.parent if folder.startswith("../") else ROOT
+                assert (base / folder / "pyproject.toml").is_file(), line
+
+
 def test_the_pages_have_commands_to_run() -> None:
     assert all(len(runnable(page)) >= 2 for page in PAGES)
 
