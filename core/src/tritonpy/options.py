@@ -60,10 +60,15 @@ class ServerOptions:
             for transfers to GPUs, `(device, bytes)` each where one belongs to a device. Only shown: the
             server makes none.
         allow_client_shm: let clients register regions of shared memory.
+        max_region_count: regions that clients may have registered.
         http_port, grpc_port, metrics_port: 0 lets the system choose.
         http_reuse_port, grpc_reuse_port: let other servers listen on the same port.
         http_max_input_byte_size: the largest HTTP request body that is JSON, and the largest one after
             decompression.
+        http_max_connection_count, grpc_max_connection_count: connections of a port; 0 for as many as
+            descriptors allow.
+        grpc_max_concurrent_streams: calls that one gRPC connection may have open.
+        idle_timeout_s: how long a connection may ask nothing before it is closed; 0 for ever.
         http_header_forward_pattern, grpc_header_forward_pattern: a regular expression; headers whose names it
             finds become parameters of inference requests. "" for none.
         http_restricted_apis, grpc_restricted_protocols: calls that need a header.
@@ -129,11 +134,13 @@ class ServerOptions:
     cuda_memory_pool_byte_sizes: tuple[tuple[int, int], ...] = ()
     cuda_virtual_address_sizes: tuple[tuple[int, int], ...] = ()
     allow_client_shm: bool = False
+    max_region_count: int = 16_384
     allow_http: bool = True
     http_address: str = "0.0.0.0"
     http_port: int = 8000
     http_reuse_port: bool = False
     http_max_input_byte_size: int = 67_108_864
+    http_max_connection_count: int = 0
     http_header_forward_pattern: str = ""
     http_restricted_apis: tuple[RestrictedCalls, ...] = ()
     https_certificate: str = ""
@@ -152,6 +159,8 @@ class ServerOptions:
     grpc_server_key: str = ""
     grpc_root_cert: str = ""
     grpc_compression_level: CompressionLevel = "none"
+    grpc_max_connection_count: int = 0
+    grpc_max_concurrent_streams: int = 1024
     grpc_max_inflated_byte_size: int = 67_108_864
     grpc_keepalive_time_ms: int = 7_200_000
     grpc_keepalive_timeout_ms: int = 20_000
@@ -173,6 +182,7 @@ class ServerOptions:
     max_stream_response_count: int = 1024
     max_stream_byte_size: int = 67_108_864
     slow_client_timeout_s: float = 30
+    idle_timeout_s: float = 600
     log_verbose: int = 0
     log_info: bool = True
     log_warning: bool = True

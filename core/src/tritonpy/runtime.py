@@ -177,7 +177,7 @@ class ServerRuntime:
         self.tracing = make_tracing(options.trace_config)
         services = FrontendServices(
             self.admission,
-            SharedMemoryRegions(options.allow_client_shm),
+            SharedMemoryRegions(options.allow_client_shm, most=options.max_region_count),
             custom_metrics.series_of,
             self.tracing,
         )

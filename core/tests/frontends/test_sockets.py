@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import sys
 from collections.abc import Iterator
 
 import pytest
 from tritonpy.errors import InvalidArg, Unavailable
-from tritonpy.frontends.sockets import listening_sockets
+from tritonpy.frontends.sockets import listening_sockets, most_connections
 
 
 @pytest.fixture
@@ -106,3 +107,19 @@ def test_an_address_of_another_machine_is_refused(closing: list[socket.socket]) 
 def test_a_name_nobody_knows_is_refused(closing: list[socket.socket]) -> None:
     with pytest.raises(InvalidArg, match=r"cannot listen on 'no-such-host\.invalid'"):
         listen(closing, "no-such-host.invalid")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
+def test_ports_leave_descriptors_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    soft = 128
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
+    assert most_connections(0, 2 / 3, 1000) + most_connections(0, 1 / 3, 1000) <= soft - 64
+    assert most_connections(5, 2 / 3, 1000) == 5
+    assert most_connections(5000, 2 / 3, 1000) == most_connections(0, 2 / 3, 1000)
+    soft = 1 << 20
+    assert most_connections(0, 2 / 3, 1000) == 1000
+    assert most_connections(5000, 2 / 3, 1000) == 5000
+    soft = resource.RLIM_INFINITY
+    assert most_connections(0, 2 / 3, 1000) == 1000

@@ -199,3 +199,18 @@ def test_what_its_client_has_cut_is_refused_when_it_is_asked_for(
     with pytest.raises(TritonError, match="cut to 32 bytes since it was registered, 33 are needed") as caught:
         regions.slice("s", 1, 32)
     assert caught.value.code == ErrorCode.INVALID_ARG
+
+
+async def test_no_more_regions_than_the_limit_are_registered(shared_file: Any) -> None:
+    regions = SharedMemoryRegions(is_allowed=True, make_cuda=Device, most=2)
+    file = shared_file(64)
+    regions.register_system("a", file.key, 0, 32)
+    await regions.register_cuda("b", HANDLE, 0, 8)
+
+    text = "shared memory region 'c' is not registered: 2 regions are, and --max-shm-regions allows no more"
+    with fails(ErrorCode.UNAVAILABLE, text):
+        regions.register_system("c", file.key, 0, 32)
+    with fails(ErrorCode.UNAVAILABLE, text):
+        await regions.register_cuda("c", HANDLE, 0, 8)
+    regions.unregister_system("a")
+    regions.register_system("c", file.key, 0, 32)

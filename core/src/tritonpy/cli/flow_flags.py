@@ -1,4 +1,4 @@
-"""Options about clients that read slower than models answer."""
+"""Options about clients that read slower than models answer, or do nothing."""
 
 from __future__ import annotations
 
@@ -27,6 +27,13 @@ FLOW: tuple[click.Option, ...] = (
         "SECONDS",
         "How long a client may read nothing while a sender waits for it, before its request is cancelled; "
         "0: for ever.",
+        read_seconds,
+    ),
+    option(
+        "--idle-timeout",
+        "idle_timeout_s",
+        "SECONDS",
+        "How long a connection, over HTTP or gRPC, may ask nothing before it is closed; 0: for ever.",
         read_seconds,
     ),
 )

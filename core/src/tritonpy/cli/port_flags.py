@@ -18,6 +18,11 @@ HTTP: tuple[click.Option, ...] = (
         "Largest HTTP body in bytes that is JSON, and largest one after decompression.",
         most=2**63 - 1,
     ),
+    number(
+        "--http-max-connections",
+        "http_max_connection_count",
+        "Connections; for one more the quietest is closed. 0: as many as descriptors allow, up to 16384.",
+    ),
     option(
         "--http-header-forward-pattern",
         "http_header_forward_pattern",
@@ -81,6 +86,17 @@ GRPC: tuple[click.Option, ...] = (
         "LEVEL",
         "How hard inference responses are compressed: none, low, medium or high.",
         read_choice("--grpc-infer-response-compression-level", "none", "low", "medium", "high"),
+    ),
+    number(
+        "--grpc-max-connections",
+        "grpc_max_connection_count",
+        "Connections; more are closed at once. 0: as many as descriptors allow, up to 4096.",
+    ),
+    number(
+        "--grpc-max-concurrent-streams",
+        "grpc_max_concurrent_streams",
+        "Calls, streams among them, that one connection may have open; its client waits with more.",
+        least=1,
     ),
     number(
         "--grpc-max-inflated-size",

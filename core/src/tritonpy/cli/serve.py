@@ -58,8 +58,10 @@ def serve(  # Any: one per option of GROUPS
         for flag in ignored:
             _log.warning("%s has no effect: %s", flag, REASONS[flag])
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+        from tritonpy.frontends.sockets import raise_descriptor_limit
         from tritonpy.server import run  # everything heavy: after the command line has been found good
 
+        raise_descriptor_limit()
         return run(options)
 
 

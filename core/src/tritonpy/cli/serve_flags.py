@@ -211,6 +211,7 @@ LIMITS: tuple[click.Option, ...] = (
         "Largest configuration of a model, as a file or in a load request.",
     ),
     switch("--allow-client-shm", "allow_client_shm", "Let clients register regions of shared memory."),
+    number("--max-shm-regions", "max_region_count", "Regions of shared memory that may be registered."),
     option(
         "--strategy-path-policy",
         "strategy_path_policy",

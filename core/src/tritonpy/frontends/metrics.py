@@ -11,6 +11,18 @@ from aiohttp import web
 from tritonpy.errors import Unavailable
 from tritonpy.metrics.exposition import Collector, render
 
+_MOST_CONNECTIONS = 16
+
+
+class _ScrapeServer(web.Server):
+    """Ends the connections that came first where more than a few would take descriptors from others."""
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """Called by aiohttp."""
+        super().connection_made(handler, transport)
+        for earlier in self.connections[:-_MOST_CONNECTIONS]:
+            earlier.force_close()
+
 
 class MetricsFrontend:
     """Serves families of metrics.
@@ -32,7 +44,7 @@ class MetricsFrontend:
         Raises:
             Unavailable: the port is taken.
         """
-        runner = web.ServerRunner(web.Server(self._answer, access_log=None))
+        runner = web.ServerRunner(_ScrapeServer(self._answer, access_log=None))
         await runner.setup()
         self._runner = runner
         try:

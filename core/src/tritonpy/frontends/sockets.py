@@ -1,4 +1,4 @@
-"""Sockets: those that listen on the address that a server is told, and what waits in one that is connected.
+"""Sockets: those that listen on the address that a server is told, those that are connected, and how many.
 
 The address may be a name, too, or one that stands for several.
 """
@@ -13,9 +13,18 @@ import select
 import socket
 from collections.abc import Sequence
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 from tritonpy.errors import InvalidArg, Unavailable
 
 _ATTEMPTS = 20  # to find one port that is free on all addresses
+
+_LEAST_SPARE = 64
+_LEAST_CONNECTIONS = 8
+_RAISED = 65_536
 
 _Place = tuple[socket.AddressFamily, object]  # family and host
 
@@ -86,6 +95,32 @@ def _prepare(
         # "::" alone means everybody, also those who come over IPv4.
         only_v6 = 0 if host == "::" and not has_others else 1
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_v6)
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process have as many descriptors as the system allows it, within reason."""
+    if resource is not None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = _RAISED if hard == resource.RLIM_INFINITY else min(hard, _RAISED)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            with contextlib.suppress(OSError, ValueError):  # macOS has a limit of its own
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def most_connections(wanted: int, share: float, most: int) -> int:
+    """How many connections a port takes; descriptors are left for models, files and the other ports.
+
+    Args:
+        wanted: as many, within what descriptors allow; 0 for `most`.
+        share: of the descriptors that all ports may have.
+        most: without being asked for more.
+    """
+    if resource is not None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY:
+            allowed = int((soft - max(_LEAST_SPARE, soft // 8)) * share)
+            return min(wanted or most, max(allowed, _LEAST_CONNECTIONS))
+    return wanted or most
 
 
 def has_unread(transport: asyncio.BaseTransport | None) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from tritonpy.errors import AlreadyExists, InvalidArg, NotFound, Unsupported
+from tritonpy.errors import AlreadyExists, InvalidArg, NotFound, Unavailable, Unsupported
 from tritonpy.shared_memory.cuda import REFUSED, CudaError, CudaPython, CudaRegion, CudaRuntime
 from tritonpy.shared_memory.region import RegionSlice
 from tritonpy.shared_memory.system import SystemRegion
@@ -23,9 +23,13 @@ class SharedMemoryRegions:
     Args:
         is_allowed: whether clients may register and unregister.
         make_cuda: makes the way to CUDA when it is first needed.
+        most: regions that may be registered.
     """
 
-    def __init__(self, is_allowed: bool, make_cuda: Callable[[], CudaRuntime] = CudaPython) -> None:
+    def __init__(
+        self, is_allowed: bool, make_cuda: Callable[[], CudaRuntime] = CudaPython, most: int = 16_384
+    ) -> None:
+        self._most = most
         self._is_allowed = is_allowed
         self._make_cuda = make_cuda
         self._cuda: CudaRuntime | None = None
@@ -143,6 +147,11 @@ class SharedMemoryRegions:
     def _require_new(self, name: str) -> None:
         if name in self._system_regions or name in self._cuda_regions or name in self._opening:
             raise AlreadyExists(f"shared memory region '{name}' already in manager")
+        if len(self._system_regions) + len(self._cuda_regions) + len(self._opening) >= self._most:
+            raise Unavailable(
+                f"shared memory region '{name}' is not registered: {self._most} regions are, and "
+                f"--max-shm-regions allows no more"
+            )
 
     def _open_cuda(self, name: str, handle: bytes, device_id: int, byte_size: int) -> CudaRegion:
         if self._cuda is None:

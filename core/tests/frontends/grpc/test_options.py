@@ -135,12 +135,22 @@ def test_compressed_requests_of_a_stream_are_read(
 
 
 def test_every_setting_of_pings_and_ages_reaches_grpc() -> None:
-    settings = GrpcSettings(keepalive=Keepalive(1, 2, True, 3, 4, 5, 6, 7), reuse_port=True)
+    settings = GrpcSettings(
+        keepalive=Keepalive(1, 2, True, 3, 4, 5, 6, 7),
+        reuse_port=True,
+        max_connection_count=8,
+        max_concurrent_streams=9,
+        idle_timeout_s=0.01,
+    )
 
     assert dict(channel_arguments(settings, 1000)) == {
         "grpc.max_send_message_length": -1,
         "grpc.max_receive_message_length": 1000,
         "grpc.per_message_decompression": 0,
+        "grpc.max_allowed_incoming_connections": 8,
+        "grpc.server_handshake_timeout_ms": 20_000,
+        "grpc.max_concurrent_streams": 9,
+        "grpc.max_connection_idle_ms": 10,
         "grpc.so_reuseport": 1,
         "grpc.default_compression_level": 0,
         "grpc.keepalive_time_ms": 1,
@@ -158,8 +168,9 @@ def test_every_setting_of_pings_and_ages_reaches_grpc() -> None:
 def test_connections_live_for_ever_and_messages_have_protobufs_limit_unless_told_otherwise(
     limit: int,
 ) -> None:
-    arguments = dict(channel_arguments(GrpcSettings(), limit))
+    arguments = dict(channel_arguments(GrpcSettings(idle_timeout_s=0), limit))
 
+    assert "grpc.max_connection_idle_ms" not in arguments
     assert "grpc.max_connection_age_ms" not in arguments
     assert "grpc.max_connection_age_grace_ms" not in arguments
     assert arguments["grpc.max_receive_message_length"] == 2**31 - 1
@@ -175,6 +186,27 @@ def test_connections_are_closed_when_they_reach_their_age(
         stub.ModelInfer(make_request("manual"), timeout=20)
 
     assert ended.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+    assert wire.has_server_left.wait(20)
+    assert is_live(stub)
+
+
+def test_connections_beyond_the_limit_are_closed_and_those_within_go_on(
+    start_harness: Callable[..., Any], make_request: Callable[..., Any]
+) -> None:
+    harness = start_harness(max_connection_count=2)
+    assert is_live(harness.stub)
+    with socket.create_connection(("127.0.0.1", harness.port)):
+        with socket.create_connection(("127.0.0.1", harness.port), timeout=20) as beyond:
+            assert beyond.recv(1) == b""
+        assert is_live(harness.stub)
+
+
+def test_a_connection_that_asks_nothing_is_closed(
+    tapped: Callable[..., Any], make_request: Callable[..., Any]
+) -> None:
+    stub, wire = tapped(idle_timeout_s=0.2)
+    assert is_live(stub)
+
     assert wire.has_server_left.wait(20)
     assert is_live(stub)
 

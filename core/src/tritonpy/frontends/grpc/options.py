@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from tritonpy.frontends.grpc.settings import GrpcSettings, Keepalive
+from tritonpy.frontends.sockets import most_connections
 
 _MOST_MESSAGE_BYTES = 2**31 - 1
+_SHARE = 1 / 3
+_MOST_CONNECTIONS = 4096
+_HANDSHAKE_MS = 20_000
 _COMPRESSION = {"none": 0, "low": 1, "medium": 2, "high": 3}
 
 ChannelArguments = list[tuple[str, int]]
@@ -25,11 +29,24 @@ def channel_arguments(settings: GrpcSettings, max_held_byte_size: int) -> Channe
             min(max_held_byte_size or _MOST_MESSAGE_BYTES, _MOST_MESSAGE_BYTES),
         ),
         ("grpc.per_message_decompression", 0),  # see `compression`
+        (
+            "grpc.max_allowed_incoming_connections",
+            most_connections(settings.max_connection_count, _SHARE, _MOST_CONNECTIONS),
+        ),
+        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),  # also of connections that never say anything
+        ("grpc.max_concurrent_streams", settings.max_concurrent_streams),
         ("grpc.so_reuseport", int(settings.reuse_port)),  # gRPC's default lets servers share a port unnoticed
         # A level, not an algorithm: gRPC then takes one that the client says it can read.
         ("grpc.default_compression_level", _COMPRESSION[settings.compression_level]),
+        *_idle_timeout(settings.idle_timeout_s),
         *_keepalive(settings.keepalive),
     ]
+
+
+def _idle_timeout(seconds: float) -> ChannelArguments:
+    if not seconds:  # gRPC knows no number for "for ever"
+        return []
+    return [("grpc.max_connection_idle_ms", min(round(seconds * 1000), 2**31 - 1))]
 
 
 def _keepalive(keepalive: Keepalive) -> ChannelArguments:

@@ -42,6 +42,9 @@ class GrpcSettings:
         address: to listen on.
         port: 0 lets the system choose.
         reuse_port: let other servers listen on the same port.
+        max_connection_count: see `sockets.most_connections`.
+        max_concurrent_streams: calls that one connection may have open.
+        idle_timeout_s: how long a connection may ask nothing; 0 for ever.
         header_forward_pattern: a regular expression; metadata whose keys it finds become parameters of the
             request. "" for none.
         restrictions: calls that need a key.
@@ -57,6 +60,9 @@ class GrpcSettings:
     address: str = "0.0.0.0"
     port: int = 8001
     reuse_port: bool = False
+    max_connection_count: int = 0
+    max_concurrent_streams: int = 1024
+    idle_timeout_s: float = 600
     header_forward_pattern: str = ""
     restrictions: tuple[Restriction, ...] = ()
     use_ssl: bool = False

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Iterable
 
 from tritonpy.errors import Internal, TritonError
-from tritonpy.frontends.http.connection.message import HttpRequest, error_response, refusal
+from tritonpy.frontends.http.connection.message import RETRY_AFTER, HttpRequest, error_response, refusal
 from tritonpy.frontends.http.connection.protocol import HttpConnection
 from tritonpy.frontends.http.routing import Route, RouteTable
 from tritonpy.frontends.restriction import Restriction, guards
@@ -27,6 +27,7 @@ class Router:
         self._table = RouteTable(routes)
         self._guards = guards(restrictions)
         self._tasks: set[asyncio.Task[None]] = set()
+        self.health_alone = HealthAlone(self)
 
     def __call__(self, request: HttpRequest, connection: HttpConnection) -> None:
         """Answer one request; nothing raised here reaches the connection."""
@@ -63,6 +64,11 @@ class Router:
             response = response[: response.index(b"\r\n\r\n") + 4]
         return response
 
+    def category(self, path: str) -> str | None:
+        """The category of the calls of a path, if there are any."""
+        found = self._table.find(path)
+        return found.category if found is not None else None
+
     def _go_on(self, rest: Awaitable[None], request: HttpRequest, connection: HttpConnection) -> None:
         """See an answer through that takes its time; its work goes on though the client goes away."""
 
@@ -75,6 +81,34 @@ class Router:
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+class HealthAlone:
+    """Answers for a router when there is no room for connections: probes, one to a connection.
+
+    Satisfies `protocol.Handler`.
+
+    Args:
+        router: answers them.
+    """
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def __call__(self, request: HttpRequest, connection: HttpConnection) -> None:
+        """Answer one request, and close the connection after that."""
+        request.keep_alive = False
+        objection = self.objection(request, False)
+        if objection is not None:
+            connection.write(objection)
+        else:
+            self._router(request, connection)
+
+    def objection(self, request: HttpRequest, keep_alive: bool) -> bytes | None:
+        """The answer to anything but a probe, and to one that the router refuses."""
+        if self._router.category(request.path) != "health":
+            return refusal(503, "the server has no room for more connections", False, (RETRY_AFTER,))
+        return self._router.objection(request, keep_alive)
 
 
 def _as_triton_error(exc: Exception, request: HttpRequest) -> TritonError:

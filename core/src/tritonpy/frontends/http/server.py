@@ -18,10 +18,13 @@ from tritonpy.frontends.http.router import Router
 from tritonpy.frontends.http.routes import make_routes
 from tritonpy.frontends.http.settings import HttpSettings
 from tritonpy.frontends.services import FrontendServices
-from tritonpy.frontends.sockets import listening_sockets
+from tritonpy.frontends.sockets import listening_sockets, most_connections
 
 _BACKLOG = 1024
 _SCRATCH_BYTE_SIZE = 256 * 1024
+_SHARE = 2 / 3  # of the descriptors that ports may have
+_MOST_CONNECTIONS = 16_384
+_RESERVE = 8  # connections beyond the limit, for probes
 _GOODBYE_S = 2.0  # for a client to answer the end of TLS, which few do
 
 
@@ -34,7 +37,7 @@ class HttpServer:
         settings: where and how to listen.
 
     Attributes:
-        connections: those that are open.
+        connections: those that are open, in the order in which they came.
         sweeper: ends the stalled ones.
     """
 
@@ -47,11 +50,13 @@ class HttpServer:
         self._forwarding = HeaderForwarding(pattern, "--http-header-forward-pattern") if pattern else None
         self._port = settings.port
         self._admission = services.admission
-        self.connections: set[HttpConnection] = set()
+        self.connections: dict[HttpConnection, None] = {}
+        self._reserved: dict[HttpConnection, None] = {}
+        self._limit = most_connections(settings.max_connection_count, _SHARE, _MOST_CONNECTIONS)
         self._closed = asyncio.Event()
         self._servers: list[asyncio.Server] = []
         self._access_log: AccessLog | None = None
-        self.sweeper = Sweeper(self.connections)
+        self.sweeper = Sweeper(self.connections, settings.idle_timeout_s)
 
     @property
     def port(self) -> int:
@@ -126,8 +131,30 @@ class HttpServer:
             await asyncio.to_thread(self._access_log.close)
 
     def _opened(self, connection: HttpConnection) -> None:
-        self.connections.add(connection)
+        if len(self.connections) >= self._limit:
+            self._make_room(connection)
+        self.connections[connection] = None
+
+    def _make_room(self, newcomer: HttpConnection) -> None:
+        """End quiet connections; where there are none, the newcomer may only ask for health."""
+        reserved = self._reserved
+        quiet = [each for each in self.connections if each.is_quiet and each not in reserved]
+        if quiet:
+            quiet.sort(key=lambda connection: (connection.has_asked, -self.sweeper.waited(connection)))
+            # Several at once: looking for them takes longer than a newcomer is worth.
+            for connection in quiet[: max(1, self._limit // 64)]:
+                self._drop(connection)
+            return
+        newcomer.restrict(self._router.health_alone)
+        if len(reserved) >= _RESERVE:
+            self._drop(next(iter(reserved)))
+        reserved[newcomer] = None
+
+    def _drop(self, connection: HttpConnection) -> None:
+        self._lost(connection)  # it counts no longer, though it is gone a turn later
+        connection.abort()
 
     def _lost(self, connection: HttpConnection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
+        self._reserved.pop(connection, None)
         self._closed.set()

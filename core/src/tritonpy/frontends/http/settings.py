@@ -17,6 +17,8 @@ class HttpSettings:
         port: 0 lets the system choose.
         reuse_port: let other servers listen on the same port.
         max_input_byte_size: the largest body that is JSON, and the largest body after decompression.
+        max_connection_count: see `sockets.most_connections`.
+        idle_timeout_s: how long a connection may ask nothing; 0 for ever.
         header_forward_pattern: a regular expression; headers whose names it finds become parameters of the
             request. "" for none.
         restrictions: calls that need a key.
@@ -30,6 +32,8 @@ class HttpSettings:
     port: int = 8000
     reuse_port: bool = False
     max_input_byte_size: int = 67_108_864
+    max_connection_count: int = 0
+    idle_timeout_s: float = 600
     header_forward_pattern: str = ""
     restrictions: tuple[Restriction, ...] = ()
     certificate_path: str = ""

@@ -24,7 +24,7 @@ from tritonpy.frontends.http.connection.message import (
     stream_head,
 )
 from tritonpy.frontends.http.connection.parting import Parting
-from tritonpy.frontends.http.connection.port import Port
+from tritonpy.frontends.http.connection.port import Handler, Port
 from tritonpy.frontends.http.connection.reader import RequestReader
 from tritonpy.frontends.http.connection.stream import ResponseStream
 from tritonpy.frontends.sockets import end_sending, has_unread
@@ -198,10 +198,35 @@ class HttpConnection(asyncio.BufferedProtocol):
         # Headers must be complete in time, however they trickle in; of a body some bytes must come.
         return "request", reader.number, reader.received
 
+    def idle_mark(self) -> object:
+        """What changes as the client asks something; None while it does, or is answered."""
+        reader = self._reader
+        if self._transport is None or self._current is not None or self._is_dead or reader.is_mid_message:
+            return None
+        return "idle", reader.number
+
+    @property
+    def is_quiet(self) -> bool:
+        """Little is lost if the connection ends: no request is complete, or has got so far as its body."""
+        reader = self._reader
+        is_unasked = not reader.is_mid_message or reader.is_in_head
+        return self._current is None and not self._waiting and not self._is_write_paused and is_unasked
+
+    @property
+    def has_asked(self) -> bool:
+        """A request of this connection has been complete."""
+        return self._reader.number > 1
+
+    def restrict(self, handler: Handler) -> None:
+        """Have requests answered by another handler from now on."""
+        self._handler = handler
+
     def time_out(self) -> None:
-        """End the connection: its client keeps us waiting."""
+        """End the connection: its client keeps us waiting, or says nothing."""
         if self._is_write_paused:
             self.abort()
+        elif not self._reader.is_mid_message:
+            self._close()
         else:
             self.on_refusal(refusal(408, "the request did not arrive in time", False))
 

@@ -1,8 +1,10 @@
-"""Finds clients that keep a connection waiting: headers without end, bodies and answers that stand still."""
+"""Finds clients that keep a connection waiting: endless headers, standing bodies and answers, silence."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import sys
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -16,6 +18,9 @@ class Swept(Protocol):
     def progress(self) -> object:
         """What changes as the client does what is waited for; None when nothing is waited for."""
 
+    def idle_mark(self) -> object:
+        """What changes as the client asks something; None while it does."""
+
     def time_out(self) -> None:
         """End the connection."""
 
@@ -27,10 +32,12 @@ class Sweeper:
 
     Args:
         connections: those that are open.
+        idle_timeout_s: how long a client may ask nothing; 0 for ever.
     """
 
-    def __init__(self, connections: Iterable[Swept]) -> None:
+    def __init__(self, connections: Iterable[Swept], idle_timeout_s: float = 0) -> None:
         self._connections = connections
+        self._idle_sweeps = max(1, math.ceil(idle_timeout_s / SWEEP_S)) if idle_timeout_s else sys.maxsize
         self._waits: dict[Swept, tuple[object, int]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -44,16 +51,22 @@ class Sweeper:
             self._timer.cancel()
         self._waits.clear()
 
+    def waited(self, connection: Swept) -> int:
+        """For how many sweeps nothing has changed on a connection."""
+        return self._waits.get(connection, (None, 0))[1]
+
     def sweep(self) -> None:
-        """End connections on which nothing has changed for `STALLED_SWEEPS` sweeps."""
+        """End connections on which nothing has changed for `STALLED_SWEEPS` sweeps, and idle ones later."""
         waits: dict[Swept, tuple[object, int]] = {}
         for connection in list(self._connections):
-            progress = connection.progress()
+            progress, most = connection.progress(), STALLED_SWEEPS
             if progress is None:
-                continue
+                progress, most = connection.idle_mark(), self._idle_sweeps
+                if progress is None:
+                    continue
             before, count = self._waits.get(connection, (None, 0))
             count = count + 1 if progress == before else 0
-            if count >= STALLED_SWEEPS:
+            if count >= most:
                 connection.time_out()
             else:
                 waits[connection] = progress, count
