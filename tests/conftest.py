@@ -18,7 +18,7 @@ import pytest
 from tritonpy.server import Server
 from tritonpy_sdk.testing import ServerProcess
 
-from .servers import local_options
+from .servers import CommandServer, local_options
 
 ROOT = Path(__file__).parent.parent
 REAL_STOP_S = 15
@@ -136,6 +136,19 @@ def real_caches() -> Path:
     fetch = [sys.executable, str(ROOT / "benchmarks/real_triton.py"), "fetch"]
     found = subprocess.run(fetch, stdout=subprocess.PIPE, text=True, check=True)
     return Path(json.loads(found.stdout)["caches"])
+
+
+@pytest.fixture
+def served() -> Iterator[Callable[..., CommandServer]]:
+    """Serve in this process what `corectl serve` would with the given arguments, until the test is over."""
+    with ExitStack() as stack:
+
+        def start(*arguments: str) -> CommandServer:
+            server = CommandServer(*arguments)
+            stack.callback(server.stop)
+            return server
+
+        yield start
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tritonpy.cli.serve import WITHOUT_EFFECT, read_options
+from tritonpy.cli.serve import serve as command
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
@@ -44,3 +46,27 @@ def serving(
     with Server(local_options(repository, **options)) as server:
         services = (name for name in ("http", "grpc", "metrics") if getattr(server.options, f"allow_{name}"))
         yield {name: getattr(server, f"{name}_port") for name in services}
+
+
+def command_options(*arguments: str) -> ServerOptions:
+    """What `corectl serve` makes of its arguments, on ports of this machine that the system chooses."""
+    ports = [
+        f"--{name}-{what}" for name in ("http", "grpc", "metrics") for what in ("address=127.0.0.1", "port=0")
+    ]
+    context = command.make_context("serve", [*arguments, *ports])
+    others = {"show_config", "malloc", *(option.human_readable_name for option in WITHOUT_EFFECT)}
+    return read_options(context, {key: value for key, value in context.params.items() if key not in others})
+
+
+class CommandServer(Server):
+    """What `corectl serve` serves, in this process, for tests to which only its answers matter."""
+
+    def __init__(self, *arguments: str) -> None:
+        super().__init__(command_options(*arguments))
+        self.start()
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """By service, as a `ServerProcess` has them."""
+        ports = (self.http_port, self.grpc_port, self.metrics_port)
+        return dict(zip(("HTTPService", "GRPCInferenceService", "Metrics Service"), ports, strict=True))

@@ -17,12 +17,12 @@ SERVE, *COMMANDS = re.findall(r"^\$ (.*)$", PAGE, re.MULTILINE)
 
 
 @pytest.mark.timeout(240)  # it starts seven programs, which a busy machine takes its time for
-def test_each_command_of_the_tutorial_does_what_it_says(corectl: Callable[..., Any], tmp_path: Path) -> None:
+def test_each_command_of_the_tutorial_does_what_it_says(served: Callable[..., Any], tmp_path: Path) -> None:
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     assert SERVE == "corectl serve --model-repository models"
-    server = corectl("--model-repository", str(tmp_path / "models"))
+    server = served("--model-repository", str(tmp_path / "models"))
     http, metrics = (f"localhost:{server.ports[name]}" for name in ("HTTPService", "Metrics Service"))
 
     said = []

@@ -17,9 +17,9 @@ EXAMPLES = re.findall(r"^```console\n\$ (curl .*)\n((?:.*\n)*?)```", PAGE, re.MU
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_every_answer_of_the_page_is_what_comes(corectl: Callable[..., Any]) -> None:
+def test_every_answer_of_the_page_is_what_comes(served: Callable[..., Any]) -> None:
     assert "$ corectl serve --model-repository examples/text_generation/models" in PAGE
-    server = corectl(f"--model-repository={ROOT / 'examples/text_generation/models'}")
+    server = served(f"--model-repository={ROOT / 'examples/text_generation/models'}")
     url = f"localhost:{server.ports['HTTPService']}"
     assert len(EXAMPLES) == 5
 

@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_programs_of_the_page_reach_the_servers_of_the_page(
-    corectl: Callable[..., Any],
+    served: Callable[..., Any],
     folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -47,7 +47,7 @@ def test_the_programs_of_the_page_reach_the_servers_of_the_page(
 
     def start(command: str) -> Any:
         flags = shlex.split(command.replace("\\\n", " "))[4:]
-        return corectl(f"--model-repository={tmp_path}", *flags)
+        return served(f"--model-repository={tmp_path}", *flags)
 
     def run(program: str, server: Any) -> str:
         exec(program.replace(":8001", f":{server.ports['GRPCInferenceService']}"), {})

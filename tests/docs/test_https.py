@@ -34,7 +34,7 @@ def flags_of(text: str) -> list[str]:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_clients_of_the_page_reach_the_server_of_the_page(
-    corectl: Callable[..., Any],
+    served: Callable[..., Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -46,7 +46,7 @@ def test_the_clients_of_the_page_reach_the_server_of_the_page(
     pair.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
     monkeypatch.chdir(tmp_path)
     text = section("HTTPS")
-    server = corectl(f"--model-repository={MODELS}", *flags_of(text))
+    server = served(f"--model-repository={MODELS}", *flags_of(text))
     port = f":{server.ports['HTTPService']}"
 
     (curl,) = re.findall(r"^\$ (curl .*)$", text, re.MULTILINE)
@@ -75,11 +75,11 @@ def test_the_limits_of_the_page_are_those_of_the_server() -> None:
 
 
 def test_the_access_log_has_the_lines_of_the_page(
-    corectl: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     text = section("Who asked what")
-    server = corectl(f"--model-repository={MODELS}", *flags_of(text))
+    server = served(f"--model-repository={MODELS}", *flags_of(text))
     url = f"http://127.0.0.1:{server.ports['HTTPService']}/v2/models/digits"
     subprocess.run(["curl", "-s", "--noproxy", "*", url], capture_output=True, timeout=60, check=True)
     path = tmp_path / "access.log"

@@ -111,8 +111,8 @@ def test_the_readme_promises_the_two_commands() -> None:
     assert {"make serve", "make test"} <= set(commands("README.md"))
 
 
-def test_the_first_answer_is_a_seven(corectl: Callable[..., Any]) -> None:
-    server = corectl(f"--model-repository={MODELS}")
+def test_the_first_answer_is_a_seven(served: Callable[..., Any]) -> None:
+    server = served(f"--model-repository={MODELS}")
     line = next(command for command in commands("README.md") if command.startswith("curl"))
     line = line.replace("localhost:8000", f"localhost:{server.ports['HTTPService']}")
     answer = subprocess.run(
@@ -127,9 +127,9 @@ def test_the_first_answer_is_a_seven(corectl: Callable[..., Any]) -> None:
 
 @pytest.mark.parametrize("mode", [[], ["--straight"]])
 def test_the_digits_client_reads_at_least_97_percent_over_both_protocols(
-    corectl: Callable[..., Any], mode: list[str]
+    served: Callable[..., Any], mode: list[str]
 ) -> None:
-    server = corectl(f"--model-repository={MODELS}")
+    server = served(f"--model-repository={MODELS}")
     result = subprocess.run(
         [
             sys.executable,

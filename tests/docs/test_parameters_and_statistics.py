@@ -43,12 +43,12 @@ output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 1 ] } ]
 
 
 @pytest.fixture
-def server(corectl: Callable[..., Any], tmp_path: Path) -> Any:
+def server(served: Callable[..., Any], tmp_path: Path) -> Any:
     repository = ModelRepository(tmp_path / "models")
     repository.python("price", MODEL, 'backend: "python"')
     repository.python("counts", COUNTS, COUNTS_CONFIG)
     assert SERVE == "corectl serve --model-repository models"
-    return corectl("--model-repository", str(tmp_path / "models"))
+    return served("--model-repository", str(tmp_path / "models"))
 
 
 def get(server: Any, path: str, body: bytes | None = None) -> str:

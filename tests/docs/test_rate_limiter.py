@@ -40,14 +40,14 @@ NOTED = (
 MODEL = SHOWN.replace(WORK, NOTED) + NOTE
 
 
-def test_no_more_is_used_than_there_is(corectl: Callable[..., Any], tmp_path: Path) -> None:
+def test_no_more_is_used_than_there_is(served: Callable[..., Any], tmp_path: Path) -> None:
     assert SHOWN.count(WORK) == 1
     models = ModelRepository(tmp_path / "models")
     for name, config in CONFIGS:
         models.python(name, MODEL, config)
     journal, gate = tmp_path / "journal", tmp_path / "gate"
     journal.touch()
-    server = corectl(f"--model-repository={models.path}", *FLAGS.split())
+    server = served(f"--model-repository={models.path}", *FLAGS.split())
 
     def ask(name: str, count: int) -> None:
         body = b'{"inputs": [{"name": "X", "datatype": "FP32", "shape": [1], "data": [1]}]}'

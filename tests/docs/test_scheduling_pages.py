@@ -18,14 +18,14 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = ROOT / "docs/how-to"
 
 
-def serve_page(corectl: Callable[..., Any], folder: Path, page: str) -> Any:
+def serve_page(served: Callable[..., Any], folder: Path, page: str) -> Any:
     """Write the files that a page shows, each named in its first line, and serve its models."""
     text = (PAGES / page).read_text()
     for name, content in re.findall(r"```(?:protobuf|python)\n# (\S+)\n(.*?)```", text, re.DOTALL):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    return corectl(f"--model-repository={ModelRepository(folder / 'models').path}")
+    return served(f"--model-repository={ModelRepository(folder / 'models').path}")
 
 
 def run(server: Any, folder: Path, command: str) -> str:
@@ -46,10 +46,10 @@ def shown(page: str) -> list[tuple[str, str]]:
 
 
 def test_requests_that_wait_become_batches(
-    corectl: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    served: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", "16")  # all are there, however slow their client is
-    server = serve_page(corectl, tmp_path, "batch-requests.md")
+    server = serve_page(served, tmp_path, "batch-requests.md")
     ((command, _),) = shown("batch-requests.md")
 
     rows, executions = map(int, re.findall(r"\d+", run(server, tmp_path, command)))
@@ -70,8 +70,8 @@ def test_the_figures_are_those_that_were_measured() -> None:
         assert f"{ways[way]['requests_per_s']:.0f}" in compared
 
 
-def test_a_request_says_how_urgent_it_is(corectl: Callable[..., Any], tmp_path: Path) -> None:
-    server = serve_page(corectl, tmp_path, "prioritize-requests.md")
+def test_a_request_says_how_urgent_it_is(served: Callable[..., Any], tmp_path: Path) -> None:
+    server = serve_page(served, tmp_path, "prioritize-requests.md")
     ((command, _),) = shown("prioritize-requests.md")
 
     answer = json.loads(run(server, tmp_path, command))
@@ -81,8 +81,8 @@ def test_a_request_says_how_urgent_it_is(corectl: Callable[..., Any], tmp_path: 
     assert refused["error"].startswith("Unable to parse 'priority'")
 
 
-def test_responses_come_one_by_one_as_shown(corectl: Callable[..., Any], tmp_path: Path) -> None:
-    server = serve_page(corectl, tmp_path, "stream-responses.md")
+def test_responses_come_one_by_one_as_shown(served: Callable[..., Any], tmp_path: Path) -> None:
+    server = serve_page(served, tmp_path, "stream-responses.md")
     for command, output in shown("stream-responses.md"):
         assert run(server, tmp_path, command) == output
 

@@ -34,9 +34,9 @@ def flags_of(text: str) -> list[str]:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_a_key_opens_what_it_is_for(corectl: Callable[..., Any]) -> None:
+def test_a_key_opens_what_it_is_for(served: Callable[..., Any]) -> None:
     text = section("Calls that need a key")
-    server = corectl(f"--model-repository={ROOT / 'examples/text_generation/models'}", *flags_of(text))
+    server = served(f"--model-repository={ROOT / 'examples/text_generation/models'}", *flags_of(text))
     url = f"localhost:{server.ports['HTTPService']}"
     examples = re.findall(r"^\$ (curl .*)\n(.*)\n", text, re.MULTILINE)
     assert len(examples) == 2

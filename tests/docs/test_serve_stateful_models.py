@@ -21,10 +21,10 @@ CURLS = re.findall(r"^\$ (curl .*)$", PAGE, re.MULTILINE)
 
 
 @pytest.fixture
-def address(corectl: Callable[..., Any], tmp_path: Path) -> str:
+def address(served: Callable[..., Any], tmp_path: Path) -> str:
     """Where the page's model is served."""
     ModelRepository(tmp_path).python("sums", MODEL, CONFIG)
-    server = corectl(f"--model-repository={tmp_path}")
+    server = served(f"--model-repository={tmp_path}")
     return f"localhost:{server.ports['HTTPService']}"
 
 

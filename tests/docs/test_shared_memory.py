@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -58,14 +59,14 @@ def write_model(folder: Path, name: str, config: str) -> None:
     (folder / name / "config.pbtxt").write_text(config)
 
 
-def test_the_page_on_shared_memory(corectl: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_page_on_shared_memory(served: Callable[..., Any], tmp_path: Path) -> None:
     page = Page("shared-memory.md")
     write_model(tmp_path / "models", "echo", page.plain[0])
     options = page.serving
     options[options.index("models")] = str(tmp_path / "models")
-    server = corectl(*options)
+    server = served(*options)
     # Names on the page are short; those of this test must not meet others on the same machine.
-    unique = f"tritonpy_page_{server.process.pid}"
+    unique = f"tritonpy_page_{os.getpid()}"
     (code,) = page.code
 
     assert python(server, code.replace('"/', f'"/{unique}_')) == "True\n"
@@ -81,12 +82,12 @@ def test_the_page_on_shared_memory(corectl: Callable[..., Any], tmp_path: Path) 
     assert answers == [None, [region], None]
 
 
-def test_the_page_on_classification(corectl: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_page_on_classification(served: Callable[..., Any], tmp_path: Path) -> None:
     page = Page("classification.md")
     config, answer, printed = page.plain
     write_model(tmp_path, "animals", config)
     (tmp_path / "animals" / "labels.txt").write_text("cat\ndog\ncow\nhen\n")
-    server = corectl(f"--model-repository={tmp_path}")
+    server = served(f"--model-repository={tmp_path}")
     (command,) = page.commands
     (code,) = page.code
 

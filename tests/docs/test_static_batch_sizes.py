@@ -19,10 +19,10 @@ INFER, STATISTICS = re.findall(r"^\$ (curl .*)$", PAGE, re.MULTILINE)
 
 
 def test_the_request_of_the_page_is_executed_with_four_rows_and_answered_with_three(
-    corectl: Callable[..., Any], tmp_path: Path
+    served: Callable[..., Any], tmp_path: Path
 ) -> None:
     ModelRepository(tmp_path).python("engine", ENGINE, CONFIG)
-    server = corectl(f"--model-repository={tmp_path}")
+    server = served(f"--model-repository={tmp_path}")
 
     def run(command: str) -> Any:
         command = command.replace("localhost:8000", f"localhost:{server.ports['HTTPService']}")

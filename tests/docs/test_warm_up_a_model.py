@@ -44,9 +44,9 @@ def write_models(folder: Path, source: str) -> None:
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, env={**os.environ})
 
 
-def test_the_model_of_the_page_is_warmed_up_as_it_tells(corectl: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_model_of_the_page_is_warmed_up_as_it_tells(served: Callable[..., Any], tmp_path: Path) -> None:
     write_models(tmp_path, SCORES)
-    server = corectl(f"--model-repository={tmp_path / 'models'}")
+    server = served(f"--model-repository={tmp_path / 'models'}")
 
     (command,) = COMMANDS
     command = command.replace("localhost:8000", f"localhost:{server.ports['HTTPService']}")

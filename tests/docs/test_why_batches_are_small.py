@@ -34,11 +34,11 @@ def without_times(text: str) -> list[str]:
     return [line for line in re.sub(r"busy \d+%", "busy N%", text).splitlines() if line]
 
 
-def test_the_commands_of_the_page_show_what_it_shows(corectl: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_commands_of_the_page_show_what_it_shows(served: Callable[..., Any], tmp_path: Path) -> None:
     serve, infer, explain = COMMANDS
     assert serve == "corectl serve --model-repository models"
     ModelRepository(tmp_path).model("digits", CONFIG)
-    server = corectl("--model-repository", str(tmp_path))
+    server = served("--model-repository", str(tmp_path))
 
     run(infer, server)
     shown = run(explain, server)
@@ -55,9 +55,9 @@ def test_every_reason_is_explained() -> None:
     assert sorted(reasons) == sorted(reason.value for reason in Closed)
 
 
-def test_the_call_is_where_the_page_says(corectl: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_call_is_where_the_page_says(served: Callable[..., Any], tmp_path: Path) -> None:
     ModelRepository(tmp_path).model("digits", CONFIG)
-    server = corectl("--model-repository", str(tmp_path))
+    server = served("--model-repository", str(tmp_path))
     [path] = re.findall(r"`GET (/v2/\S+)`", PAGE)
     url = f"http://127.0.0.1:{server.ports['HTTPService']}{path.replace('<name>', 'digits')}"
 
