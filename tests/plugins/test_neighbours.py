@@ -18,6 +18,8 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from .clean_environment import ROOT, Environment, Server, make_wheels
 
+pytestmark = pytest.mark.timeout(1200)  # downloads take what they take
+
 REQUIREMENTS = tomllib.loads((ROOT / "core" / "pyproject.toml").read_text())["project"]["dependencies"]
 LOWEST = [re.sub(r">=([\w.]+)[^;]*", r"==\1", requirement) for requirement in REQUIREMENTS]
 
@@ -80,7 +82,6 @@ def test_a_client_behind_the_server(environment: Environment, answers: Callable[
 
 
 @pytest.mark.neighbours
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "neighbours",
     [
