@@ -214,7 +214,7 @@ def test_an_error_while_a_request_is_admitted_fails_it_alone(caplog: pytest.LogC
 def test_a_request_that_finds_the_queue_full_is_not_admitted() -> None:
     admitted: list[str] = []
     hooks = Journal().hooks(model_batcher_admit_request=lambda batcher, request: admitted.append(request.id))
-    policy = policy_of(bound(hooks), queue=LeveledQueue([QueuePolicy(max_size=1)]))
+    policy = policy_of(bound(hooks), queue=LeveledQueue(QueuePolicy(max_size=1)))
     add(policy, "a")
 
     with pytest.raises(TritonError, match="Exceeds maximum queue size"):
@@ -272,7 +272,7 @@ def test_an_error_as_a_batch_begins_leaves_no_request_in_a_queue_with_levels() -
     def initialize(batcher: Batcher) -> None:
         raise ValueError("no")
 
-    queue = LeveledQueue([QueuePolicy(timeout_ns=50), QueuePolicy()], 2)
+    queue = LeveledQueue(QueuePolicy(), 2, 2, {1: QueuePolicy(timeout_ns=50)})
     policy = policy_of(bound(Journal().hooks(model_batch_initialize=initialize)), queue=queue)
     add(policy, "a", "b")
 

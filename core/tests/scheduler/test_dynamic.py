@@ -335,9 +335,7 @@ def test_no_request_is_lost_or_sent_twice_and_no_batch_exceeds_the_limit(
 
 
 def test_a_request_of_a_higher_level_starts_the_attempt_over_and_goes_first() -> None:
-    policy = DynamicPolicy(
-        max_batch_size=2, queue_delay_ns=10 * MS, queue=LeveledQueue([QueuePolicy(), QueuePolicy()])
-    )
+    policy = DynamicPolicy(max_batch_size=2, queue_delay_ns=10 * MS, queue=LeveledQueue(QueuePolicy(), 2))
     low = request(at_ns=0, priority=2)
     policy.add(low)
     assert policy.decide(0) == WaitUntil(10 * MS)
@@ -350,7 +348,7 @@ def test_a_request_of_a_higher_level_starts_the_attempt_over_and_goes_first() ->
 
 
 def test_a_batch_takes_from_several_levels_in_their_order() -> None:
-    policy = DynamicPolicy(max_batch_size=4, queue=LeveledQueue([QueuePolicy(), QueuePolicy()]))
+    policy = DynamicPolicy(max_batch_size=4, queue=LeveledQueue(QueuePolicy(), 2))
     low, high = request(priority=2), request(priority=1)
     add(policy, low, high)
 
@@ -359,7 +357,7 @@ def test_a_batch_takes_from_several_levels_in_their_order() -> None:
 
 def test_a_request_that_expires_leaves_the_attempt_it_was_in() -> None:
     policy = DynamicPolicy(
-        max_batch_size=4, queue_delay_ns=100 * MS, queue=LeveledQueue([QueuePolicy(timeout_ns=10 * MS)])
+        max_batch_size=4, queue_delay_ns=100 * MS, queue=LeveledQueue(QueuePolicy(timeout_ns=10 * MS))
     )
     first, second = add(policy, request(at_ns=0), request(at_ns=5 * MS))
     assert policy.decide(5 * MS) == WaitUntil(100 * MS)

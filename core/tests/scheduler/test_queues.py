@@ -22,7 +22,7 @@ def request(priority: int = 0, *, at_ns: int = 0, timeout_us: int = 0) -> InferR
 
 
 def queue(*policies: QueuePolicy, default_level: int = 1) -> LeveledQueue:
-    return LeveledQueue(policies, default_level)
+    return LeveledQueue(QueuePolicy(), len(policies), default_level, dict(enumerate(policies, 1)))
 
 
 def add(waiting: LeveledQueue, *requests: InferRequest) -> Sequence[InferRequest]:
@@ -107,6 +107,32 @@ def test_deadlines_of_requests_that_left_do_not_pile_up() -> None:
     assert len(waiting._deadlines) < 100
 
 
+def test_delayed_requests_go_in_the_order_of_arrival_whose_time_was_ever_up_first() -> None:
+    waiting = queue(QueuePolicy(timeout_ns=20 * US, delays=True, allows_override=True))
+    first, second, third = add(waiting, request(), request(timeout_us=5), request(timeout_us=10))
+
+    for now_us in (5, 10, 20):
+        waiting.expire(now_us * US)
+
+    assert list(waiting.order) == [first, second, third]
+
+
+def test_any_number_of_levels_costs_nothing_until_they_have_requests() -> None:
+    level_count = 2**64 - 1
+    waiting = LeveledQueue(
+        QueuePolicy(),
+        level_count,
+        2**63,
+        {level_count: QueuePolicy(max_size=1), 7: QueuePolicy(timeout_ns=1)},
+    )
+    requests = add(waiting, *map(request, (level_count, 0, 1, 2**63 + 1, 7)))
+
+    assert [requests.index(one) for one in waiting.order] == [2, 4, 1, 3, 0]
+    with pytest.raises(Unavailable, match="Exceeds maximum queue size"):
+        waiting.add(request(level_count))
+    assert [one for one, _ in waiting.expire(1)[0]] == [requests[4]]
+
+
 class QueueMachine(RuleBasedStateMachine):
     """Does the same to a queue and to a list that is sorted each time."""
 
@@ -118,8 +144,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = LeveledQueue(self.policies, 2)
-        self.model: list[tuple[int, bool, int, InferRequest]] = []  # level, delayed, since, request
+        self.queue = queue(*self.policies, default_level=2)
+        self.model: list[tuple[int, bool, int, InferRequest]] = []  # level, delayed, arrival, request
         self.now = 0
         self.arrivals = 0
 
@@ -164,8 +190,7 @@ class QueueMachine(RuleBasedStateMachine):
         for entry in late:
             self.model.remove(entry)
             if entry[0] == 2:
-                self.arrivals += 1
-                self.model.append((2, True, self.arrivals, entry[3]))
+                self.model.append((2, True, *entry[2:]))
         self.model.sort(key=lambda entry: entry[:3])
 
     @invariant()

@@ -233,7 +233,7 @@ def test_a_request_expires_on_time_though_every_instance_is_busy() -> None:
 
     async def arrive(loop: VirtualLoop) -> Sink:
         sink, instance = Sink(), FakeInstance()
-        queue = LeveledQueue([QueuePolicy(timeout_ns=20 * MS)])
+        queue = LeveledQueue(QueuePolicy(timeout_ns=20 * MS))
         scheduler = Scheduler(DynamicPolicy(max_batch_size=1, queue=queue), stats, clock=loop.clock_ns)
         scheduler.use([instance])
         scheduler.enqueue(request("running", sink))
@@ -253,7 +253,7 @@ def test_a_request_expires_on_time_though_every_instance_is_busy() -> None:
 async def test_a_full_queue_refuses_what_comes_and_counts_no_failure() -> None:
     sink, instance, stats = Sink(), FakeInstance(), ModelStats()
     order = ResponseOrder()
-    queue = LeveledQueue([QueuePolicy(max_size=1)])
+    queue = LeveledQueue(QueuePolicy(max_size=1))
     scheduler = Scheduler(DynamicPolicy(max_batch_size=1, queue=queue), stats, order=order)
     scheduler.use([instance])
     scheduler.enqueue(request("running", sink))

@@ -36,6 +36,9 @@ _log = logging.getLogger("tritonpy.model")
 DIRECTORY = "warmup"
 """Where the files of samples lie, in the model's directory."""
 
+MOST_ROWS = 65_536
+"""Of a sample. Each is a request of its own, which the loop makes."""
+
 _LABEL = "[request id: <id_unknown>] "
 
 
@@ -109,8 +112,8 @@ class Warmup:
         self._samples = tuple(samples)
         self._model_name = model_name
         self._version = version
-        self._most_requests = max(1, max_batch_size)
-        self._max_batch_size = max_batch_size
+        self._most_requests = min(max(1, max_batch_size), MOST_ROWS)
+        self._max_batch_size = min(max_batch_size, MOST_ROWS)
         self._stats = stats
         self._states = states
 

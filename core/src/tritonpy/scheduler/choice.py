@@ -66,7 +66,8 @@ def make_sequence_batching(config: JsonObject, states: StateSpecs | None = None)
     slot_count = max(1, config["max_batch_size"])
     make: Callable[[SequenceBatching, SlotRow], Batcher]
     if oldest is not None:
-        slot_count = oldest.get("max_candidate_sequences", 0) or slot_count
+        count = oldest.get("max_candidate_sequences", 0)
+        slot_count = count if count > 0 else slot_count
         make = partial(_oldest_batcher, config, oldest)
     else:
         make = partial(_direct_batcher, config, batching.get("direct", {}))
@@ -136,13 +137,17 @@ def _dynamic_policy(
 
 def _leveled_queue(batching: JsonObject) -> LeveledQueue | None:
     """The queue that priorities and policies ask for; None when nothing does."""
-    levels = batching.get("priority_levels", 0)
+    level_count = batching.get("priority_levels", 0)
     default: JsonObject = batching.get("default_queue_policy", {})
     named: JsonObject = batching.get("priority_queue_policy", {})
-    if not (levels or default):
+    if not (level_count or default):
         return None
-    policies = [_queue_policy(named.get(str(level), default)) for level in range(1, max(1, levels) + 1)]
-    return LeveledQueue(policies, batching.get("default_priority_level", 0) or 1)
+    return LeveledQueue(
+        _queue_policy(default),
+        level_count or 1,
+        batching.get("default_priority_level", 0) or 1,
+        {int(level): _queue_policy(policy) for level, policy in named.items()},
+    )
 
 
 def _queue_policy(policy: JsonObject) -> QueuePolicy:

@@ -8,9 +8,12 @@ up leaves with an error or steps back behind the others of its level.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
 
 from tritonpy.errors import TritonError, Unavailable
 from tritonpy.request import InferRequest
@@ -43,25 +46,41 @@ class QueuePolicy:
         return request.queue_start_ns + timeout_ns if timeout_ns else 0
 
 
+_Place: TypeAlias = tuple[int, bool, int]
+"""Where a request stands: its level, whether it is delayed, and its arrival."""
+
+_NO_POLICIES: Mapping[int, QueuePolicy] = MappingProxyType({})
+
+
 class LeveledQueue:
     """A queue with levels; the caller holds `order` and reads it, all changes go through the methods.
 
-    Each level has two segments of `order`: the requests in time, behind them those that were delayed.
+    Each level has two segments of `order`: the requests in time, behind them those that were delayed, both in
+    the order of arrival. Nothing is kept for a level that has no request: there may be any number of them.
 
     Args:
-        policies: one for each level, from level 1 on.
+        policy: of the levels that have none of their own.
+        level_count: the levels are those from 1 to this one.
         default_level: of requests that name none, or one that does not exist.
+        own_policies: of single levels.
 
     Attributes:
         order: the requests as they are to run.
     """
 
-    def __init__(self, policies: Sequence[QueuePolicy], default_level: int = 1) -> None:
+    def __init__(
+        self,
+        policy: QueuePolicy,
+        level_count: int = 1,
+        default_level: int = 1,
+        own_policies: Mapping[int, QueuePolicy] = _NO_POLICIES,
+    ) -> None:
         self.order: deque[InferRequest] = deque()
-        self._policies = tuple(policies)
+        self._policy = policy
+        self._level_count = level_count
         self._default_level = default_level
-        self._sizes = [0] * (2 * len(self._policies))
-        self._segments: dict[InferRequest, int] = {}
+        self._own_policies = own_policies
+        self._places: dict[InferRequest, _Place] = {}
         self._deadlines: list[tuple[int, int, InferRequest]] = []
         self._arrivals = 0
 
@@ -71,25 +90,24 @@ class LeveledQueue:
         Raises:
             Unavailable: its level is full.
         """
-        level = request.priority if 1 <= request.priority <= len(self._policies) else self._default_level
-        policy = self._policies[level - 1]
-        segment = 2 * (level - 1)
-        if policy.max_size and self._sizes[segment] + self._sizes[segment + 1] >= policy.max_size:
+        level = request.priority if 1 <= request.priority <= self._level_count else self._default_level
+        policy = self._policy_of(level)
+        if policy.max_size and self._size(level) >= policy.max_size:
             raise Unavailable(f"{request.label}Exceeds maximum queue size")
+        self._arrivals += 1
         deadline_ns = policy.deadline_ns(request)
         if deadline_ns:
-            self._arrivals += 1  # no two entries are compared by request
             heapq.heappush(self._deadlines, (deadline_ns, self._arrivals, request))
-        return self._insert(request, segment)
+        return self._insert(request, (level, False, self._arrivals))
 
     def remove(self, request: InferRequest) -> int:
         """Take a request out; the index it had, or -1 when it is not there."""
-        segment = self._segments.pop(request, None)
-        if segment is None:
+        place = self._places.get(request)
+        if place is None:
             return -1
-        index = self.order.index(request)
+        index = self._index(place)
         del self.order[index]
-        self._sizes[segment] -= 1
+        del self._places[request]
         self._sweep()
         return index
 
@@ -97,7 +115,7 @@ class LeveledQueue:
         """Take out the first so many."""
         taken = [self.order.popleft() for _ in range(count)]
         for request in taken:
-            self._sizes[self._segments.pop(request)] -= 1
+            del self._places[request]
         self._sweep()
         return taken
 
@@ -112,10 +130,10 @@ class LeveledQueue:
         lowest = len(self.order)
         while (deadline_ns := self.next_deadline_ns) and deadline_ns <= now_ns:
             _, _, request = heapq.heappop(self._deadlines)
-            segment = self._segments[request]
+            level, _, arrival = self._places[request]
             lowest = min(lowest, self.remove(request))
-            if self._policies[segment // 2].delays:
-                self._insert(request, segment + 1)
+            if self._policy_of(level).delays:
+                self._insert(request, (level, True, arrival))
             else:
                 refused.append((request, Unavailable("Request timeout expired")))
         return refused, lowest
@@ -124,26 +142,44 @@ class LeveledQueue:
     def next_deadline_ns(self) -> int:
         """When `expire` has something to do; 0 when there is no such time."""
         deadlines = self._deadlines
-        while deadlines and self._segments.get(deadlines[0][2], 1) % 2:  # gone, or delayed by now
+        while deadlines and not self._is_in_time(deadlines[0][2]):
             heapq.heappop(deadlines)
         return deadlines[0][0] if deadlines else 0
 
     def clear(self) -> None:
         """Take out everything."""
         self.order.clear()
-        self._segments.clear()
+        self._places.clear()
         self._deadlines.clear()
-        self._sizes = [0] * len(self._sizes)
 
-    def _insert(self, request: InferRequest, segment: int) -> int:
-        index = sum(self._sizes[: segment + 1])
+    def _policy_of(self, level: int) -> QueuePolicy:
+        return self._own_policies.get(level, self._policy)
+
+    def _insert(self, request: InferRequest, place: _Place) -> int:
+        index = self._index(place)
         self.order.insert(index, request)
-        self._sizes[segment] += 1
-        self._segments[request] = segment
+        self._places[request] = place
         return index
+
+    def _index(self, place: tuple[int, ...]) -> int:
+        """Where a request with this place is, or belongs: `order` is sorted by places, all different."""
+        order, places = self.order, self._places
+        if not order or places[order[-1]] < place:
+            return len(order)
+        return bisect_left(order, place, key=places.__getitem__)
+
+    def _size(self, level: int) -> int:
+        if self._level_count == 1:
+            return len(self.order)
+        return self._index((level + 1,)) - self._index((level,))
+
+    def _is_in_time(self, request: InferRequest) -> bool:
+        """Whether a request waits and has not been delayed."""
+        place = self._places.get(request)
+        return place is not None and not place[1]
 
     def _sweep(self) -> None:
         """Forget the deadlines of requests that left, before they outnumber those that wait."""
         if len(self._deadlines) > 2 * len(self.order) + _LEAST_GONE:
-            self._deadlines = [entry for entry in self._deadlines if self._segments.get(entry[2], 1) % 2 == 0]
+            self._deadlines = [entry for entry in self._deadlines if self._is_in_time(entry[2])]
             heapq.heapify(self._deadlines)

@@ -45,7 +45,7 @@ class SequenceBook:
         self._latest: dict[int | str, Sequence] = {}  # of each id, until it is over
         self._sequences: dict[InferRequest, Sequence] = {}  # of all requests that are not finished
         self._rows: list[SlotRow] = []
-        self._free: list[tuple[int, int, Slot]] = []
+        self._free: list[tuple[int, int, SlotRow]] = []  # index of a slot and number of its row come first
         self._backlog = Backlog()
         self._idle = IdleWatch(max_idle_us * 1000)
         self._running_count = 0
@@ -242,7 +242,7 @@ class SequenceBook:
         slot.row.look(slot)
         if not slot.row.takes_sequences:
             return
-        self._set_free(slot)
+        self._set_free(slot.row, slot.index)
         self._seat_backlog()
 
     def expire(self, now_ns: int) -> int:
@@ -319,8 +319,12 @@ class SequenceBook:
         """Give a sequence a free slot, if there is one."""
         if not self._free:
             return False
-        _, _, slot = heapq.heappop(self._free)
-        self._give(slot, sequence)
+        index, _, row = heapq.heappop(self._free)
+        if index == len(row.slots):
+            row.make_slot()
+            if index + 1 < row.count:
+                self._set_free(row, index + 1)
+        self._give(row.slots[index], sequence)
         return True
 
     def _seat_backlog(self) -> None:
@@ -332,16 +336,15 @@ class SequenceBook:
         sequence.slot = slot
         slot.row.look(slot)
 
-    def _set_free(self, slot: Slot) -> None:
-        heapq.heappush(self._free, (slot.index, slot.row.number, slot))
+    def _set_free(self, row: SlotRow, index: int) -> None:
+        heapq.heappush(self._free, (index, row.number, row))
 
     def _find_free(self) -> None:
         self._free = []
         for row in self._rows:
             if row.takes_sequences:
-                for slot in row.slots:
-                    if slot.sequence is None:
-                        self._set_free(slot)
+                for index in row.free_indexes:
+                    self._set_free(row, index)
 
 
 def _waits(request: InferRequest, sequence: Sequence) -> bool:

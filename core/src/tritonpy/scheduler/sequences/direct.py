@@ -89,7 +89,7 @@ class DirectBatcher:
 
     def _outcome(self, now_ns: int) -> Closed | WaitUntil | Idle:
         """Why there is a batch, or what to do while there is none."""
-        ready, slot_count = self.row.ready, len(self.row.slots)
+        ready, slot_count = self.row.ready, self.row.count
         if not ready or self._is_executing:
             return IDLE
         if self._is_held is not None:

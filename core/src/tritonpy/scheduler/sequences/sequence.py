@@ -76,14 +76,14 @@ class Slot:
 
 
 class SlotRow:
-    """The slots of one instance.
+    """The slots of one instance; each is made when a sequence first needs it, because there may be billions.
 
     Args:
         number: of the instance, for those that are alike.
         count: how many slots it has.
 
     Attributes:
-        slots: by index.
+        slots: those that were needed so far, by index.
         ready: those with a request that could be executed now, in the order in which they got it.
         is_used: new sequences may come here.
         is_lost: what the instance knew is gone, and it has not come back yet.
@@ -91,10 +91,17 @@ class SlotRow:
 
     def __init__(self, number: int, count: int) -> None:
         self.number = number
-        self.slots = [Slot(index, self) for index in range(count)]
+        self.count = count
+        self.slots: list[Slot] = []
         self.ready: dict[Slot, None] = {}
         self.is_used = True
         self.is_lost = False
+
+    @property
+    def free_indexes(self) -> list[int]:
+        """Of the slots without a sequence, and of the next one that would be made."""
+        free = [slot.index for slot in self.slots if slot.sequence is None]
+        return [*free, len(self.slots)] if len(self.slots) < self.count else free
 
     @property
     def takes_sequences(self) -> bool:
@@ -105,6 +112,12 @@ class SlotRow:
     def is_empty(self) -> bool:
         """Whether it has no sequence."""
         return all(slot.sequence is None for slot in self.slots)
+
+    def make_slot(self) -> Slot:
+        """The next slot."""
+        slot = Slot(len(self.slots), self)
+        self.slots.append(slot)
+        return slot
 
     def look(self, slot: Slot) -> None:
         """See whether a slot has something that could be executed now."""
