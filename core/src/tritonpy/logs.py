@@ -18,11 +18,13 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, fields, replace
+from io import TextIOWrapper
 from logging.handlers import QueueHandler
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from tritonpy.log_lines import make_formatter
+from tritonpy.private_files import open_private
 
 if TYPE_CHECKING:
     from tritonpy.options import ServerOptions
@@ -246,6 +248,15 @@ class _FileOutput(logging.FileHandler):
     """Writes to a file; while that fails, standard error is told once and lines are counted."""
 
     _lost = 0
+
+    def _open(self) -> TextIOWrapper:
+        return open(  # type: ignore[return-value]  # "a" is text
+            self.baseFilename,
+            self.mode,
+            encoding=self.encoding,
+            errors=self.errors,
+            opener=open_private,
+        )
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line, and behind the first one that can be written again how many are missing."""

@@ -61,6 +61,9 @@ class ServerOptions:
             server makes none.
         allow_client_shm: let clients register regions of shared memory.
         max_region_count: regions that clients may have registered.
+        allow_sent_code: take files with requests to load a model, which are executed then.
+        worker_environment: names of variables that workers get although they hold secrets of the server, such
+            as the keys of object stores; `*` for all.
         http_port, grpc_port, metrics_port: 0 lets the system choose.
         http_reuse_port, grpc_reuse_port: let other servers listen on the same port.
         http_max_input_byte_size: the largest HTTP request body that is JSON, and the largest one after
@@ -135,6 +138,8 @@ class ServerOptions:
     cuda_virtual_address_sizes: tuple[tuple[int, int], ...] = ()
     allow_client_shm: bool = False
     max_region_count: int = 16_384
+    allow_sent_code: bool = True
+    worker_environment: tuple[str, ...] = ()
     allow_http: bool = True
     http_address: str = "0.0.0.0"
     http_port: int = 8000

@@ -45,6 +45,7 @@ from tritonpy.handles import (
 from tritonpy.hookspecs import hookimpl
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
 from tritonpy.response import InferResponse, ParameterValue
+from tritonpy.secret_variables import without_secrets
 from tritonpy.tensor import Array, Tensor, pack_bytes, unpack_bytes
 
 __all__ = [
@@ -100,4 +101,5 @@ __all__ = [
     "kept_outputs",
     "pack_bytes",
     "unpack_bytes",
+    "without_secrets",
 ]

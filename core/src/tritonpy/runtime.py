@@ -144,7 +144,9 @@ class ServerRuntime:
             ),
             LoopBridge(loop),
             feed,
-            ServerAccess(self.registry, self._services, flow_limits(options)),
+            ServerAccess(
+                self.registry, self._services, flow_limits(options), frozenset(options.worker_environment)
+            ),
         )
         self._repository = RepositoryManager(
             Repositories(
@@ -172,6 +174,7 @@ class ServerRuntime:
             control,
             server_id=options.server_id,
             strict_readiness=options.strict_readiness,
+            allow_sent_code=options.allow_sent_code,
         )
         self.admission = Admission(options.max_inflight_byte_size)
         self.tracing = make_tracing(options.trace_config)

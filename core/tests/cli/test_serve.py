@@ -340,3 +340,30 @@ def test_show_config_prints_each_value_with_its_origin_and_starts_nothing(
     assert ["--http-port", "8000", "default"] in lines
     assert ["--allow-grpc", "true", "default"] in lines
     assert len(lines) == sum(map(len, GROUPS.values())) - 1  # all but itself
+
+
+def test_restrictions_of_files_go_beside_those_of_flags_and_are_not_shown(
+    read: Read, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# who may load\nmodel-repository:key=sesame\n logging,trace:other=sesame=2\n")
+    flags = ["--http-restricted-api=health:k=v", f"--http-restricted-api-file={file}"]
+
+    options = read("--model-repository=m", *flags)
+    assert main(["serve", "--model-repository=m", *flags, "--show-config"]) == 0
+
+    assert options.http_restricted_apis == (
+        (("health",), "k", "v"),
+        (("model-repository",), "key", "sesame"),
+        (("logging", "trace"), "other", "sesame=2"),
+    )
+    assert "sesame" not in capsys.readouterr().out
+
+
+def test_a_server_without_patterns_needs_no_engine_for_them(
+    read: Read, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+
+    assert not read("--model-repository=m").http_header_forward_pattern
+    assert "google-re2" in refused(capsys, "--model-repository=m", "--http-header-forward-pattern=x")

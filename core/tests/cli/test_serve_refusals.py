@@ -53,6 +53,24 @@ def test_a_restriction_that_makes_no_sense_is_refused_as_tritonserver_does(
     assert text.format(noun=noun) in error
 
 
+@pytest.mark.parametrize("flag", ["--http-restricted-api-file", "--grpc-restricted-protocol-file"])
+def test_a_file_of_restrictions_is_refused_by_its_line_and_shows_no_secret(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, flag: str
+) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# who may load\n\nmodel-repository:key=sesame\nhealth key sesame\n")
+    missing = tmp_path / "missing"
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"health:key=\xff")
+
+    wrong, lost, foreign = (error_of(capsys, f"{flag}={path}") for path in (file, missing, binary))
+
+    assert f"{flag}: line 4 of '{file}' has another format than '<config name>:<setting>=<value>'" in wrong
+    assert f"{flag}: '{missing}' cannot be read: No such file or directory" in lost
+    assert f"{flag}: '{binary}' cannot be read: it is not UTF-8" in foreign
+    assert "sesame" not in wrong
+
+
 def test_a_category_may_be_restricted_in_one_group_only(capsys: pytest.CaptureFixture[str]) -> None:
     error = error_of(capsys, "--http-restricted-api=health:a=b", "--http-restricted-api=trace,health:c=d")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tritonpy.cli.flags import number, option, port, several, switch
-from tritonpy.cli.values import read_choice, read_pattern, read_restriction
+from tritonpy.cli.values import read_choice, read_pattern, read_restriction, read_restrictions
 
 HTTP: tuple[click.Option, ...] = (
     switch("--allow-http", "allow_http", "Serve HTTP."),
@@ -38,6 +38,13 @@ HTTP: tuple[click.Option, ...] = (
         "inference, shared-memory, model-config, model-repository, statistics, trace, logging.",
         read_restriction("--http-restricted-api"),
     ),
+    several(
+        "--http-restricted-api-file",
+        "http_restricted_api_files",
+        "PATH",
+        "A file whose lines are as --http-restricted-api takes them: command lines can be read by everybody.",
+        read_restrictions("--http-restricted-api-file"),
+    ),
     option("--https-certificate", "https_certificate", "PATH", "Speak HTTPS with this certificate (PEM)."),
     option("--https-key", "https_key", "PATH", "Private key of the certificate (PEM)."),
     option(
@@ -68,6 +75,13 @@ GRPC: tuple[click.Option, ...] = (
         "Answer these calls only with metadata triton-grpc-protocol-KEY that says VALUE. PROTOCOL is one of "
         "what --http-restricted-api takes.",
         read_restriction("--grpc-restricted-protocol"),
+    ),
+    several(
+        "--grpc-restricted-protocol-file",
+        "grpc_restricted_protocol_files",
+        "PATH",
+        "A file whose lines are as --grpc-restricted-protocol takes them.",
+        read_restrictions("--grpc-restricted-protocol-file"),
     ),
     switch("--grpc-use-ssl", "grpc_use_ssl", "Speak TLS only."),
     switch(

@@ -87,6 +87,11 @@ def read_options(ctx: click.Context, given: dict[str, Any]) -> ServerOptions:  #
     merge_old_flags(given)
     if given["metrics_address"] is None:
         given["metrics_address"] = given["http_address"]
+    for field, files in (
+        ("http_restricted_apis", "http_restricted_api_files"),
+        ("grpc_restricted_protocols", "grpc_restricted_protocol_files"),
+    ):
+        given[field] = (*given[field], *(each for file in given.pop(files) for each in file))
     options = ServerOptions(**given)
     _check_restrictions(ctx, "--http-restricted-api", "api", options.http_restricted_apis)
     _check_restrictions(ctx, "--grpc-restricted-protocol", "protocol", options.grpc_restricted_protocols)

@@ -212,6 +212,18 @@ LIMITS: tuple[click.Option, ...] = (
     ),
     switch("--allow-client-shm", "allow_client_shm", "Let clients register regions of shared memory."),
     number("--max-shm-regions", "max_region_count", "Regions of shared memory that may be registered."),
+    switch(
+        "--allow-sent-code",
+        "allow_sent_code",
+        "Take files with requests to load a model. Whoever may send them runs code of his own here.",
+    ),
+    several(
+        "--worker-environment",
+        "worker_environment",
+        "NAME",
+        "Let workers of models see this variable although it holds a secret of the server, such as a key of "
+        "an object store; * for all.",
+    ),
     option(
         "--strategy-path-policy",
         "strategy_path_policy",

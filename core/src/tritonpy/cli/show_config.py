@@ -46,6 +46,9 @@ def _shown(field: str, value: object) -> str:
     if field in ("http_restricted_apis", "grpc_restricted_protocols"):
         calls: Sequence[RestrictedCalls] = value  # type: ignore[assignment]  # as read
         return " ".join(f"{','.join(names)}:{header}={_SECRET}" for names, header, _ in calls)
+    if field.endswith("_files"):
+        files: Sequence[Sequence[RestrictedCalls]] = value  # type: ignore[assignment]  # as read
+        return f"{sum(map(len, files))} lines"
     if isinstance(value, tuple):
         return " ".join(part if isinstance(part, str) else ":".join(map(str, part)) for part in value)
     return str(value)

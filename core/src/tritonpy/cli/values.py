@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -72,9 +73,10 @@ def read_config_name(value: str) -> str:
 
 
 def read_pattern(value: str) -> str:
-    """Read a regular expression."""
+    """Read a regular expression; "" is none, and needs no engine."""
     try:
-        compile_pattern(value)
+        if value:
+            compile_pattern(value)
     except ValueError as exc:
         raise click.BadParameter(f"Error parsing '{value}': {exc}") from None
     return value
@@ -93,6 +95,39 @@ def read_restriction(flag: str) -> Callable[[str | RestrictedCalls], RestrictedC
                 f"{flag} option format is '<config name>:<setting>=<value>'. Got {value}"
             )
         return tuple(names.split(",")), header, expected
+
+    return read
+
+
+def read_restrictions(
+    flag: str,
+) -> Callable[[str | tuple[RestrictedCalls, ...]], tuple[RestrictedCalls, ...]]:
+    """A reader of a file with a restriction per line; lines that are empty or begin with # are passed over.
+
+    No error shows what a line holds.
+    """
+    read_line = read_restriction(flag)
+
+    def read(value: str | tuple[RestrictedCalls, ...]) -> tuple[RestrictedCalls, ...]:
+        if not isinstance(value, str):  # click reads its own results again
+            return value
+        try:
+            lines = Path(value).read_text(encoding="utf-8").splitlines()
+        except (OSError, ValueError) as exc:
+            reason = getattr(exc, "strerror", None) or "it is not UTF-8"
+            raise click.BadParameter(f"{flag}: '{value}' cannot be read: {reason}") from None
+        found = []
+        for number, line in enumerate(map(str.strip, lines), 1):
+            if not line or line.startswith("#"):
+                continue
+            try:
+                found.append(read_line(line))
+            except click.BadParameter:
+                raise click.BadParameter(
+                    f"{flag}: line {number} of '{value}' has another format than "
+                    f"'<config name>:<setting>=<value>'"
+                ) from None
+        return tuple(found)
 
     return read
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from tritonpy.errors import InvalidArg, TritonError
+from tritonpy.errors import InvalidArg, TritonError, Unsupported
 from tritonpy.frontends.classification import OutputClasses
 from tritonpy.frontends.dataplane import EXTENSIONS, Unready
 from tritonpy.frontends.explanation import explanation
@@ -29,15 +29,23 @@ class LocalDataplane:
         control: loads and unloads them.
         server_id: the name in the server metadata.
         strict_readiness: ready only when no model failed to load.
+        allow_sent_code: take files with requests to load a model.
     """
 
     def __init__(
-        self, registry: ModelRegistry, control: ModelControl, *, server_id: str, strict_readiness: bool
+        self,
+        registry: ModelRegistry,
+        control: ModelControl,
+        *,
+        server_id: str,
+        strict_readiness: bool,
+        allow_sent_code: bool = True,
     ) -> None:
         self._registry = registry
         self._control = control
         self._server_id = server_id
         self._strict_readiness = strict_readiness
+        self._allow_sent_code = allow_sent_code
         self._is_serving = False
         self._is_stopping = False
 
@@ -131,6 +139,11 @@ class LocalDataplane:
         force: bool = False,
     ) -> None:
         """See `Dataplane`."""
+        if files and not self._allow_sent_code:
+            raise Unsupported(
+                f"load of model '{name}' with files is refused: what they hold would be executed, and the "
+                f"server was started with --allow-sent-code=false; a configuration may be sent"
+            )
         await self._control.load(name, config, files, force=force)
 
     async def unload_model(self, name: str, unload_dependents: bool = False) -> None:

@@ -63,11 +63,13 @@ class ServerAccess:
         models: other models.
         services: everything else.
         flow_limits: how far a model may fall behind with the responses of one it has called.
+        passed_variables: names of variables that workers get although they hold secrets of the server.
     """
 
     models: ModelFinder
     services: Services
     flow_limits: FlowLimits = DEFAULT_LIMITS
+    passed_variables: frozenset[str] = frozenset()
 
 
 class CallingInstance(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from functools import partial
 
@@ -32,6 +33,7 @@ from tritonpy.model.worker_thread import Serve
 from tritonpy.own_thread import on_own_thread
 from tritonpy.plugin_manager import Hook
 from tritonpy.request import InferRequest
+from tritonpy.secret_variables import without_secrets
 
 _log = logging.getLogger("tritonpy.worker")
 
@@ -163,7 +165,7 @@ class ProcessRunner:
                 serve = partial(_serve_under, policy, serve)
             await worker.start_thread(serve, self._memory)
         else:
-            await worker.start(self._command, self._memory, policy)
+            await worker.start(self._command.command, self._variables(), self._memory, policy)
         model, memory = self._model, self._memory
         directory = self._backend.handle.directory
         setup = json.dumps(
@@ -191,6 +193,12 @@ class ProcessRunner:
             await worker.close(self.finalize_timeout_s)
             raise
         return worker
+
+    def _variables(self) -> dict[str, str]:
+        """The environment of a worker's program."""
+        variables: dict[str, str | None] = dict(without_secrets(os.environ, self._access.passed_variables))
+        variables.update(self._command.environment)
+        return {name: value for name, value in variables.items() if value is not None}
 
     async def start_worker_for(
         self, slot: Slot, worker: WorkerProcess | None, instance: ProcessInstance

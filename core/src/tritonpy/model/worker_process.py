@@ -8,7 +8,7 @@ import mmap
 import os
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import Any, cast
 from tritonpy import ipc
 from tritonpy.devices.host_policy import HostPolicy
 from tritonpy.errors import ErrorCode, Internal, TritonError
-from tritonpy.handles import WorkerCommand
 from tritonpy.ipc import frame
 from tritonpy.ipc.arena import CONTROL_SLOTS
 from tritonpy.ipc.channel import CHANNEL_VARIABLE, SEGMENT_VARIABLE, Endpoint
@@ -70,12 +69,17 @@ class WorkerProcess(asyncio.Protocol):
         self._pipes: list[PipeReader] = []
 
     async def start(
-        self, command: WorkerCommand, memory: SharedMemorySettings, policy: HostPolicy | None = None
+        self,
+        command: Sequence[str],
+        variables: Mapping[str, str],
+        memory: SharedMemorySettings,
+        policy: HostPolicy | None = None,
     ) -> None:
         """Exec the worker's program with the channel's descriptors.
 
         Args:
             command: the program.
+            variables: its environment.
             memory: of each direction between the server and the worker.
             policy: which processors it keeps to, from its first instruction on.
 
@@ -93,16 +97,15 @@ class WorkerProcess(asyncio.Protocol):
                     ours.callback(os.close, read)
                     theirs.callback(os.close, write)
                     pipes.append((read, write))
-                variables = {
-                    **os.environ,
-                    **command.environment,
+                environment = {
+                    **variables,
                     CHANNEL_VARIABLE: str(their_channel.fileno()),
                     SEGMENT_VARIABLE: str(their_segments.fileno()),
                     IPC_PATH_VARIABLE: str(Path(ipc.__file__).parent),
                 }
                 self._process = await spawn(
-                    command.command,
-                    {name: value for name, value in variables.items() if value is not None},
+                    command,
+                    environment,
                     (their_channel.fileno(), their_segments.fileno()),
                     [write for _, write in pipes],
                     policy,

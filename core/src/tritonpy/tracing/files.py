@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from io import RawIOBase
 from pathlib import Path
 
+from tritonpy.private_files import open_private
 from tritonpy.tracing.json_text import trace_text
 from tritonpy.tracing.trace import FinishedTrace
 
@@ -172,7 +173,7 @@ class _JsonArray:
             OSError: they could not be written; the file is as it was.
         """
         if not self.is_begun:
-            with self.path.open("wb", buffering=0) as file:
+            with open(self.path, "wb", buffering=0, opener=open_private) as file:
                 _write_all(file, b"[" + text + b"]")
             self.is_begun = True
             return

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tritonpy.plugin import InvalidArg
 from tritonpy_cache_redis.settings import RedisSettings, read_settings
@@ -65,6 +67,22 @@ def test_credentials_may_be_in_the_environment_and_settings_win() -> None:
 
     assert (from_environment.user, from_environment.password) == ("me", "secret")
     assert (mixed.user, mixed.password) == ("me", "other")
+
+
+def test_a_password_may_be_in_a_file_and_is_never_shown(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("secret\nnot a part of it\n")
+
+    read = read_settings(ADDRESS | {"password_file": str(file)}, {"TRITONREDIS_PASSWORD": "other"})
+
+    assert read.password == "secret"
+    with pytest.raises(
+        InvalidArg, match=r"'password_file' is '.*/missing', which cannot be read: No such file"
+    ):
+        read_settings(ADDRESS | {"password_file": str(tmp_path / "missing")}, {})
+    with pytest.raises(InvalidArg, match="'password' and 'password_file' are both given") as refused:
+        read_settings(ADDRESS | {"password_file": str(file), "password": "other"}, {})
+    assert "other" not in str(refused.value)
 
 
 @pytest.mark.parametrize("settings", [{}, {"host": "h"}, {"port": "1"}])

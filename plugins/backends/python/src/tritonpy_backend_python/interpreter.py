@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tritonpy.plugin import without_secrets
+
 OLDEST_VERSION = (3, 9)
 
 _TIMEOUT_S = 120  # the first import of numpy from a cold network disk takes its time
@@ -124,8 +126,9 @@ def _stat(path: Path) -> object:
 
 
 def _probe(path: Path, prefix: Path | None, scripts: Sequence[Path]) -> dict[str, str | None]:
+    public = without_secrets(os.environ)  # it is the environment's code that runs now
     variables = _without_allocator(
-        {name: value for name, value in os.environ.items() if name not in _OF_THE_SERVER}
+        {name: value for name, value in public.items() if name not in _OF_THE_SERVER}
     )
     if prefix is not None:
         variables |= _own_variables(prefix, variables)
@@ -148,8 +151,8 @@ def _probe(path: Path, prefix: Path | None, scripts: Sequence[Path]) -> dict[str
     result: dict[str, str] = found["variables"]
     if prefix is not None:
         result |= _own_variables(prefix, result)  # an environment that was moved activates its former place
-    changes: dict[str, str | None] = {name: None for name in os.environ if name not in result}
-    changes |= {name: value for name, value in result.items() if os.environ.get(name) != value}
+    changes: dict[str, str | None] = {name: None for name in public if name not in result}
+    changes |= {name: value for name, value in result.items() if public.get(name) != value}
     return {name: value for name, value in changes.items() if name not in _OF_THE_SHELL}
 
 

@@ -1,4 +1,4 @@
-"""What `--cache-config redis,key=value` says: the settings of Triton's Redis cache, and four more."""
+"""What `--cache-config redis,key=value` says: the settings of Triton's Redis cache, and five more."""
 
 from __future__ import annotations
 
@@ -70,6 +70,15 @@ def _ttl(key: str, text: str) -> int:
     return _number(1)(key, text) * 1000
 
 
+def _first_line(key: str, path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.readline().rstrip("\r\n")
+    except (OSError, ValueError) as exc:
+        reason = getattr(exc, "strerror", None) or "it is not UTF-8"
+        raise InvalidArg(f"{_WHERE}: '{key}' is '{path}', which cannot be read: {reason}") from None
+
+
 def _switch(key: str, text: str) -> bool:
     if text not in ("true", "false"):
         raise InvalidArg(f"{_WHERE}: '{key}' is '{text}', expected true or false")
@@ -86,6 +95,7 @@ _READERS: Mapping[str, tuple[str, Callable[[str, str], object]]] = {
     "port": ("port", _number(1, 65535)),
     "user": ("user", _text),
     "password": ("password", _text),
+    "password_file": ("password", _first_line),
     "db": ("db", _number(0)),
     "connect_timeout": ("connect_timeout_s", _milliseconds),
     "socket_timeout": ("socket_timeout_s", _milliseconds),
@@ -119,6 +129,8 @@ def read_settings(settings: Mapping[str, str], environ: Mapping[str, str]) -> Re
         raise InvalidArg(
             f"{_WHERE}: unknown settings {', '.join(unknown)}; there are {', '.join(sorted(_READERS))}"
         )
+    if "password" in settings and "password_file" in settings:
+        raise InvalidArg(f"{_WHERE}: 'password' and 'password_file' are both given; expected one of them")
     given = {"user": environ.get(USER_VARIABLE, ""), "password": environ.get(PASSWORD_VARIABLE, "")}
     values = {_READERS[key][0]: _READERS[key][1](key, text) for key, text in (given | dict(settings)).items()}
     read = RedisSettings(**values)  # type: ignore[arg-type]  # each reader makes what its field wants

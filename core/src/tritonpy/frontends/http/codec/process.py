@@ -34,6 +34,7 @@ from tritonpy.ipc.channel import (
 )
 from tritonpy.ipc.frame import FrameReader, Message
 from tritonpy.model.program import how_it_ended, spawn
+from tritonpy.secret_variables import without_secrets
 from tritonpy.tensor import Tensor
 
 _COMMAND = [sys.executable, "-m", "tritonpy.frontends.http.codec.worker"]
@@ -92,7 +93,7 @@ class CodecProcess(asyncio.Protocol):
             segments.setblocking(False)
             descriptors = (their_channel.fileno(), their_segments.fileno())
             environment = {
-                **os.environ,
+                **without_secrets(os.environ),
                 CHANNEL_VARIABLE: str(descriptors[0]),
                 SEGMENT_VARIABLE: str(descriptors[1]),
             }

@@ -28,6 +28,7 @@ import orjson
 
 from tritonpy.errors import InvalidArg
 from tritonpy.frontends.http.connection.message import HttpRequest
+from tritonpy.private_files import open_private
 
 _log = logging.getLogger("tritonpy.http")
 
@@ -163,7 +164,7 @@ class AccessLog:
         if self._path == "-":
             self._file = FileIO(sys.stdout.fileno(), "w", closefd=False)
         else:
-            self._file = FileIO(self._path, "a")
+            self._file = FileIO(self._path, "a", opener=open_private)
 
     def _run(self) -> None:
         is_open = True
