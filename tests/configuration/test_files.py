@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -76,6 +77,57 @@ def test_two_configurations_side_by_side_are_refused_with_both_names(
     assert f"{model} has config.pbtxt and config.yaml: expected one of them" in answer["error"]
     (model / "config.yaml").unlink()
     assert load(server)[0] == 200
+
+
+def _link_to_nowhere(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def _link_to_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [_link_to_nowhere, _link_to_device, os.mkfifo, os.mkdir])
+@pytest.mark.parametrize("ending", ["pbtxt", "json"])
+def test_what_is_called_like_a_configuration_and_cannot_be_read_fails_the_load(
+    serve: ServerFactory, model: Path, make: Callable[[Path], None], ending: str
+) -> None:
+    (model / "config.pbtxt").write_text(FORMS["config.pbtxt"])
+    server = serve(model.parent, model_control_mode="explicit")
+    load(server)
+    (model / "config.pbtxt").unlink()
+    make(model / f"config.{ending}")
+
+    status, answer = load(server)
+
+    assert status == 500
+    assert f"failed to open text file for read {model}/config.{ending}: " in answer["error"]
+    assert origin(server) == "@"
+
+
+def test_a_load_tells_that_the_own_configuration_of_a_model_cannot_be_read(
+    serve: ServerFactory, model: Path
+) -> None:
+    (model / "config.pbtxt").write_text("nonsense {")
+    server = serve(model.parent, model_control_mode="explicit")
+    assert load(server, config=FORMS["config.json"].replace("@", "sent"))[0] == 200
+
+    status, answer = load(server)
+
+    assert (status, origin(server)) == (500, "sent")
+    assert answer["error"].startswith("failed to load 'm', failed to poll from model repository: ")
+
+
+def test_the_metadata_of_one_version_names_that_version(serve: ServerFactory, model: Path) -> None:
+    (model / "10").mkdir()
+    (model / "config.pbtxt").write_text(FORMS["config.pbtxt"] + "version_policy { all {} }")
+    server = serve(model.parent)
+
+    named = [
+        call(server, f"models/m{version}")[1]["versions"] for version in ("", "/versions/1", "/versions/10")
+    ]
+
+    assert named == [["1", "10"], ["1"], ["10"]]
 
 
 @pytest.mark.parametrize(("chosen", "expected"), [("", "usual"), ("gpu", "named"), ("cpu", "usual")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from tritonpy.config.load import FORMS
@@ -32,7 +33,8 @@ def find_config(directory: Path, config_name: str = "") -> Path | None:
 
 
 def _single_file(directory: Path, stem: str) -> Path | None:
-    present = [path for path in (directory / f"{stem}{suffix}" for suffix in FORMS) if path.is_file()]
+    # Also a link that leads nowhere: a model whose configuration cannot be read is not one that has none.
+    present = [path for path in (directory / f"{stem}{suffix}" for suffix in FORMS) if os.path.lexists(path)]
     if len(present) > 1:
         raise InvalidArg(
             f"{directory} has {' and '.join(path.name for path in present)}: expected one of them, because "

@@ -8,12 +8,13 @@ from pathlib import Path
 from google.protobuf import text_format
 
 from tritonpy.config.json_text import find_place, read_json
+from tritonpy.config.named_files import check_named_file
 from tritonpy.config.places import place_of_field
 from tritonpy.config.problem import Problem
 from tritonpy.config.read import Misfit, config_from_dict, read_document
 from tritonpy.config.schema import ModelConfig
 from tritonpy.config.write import ConfigForm, given_fields
-from tritonpy.errors import InvalidArg, NotFound
+from tritonpy.errors import Internal, InvalidArg, NotFound
 from tritonpy.protos import POOL
 
 MAX_CONFIG_BYTE_SIZE = 1_048_576
@@ -31,12 +32,15 @@ def load_config(path: Path, *, max_byte_size: int = MAX_CONFIG_BYTE_SIZE) -> Mod
         max_byte_size: a larger one is refused before it is read: parsing takes seconds for a megabyte.
 
     Raises:
-        NotFound: there is no such file, or it cannot be read.
+        NotFound: there is no such file, or it cannot be read, as a pipe or a device.
         InvalidArg: it is too large, or see `parse_config`.
     """
     try:
+        check_named_file(path)
         with path.open("rb") as file:
             content = file.read(max_byte_size + 1)
+    except Internal as exc:
+        raise NotFound(exc.message) from exc
     except OSError as exc:
         raise NotFound(f"failed to open text file for read {path}: {exc.strerror}") from exc
     if len(content) > max_byte_size:

@@ -101,7 +101,9 @@ class LocalDataplane:
         model = self._registry.find(name, version)
         return {
             "name": model.name,
-            "versions": [str(number) for number in self._registry.ready_versions(name)],
+            "versions": [model.version_text]
+            if version
+            else list(map(str, self._registry.ready_versions(name))),
             "platform": model.config.get("platform") or model.config.get("backend", ""),
             "inputs": _tensors(model.signature.inputs),
             "outputs": _tensors(model.signature.outputs),

@@ -325,9 +325,22 @@ class RepositoryManager:
             if ensemble is not None:  # also if its own files have not changed
                 await self.composing.see_to(found.key, ensemble.model_names, loads=True)
         changed = [found for found in models if force or not self._served.serves(found, config_override)]
+        for found in models if config_override is None else ():
+            if found not in changed:
+                await self._check_overridden(name, found)
         for found in changed:
             await self._prepare_and_serve(name, partial(fetch_source, found, config_override), anew=force)
         return bool(changed)
+
+    async def _check_overridden(self, name: str, found: FoundModel) -> None:
+        """Tell whoever loads a model that keeps a configuration sent before, if its own cannot be tried."""
+        source = self._served.source_of(found.key)
+        if source is None or not source.is_overridden:
+            return
+        try:
+            await self._preparation.check(source.directory)
+        except Exception as error:
+            raise _not_polled(name, error) from None
 
     async def _prepare_and_serve(
         self, name: str, fetch: Callable[[], ModelSource], *, anew: bool = True

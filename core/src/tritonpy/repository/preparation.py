@@ -114,6 +114,15 @@ class ModelPreparation:
         with LoadProgress(name, interval_s=self._progress_interval_s, least_s=_WORTH_TELLING_S) as progress:
             return await self._prepare(fetch, progress)
 
+    async def check(self, directory: ModelDirectory) -> None:
+        """Look at the configuration in a model's own directory, which another one stands in for.
+
+        Raises:
+            TritonError, OSError: why the model could not be tried with it.
+        """
+        config = await asyncio.to_thread(self._read, directory, None)
+        await asyncio.to_thread(check_config, config, directory, is_strict=not self._auto_complete_config)
+
     async def _prepare(self, fetch: Callable[[], ModelSource], progress: LoadProgress) -> PreparedModel:
         progress.begin("files")
         source = await self._fetched(fetch)

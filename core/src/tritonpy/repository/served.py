@@ -22,6 +22,7 @@ from tritonpy.repository.preparation import PreparedModel
 from tritonpy.repository.registry import ModelRegistry
 from tritonpy.repository.repositories import FoundModel
 from tritonpy.repository.retirement import Retirement, close_all
+from tritonpy.repository.source import ModelSource
 
 _log = logging.getLogger("tritonpy.repository")
 
@@ -72,6 +73,11 @@ class ServedModels:
             and bool(models)
             and all(model.is_ready for model in models)
         )
+
+    def source_of(self, key: ModelKey) -> ModelSource | None:
+        """What a model is served from; None for one that is not."""
+        prepared = self._prepared.get(key)
+        return prepared.source if prepared is not None else None
 
     async def load(self, prepared: PreparedModel, *, anew: bool = False) -> None:
         """Load what the configuration selects, and serve it instead of what serves now.
