@@ -74,7 +74,7 @@ def test_large_tensors_of_many_calls_do_not_mix(stub: Any, model: str) -> None:
 
 @pytest.mark.parametrize("model", ["thread", "process"])
 def test_large_responses_to_a_slow_reader_keep_every_byte(stub: Any, model: str) -> None:
-    sent = [np.random.default_rng(index).bytes(8_000_000) for index in range(6)]
+    sent = [np.random.default_rng(index).bytes(5_000_000) for index in range(6)]
 
     received = []
     for response in stub.ModelStreamInfer(iter([infer(model, data) for data in sent]), timeout=50):

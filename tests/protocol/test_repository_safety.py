@@ -409,8 +409,8 @@ def test_a_request_with_many_files_is_laid_out_or_refused(place: Place) -> None:
     assert place.call("RepositoryModelUnload", model_name="sent") == ("OK", "")
 
 
-def test_a_request_of_sixty_megabytes_is_laid_out(place: Place) -> None:
-    content = bytes(60_000_000)
+def test_a_request_of_twenty_megabytes_is_laid_out(place: Place) -> None:
+    content = bytes(20_000_000)
 
     assert place.grpc_load("sent", json.dumps(CONFIG), **{"file:1/model.bin": content}) == ("OK", "")
     assert place.call("RepositoryModelUnload", model_name="sent") == ("OK", "")
