@@ -139,12 +139,12 @@ def real_caches() -> Path:
 
 
 @pytest.fixture
-def served() -> Iterator[Callable[..., CommandServer]]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., CommandServer]]:
     """Serve in this process what `corectl serve` would with the given arguments, until the test is over."""
     with ExitStack() as stack:
 
         def start(*arguments: str) -> CommandServer:
-            server = CommandServer(*arguments)
+            server = CommandServer(*arguments, log_file=tmp_path_factory.mktemp("served") / "log")
             stack.callback(server.stop)
             return server
 

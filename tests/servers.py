@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tritonpy import logs
 from tritonpy.cli.serve import WITHOUT_EFFECT, read_options
 from tritonpy.cli.serve import serve as command
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
+from tritonpy_sdk.testing import until
 
 OURS_AND_REAL = ["ours", pytest.param("real", marks=pytest.mark.parity)]
 """The kinds of servers, as parameters of a fixture or test that says the same of both."""
@@ -59,11 +63,39 @@ def command_options(*arguments: str) -> ServerOptions:
 
 
 class CommandServer(Server):
-    """What `corectl serve` serves, in this process, for tests to which only its answers matter."""
+    """What `corectl serve` serves and logs, in this process, for tests that need no process of its own.
 
-    def __init__(self, *arguments: str) -> None:
-        super().__init__(command_options(*arguments))
-        self.start()
+    Args:
+        arguments: of `corectl serve`, beside addresses and ports.
+        log_file: where its log goes.
+    """
+
+    def __init__(self, *arguments: str, log_file: Path) -> None:
+        options = replace(command_options(*arguments), log_file=str(log_file))
+        super().__init__(options)
+        self._log_file = log_file
+        self._logs = logs.configure(options)
+        try:
+            self.start()
+        except BaseException:
+            self._logs.close()
+            raise
+
+    def stop(self) -> None:
+        """End it as a signal does."""
+        super().stop()
+        self._logs.close()
+
+    @property
+    def log(self) -> str:
+        """What it has written so far."""
+        return self._log_file.read_text()
+
+    def wait_for_log(self, pattern: str) -> re.Match[str]:
+        """Wait until a regular expression is found in the log; return the match."""
+        found = until(lambda: re.search(pattern, self.log), lambda: f"{pattern!r} is in the log:\n{self.log}")
+        assert found is not None
+        return found
 
     @property
     def ports(self) -> dict[str, int]:

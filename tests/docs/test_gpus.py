@@ -32,16 +32,15 @@ IDENTITY = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_commands_start_a_server(corectl: Callable[..., Any], tmp_path: Path, command: str) -> None:
+def test_the_commands_start_a_server(served: Callable[..., Any], tmp_path: Path, command: str) -> None:
     ModelRepository(tmp_path).model("m", IDENTITY)
     flags = shlex.split(command)[4:]
 
-    server = corectl(f"--model-repository={tmp_path}", *flags)
+    server = served(f"--model-repository={tmp_path}", *flags)
 
     assert len(COMMANDS) == 2
     if "0-1" in command and len(os.sched_getaffinity(0)) > 1:
         assert "does not have" not in server.log
-    assert server.stop() == 0
 
 
 def test_the_instances_of_the_page_are_where_it_says() -> None:

@@ -51,13 +51,13 @@ def without_what_differs(line: str) -> str:
 
 
 def test_the_model_of_the_page_counts_and_prints_as_the_page_says(
-    corectl: Callable[..., Any], tmp_path: Path
+    served: Callable[..., Any], tmp_path: Path
 ) -> None:
     ModelRepository(tmp_path / "models").python("shout", MODEL, 'backend: "python"')
     serve, infer, curl, *_ = COMMANDS
     assert serve == "corectl serve --model-repository models"
     assert curl == "curl localhost:8002/metrics"
-    server = corectl("--model-repository", str(tmp_path / "models"))
+    server = served("--model-repository", str(tmp_path / "models"))
 
     assert "HOW LOUD IS THIS?" in run(infer, server)
     page = metrics_page(server)
@@ -83,15 +83,15 @@ def test_the_model_of_the_page_counts_and_prints_as_the_page_says(
     assert '"ready to shout" model=shout version=1 instance=shout_0' in server.log
 
 
-def test_the_page_serves_with_options_that_there_are(corectl: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_page_serves_with_options_that_there_are(served: Callable[..., Any], tmp_path: Path) -> None:
     ModelRepository(tmp_path / "models").python("shout", MODEL, 'backend: "python"')
     settings = re.findall(r"--backend-config=\S+?(?=[`\s])", PAGE)
     assert len(settings) == 3
 
-    server = corectl("--model-repository", str(tmp_path / "models"), *settings)
+    server = served("--model-repository", str(tmp_path / "models"), *settings)
 
     assert "there is no such setting" not in server.log
-    assert server.stop() == 0
+    server.stop()
 
 
 def curl(command: str, server: Any) -> str:
@@ -124,9 +124,9 @@ def test_the_log_is_changed_over_the_network_as_the_page_says(
     assert "a text of 16 bytes" not in server.log
 
 
-def test_the_page_names_a_client_that_changes_the_log(corectl: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_page_names_a_client_that_changes_the_log(served: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
-    server = corectl("--model-repository", str(tmp_path / "models"))
+    server = served("--model-repository", str(tmp_path / "models"))
     with InferenceServerClient(f"127.0.0.1:{server.ports['GRPCInferenceService']}") as client:
         [call] = re.findall(r"`client\.(\w+)\((.*)\)`", PAGE)
         method, settings = call

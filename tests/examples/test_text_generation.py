@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -255,22 +253,13 @@ def _repeat(path: Path, name: str, rows: int) -> None:
     path.write_bytes(len(text).to_bytes(8, "little") + text + data[start:] + repeated)
 
 
-def wait_for_log(server: Any, pattern: str) -> re.Match[str]:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if match := re.search(pattern, server.log):
-            return match
-        time.sleep(0.01)
-    raise AssertionError(f"no line like {pattern!r}\n{server.log}")
-
-
 def stopped_after(server: Any, model: str) -> int:
     """Wait until the log tells that `model` gave a text up; returns after how many tokens."""
-    return int(wait_for_log(server, rf"{model}: stopped after (\d+) tokens, the client is gone")[1])
+    return int(server.wait_for_log(rf"{model}: stopped after (\d+) tokens, the client is gone")[1])
 
 
-def test_a_client_that_hangs_up_stops_the_generation(corectl: Callable[..., Any], slow_models: Path) -> None:
-    server = corectl(f"--model-repository={slow_models}")
+def test_a_client_that_hangs_up_stops_the_generation(served: Callable[..., Any], slow_models: Path) -> None:
+    server = served(f"--model-repository={slow_models}")
     most = LONG - 10
 
     with Stream(server.ports["GRPCInferenceService"], max_new_tokens=most) as stream:
@@ -285,8 +274,8 @@ def test_a_client_that_hangs_up_stops_the_generation(corectl: Callable[..., Any]
     assert len(following) == 3  # two tokens and the end: the only row was free again
 
 
-def test_ctrl_c_ends_the_client_and_the_generation(corectl: Callable[..., Any], slow_models: Path) -> None:
-    server = corectl(f"--model-repository={slow_models}")
+def test_ctrl_c_ends_the_client_and_the_generation(served: Callable[..., Any], slow_models: Path) -> None:
+    server = served(f"--model-repository={slow_models}")
     most = LONG - 10
     address = f"127.0.0.1:{server.ports['GRPCInferenceService']}"
     command = [sys.executable, str(ROOT / "examples/text_generation/client.py"), "--grpc-url", address]
@@ -306,14 +295,14 @@ def test_ctrl_c_ends_the_client_and_the_generation(corectl: Callable[..., Any], 
 
 
 def test_a_client_that_hangs_up_over_http_stops_the_generation(
-    corectl: Callable[..., Any], slow_models: Path
+    served: Callable[..., Any], slow_models: Path
 ) -> None:
     code = slow_models / "text_generation/1/model.py"
     token = "        self._tokens.append(token)\n"
     assert token in code.read_text()
     line = '        if len(self._tokens) == 1:\n            pb_utils.Logger.log_info("it has begun")\n'
     code.write_text(code.read_text().replace(token, token + line))
-    server = corectl(f"--model-repository={slow_models}")
+    server = served(f"--model-repository={slow_models}")
     port, most = server.ports["HTTPService"], LONG - 10
     tensor = {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": [PROMPT]}
     body = json.dumps({"inputs": [tensor], "parameters": {"max_new_tokens": most}})
@@ -323,7 +312,7 @@ def test_a_client_that_hangs_up_over_http_stops_the_generation(
             f"POST /v2/models/text_generation/infer HTTP/1.1\r\nHost: localhost\r\n"
             f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
         )
-        wait_for_log(server, "it has begun")
+        server.wait_for_log("it has begun")
         waiting = pool.submit(infer, port, max_new_tokens=2)  # there is one row for both
         connection.close()
         answer = waiting.result(timeout=60)

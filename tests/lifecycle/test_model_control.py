@@ -108,12 +108,12 @@ def wait_for_line(server: Any, text: str) -> None:
 
 
 def test_a_model_unloads_and_reloads_itself_and_whoever_waits_for_it(
-    corectl: Callable[..., Any], tmp_path: Path
+    served: Callable[..., Any], tmp_path: Path
 ) -> None:
     models = ModelRepository(tmp_path)
     models.python("self", telling("self"), CONFIG)
     models.python("caller", telling("caller"), CONFIG)
-    server = corectl(f"--model-repository={tmp_path}", "--model-control-mode=explicit", "--load-model=*")
+    server = served(f"--model-repository={tmp_path}", "--model-control-mode=explicit", "--load-model=*")
     client = Client(server)
 
     # A model that loads itself anew: the one that asks finishes its request, the next goes to the new one.
@@ -137,14 +137,14 @@ def test_a_model_unloads_and_reloads_itself_and_whoever_waits_for_it(
 
 
 def test_models_may_load_others_in_initialize_but_not_wait_for_each_other(
-    corectl: Callable[..., Any], tmp_path: Path
+    served: Callable[..., Any], tmp_path: Path
 ) -> None:
     models = ModelRepository(tmp_path)
     models.python("leader", telling("leader", initialize="pb_utils.load_model('follower')"), CONFIG)
     models.python("follower", telling("follower"), CONFIG)
     models.python("egg", telling("egg", initialize="pb_utils.load_model('hen')"), CONFIG)
     models.python("hen", telling("hen", initialize="pb_utils.load_model('egg')"), CONFIG)
-    server = corectl(f"--model-repository={tmp_path}", "--model-control-mode=explicit")
+    server = served(f"--model-repository={tmp_path}", "--model-control-mode=explicit")
     client = Client(server)
 
     assert client.post("/v2/repository/models/leader/load") is None
@@ -157,13 +157,13 @@ def test_models_may_load_others_in_initialize_but_not_wait_for_each_other(
     client.close()
 
 
-def test_a_model_is_told_where_and_when_it_may_not_ask(corectl: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_model_is_told_where_and_when_it_may_not_ask(served: Callable[..., Any], tmp_path: Path) -> None:
     asks = "pb_utils.load_model('other')"
     models = ModelRepository(tmp_path)
     source = telling("asker", complete=asks, initialize=asks, finalize=asks.replace("load", "unload"))
     models.python("asker", source, CONFIG)
     models.python("other", telling("other"), CONFIG)
-    server = corectl(f"--model-repository={tmp_path}", "--model-control-mode=explicit", "--load-model=asker")
+    server = served(f"--model-repository={tmp_path}", "--model-control-mode=explicit", "--load-model=asker")
     client = Client(server)
 
     refused = "TritonModelException: load_model cannot be called in auto_complete_config; call it in"
@@ -181,11 +181,11 @@ def test_a_model_is_told_where_and_when_it_may_not_ask(corectl: Callable[..., An
 
 @pytest.mark.parametrize("call", ["load_model('other')", "unload_model('other')"])
 def test_without_explicit_mode_a_model_is_told_in_tritons_words(
-    corectl: Callable[..., Any], tmp_path: Path, call: str
+    served: Callable[..., Any], tmp_path: Path, call: str
 ) -> None:
     models = ModelRepository(tmp_path)
     models.python("asker", telling("asker"), CONFIG)
-    server = corectl(f"--model-repository={tmp_path}")
+    server = served(f"--model-repository={tmp_path}")
     client = Client(server)
 
     assert client.ask("asker", f"pb_utils.{call}") == (

@@ -103,12 +103,12 @@ Start = Callable[..., Running]
 
 
 @pytest.fixture
-def start(corectl: Callable[..., Any], tmp_path: Path) -> Start:
+def start(served: Callable[..., Any], tmp_path: Path) -> Start:
     def start(*options: str, **models: dict[str, Any]) -> Running:
         repository = ModelRepository(tmp_path / "models")
         for name, changes in (models or {"obedient": {}}).items():
             repository.model(name, {**CONFIG, **changes}, files={"model.py": OBEDIENT})
-        return Running(corectl("--model-repository", str(tmp_path / "models"), *options))
+        return Running(served("--model-repository", str(tmp_path / "models"), *options))
 
     return start
 
@@ -130,14 +130,14 @@ def test_instances_and_models_count_into_one_family(start: Start) -> None:
     assert seconds["other_0", "_count"] == 1
 
 
-def test_metrics_go_with_the_model_and_stay_over_a_reload(start: Start) -> None:
+def test_metrics_go_with_the_model_and_stay_over_a_reload(start: Start, tmp_path: Path) -> None:
     running = start("--model-control-mode=explicit", "--load-model=*", obedient={}, other={})
     running.run("")
     running.run("", model="other")
 
     running.post("/v2/repository/models/other/unload")
     running.wait_for(lambda: running.samples("done_total") == {("obedient", ""): 1})
-    model = next((Path(running.server.process.args[3]) / "obedient").rglob("model.py"))
+    model = next((tmp_path / "models/obedient").rglob("model.py"))
     model.write_text(OBEDIENT + "\n# another one\n")
     running.post("/v2/repository/models/obedient/load")
     running.run("")
@@ -220,7 +220,10 @@ def test_a_child_that_holds_the_pipes_does_not_hide_the_end_of_the_worker(start:
 
 
 def test_a_request_that_is_kept_is_reported_once(start: Start) -> None:
-    running = start("--backend-config=python,unanswered-warning-seconds=0.3")
+    running = start(
+        "--backend-config=python,unanswered-warning-seconds=0.3",
+        "--exit-timeout-secs=0",  # what is kept would be waited for
+    )
 
     kept = "KEPT.extend([request.get_response_sender(), 'no answer'])"
     tensor = {"name": "CODE", "datatype": "BYTES", "shape": [1], "data": [kept]}
@@ -259,7 +262,7 @@ def test_clients_see_the_traceback_when_they_may(start: Start) -> None:
 
 
 def test_the_time_that_a_model_takes_to_start_can_be_limited(
-    tmp_path: Path, corectl: Callable[..., Any]
+    tmp_path: Path, served: Callable[..., Any]
 ) -> None:
     repository = ModelRepository(tmp_path / "slow")
     slow = OBEDIENT.replace(
@@ -270,7 +273,7 @@ def test_the_time_that_a_model_takes_to_start_can_be_limited(
     options = ("--exit-on-error=false", "--disable-auto-complete-config")
     options += ("--model-repository", str(tmp_path / "slow"))
 
-    limited = corectl(*options, "--backend-config=python,initialize-timeout-seconds=0.2")
+    limited = served(*options, "--backend-config=python,initialize-timeout-seconds=0.2")
 
     assert (
         "model 'slow': initializing instance 'slow_0' took longer than 0.2 seconds, the limit that "
@@ -279,8 +282,12 @@ def test_the_time_that_a_model_takes_to_start_can_be_limited(
 
 
 @pytest.mark.stress
-def test_a_hundred_megabytes_of_prints_cost_nobody_else_and_no_memory(start: Start) -> None:
-    running = start(obedient={}, other={})
+def test_a_hundred_megabytes_of_prints_cost_nobody_else_and_no_memory(
+    corectl: Callable[..., Any], tmp_path: Path
+) -> None:
+    for name in ("obedient", "other"):
+        ModelRepository(tmp_path).model(name, CONFIG, files={"model.py": OBEDIENT})
+    running = Running(corectl("--model-repository", tmp_path))
     statm = Path(f"/proc/{running.server.process.pid}/statm")
 
     def resident_bytes() -> int:

@@ -118,12 +118,10 @@ def test_a_model_that_cannot_be_imported_leaves_the_others_what_they_have(
     assert sys.modules["helper_mod"].word() == "a"
 
 
-def test_a_model_being_debugged_follows_its_edited_helper(
-    corectl: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_model_being_debugged_follows_its_edited_helper(served: Callable[..., Any], tmp_path: Path) -> None:
     models = ModelRepository(tmp_path)
     write_model(models, "m", "old", CONFIG)
-    server = corectl(f"--model-repository={tmp_path}", "--debug-model=m", "--reload")
+    server = served(f"--model-repository={tmp_path}", "--debug-model=m", "--reload")
     port = server.ports["HTTPService"]
     assert ask(port, "m") == ["old"] * len(KINDS)
 

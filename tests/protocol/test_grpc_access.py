@@ -54,11 +54,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=OURS_AND_REAL)
 def channel(
-    request: pytest.FixtureRequest, models: Path, corectl: Callable[..., Any]
+    request: pytest.FixtureRequest, models: Path, served: Callable[..., Any]
 ) -> Iterator[grpc.Channel]:
     """What is tested with this is said of both servers."""
     if request.param == "ours":
-        port = corectl(f"--model-repository={models}", *FLAGS).ports["GRPCInferenceService"]
+        port = served(f"--model-repository={models}", *FLAGS).ports["GRPCInferenceService"]
     else:
         port = request.getfixturevalue("real_triton")(models, *FLAGS)["grpc"]
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -61,10 +61,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=OURS_AND_REAL)
-def stub(request: pytest.FixtureRequest, models: Path, corectl: Callable[..., Any]) -> Iterator[Any]:
+def stub(request: pytest.FixtureRequest, models: Path, served: Callable[..., Any]) -> Iterator[Any]:
     """What is tested with this is said of both servers."""
     if request.param == "ours":
-        port = corectl(f"--model-repository={models}").ports["GRPCInferenceService"]
+        port = served(f"--model-repository={models}").ports["GRPCInferenceService"]
     else:
         port = request.getfixturevalue("real_triton")(models)["grpc"]
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
