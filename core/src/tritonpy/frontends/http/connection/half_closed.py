@@ -9,10 +9,60 @@ and that every client must expect: 100 Continue.
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
+from typing import Protocol
 
 _FIRST_LOOK_S = 0.02
 _LAST_LOOK_S = 1.0
+_UNREAD_LOOK_S = 0.5
+
+
+class Unread(Protocol):
+    """A connection that is not read."""
+
+    def descriptor(self) -> int:
+        """Its number; -1 for none."""
+
+    def on_end(self, is_gone: bool) -> None:
+        """Its client sends nothing more; with `is_gone`, it takes nothing either."""
+
+
+class UnreadWatch:
+    """Looks for the end of connections that are not read, of which the loop hears nothing; on the loop only.
+
+    Those have requests that wait for the one before, which may itself wait for long: in vain if the client is
+    gone.
+    """
+
+    def __init__(self) -> None:
+        self._unread: set[Unread] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, connection: Unread) -> None:
+        """It is not read any more."""
+        self._unread.add(connection)
+        if self._timer is None and hasattr(select, "poll"):  # Windows has none
+            self._timer = asyncio.get_running_loop().call_later(_UNREAD_LOOK_S, self.look)
+
+    def discard(self, connection: Unread) -> None:
+        """It is read again, or over."""
+        self._unread.discard(connection)
+
+    def look(self) -> None:
+        """Tell the connections whose clients have ended them, and look again later if there are any left."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        poll = select.poll()
+        by_descriptor = {connection.descriptor(): connection for connection in self._unread}
+        by_descriptor.pop(-1, None)
+        for descriptor in by_descriptor:
+            poll.register(descriptor, getattr(select, "POLLRDHUP", 0))
+        for descriptor, events in poll.poll(0):
+            by_descriptor[descriptor].on_end(bool(events & (select.POLLERR | select.POLLHUP)))
+        if self._unread:
+            self._timer = asyncio.get_running_loop().call_later(_UNREAD_LOOK_S, self.look)
 
 
 class HalfClosed:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.header_forwarding import HeaderForwarding
 from tritonpy.frontends.http.connection.access_log import AccessLog
+from tritonpy.frontends.http.connection.half_closed import UnreadWatch
 from tritonpy.frontends.http.connection.message import HttpRequest
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Port:
         forwarding: which headers are kept as they were written; None for none.
         access_log: where answers are noted; None for nowhere.
         is_tls: bytes are encrypted.
+        unread: notices clients that go away while they are not read.
     """
 
     handler: Handler
@@ -49,3 +51,4 @@ class Port:
     forwarding: HeaderForwarding | None = None
     access_log: AccessLog | None = None
     is_tls: bool = False
+    unread: UnreadWatch = field(default_factory=UnreadWatch)

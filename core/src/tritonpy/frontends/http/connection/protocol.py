@@ -63,6 +63,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         "_owes_continue",
         "_parting",
         "_port",
+        "_probe",
         "_reader",
         "_refusal",
         "_scratch",
@@ -89,6 +90,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._on_lost: Callable[[], None] | None = None
         self._stream: ResponseStream | None = None
         self._half_closed: HalfClosed | None = None
+        self._probe: HalfClosed | None = None
         self._parting: Parting | None = None
         self._lacks_room: asyncio.TimerHandle | None = None
         self._owes_continue = False
@@ -250,8 +252,10 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._stop_waiting_for_room()
         self._reader.close()
         self._drop_waiting()
-        if self._half_closed is not None:
-            self._half_closed.stop()
+        self._port.unread.discard(self)
+        for watch in (self._half_closed, self._probe):
+            if watch is not None:
+                watch.stop()
         if self._stream is not None:
             self._stream.lose()
         on_lost, self._on_lost = self._on_lost, None
@@ -264,6 +268,23 @@ class HttpConnection(asyncio.BufferedProtocol):
             return False
         self._half_closed = HalfClosed(self._transport, not self._current.is_http_1_0)
         return True
+
+    def descriptor(self) -> int:
+        """See `Unread`."""
+        if self._transport is None or self._transport.is_closing():
+            return -1
+        connected = self._transport.get_extra_info("socket")
+        return -1 if connected is None else int(connected.fileno())
+
+    def on_end(self, is_gone: bool) -> None:
+        """The client has ended a connection that is not read; it may wait for answers to what it has sent."""
+        current, transport = self._current, self._transport
+        if is_gone or self._port.is_tls:
+            self.abort()
+            return
+        is_between = self._stream is None and not self._is_write_paused  # one answer and the next
+        if is_between and self._probe is None and current is not None and transport is not None:
+            self._probe = HalfClosed(transport, not current.is_http_1_0)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go: the rest of a large body, or the scratch buffer."""
@@ -334,6 +355,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             transport.write(response)
             if self._is_read_paused and not transport.is_closing():
                 self._is_read_paused = False
+                self._port.unread.discard(self)
                 transport.resume_reading()
             self._parting = Parting(transport)
 
@@ -445,6 +467,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             self.on_refusal(refusal)
         elif self._is_read_paused and not self._waiting and self._lacks_room is None and not self._is_dead:
             self._is_read_paused = False
+            self._port.unread.discard(self)
             if self._transport is not None:
                 self._transport.resume_reading()
         self._continue()
@@ -460,3 +483,4 @@ class HttpConnection(asyncio.BufferedProtocol):
         if not self._is_read_paused and self._transport is not None:
             self._is_read_paused = True
             self._transport.pause_reading()
+            self._port.unread.add(self)
