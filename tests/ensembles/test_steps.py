@@ -83,6 +83,15 @@ def side(kind: str, folder: Path, request: pytest.FixtureRequest) -> Iterator[Si
     pair = {"inputs": [tensor("IN", [2])], "outputs": [tensor("OUT", [2])]}
     for name, model, size in (("batch_to_flat", "flat", 4), ("flat_to_batch", "batches", 0)):
         write_ensemble(models, name, [step(model, {"X": "IN"}, {"Y": "OUT"})], max_batch_size=size, **pair)
+    for name, model, size in (("reshapes", "flat", 0), ("reshapes_batches", "batches", 4)):
+        write_ensemble(
+            models,
+            name,
+            [step(model, {"X": "IN"}, {"Y": "OUT"})],
+            inputs=[tensor("IN", [1, 2], reshape={"shape": [2]})],
+            outputs=[tensor("OUT", [2, 1], reshape={"shape": [2]})],
+            max_batch_size=size,
+        )
     write_ensemble(
         models,
         "labels",
@@ -168,6 +177,13 @@ def test_steps_are_told_what_the_request_says(side: Side, journal: Path) -> None
     assert [json.loads(line) for line in journal.read_text().splitlines()] == [
         [name, "q", 7, 3, {"k": "v"}, 5000, [1]] for name in ("tells", "tells_too")
     ]
+
+
+@pytest.mark.parametrize(("model", "lead"), [("reshapes", []), ("reshapes_batches", [1])])
+def test_an_ensemble_reshapes_its_own_tensors(side: Side, model: str, lead: list[int]) -> None:
+    outputs = side.outputs(model, {"IN": ([*lead, 1, 2], [1, 2])})
+
+    assert outputs == {"OUT": ([*lead, 2, 1], [2, 3])}
 
 
 def test_an_optional_input_may_be_left_out_where_the_model_can_do_without(side: Side) -> None:

@@ -64,7 +64,7 @@ def check_steps(name: str, config: JsonObject, models: Sequence[StepModel]) -> N
     """
     max_batch_size = config.get("max_batch_size", 0)
     tensors = {
-        tensor["name"]: _Inferred.of(tensor, name, max_batch_size)
+        tensor["name"]: _Inferred.of({**tensor, "dims": inner_dims(tensor)}, name, max_batch_size)
         for field in ("input", "output")
         for tensor in config.get(field, ())
     }
@@ -84,6 +84,12 @@ def check_steps(name: str, config: JsonObject, models: Sequence[StepModel]) -> N
                     _check_consistent(f"in ensemble {name}, ", names[tensor["name"]], known, inferred)
     _check_overwriting(name, config)
     decoupled_origins(name, config, [model.is_decoupled for model in models])
+
+
+def inner_dims(tensor: JsonObject) -> tuple[int, ...]:
+    """The dims of an ensemble's own tensor as its steps see it: those of the reshape, if it has one."""
+    reshape = tensor.get("reshape")
+    return tuple(map(int, tensor.get("dims", ()) if reshape is None else reshape.get("shape", ())))
 
 
 def decoupled_origins(name: str, config: JsonObject, is_decoupled: Sequence[bool]) -> list[int]:

@@ -136,6 +136,16 @@ def test_shapes_fit_with_or_without_the_batch_dimension(
     check_steps("e", config(*ensemble), [StepModel("m", config(*model))])
 
 
+def test_tensors_of_the_ensemble_are_compared_by_the_shape_they_are_reshaped_to() -> None:
+    ensemble = config(4, [1, 2])
+    for field in ("input", "output"):
+        ensemble[field][0]["reshape"] = {"shape": [2]}
+
+    check_steps("e", ensemble, [StepModel("m", config(4, [2]))])
+    with pytest.raises(InvalidArg, match=r"shape: \[-1,2\] is inferred from model e while \[-1,1,2\] is"):
+        check_steps("e", ensemble, [StepModel("m", config(4, [1, 2]))])
+
+
 @pytest.mark.parametrize(
     ("ensemble", "model", "text"),
     [

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tritonpy.config.validate_steps import decoupled_origins, in_order
+from tritonpy.config.validate_steps import decoupled_origins, in_order, inner_dims
 from tritonpy.handles import JsonObject
 from tritonpy.model.pauses import Pauses
 from tritonpy.model.signature import Signature
@@ -147,9 +147,7 @@ class Plan:
         self._models = models
         self._signatures = signatures
         self._batches = config.get("max_batch_size", 0) > 0
-        self._output_dims = {
-            tensor["name"]: tuple(int(dim) for dim in tensor.get("dims", ())) for tensor in config["output"]
-        }
+        self._output_dims = {tensor["name"]: inner_dims(tensor) for tensor in config["output"]}
         self._writers = {
             tensor: index for index, step in enumerate(self._steps) for tensor in step["output_map"].values()
         }
