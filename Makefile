@@ -76,7 +76,7 @@ serve: $(SERVING) ## serve the handwritten digits on ports 8000 (HTTP), 8001 (gR
 	$(BIN)/corectl serve --model-repository examples/digits/models
 
 test: $(STAMP) $(LIBRARY) ## every test that needs nothing but pip; six minutes on two cores
-	$(BIN)/python tests/run.py quick
+	$(BIN)/python tests/run.py quick $(if $(PROCESSES),--processes $(PROCESSES))
 
 sample: $(STAMP) $(LIBRARY) ## of the slow tests what the last change touches, and others by a seed, in BUDGET_S seconds
 	$(BIN)/python benchmarks/real_triton.py fetch
@@ -85,7 +85,7 @@ sample: $(STAMP) $(LIBRARY) ## of the slow tests what the last change touches, a
 
 test-all: test ## every test: also those beside the real server, emulators and compilers, and under stress
 	$(BIN)/python benchmarks/real_triton.py fetch
-	$(BIN)/python tests/run.py slow
+	$(BIN)/python tests/run.py slow $(if $(PROCESSES),--processes $(PROCESSES))
 
 parity: $(STAMP) $(LIBRARY) ## only the comparison with the real server
 	$(BIN)/python benchmarks/real_triton.py fetch

@@ -31,7 +31,7 @@ FOLDERS = ("core/tests", "sdk/tests", "plugins", "tests", "examples")
 DURATIONS = Path("tests/durations.json")
 HISTORY = Path(".cache/test-runs.jsonl")
 LAST_RUNS = 20
-PROCESSES = 2
+PROCESSES = 2  # that run tests beside each other
 MOST_AGAIN = 12  # that many do not fail by chance
 LIMITS_S = {"quick": 2400, "slow": 5400, "sample": 1800, "again": 1800, "list": 600}
 STOP_S = 60
@@ -150,10 +150,11 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seed", help="of the sample; without it the commit's name")
     parser.add_argument("--since", help="the commit before the change; without it where the branch left main")
     parser.add_argument("--budget-s", type=float, default=BUDGET_S, help="how long a sample begins modules")
+    parser.add_argument("--processes", type=int, default=PROCESSES, help="that run tests beside each other")
     parser.add_argument("--record", action="store_true", help=f"write to {DURATIONS} how long modules took")
     options = parser.parse_args(own)
     with tempfile.TemporaryDirectory(prefix="test-run-") as folder:
-        runner = Runner(Path(folder), extra, record=options.record)
+        runner = Runner(Path(folder), extra, processes=options.processes, record=options.record)
         if options.kind == "quick":
             return runner.quick()
         found = runner.find(options.marks)
@@ -173,11 +174,13 @@ class Runner:
     Args:
         folder: for files that pytest and this program hand each other.
         extra: further arguments of pytest.
+        processes: how many run tests beside each other.
         record: whether to write down how long modules took.
     """
 
-    def __init__(self, folder: Path, extra: Sequence[str] = (), *, record: bool = False) -> None:
+    def __init__(self, folder: Path, extra: Sequence[str], *, processes: int, record: bool) -> None:
         self._folder = folder
+        self._processes = processes
         self._extra = extra
         self._record = record
         self._durations: dict[str, dict[str, float]] = {"quick": {}, "slow": {}}
@@ -205,7 +208,7 @@ class Runner:
         """Run some of these tests."""
         changed = changed_files(since)
         touched = touched_modules({_module(test) for test in marks}, changed)
-        chosen = choose(marks, self._durations["slow"], touched, seed, PROCESSES * budget_s)
+        chosen = choose(marks, self._durations["slow"], touched, seed, self._processes * budget_s)
         notes = [
             f"slow tests, sampled with seed {seed}: {len(chosen.tests)} of {len(marks)}, in {chosen.modules} "
             f"modules, which took {chosen.seconds:.0f} s in all when they were measured",
@@ -225,7 +228,7 @@ class Runner:
 
     def _run(self, kind: str, *arguments: str) -> int:
         """Run pytest in some processes, and judge again what fails."""
-        spread = [f"-n{PROCESSES}", "--dist=loadfile", "--no-loadscope-reorder"]
+        spread = [f"-n{self._processes}", "--dist=loadfile", "--no-loadscope-reorder"]
         first = self._pytest(kind, *spread, *arguments)
         if self._record and first.status in (0, 1):
             self._write_durations("quick" if kind == "quick" else "slow", first.seconds)
