@@ -27,6 +27,30 @@ backend: "odd"
 input [ { name: "I" data_type: TYPE_FP32 dims: [ 1 ] } ]
 output [ { name: "O" data_type: TYPE_FP32 dims: [ 1 ] } ]
 """
+LATER = """
+import asyncio
+import threading
+
+from tritonpy.plugin import InferResponse, hookimpl
+
+TASKS = set()
+
+
+@hookimpl
+async def model_instance_execute(instance, requests):
+    thread = threading.current_thread()
+
+    async def answer(request):
+        for _ in range(5):
+            await asyncio.sleep(0.001)
+        assert threading.current_thread() is thread
+        request.respond(InferResponse().add("O", request.input("I")))
+
+    for request in requests:
+        task = asyncio.create_task(answer(request))
+        TASKS.add(task)
+        task.add_done_callback(TASKS.discard)
+"""
 BODY = json.dumps({"inputs": [{"name": "I", "datatype": "FP32", "shape": [1], "data": [1]}]})
 
 
@@ -267,6 +291,38 @@ def test_as_many_models_load_at_once_as_the_options_say_and_hold_up_nobody_else(
         assert asked.result(20) == "at once"
         done.set()
         assert [each.result(20) for each in loads] == [(200, "")] * count
+
+
+@pytest.mark.parametrize("isolation", ["thread", "process"])
+def test_tasks_that_an_async_hook_leaves_behind_answer_their_requests(
+    tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = tmp_path / "site"
+    info = installed / "acme_later-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-later\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[tritonpy.backends]\nlater = acme_later\n")
+    (installed / "acme_later.py").write_text(LATER)
+    monkeypatch.syspath_prepend(installed)
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    parameters = f'parameters {{ key: "TRITONPY_ISOLATION" value {{ string_value: "{isolation}" }} }}'
+    (tmp_path / "models/m/1").mkdir(parents=True)
+    (tmp_path / "models/m/config.pbtxt").write_text(CONFIG.replace("odd", "later") + parameters)
+    options = ServerOptions(
+        (str(tmp_path / "models"),),
+        http_address="127.0.0.1",
+        http_port=0,
+        allow_grpc=False,
+        allow_metrics=False,
+    )
+    with Server(options) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
+        for _ in range(3):
+            connection.request("POST", "/v2/models/m/infer", BODY)
+            with connection.getresponse() as response:
+                assert response.status == 200
+                assert json.load(response)["outputs"][0]["data"] == [1.0]
+        connection.close()
 
 
 def test_hooks_that_load_models_of_one_backend_take_turns_unless_it_says_otherwise(

@@ -17,6 +17,7 @@ from tritonpy.devices.host_policy import HostPolicies, HostPolicy
 from tritonpy.errors import TritonError, Unavailable
 from tritonpy.handles import JsonObject, Model, ModelInstance
 from tritonpy.ipc.window import execute_several
+from tritonpy.model.async_hooks import AsyncHooks
 from tritonpy.model.backend import BoundBackend, hook_failure
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.execution import (
@@ -173,7 +174,7 @@ class ThreadInstance:
         self._open_count = 0  # requests that were not answered when their execution was over
         self._drained: asyncio.Future[None] | None = None
         self._queue: SimpleQueue[Execution | None] = SimpleQueue()
-        self._runner: asyncio.Runner | None = None
+        self._async_hooks = AsyncHooks()
         self._thread = threading.Thread(target=self._run, name=handle.name, daemon=True)
         self._opened: asyncio.Future[TritonError | None] = asyncio.get_running_loop().create_future()
         self._closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -299,11 +300,10 @@ class ThreadInstance:
         try:
             if error is None:
                 # No local variable may outlive an execution: an unanswered request has to become garbage.
-                while self._execute(self._queue.get()):
+                while self._execute(self._async_hooks.next(self._queue.get)):
                     pass
                 self._finalize()
-            if self._runner is not None:
-                self._runner.close()
+            self._async_hooks.close()
         finally:
             self._bridge.call(self._closed.set_result, None)
 
@@ -323,7 +323,7 @@ class ThreadInstance:
         try:
             outcome = self._execute_hook(handle, execution.requests)
             if inspect.isawaitable(outcome):
-                outcome = self._await(outcome)
+                outcome = self._async_hooks.wait(outcome)
             outcome = checked_responses(outcome, len(execution.requests))
             if execution.has_states and outcome is not None:
                 own_states(execution.requests, outcome)
@@ -340,15 +340,6 @@ class ThreadInstance:
         times = (start, handle.compute_start_ns or start, handle.compute_end_ns or end, end)
         self._bridge.call(self._finished, execution, times, outcome)
         return True
-
-    def _await(self, outcome: object) -> list[InferResponse] | None:
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-
-        async def settled() -> list[InferResponse] | None:
-            return await outcome  # type: ignore[misc,no-any-return]
-
-        return self._runner.run(settled())
 
     def _finalize(self) -> None:
         finalize = self._backend.instance_finalize

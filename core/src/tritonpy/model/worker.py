@@ -5,7 +5,6 @@ Started by the server as `python -m tritonpy.model.worker`; not meant to be star
 
 from __future__ import annotations
 
-import asyncio
 import faulthandler
 import inspect
 import io
@@ -24,6 +23,7 @@ from tritonpy.ipc import frame
 from tritonpy.ipc.channel import WorkerChannel
 from tritonpy.ipc.frame import Message
 from tritonpy.ipc.window import SendWindow, execute_several
+from tritonpy.model.async_hooks import AsyncHooks
 from tritonpy.model.backend import BoundBackend, hook_failure
 from tritonpy.model.execution import checked_responses
 from tritonpy.model.worker_inbox import WorkerInbox
@@ -46,12 +46,12 @@ class HookWorker:
         self._setup_error: tuple[TritonError, str] | None = None
         self._is_decoupled = False
         self._shape_tensors: frozenset[str] = frozenset()
-        self._runner: asyncio.Runner | None = None
+        self._async_hooks = AsyncHooks()
 
     def serve(self) -> None:
         """Handle frames until the server asks to finalize or closes the channel."""
         self._channel.send(frame.STARTED)
-        while (message := self._inbox.next_command()) is not None:
+        while (message := self._async_hooks.next(self._inbox.next_command)) is not None:
             kind = message[0]
             if kind == frame.EXECUTE:
                 self._execute(message)
@@ -177,7 +177,7 @@ class HookWorker:
                 execute_several(len(requests) > 1)
             outcome = execute(instance, requests)
             if inspect.isawaitable(outcome):
-                outcome = self._await(outcome)
+                outcome = self._async_hooks.wait(outcome)
             responses = checked_responses(outcome, len(requests))
         except BaseException as exc:  # sys.exit() in a hook ends a batch, not the worker
             error = hook_failure(
@@ -192,15 +192,6 @@ class HookWorker:
         end = time.monotonic_ns()
         times = (start, instance.compute_start_ns or start, instance.compute_end_ns or end, end)
         self._channel.send(frame.EXECUTED, batch, times, answers, failure)
-
-    def _await(self, outcome: Any) -> Sequence[InferResponse] | None:  # Any: what an async hook returned
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-
-        async def settled() -> Sequence[InferResponse] | None:
-            return await outcome  # type: ignore[no-any-return]
-
-        return self._runner.run(settled())
 
     def _decode(self, encoded: tuple[Any, ...]) -> _WorkerRequest:
         plain = encoded[:9]
