@@ -97,6 +97,12 @@ class Arena:
         return sum(len(segment) for segment in self._segments if segment is not None)
 
     @property
+    def free_byte_size(self) -> int:
+        """Bytes of these that no block in use has."""
+        with self._lock:
+            return self.byte_size - sum(self._leased.values())
+
+    @property
     def leased_count(self) -> int:
         """Blocks the other end has not given back."""
         return len(self._leased) + sum(lent.count for lent in self._lent.values())

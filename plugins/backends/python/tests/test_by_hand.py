@@ -23,7 +23,7 @@ def test_a_request_shows_what_it_was_made_of():
     assert made.correlation_id() == "seq"
     assert made.flags() == pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START
     assert made.timeout() == 5
-    assert made.parameters() == '{"a":1,"b":"s","c":true}'
+    assert made.parameters() == '{"a": 1, "b": "s", "c": true}'
     assert made.requested_output_names() == {"Y"}
     assert made.inputs() == [X]
     assert made.trace().get_context() is None
@@ -65,8 +65,8 @@ def test_what_is_required_is_required(missing):
         ({"timeout": 1.5}, "timeout must be an int, got float"),
         ({"request_id": 1}, "request_id must be a str, got int"),
         ({"trace": "t"}, "trace must be an InferenceTrace, got str"),
-        ({"requested_output_names": [1]}, "requested_output_names must hold str, got int"),
-        ({"requested_output_names": "Y"}, "requested_output_names must be a list of str, got a str"),
+        ({"requested_output_names": [1]}, "an output's name must be a str, got int"),
+        ({"requested_output_names": "Y"}, "requested_output_names must be a list of str, got str"),
     ],
 )
 def test_arguments_of_the_wrong_type_are_refused(changes, message):

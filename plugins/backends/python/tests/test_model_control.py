@@ -85,12 +85,16 @@ def test_a_refusal_is_raised_with_the_servers_text(link, call, text):
     assert str(error.value) == text
 
 
+def test_files_that_are_no_dictionary_are_refused_in_triton_s_words():
+    with pytest.raises(pb_utils.TritonModelException, match="model 'm', files should be a dictionary"):
+        pb_utils.load_model("m", files=["x"])
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [
         (lambda: pb_utils.load_model(1), "load_model: model_name must be a str, got int"),
         (lambda: pb_utils.load_model("m", {}), "load_model: config must be a str, got dict"),
-        (lambda: pb_utils.load_model("m", files=["x"]), "load_model: files must be a dict, got list"),
         (
             lambda: pb_utils.load_model("m", files={1: b""}),
             "load_model: a path in files must be a str, got int",

@@ -7,6 +7,12 @@ be made by hand. It needs only numpy and runs on Python 3.9 and newer.
 
 from __future__ import annotations
 
+# Triton's module has these by chance, and models that say `import *` use them.
+import json
+import struct
+
+import numpy as np
+
 from ._calls import ResponseIterator
 from ._config import (
     get_input_config_by_name,
@@ -69,9 +75,12 @@ __all__ = [
     "get_output_config_by_name",
     "get_output_tensor_by_name",
     "is_model_ready",
+    "json",
     "load_model",
+    "np",
     "numpy_to_triton_type",
     "serialize_byte_tensor",
+    "struct",
     "triton_string_to_numpy",
     "triton_to_numpy_type",
     "unload_model",

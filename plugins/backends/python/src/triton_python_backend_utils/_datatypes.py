@@ -42,6 +42,8 @@ NUMPY_TYPES: dict[str, type[np.generic]] = {
 }
 """Numpy types by protocol name. BF16 has none."""
 
+_NUMPY_TYPES = {number: NUMPY_TYPES.get(name) for number, name in enumerate(NAMES)}
+
 DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, kind in NUMPY_TYPES.items()}
 DTYPES["BF16"] = np.dtype(np.uint16)  # the raw bits
 
@@ -56,9 +58,7 @@ TRITON_STRING_TO_NUMPY: dict[str, type[Any]] = {
 
 def triton_to_numpy_type(data_type: int) -> type[np.generic] | None:
     """The numpy type for a number of `TRITONSERVER_DataType`; None for BF16 and unknown numbers."""
-    if data_type not in range(len(NAMES)):
-        return None
-    return NUMPY_TYPES.get(NAMES[data_type])
+    return _NUMPY_TYPES.get(data_type)
 
 
 def numpy_to_triton_type(data_type: Any) -> int | None:  # Any: whatever numpy takes as a type

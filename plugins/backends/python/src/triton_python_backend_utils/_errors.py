@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
+
+from ._arguments import text
 
 
 class ErrorCode(IntEnum):
@@ -17,6 +19,8 @@ class ErrorCode(IntEnum):
     ALREADY_EXISTS = 6
     CANCELLED = 7
 
+    __str__ = Enum.__str__
+
 
 class TritonError(Exception):
     """An error that reaches the client with its code and exactly its text.
@@ -27,6 +31,9 @@ class TritonError(Exception):
     Args:
         message: what the client reads.
         code: one of the codes below.
+
+    Raises:
+        TypeError: the message is no text, or the code none of these.
     """
 
     UNKNOWN = ErrorCode.UNKNOWN
@@ -39,10 +46,11 @@ class TritonError(Exception):
     CANCELLED = ErrorCode.CANCELLED
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
-        if not isinstance(message, str):
-            raise TypeError(f"TritonError: message must be a str, got {type(message).__name__}")
+        message = text("TritonError: message", message)
+        if code not in tuple(ErrorCode):
+            raise TypeError(f"TritonError: code must be one of TritonError's codes, got {code!r}")
         super().__init__(message)
-        self._message = str(message)
+        self._message = message
         self._code = ErrorCode(code)
 
     def code(self) -> ErrorCode:

@@ -41,6 +41,9 @@ class Link(Protocol):
     def tell(self, what: str, *args: Any) -> None:  # Any: plain values
         """Tell the server something that needs no answer."""
 
+    def free_memory(self) -> int:
+        """How many bytes of shared memory for tensors are free."""
+
 
 _current: Current[Link] = Current("link")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from enum import IntEnum
+from enum import Enum, IntEnum
 
+from ._arguments import text
 from ._current import Current
 
 
@@ -16,6 +17,8 @@ class LogLevel(IntEnum):
     WARNING = 1
     ERROR = 2
     VERBOSE = 3
+
+    __str__ = Enum.__str__
 
 
 def _to_stderr(level: int, message: str, file: str, line: int) -> None:
@@ -39,8 +42,7 @@ def forget_sink(sink: Sink) -> None:
 
 
 def _write(message: str, level: LogLevel) -> None:
-    if not isinstance(message, str):
-        raise TypeError(f"Logger: message must be a str, got {type(message).__name__}")
+    message = text("Logger: message", message)
     caller = sys._getframe(2)  # the model's, beyond the method of `Logger`
     (_current.get() or _to_stderr)(level, message, caller.f_code.co_filename, caller.f_lineno)
 
@@ -55,7 +57,13 @@ class Logger:
 
     @staticmethod
     def log(message: str, level: LogLevel = LogLevel.INFO) -> None:
-        """Write one message; `VERBOSE` shows only when the server was told to log verbosely."""
+        """Write one message; `VERBOSE` shows only when the server was told to log verbosely.
+
+        Raises:
+            TypeError: the message is no text, or the level none of these.
+        """
+        if level not in tuple(LogLevel):
+            raise TypeError(f"Logger: level must be one of Logger's levels, got {level!r}")
         _write(message, LogLevel(level))
 
     @staticmethod
@@ -77,3 +85,6 @@ class Logger:
     def log_verbose(message: str) -> None:
         """Detail for whoever looks for it."""
         _write(message, LogLevel.VERBOSE)
+
+
+setattr(Logger, "LogLevel", LogLevel)  # noqa: B010  # in its body it would hide the class from type checkers

@@ -1,8 +1,23 @@
-"""Where the outputs of a called model should be."""
+"""The memory of tensors: where a called model's outputs should be, and what is free."""
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
+
+from ._arguments import integer
+from ._link import current_link
+
+
+class SharedMemory:
+    """The memory that large tensors of this process travel through; one for each process."""
+
+    def free_memory(self) -> int:
+        """How many of its bytes are free; 0 where no server is. It grows when more are needed."""
+        link = current_link()
+        return link.free_memory() if link is not None else 0
+
+
+shared_memory = SharedMemory()
 
 
 class MemoryType(IntEnum):
@@ -10,6 +25,8 @@ class MemoryType(IntEnum):
 
     TRITONSERVER_MEMORY_GPU = 0
     TRITONSERVER_MEMORY_CPU = 1
+
+    __str__ = Enum.__str__
 
 
 TRITONSERVER_MEMORY_GPU = MemoryType.TRITONSERVER_MEMORY_GPU
@@ -33,11 +50,10 @@ class PreferredMemory:
         if not isinstance(preferred_memory_type, MemoryType):
             kind = type(preferred_memory_type).__name__
             raise TypeError(f"PreferredMemory: preferred_memory_type must be a MemoryType, got {kind}")
-        if not isinstance(preferred_device_id, int):
-            kind = type(preferred_device_id).__name__
-            raise TypeError(f"PreferredMemory: preferred_device_id must be an int, got {kind}")
         self._memory_type = preferred_memory_type
-        self._device_id = preferred_device_id
+        self._device_id = integer(
+            "PreferredMemory: preferred_device_id", preferred_device_id, -(2**63), 2**63 - 1
+        )
 
     def __repr__(self) -> str:
         return f"PreferredMemory({self._memory_type.name}, {self._device_id})"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Protocol, SupportsFloat, SupportsIndex, Union
 
+from ._arguments import text
 from ._errors import TritonModelException
 from ._link import current_link
 from ._local_metrics import LocalMetrics
@@ -22,6 +23,8 @@ class MetricKind(IntEnum):
     COUNTER = 0
     GAUGE = 1
     HISTOGRAM = 2
+
+    __str__ = Enum.__str__
 
 
 class Store(Protocol):
@@ -181,9 +184,8 @@ class MetricFamily:
     __slots__ = ("_hold",)
 
     def __init__(self, name: str, description: str, kind: MetricKind) -> None:
-        for what, text in (("name", name), ("description", description)):
-            if not isinstance(text, str):
-                raise TypeError(f"MetricFamily: {what} must be a str, got {type(text).__name__}")
+        name = text("MetricFamily: name", name)
+        description = text("MetricFamily: description", description)
         if not isinstance(kind, MetricKind):
             raise TypeError(
                 f"MetricFamily: kind must be MetricFamily.COUNTER, MetricFamily.GAUGE or "
@@ -239,19 +241,19 @@ def _as_float(what: str, value: Number) -> float:
     if not isinstance(value, (str, bytes, bytearray)):
         try:
             return float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             pass
     raise TypeError(f"{what}: expected a number, got {type(value).__name__}")
 
 
 def _checked(labels: Mapping[str, str], hold: Hold) -> dict[str, str]:
-    for name, text in labels.items():
+    for name, value in labels.items():
         if not isinstance(name, str):
             raise TritonModelException(
                 hold.refusal(f"Invalid label name: expected a str, got {type(name).__name__}")
             )
-        if not isinstance(text, str):
-            kind = type(text).__name__
+        if not isinstance(value, str):
+            kind = type(value).__name__
             reason = f"attempt to access JSON non-string as string: label '{name}' must be a str, got {kind}"
             raise TritonModelException(hold.refusal(reason))
-    return {str(name): str(text) for name, text in labels.items()}  # subclasses of str cannot travel
+    return {str(name): str(value) for name, value in labels.items()}  # subclasses of str cannot travel

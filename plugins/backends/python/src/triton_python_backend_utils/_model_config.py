@@ -91,7 +91,9 @@ class ModelConfig:
         configured = self._model_config.get("model_transaction_policy")
         if configured is None:
             self._model_config["model_transaction_policy"] = dict(transaction_policy_dict)
-        elif configured.get("decoupled") != transaction_policy_dict.get("decoupled"):
+        elif "decoupled" not in transaction_policy_dict:
+            return
+        elif configured.get("decoupled") != transaction_policy_dict["decoupled"]:
             raise ValueError(
                 f"trying to change decoupled property in auto-complete-config for model '{self._name}', "
                 f"which is already set to '{configured.get('decoupled')}'."

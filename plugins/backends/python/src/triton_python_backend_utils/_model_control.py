@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from ._arguments import flag, text
 from ._errors import TritonModelException
 from ._link import Link, require_link
 
@@ -40,9 +41,9 @@ def load_model(model_name: str, config: str = "", files: Mapping[str, bytes] | N
     Raises:
         TritonModelException: it cannot be loaded, or not now; with the server's text.
     """
-    _check_str("load_model", "model_name", model_name)
-    _check_str("load_model", "config", config)
-    contents = _checked_files(files) if files else None
+    model_name = text("load_model: model_name", model_name)
+    config = text("load_model: config", config)
+    contents = None if files is None else _checked_files(model_name, files) or None
     link = _link("load_model")
     is_initializing = _method.get() == _INITIALIZE
     _ask(link, "Failed to load model", "models.load", model_name, config or None, contents, is_initializing)
@@ -61,13 +62,10 @@ def unload_model(model_name: str, unload_dependents: bool = False) -> None:
     Raises:
         TritonModelException: the server does not unload on request, or not now.
     """
-    _check_str("unload_model", "model_name", model_name)
-    if not isinstance(unload_dependents, (bool, int)):
-        raise TypeError(
-            f"unload_model: unload_dependents must be a bool, got {type(unload_dependents).__name__}"
-        )
+    model_name = text("unload_model: model_name", model_name)
+    unload_dependents = flag("unload_model: unload_dependents", unload_dependents)
     link = _link("unload_model")
-    _ask(link, "Failed to unload model", "models.unload", model_name, bool(unload_dependents))
+    _ask(link, "Failed to unload model", "models.unload", model_name, unload_dependents)
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
@@ -80,8 +78,8 @@ def is_model_ready(model_name: str, model_version: str = "") -> bool:
     Raises:
         TritonModelException: `model_version` is no number, or the server is about to start or to stop.
     """
-    _check_str("is_model_ready", "model_name", model_name)
-    _check_str("is_model_ready", "model_version", model_version)
+    model_name = text("is_model_ready: model_name", model_name)
+    model_version = text("is_model_ready: model_version", model_version)
     link = _link("is_model_ready")
     return bool(_ask(link, "Failed to check model readiness", "models.ready", model_name, model_version))
 
@@ -104,16 +102,16 @@ def _ask(link: Link, failure: str, what: str, *args: object) -> object:
     return answer
 
 
-def _checked_files(files: Mapping[str, bytes]) -> dict[str, bytes]:
+def _checked_files(model_name: str, files: Mapping[str, bytes]) -> dict[str, bytes]:
     if not isinstance(files, Mapping):
-        raise TypeError(f"load_model: files must be a dict, got {type(files).__name__}")
-    for path, content in files.items():
-        _check_str("load_model", "a path in files", path)
+        raise TritonModelException(
+            f"failed to load model '{model_name}', files should be a dictionary of file paths and file "
+            f"contents"
+        )
+    contents: dict[str, bytes] = {}
+    for key, content in files.items():
+        path = text("load_model: a path in files", key)
         if not isinstance(content, (bytes, bytearray, memoryview)):
             raise TypeError(f"load_model: files['{path}'] must be bytes, got {type(content).__name__}")
-    return {path: bytes(content) for path, content in files.items()}
-
-
-def _check_str(function: str, argument: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise TypeError(f"{function}: {argument} must be a str, got {type(value).__name__}")
+        contents[path] = bytes(content)
+    return contents

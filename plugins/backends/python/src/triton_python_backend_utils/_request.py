@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Union, overload
 
+from ._arguments import flag, integer, text
 from ._calls import ResponseIterator, only_response
 from ._errors import TritonModelException
 from ._link import Call, require_link
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_START = 1
 TRITONSERVER_REQUEST_FLAG_SEQUENCE_END = 2
 
+_MOST_UINT32 = 2**32 - 1
 _MOST_UINT64 = 2**64 - 1
 
 CorrelationId = Union[int, str]  # noqa: UP007 (evaluated, also by Python 3.9)
@@ -101,6 +103,8 @@ class InferenceRequest:
     ) -> None:
         if inputs is None or requested_output_names is None or model_name is None:
             raise TypeError("InferenceRequest: inputs, requested_output_names and model_name are required")
+        request_id = text("InferenceRequest: request_id", request_id)
+        model_name = text("InferenceRequest: model_name", model_name)
         self._inputs = list(inputs)
         for tensor in self._inputs:
             if tensor is None:
@@ -109,37 +113,40 @@ class InferenceRequest:
                     f"should not be empty."
                 )
             _check("inputs", "hold Tensors", tensor, Tensor)
-        _check("request_id", "be a str", request_id, str)
-        _check("model_name", "be a str", model_name, str)
         _check("preferred_memory", "be a PreferredMemory", preferred_memory, PreferredMemory, type(None))
         _check("trace", "be an InferenceTrace", trace, InferenceTrace, type(None))
-        _check_int("flags", flags, 0, 2**32 - 1)
-        _check_int("timeout", timeout, 0, _MOST_UINT64)
-        _check_int("model_version", model_version, -1, 2**63 - 1)
-        if not isinstance(correlation_id, (int, str)):
-            raise TritonModelException("Correlation ID must be integer or string")
+        flags = integer("InferenceRequest: flags", flags, 0, _MOST_UINT32)
+        timeout = integer("InferenceRequest: timeout", timeout, 0, _MOST_UINT64)
+        model_version = integer("InferenceRequest: model_version", model_version, -(2**63), 2**63 - 1)
+        if correlation_id is None:
+            raise TypeError("InferenceRequest: correlation_id must be an int or a str, got None")
         if isinstance(correlation_id, int):
-            _check_int("correlation_id", correlation_id, 0, _MOST_UINT64)
-        if isinstance(requested_output_names, str):  # or its letters would be taken for names
-            raise TypeError("InferenceRequest: requested_output_names must be a list of str, got a str")
-        requested = tuple(requested_output_names)
-        for name in requested:
-            _check("requested_output_names", "hold str", name, str)
+            correlation_id = integer("InferenceRequest: correlation_id", correlation_id, 0, _MOST_UINT64)
+        elif isinstance(correlation_id, str):
+            correlation_id = text("InferenceRequest: correlation_id", correlation_id)
+        else:
+            raise TritonModelException("Correlation ID must be integer or string")
+        if isinstance(requested_output_names, (str, bytes)):  # or its letters would be taken for names
+            kind = type(requested_output_names).__name__
+            raise TypeError(f"InferenceRequest: requested_output_names must be a list of str, got {kind}")
+        outputs = tuple(text("InferenceRequest: an output's name", name) for name in requested_output_names)
+        if "" in outputs:
+            raise TritonModelException(
+                f"Requested output name for request with id '{request_id}' and model name '{model_name}' "
+                f"should not be empty."
+            )
         checked = None if parameters is None else checked_parameters(parameters)
-        # Plain values travel; numpy's strings and members of enumerations, which are these too, do not.
-        sequence = _plain_str(correlation_id) if isinstance(correlation_id, str) else int(correlation_id)
-        outputs = tuple(map(_plain_str, requested))
-        self._wire = (-1, _plain_str(request_id), int(flags), sequence, int(timeout), 0, checked, outputs, ())
+        self._wire = (-1, request_id, flags, correlation_id, timeout, 0, checked, outputs, ())
         if trace is not None and trace._number:
             self._wire += (trace,)
-        self._target = _plain_str(model_name), int(model_version)
+        self._target = model_name, max(model_version, -1)
         self._release_flags = TRITONSERVER_REQUEST_RELEASE_ALL
         self._server = None
         self._sender = None
 
     def inputs(self) -> list[Tensor]:
         """The input tensors, in the order the client sent them."""
-        return self._inputs
+        return list(self._inputs)
 
     def request_id(self) -> str:
         """The client's id, "" when it gave none."""
@@ -154,9 +161,12 @@ class InferenceRequest:
         return self._wire[2]  # type: ignore[no-any-return]
 
     def set_flags(self, flags: int) -> None:
-        """Change the flags."""
-        if not isinstance(flags, int):
-            raise TypeError(f"set_flags: flags must be an int, got {type(flags).__name__}")
+        """Change the flags.
+
+        Raises:
+            TypeError: they are no integer of 32 bits.
+        """
+        flags = integer("set_flags: flags", flags, 0, _MOST_UINT32)
         self._wire = (*self._wire[:2], flags, *self._wire[3:])
 
     def timeout(self) -> int:
@@ -165,7 +175,9 @@ class InferenceRequest:
 
     def parameters(self) -> str:
         """The custom parameters as JSON text; `{}` when there are none."""
-        return json.dumps(self._wire[6] or {}, separators=(",", ":"))
+        # Triton writes those of a request that came, and leaves to Python those of one that a model has made.
+        separators = (", ", ": ") if self._server is None else (",", ":")
+        return json.dumps(self._wire[6] or {}, separators=separators)
 
     def trace(self) -> InferenceTrace:
         """The request's trace; an empty one if it is not traced."""
@@ -196,8 +208,10 @@ class InferenceRequest:
                 `iterative_sequence`, and `execute` returns None in the request's place.
 
         Raises:
+            TypeError: they are no integer of 32 bits.
             TritonModelException: other flags.
         """
+        flags = integer("set_release_flags: flags", flags, 0, _MOST_UINT32)
         if flags not in (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE):
             raise TritonModelException(f"set_release_flags: unsupported flags {flags!r}")
         self._release_flags = flags
@@ -220,6 +234,7 @@ class InferenceRequest:
         Raises:
             TritonModelException: no server has started this process.
         """
+        decoupled = flag("exec: decoupled", decoupled)
         call = require_link("InferenceRequest.exec").call(self, decoupled)
         return ResponseIterator(call) if decoupled else only_response(call.next())
 
@@ -241,6 +256,7 @@ class InferenceRequest:
         """
         import asyncio  # late: slow to import, and most models do without
 
+        decoupled = flag("async_exec: decoupled", decoupled)
         loop = asyncio.get_running_loop()
         call = require_link("InferenceRequest.async_exec").call(self, decoupled)
         return loop.create_task(_outcome(call, decoupled))
@@ -264,10 +280,6 @@ class InferenceRequest:
         return f"InferenceRequest(request_id={self._wire[1]!r}, inputs={self._inputs})"
 
 
-def _plain_str(text: str) -> str:
-    return text if type(text) is str else str.__str__(text)
-
-
 async def _outcome(call: Call, decoupled: bool) -> InferenceResponse | ResponseIterator:
     first = await call.next_async()
     return ResponseIterator(call, first) if decoupled else only_response(first)
@@ -279,12 +291,6 @@ def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> 
         if tensor._name == name:
             return tensor
     return None
-
-
-def _check_int(what: str, value: object, least: int, most: int) -> None:
-    _check(what, "be an int", value, int)
-    if not least <= value <= most:  # type: ignore[operator]
-        raise TypeError(f"InferenceRequest: {what} must be from {least} to {most}, got {value}")
 
 
 def _check(what: str, must: str, value: object, *types: type) -> None:

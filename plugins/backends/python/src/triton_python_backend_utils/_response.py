@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Union
 
+from ._arguments import text
 from ._errors import TritonError, TritonModelException
 from ._strings import printable
 from ._tensor import Tensor
@@ -50,7 +51,7 @@ class InferenceResponse:
 
     def output_tensors(self) -> list[Tensor]:
         """The outputs, in the order given."""
-        return self._outputs
+        return list(self._outputs)
 
     def has_error(self) -> bool:
         """Whether the response carries an error."""
@@ -86,15 +87,21 @@ def checked_parameters(parameters: Mapping[str, ParameterValue]) -> dict[str, Pa
     """
     if not isinstance(parameters, Mapping):
         raise TritonModelException(f"Expect parameters to be a dict, found type {type(parameters)}")
+    checked: dict[str, ParameterValue] = {}
     for key, value in parameters.items():
-        if type(key) is not str:
+        if not isinstance(key, str):
             raise TritonModelException(f"Expect parameters keys to have type str, found type {type(key)}")
-        if type(value) not in (bool, int, float, str):
+        for kind in (bool, int, float, str):
+            if isinstance(value, kind):
+                break
+        else:
             raise TritonModelException(
                 f"Expect parameters values to have type bool/int/float/str, found type {type(value)}"
             )
-        if type(value) is int and not -(2**63) <= value < 2**64:
+        if kind is int and not -(2**63) <= value < 2**64:  # type: ignore[operator]  # it is one
             raise TritonModelException(
                 f"Expect parameters values to be integers of at most 64 bits, found {value} for '{key}'"
             )
-    return {key: printable(value) if isinstance(value, str) else value for key, value in parameters.items()}
+        # Plain values travel; members of enumerations and numpy's, which are these too, do not.
+        checked[text("a key", key)] = printable(text(key, value)) if kind is str else kind(value)
+    return checked

@@ -6,6 +6,7 @@ from typing import Any, Union
 
 import numpy as np
 
+from ._arguments import text
 from ._datatypes import BY_DTYPE, DTYPES, NAMES
 from ._errors import TritonModelException
 from ._strings import deserialize_bytes_tensor
@@ -127,11 +128,10 @@ class Tensor:
 
 
 def _checked_name(name: object) -> str:
-    if not isinstance(name, str):
-        raise TypeError(f"Tensor: name must be a str, got {type(name).__name__}")
-    if not name:
+    checked = text("Tensor: name", name)
+    if not checked:
         raise TritonModelException("Tensor name cannot be an empty string.")
-    return str(name)
+    return checked
 
 
 def _plain(array: object) -> Array:

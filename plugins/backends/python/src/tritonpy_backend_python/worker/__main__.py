@@ -28,7 +28,7 @@ def main() -> None:
     source = os.path.dirname(os.path.dirname(here))
     if sys.path and os.path.abspath(sys.path[0]) == here:
         del sys.path[0]
-    for name in ("triton_python_backend_utils", "tritonpy_model"):
+    for name in ("triton_python_backend_utils", "c_python_backend_utils", "tritonpy_model"):
         load_package(name, os.path.join(source, name))
     load_package("_tritonpy_python_worker", here)
     from _tritonpy_python_worker.session import serve  # type: ignore[import-not-found]

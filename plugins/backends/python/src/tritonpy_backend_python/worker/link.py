@@ -84,6 +84,10 @@ class ServerLink:
         except OSError:
             raise TritonModelException(_GONE) from None
 
+    def free_memory(self) -> int:
+        """See `Link`."""
+        return self._channel.endpoint.arena.free_byte_size  # type: ignore[no-any-return]
+
     def _open(self) -> tuple[int, Waiter]:
         try:
             return self._inbox.open()
