@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import tritonclient.grpc as grpcclient
+from tritonclient.utils import InferenceServerException
 from tritonpy.frontends.dataplane import Unready
 from tritonpy.frontends.local import LocalDataplane
 from tritonpy.repository.registry import ModelRegistry
@@ -123,6 +124,29 @@ def test_the_verbose_log_has_the_reasons_for_grpc(mixed: Server, caplog: pytest.
         "the server is not ready: it waits for 'broken', 'odd'",
         "model 'nope' is not ready: Request for unknown model: 'nope' is not found",
     ]
+
+
+@pytest.mark.parametrize("mode", ["none", "poll", "explicit"])
+def test_a_server_without_its_repository_listens_and_is_neither_live_nor_ready(
+    serve: Callable[..., Server], tmp_path: Path, mode: str
+) -> None:
+    server = serve(tmp_path / "nowhere", exit_on_error=False, model_control_mode=mode)
+    port = server.http_port
+
+    assert ask(port, "/v2/health/live")[0] == 400
+    status, answer = ask(port, "/v2/health/ready")
+    assert status == 400
+    assert "nowhere: there is no such model repository" in answer["error"]
+    assert ask(port, "/v2")[0] == 200
+    for path in ("models/m", "models/m/ready", "models/m/config", "models/stats", "models/m/stats"):
+        assert ask(port, f"/v2/{path}") == (503, {"error": "Server not ready"})
+    for path in ("index", "models/m/load", "models/m/unload"):
+        status, answer = ask(port, f"/v2/repository/{path}", "POST")
+        assert (status, answer) == (503, {"error": "Server not ready"})
+    with grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
+        assert not client.is_server_live()
+        with pytest.raises(InferenceServerException, match="Server not ready"):
+            client.get_model_metadata("m")
 
 
 def test_strict_readiness_off_needs_no_model(serve: Callable[..., Server], tmp_path: Path) -> None:

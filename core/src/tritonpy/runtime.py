@@ -239,7 +239,8 @@ class ServerRuntime:
             self.begun = "failed to start Metrics service"
             self.metrics_port = await self.metrics.start(options.metrics_address, options.metrics_port)
             _log.info("Started Metrics Service at %s:%d", options.metrics_address, self.metrics_port)
-        self.dataplane.set_serving()
+        if self.registry.failure is None:
+            self.dataplane.set_serving()
 
     async def _check_ports(self) -> None:
         """Refuse an address that cannot be had before models take their time to load."""
@@ -268,11 +269,24 @@ class ServerRuntime:
         mode, names = self._options.model_control_mode, self._options.load_models
         if names and mode != "explicit":
             raise InvalidArg("models to load at the start can be named in model control mode 'explicit' only")
-        match mode:
-            case "none" | "poll":
-                return await self._repository.load_all(look)
-            case "explicit":
-                return await self._repository.load_named(names)
+        try:
+            match mode:
+                case "none" | "poll":
+                    return await self._repository.load_all(look)
+                case "explicit":
+                    return await self._repository.load_named(names)
+        except TritonError as error:
+            if self._options.exit_on_error:
+                raise
+            await self._go_on_without_models(error)
+            return False
+
+    async def _go_on_without_models(self, error: TritonError) -> None:
+        """Serve nothing but what says so, because a repository is not there; mended by another start only."""
+        _log.error("%s: the server listens and serves no model, for --exit-on-error=false", error.described())
+        self.registry.failure = error
+        if self._watcher is not None:
+            await asyncio.to_thread(self._watcher.stop)
 
     async def stop(self) -> None:
         """Stop accepting, drain, answer the rest UNAVAILABLE, finalise instances, models and backends."""

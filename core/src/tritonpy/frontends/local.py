@@ -61,7 +61,7 @@ class LocalDataplane:
 
     def is_live(self) -> bool:
         """See `Dataplane`."""
-        return True
+        return self._registry.failure is None
 
     def is_ready(self) -> bool:
         """See `Dataplane`."""
@@ -72,6 +72,8 @@ class LocalDataplane:
         unready = None
         if self._is_stopping:
             unready = Unready("the server is not ready: it is stopping")
+        elif self._registry.failure is not None:
+            unready = Unready(f"the server is not ready: {self._registry.failure.message}")
         elif not self._is_serving:
             unready = Unready("the server is not ready: it is starting")
         elif self._strict_readiness and (models := tuple(self._registry.unready())):
@@ -87,6 +89,7 @@ class LocalDataplane:
 
     async def why_model_not_ready(self, name: str, version: str = "") -> str:
         """See `Dataplane`."""
+        self._registry.check_failure()
         reason = await self._control.why_not_ready(name, version)
         if reason:
             _log.debug("model '%s' is not ready: %s", name, reason)
@@ -115,7 +118,7 @@ class LocalDataplane:
 
     def model_statistics(self, name: str = "", version: str = "") -> JsonObject:
         """See `Dataplane`."""
-        models = self._loaded(name, version) if name else self._registry.all_models()
+        models = self._loaded(name, version)
         return {
             "model_stats": [statistics_json(model.name, model.version_text, model.stats) for model in models]
         }
@@ -126,6 +129,7 @@ class LocalDataplane:
 
     async def repository_index(self, ready: bool = False) -> list[JsonObject]:
         """See `Dataplane`."""
+        self._registry.check_failure()
         return await self._control.index(ready)
 
     def check_model_control(self) -> None:
@@ -170,7 +174,10 @@ class LocalDataplane:
         self._registry.find(request.model_name, request.model_version).infer(request)
 
     def _loaded(self, name: str, version: str) -> list[LoadedModel]:
-        """One version, or all of a model that are loaded."""
+        """One version, or all of a model that are loaded, or of all models."""
+        self._registry.check_failure()
+        if not name:
+            return self._registry.all_models()
         found = self._found_for_statistics(name, version)
         return [found] if version else self._registry.loaded_as(name)
 

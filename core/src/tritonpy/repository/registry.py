@@ -10,6 +10,7 @@ from tritonpy.errors import InvalidArg, NotFound, TritonError, Unavailable
 from tritonpy.handles import JsonObject
 from tritonpy.model.model import LoadedModel
 from tritonpy.repository.key import ModelKey
+from tritonpy.repository.turns import NOT_READY
 
 UNLOADED = "unloaded"
 """The reason of a version that was taken out of service on request."""
@@ -56,6 +57,7 @@ class ModelRegistry:
 
     Attributes:
         refusals: why a model was refused before any version was tried.
+        failure: why the server serves no model at all, whatever it is asked for; None if it does.
     """
 
     def __init__(self) -> None:
@@ -65,6 +67,7 @@ class ModelRegistry:
         self._claims: set[ModelKey] = set()
         self._without_versions: set[ModelKey] = set()
         self.refusals: dict[ModelKey, str] = {}
+        self.failure: TritonError | None = None
         self._stale: dict[ModelKey, str] = {}
         self._gone: set[ModelKey] = set()
 
@@ -188,7 +191,17 @@ class ModelRegistry:
             raise self._why_not(name, number)
         return model
 
+    def check_failure(self) -> None:
+        """Refuse what has to do with models where none is served.
+
+        Raises:
+            Unavailable: in Triton's words.
+        """
+        if self.failure is not None:
+            raise Unavailable(NOT_READY)
+
     def _why_not(self, name: str, number: int | None) -> TritonError:
+        self.check_failure()
         ambiguity = self.ambiguity_of(name)
         if ambiguity:
             return InvalidArg(ambiguity)
