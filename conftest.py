@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import pytest
 
+_WRITES_NO_BYTECODE = sys.dont_write_bytecode
 MODULES_NAMED = 3
 _TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None  # glibc has it
 KNOWN_MIB = 400  # of a process below this nothing is said about its modules
@@ -45,6 +46,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Limits(config), "runs-limits")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Results(config.option), "runs-results")
+
+
+def pytest_collection() -> None:
+    """Keep the bytecode of tests whatever the environment says: it takes as long to make as to collect them."""
+    sys.dont_write_bytecode = False
+
+
+def pytest_collection_finish() -> None:
+    """Write none of what tests make, if the environment says so."""
+    sys.dont_write_bytecode = _WRITES_NO_BYTECODE
 
 
 class Selection:
