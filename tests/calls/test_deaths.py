@@ -23,7 +23,7 @@ def test_a_worker_that_dies_while_it_is_called_answers_its_caller(serve, tmp_pat
     )
     server = serve(tmp_path)
 
-    with pytest.raises(RuntimeError, match=r"'dying_0_0' is not healthy: it exited with code 3"):
+    with pytest.raises(RuntimeError, match=r"'dying_0_0' is not healthy\. It exited with code 3"):
         infer(server.http_port, "a", [1])
 
 

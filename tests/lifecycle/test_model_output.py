@@ -192,7 +192,7 @@ def test_a_crash_is_explained_before_it_is_stated(start: Start) -> None:
     with pytest.raises(AssertionError, match="SIGSEGV"):
         running.run("print('last words'); ctypes.string_at(0)")
 
-    running.wait_for_line("is not healthy: it was killed by signal 11")
+    running.wait_for_line("is not healthy. It was killed by signal 11")
     log = running.server.log
     places = [
         log.index(text)

@@ -122,7 +122,7 @@ def test_a_thousand_crashes_cost_one_request_each_and_nothing_leaks(
             y, error = client.infer("crashing", np.zeros(SIZES[number % 2], np.float32), {"how": how})
             assert y is None, f"'{how}' was answered with an output"
             assert error == (
-                f"Stub process 'crashing_0' is not healthy: it {ENDS[how]} while it executed this request"
+                f"Stub process 'crashing_0' is not healthy. It {ENDS[how]} while it executed this request"
             )
             client.wait_until_ready("crashing")
             ask(client, "crashing", SIZES[number % 2])

@@ -225,6 +225,6 @@ async def test_a_program_that_does_not_start_in_time_is_named_with_its_limit(plu
             pass
 
     assert refused.value.message == (
-        "Stub process 'm' of model 'm' is not healthy: its program did not start within 0.2 seconds, "
+        "Stub process 'm' is not healthy. Its program did not start within 0.2 seconds, "
         "the limit that --backend-config=command_test,stub-timeout-seconds sets"
     )

@@ -97,6 +97,28 @@ async def test_a_worker_that_ends_between_two_warmups_holds_up_no_load() -> None
             await start(made, warm_up)
 
 
+async def test_batches_that_end_their_workers_one_after_the_other_hold_up_no_restart() -> None:
+    restarted = asyncio.Event()
+    down: list[TritonError] = []
+
+    async with runner(WorkerEvents(down.append, restarted.set)) as made:
+        instance = await start(made)
+        assert await Answer(instance).error() == ""
+        for _ in range(3):
+            restarted.clear()
+            os.kill(instance.pid, signal.SIGSTOP)  # so that the batch is never completed
+            poison = Answer(instance)
+            os.kill(instance.pid, signal.SIGKILL)
+            assert await poison.error() == (
+                "Stub process 'm_0_0' is not healthy. It was killed by signal 9 (SIGKILL) "
+                "while it executed this request"
+            )
+            await asyncio.wait_for(restarted.wait(), 60)
+        assert down == []
+        assert await Answer(instance).error() == ""
+        await instance.close()
+
+
 async def test_a_restart_whose_worker_ends_in_its_warmup_is_tried_again() -> None:
     restarted = asyncio.Event()
     ends_at = [2]  # the second worker ends, the first and the third do not

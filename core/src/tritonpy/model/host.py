@@ -182,7 +182,7 @@ class ProcessRunner:
         )
         worker.send(frame.SETUP, setup)
         late = (
-            f"Stub process '{name}' of model '{model.name}' is not healthy: its program did not start within "
+            f"Stub process '{name}' is not healthy. Its program did not start within "
             f"{self._start_timeout_s or 0:g} seconds, "
             f"the limit that --backend-config={self._backend.name},{START_TIMEOUT} sets"
         )

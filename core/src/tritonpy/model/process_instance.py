@@ -1,8 +1,9 @@
 """One execution slot in a worker of its own: feed, supervise and restart the worker.
 
 A worker that dies costs the batches it was executing and the requests it still had to answer; a batch that
-had already been sent but not begun goes to its successor. The first restart is immediate; pauses grow only
-while workers die without ever completing a batch.
+had already been sent but not begun goes to its successor. No request is executed twice, so none ends two workers.
+An instance that has completed a batch at any time is restarted at once when a batch ends its worker: the fault
+is the batch's. Pauses grow where workers end before any batch is completed, or without one.
 """
 
 from __future__ import annotations
@@ -106,6 +107,7 @@ class ProcessInstance:
         self._is_closing = False
         self._restarting: asyncio.Task[None] | None = None
         self._early_deaths = 0
+        self._has_worked = False
         self._unsent = UnsentBatches()
         self._batch = 0
         self._work = OpenWork(unanswered)
@@ -306,6 +308,7 @@ class ProcessInstance:
                 self.capacity = self._pace.learn(times[3] - times[0])
             if not self._is_warming_up:
                 self._early_deaths = 0
+                self._has_worked = True
             if failure is not None:
                 self._release(execution, slots, self._worker.cancel_flags)
                 execution.fail(TritonError(failure[1], ErrorCode(failure[0])), times)
@@ -359,6 +362,8 @@ class ProcessInstance:
         about = about_batch(list(work.requests.values()), self.name)
         _log.error("%s; %d requests were at it", error.message, len(work.requests), extra=about)
         self._worker = None
+        if self._has_worked and work.batches:
+            self._early_deaths = 0
         self.depth -= min(self.concurrency, len(work.batches))
         self._unsent.add_first(work.lose(error, self.concurrency))
         self._fail_unsent(error, only_sequences=True)

@@ -336,7 +336,7 @@ class WorkerProcess(asyncio.Protocol):
         await self._end_output()
         self.endpoint.close()
         self.cancel_flags = bytearray(CONTROL_SLOTS)  # nobody's: those of the worker are to be unmapped
-        error = Internal(f"Stub process '{self.name}' is not healthy: it {how_it_ended(status)}")
+        error = Internal(f"Stub process '{self.name}' is not healthy. It {how_it_ended(status)}")
         self._end = error
         if self._reply is not None and not self._reply.done():
             # Whoever waits for the answer hears of the end, and need not be told twice.
