@@ -16,6 +16,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -255,6 +256,26 @@ def test_a_killed_process_costs_its_clients_time_and_nothing_else(server: Server
 
     assert answers == [200, 200, 200]
     assert codec.pid not in (None, pid)
+
+
+@pytest.mark.parametrize(
+    ("program", "model", "body"),
+    [("codec.worker", "fp32", LARGE), ("model.worker", "isolated", document([1.0]))],
+    ids=["codec", "worker"],
+)
+def test_children_import_nothing_from_the_directory_that_the_server_runs_in(
+    server: Server, program: str, model: str, body: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(server)
+    (tmp_path / "numpy.py").write_text("raise SystemExit('imported from the current directory')")
+    monkeypatch.chdir(tmp_path)
+    (before,) = (child for child in psutil.Process().children() if child.cmdline()[-1].endswith(program))
+
+    before.kill()
+    before.wait(60)
+    until(lambda: post(server, model, body)[0] == 200)
+
+    assert [child for child in psutil.Process().children() if child.cmdline()[-1].endswith(program)]
 
 
 def test_a_client_that_hangs_up_leaves_no_work_behind(server: Server) -> None:

@@ -12,7 +12,9 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 
-async def on_own_thread(work: Callable[[], Result], name: str) -> Result:
+async def on_own_thread(
+    work: Callable[[], Result], name: str, then: Callable[[Result], None] | None = None
+) -> Result:
     """Do blocking work on a thread of its own, and return what it returns.
 
     The threads of `asyncio.to_thread` are few and everybody's. This one is the work's alone, and a daemon:
@@ -21,6 +23,7 @@ async def on_own_thread(work: Callable[[], Result], name: str) -> Result:
     Args:
         work: raises what shall reach the caller.
         name: of the thread, as debuggers show it.
+        then: what the thread goes on with after its result has been handed over.
     """
     loop, context = asyncio.get_running_loop(), copy_context()
     done: asyncio.Future[Result] = loop.create_future()
@@ -35,6 +38,8 @@ async def on_own_thread(work: Callable[[], Result], name: str) -> Result:
             settle(done.set_exception, error)
         else:
             settle(done.set_result, result)
+            if then is not None:
+                then(result)
 
     def settle(set_outcome: Callable[..., None], outcome: object) -> None:
         def on_loop() -> None:

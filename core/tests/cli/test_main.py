@@ -229,3 +229,18 @@ def test_help_is_quick() -> None:
 
     # About 0.1 s of a core; how long that takes is up to whoever else is there. The margin is for slow cores.
     assert min(once() for _ in range(5)) < 0.5
+
+
+def test_standard_streams_that_are_closed_lead_nowhere(tmp_path: Path) -> None:
+    """A socket with the number of standard error would be written to by every library that complains."""
+    code = (
+        "import os, pathlib, sys; from tritonpy.cli.main import main; main(['--version']);"
+        "found = [(os.readlink(f'/proc/self/fd/{n}'), os.get_inheritable(n)) for n in range(3)];"
+        "pathlib.Path(sys.argv[1]).write_text(repr(found))"
+    )
+    found = tmp_path / "found"
+
+    script = 'exec "$@" <&- >&- 2>&-'
+    subprocess.run(["sh", "-c", script, "sh", sys.executable, "-c", code, str(found)], check=True)
+
+    assert found.read_text() == repr([("/dev/null", True)] * 3)

@@ -7,6 +7,7 @@ only for commands (group `tritonpy.cli`) that the table does not have.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -121,8 +122,20 @@ def build_group() -> LazyGroup:
     )
 
 
+def _open_standard_streams() -> None:
+    """Have descriptors 0 to 2 that are closed lead nowhere.
+
+    Sockets and files would get their numbers otherwise, and libraries and child processes that mean the
+    streams would write there.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `corectl` and return its exit status; wrong usage is 1, as with tritonserver."""
+    _open_standard_streams()
     try:
         status = build_group().main(args=arguments, prog_name="corectl", standalone_mode=False)
     except click.exceptions.Exit as exc:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import mmap
 import os
 import select
+import signal
 import socket
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Union
 
 import numpy as np
@@ -21,6 +24,8 @@ INLINE_BYTE_SIZE = 16 * 1024
 
 CHANNEL_VARIABLE = "TRITONPY_CHANNEL_FD"
 SEGMENT_VARIABLE = "TRITONPY_SEGMENT_FD"
+
+_PR_SET_PDEATHSIG = 1
 
 _RECEIVE_BYTE_SIZE = 64 * 1024  # above 128 KiB malloc maps and unmaps pages for every call
 
@@ -141,10 +146,11 @@ class WorkerChannel:
         return cls(channel, segments)
 
     def exit_with_server(self) -> None:
-        """End this process when the server is gone, even while a model computes.
+        """End this process when the server is gone, even while a model computes or the process is stopped.
 
         The thread that watches also takes the segments that the server announces meanwhile.
         """
+        _be_killed_with_parent()  # a stopped process runs no thread that could watch
         poll = select.poll()
         poll.register(self._socket, 0)  # hang-up is always reported; data is not asked for
         segments = self.endpoint.fileno()
@@ -223,3 +229,11 @@ class WorkerChannel:
         if flags is None:  # kept, because a model's thread may ask after the channel has closed
             flags = self._cancel_flags = self.endpoint.peer.segment(0)
         return flags[slot] != 0
+
+
+def _be_killed_with_parent() -> None:
+    if sys.platform == "linux":
+        with suppress(ImportError, AttributeError, OSError):  # a Python without ctypes
+            import ctypes
+
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

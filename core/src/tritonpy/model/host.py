@@ -88,7 +88,7 @@ class ProcessRunner:
         self._policies = policies or HostPolicies()
         self._first_policy = first_policy
         self._concurrency = 1
-        self._command = WorkerCommand([sys.executable, "-m", "tritonpy.model.worker"])
+        self._command = WorkerCommand([sys.executable, "-P", "-m", "tritonpy.model.worker"])
         self._spare: WorkerProcess | None = None
 
     async def open(self) -> None:

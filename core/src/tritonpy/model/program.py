@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
-from tritonpy.devices.binding import run_under
+from tritonpy.devices.binding import bind
 from tritonpy.devices.host_policy import HostPolicy
 from tritonpy.own_thread import on_own_thread
 
@@ -38,11 +40,16 @@ async def spawn(
     outputs: Sequence[int],
     policy: HostPolicy | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Exec a program without stopping the loop; cancelled, it leaves no process behind."""
-    spawning = asyncio.ensure_future(
-        run_under(
-            policy,
-            subprocess.Popen,
+    """Exec a program without stopping the loop; cancelled, it leaves no process behind.
+
+    The thread that makes the process stays for as long as that lives: a process that asks to be killed with
+    its parent (`WorkerChannel.exit_with_server`) is killed at the end of the thread that it was made by.
+    """
+
+    def start() -> subprocess.Popen[bytes]:
+        if policy is not None:
+            bind(policy)
+        return subprocess.Popen(
             list(command),
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -50,7 +57,8 @@ async def spawn(
             stderr=outputs[1],
             pass_fds=descriptors,
         )
-    )
+
+    spawning = asyncio.ensure_future(on_own_thread(start, "parent", _stay))
     try:
         return await asyncio.shield(spawning)
     except asyncio.CancelledError:
@@ -58,6 +66,12 @@ async def spawn(
         process.kill()
         await on_own_thread(process.wait, "reaper")
         raise
+
+
+def _stay(process: subprocess.Popen[bytes]) -> None:
+    """Return when a process has ended, and leave its status to those who reap it."""
+    with suppress(ChildProcessError):  # they have been quicker
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
 
 
 def how_it_ended(status: int) -> str:

@@ -6,6 +6,7 @@ last two are descriptors: of the connection with the server, and of the byte tha
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -25,6 +26,8 @@ if TYPE_CHECKING:  # it brings numpy, for which every first load would wait
 
 ACTIONS = ("LOAD", "LOAD_COMPLETE", "LOAD_FAIL", "UNLOAD", "UNLOAD_COMPLETE")
 """By their numbers in `TRITONREPOAGENT_ActionType`."""
+
+_PR_SET_PDEATHSIG = 1
 
 _PREFIX = "TRITONREPOAGENT_"
 
@@ -204,6 +207,8 @@ def main(arguments: Sequence[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
         signal.siginterrupt(number, False)
+    # A process that is stopped cannot see the connection's end.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     connected = socket.socket(fileno=int(connection))
     connected.set_inheritable(False)
     AgentServer(path, Messages(connected), int(levels)).serve()

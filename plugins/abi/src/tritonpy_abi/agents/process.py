@@ -64,6 +64,7 @@ class AgentProcess:
         self._is_told_to_end = False
         self._is_killed = False
         self._gone = threading.Event()
+        self._is_set_up = threading.Event()
         self._log = connect()
         with ExitStack() as ours, ExitStack() as theirs:
             try:
@@ -80,14 +81,7 @@ class AgentProcess:
                 descriptors = (there.fileno(), self._log.levels_descriptor)
                 ended = os.eventfd(0, os.EFD_CLOEXEC)
                 ours.callback(os.close, ended)
-                self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", _PROGRAM, str(path), *map(str, descriptors)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=stdout,
-                    stderr=stderr,
-                    pass_fds=descriptors,
-                    start_new_session=True,  # keys pressed in the server's terminal are not meant for it
-                )
+                self._process = self._start(descriptors, stdout, stderr)
             except OSError as exc:
                 raise Internal(f"cannot start a process for repository agent library {path}: {exc}") from exc
             ours.pop_all()  # it runs: what is ours is closed when it ends
@@ -96,7 +90,7 @@ class AgentProcess:
         self._output = AgentOutput(path, self._process.pid, levels, ended, self._log)
         self._reader = threading.Thread(target=self._receive, name=f"answers of {path.name}", daemon=True)
         self._reader.start()
-        threading.Thread(target=self._watch, name=f"end of {path.name}", daemon=True).start()
+        self._is_set_up.set()
 
     @property
     def is_gone(self) -> bool:
@@ -155,6 +149,33 @@ class AgentProcess:
             self._is_killed = True
             self._kill()
         self._gone.wait()
+
+    def _start(self, descriptors: tuple[int, int], stdout: int, stderr: int) -> subprocess.Popen[bytes]:
+        """Make the process, on the thread that waits for its end: with that thread the process ends, too."""
+        outcome = queue.SimpleQueue[subprocess.Popen[bytes] | OSError]()
+
+        def live() -> None:
+            try:
+                process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", _PROGRAM, str(self.path), *map(str, descriptors)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    pass_fds=descriptors,
+                    start_new_session=True,  # keys pressed in the server's terminal are not meant for it
+                )
+            except OSError as exc:
+                outcome.put(exc)
+                return
+            outcome.put(process)
+            self._is_set_up.wait()
+            self._watch()
+
+        threading.Thread(target=live, name=f"end of {self.path.name}", daemon=True).start()
+        process = outcome.get()
+        if isinstance(process, OSError):
+            raise process
+        return process
 
     def _receive(self) -> None:
         try:

@@ -37,7 +37,7 @@ from tritonpy.model.program import how_it_ended, spawn
 from tritonpy.secret_variables import without_secrets
 from tritonpy.tensor import Tensor
 
-_COMMAND = [sys.executable, "-m", "tritonpy.frontends.http.codec.worker"]
+_COMMAND = [sys.executable, "-P", "-m", "tritonpy.frontends.http.codec.worker"]
 _START_TIMEOUT_S = 30.0
 _EXIT_TIMEOUT_S = 2.0
 _COPY_HERE = 64 * 1024
