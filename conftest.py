@@ -49,7 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection() -> None:
-    """Keep the bytecode of tests whatever the environment says: it takes as long to make as to collect them."""
+    """Keep the bytecode of tests whatever the environment says: to make it takes longer than to read it."""
     sys.dont_write_bytecode = False
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from itertools import count
 from pathlib import Path
 
+import psutil
 import pytest
 from tritonpy_sdk.testing import ServerProcess, patience, until, until_async
 
@@ -56,6 +59,19 @@ def test_a_server_has_its_ports_and_its_log_and_ends_with_its_block(tmp_path: Pa
 
     assert server.process.returncode == 0
     assert "Server stopped" in server.lines[-1]
+
+
+def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from tritonpy_sdk.testing import ServerProcess
+server = ServerProcess("--model-repository", sys.argv[1])
+print(server.process.pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+
+    until(lambda: not psutil.pid_exists(int(done.stdout)))
 
 
 def test_a_server_that_does_not_start_says_why(tmp_path: Path) -> None:

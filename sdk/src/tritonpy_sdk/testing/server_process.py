@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
 import signal
@@ -68,7 +67,13 @@ class ServerProcess:
             cwd=directory,
             start_new_session=own_group,
         )
-        atexit.register(self.close)  # not even an interrupted run leaves one behind
+        # However this process ends, even by SIGKILL, its end of the pipe closes: the guard kills the server then.
+        self._guard = subprocess.Popen(
+            ["sh", "-c", f"read _; kill -9 {self.process.pid}"],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         try:
             until(self._has_started, lambda: f"the server has started:\n{self.log}")
         except BaseException:
@@ -131,13 +136,16 @@ class ServerProcess:
 
     def close(self) -> None:
         """End it whatever it does, unless it has ended. Its log stays."""
+        if self._guard.stdin is not None:
+            self._guard.kill()
+            self._guard.wait()
+            self._guard.stdin.close()
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
         if not self._log.closed:
             self._last_log = self.log
             self._log.close()
-        atexit.unregister(self.close)
 
     def __enter__(self) -> Self:
         return self
