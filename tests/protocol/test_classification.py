@@ -384,7 +384,7 @@ def test_an_output_with_too_many_elements_is_refused(ours: Port) -> None:
     status, answer, _ = ours.http(Case("UINT8", np.zeros(1_000_001), 1, None))
 
     assert status == 400
-    assert answer["error"].endswith("it has 1000001 elements, expected at most 1000000")
+    assert answer["error"].endswith("has 1000001 elements, expected at most 1000000")
 
 
 def test_streamed_responses_are_classified(ours: Port) -> None:

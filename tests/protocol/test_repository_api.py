@@ -160,8 +160,10 @@ def test_a_body_that_is_no_json_is_refused(server: Endpoint) -> None:
 def test_ready_in_an_index_request_is_a_boolean(server: Endpoint, ready: object) -> None:
     status, text = server.send("/v2/repository/index", {"ready": ready})
 
-    assert status == 500
-    assert json.loads(text) == {"error": "attempt to access JSON non-boolean as boolean"}
+    assert (status, json.loads(text)["error"]) in (
+        (500, "attempt to access JSON non-boolean as boolean"),
+        (400, "Invalid value for 'ready': expected a boolean"),  # newer servers, and ours
+    )
 
 
 @pytest.mark.parametrize(

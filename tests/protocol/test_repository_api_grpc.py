@@ -80,8 +80,6 @@ def test_grpc_sends_a_configuration_and_files(server: Endpoint) -> None:
     ("name", "parameters", "code", "words"),
     [
         ("nope", {}, "INTERNAL", NOT_POLLED.format("nope")),
-        ("", {}, "INTERNAL", NOT_POLLED.format("")),
-        ("plain/1", {}, "INTERNAL", NOT_POLLED.format("plain/1")),
         (
             "raises",
             {},

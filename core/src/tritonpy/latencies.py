@@ -116,16 +116,20 @@ class Latencies:
             passed over.
         first_response: None where it is not kept.
         clock: monotonic nanoseconds.
+        is_decoupled: first responses are told of; those of other models are their requests' ends.
     """
 
-    __slots__ = ("_clock", "_turn_ns", "first_response", "summaries")
+    __slots__ = ("_clock", "_is_decoupled", "_turn_ns", "first_response", "summaries")
 
     def __init__(
         self,
         phases: Iterable[str] = (),
         first_response: Histogram | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
+        *,
+        is_decoupled: bool = True,
     ) -> None:
+        self._is_decoupled = is_decoupled
         self.summaries = {phase: Summary() for phase in phases}
         self.first_response = first_response
         self._clock = clock
@@ -133,10 +137,7 @@ class Latencies:
 
     def add(self, phase: str, duration_ns: int) -> None:
         """Add one request."""
-        summary = self.summaries.get(phase)
-        if summary is not None:
-            self._turn_when_due()
-            summary.add(duration_ns // 1000)
+        self.add_each(phase, (duration_ns,))
 
     def add_compute(self, durations_ns: tuple[int, int, int], count: int) -> None:
         """Add `count` requests of one batch, which took as long in each phase of `COMPUTE`."""
@@ -148,8 +149,11 @@ class Latencies:
             summaries["compute_infer"].add(infer_ns // 1000, count)
             summaries["compute_output"].add(output_ns // 1000, count)
 
-    def add_each(self, phase: str, durations_ns: Iterable[int]) -> None:
+    def add_each(self, phase: str, durations_ns: Sequence[int]) -> None:
         """Add requests that took times of their own."""
+        if phase is REQUEST and self.first_response is not None and not self._is_decoupled:
+            for duration_ns in durations_ns:
+                self.first_response.add(duration_ns / 1_000_000)
         summary = self.summaries.get(phase)
         if summary is not None:
             self._turn_when_due()

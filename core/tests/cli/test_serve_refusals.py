@@ -145,6 +145,8 @@ def test_files_of_a_tls_that_is_not_used_are_not_looked_for(capsys: pytest.Captu
         ("--model-load-gpu-limit=x:0.5", "Invalid option value. Got x; expected the number of a GPU"),
         ("--model-load-gpu-limit=0:x", "Invalid option value. Got x; expected a fraction from 0.0 to 1.0"),
         ("--model-load-thread-count=0", "out of bound. Got 0"),
+        ("--http-max-input-size=0", "--http-max-input-size must be greater than 0."),
+        ("--http-max-input-size=-1", "--http-max-input-size must be greater than 0."),
         ("--http-thread-count=many", "Invalid option value. Got many"),
         ("--http-thread-count=-1", "out of bound. Got -1"),
         ("--grpc-infer-thread-count=2x", "Invalid option value. Got 2x"),

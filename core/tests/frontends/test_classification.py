@@ -149,9 +149,7 @@ def test_more_classes_than_can_be_written_at_once_are_refused(rows: int, count: 
 
 
 def test_an_output_with_too_many_elements_is_refused() -> None:
-    with pytest.raises(
-        InvalidArg, match=f"it has {MOST_CLASSES + 1} elements, expected at most {MOST_CLASSES}"
-    ):
+    with pytest.raises(InvalidArg, match=f"has {MOST_CLASSES + 1} elements, expected at most {MOST_CLASSES}"):
         classify(np.empty(MOST_CLASSES + 1, np.uint8), 1)
     assert classify(np.zeros(MOST_CLASSES, np.uint8), 1) == ["0:0"]
 

@@ -57,7 +57,7 @@ def test_what_makes_no_sense_is_refused(given: str, text: str) -> None:
     assert text in refused.value.message
 
 
-def test_only_decoupled_models_have_first_responses() -> None:
+def test_every_model_has_first_responses() -> None:
     settings = MetricsSettings(has_histograms=True)
 
     latencies = settings.latencies(DECOUPLED)
@@ -66,7 +66,13 @@ def test_only_decoupled_models_have_first_responses() -> None:
     assert latencies.first_response is not None
     assert latencies.first_response.bounds_ms == (100, 500, 2000, 5000)
     assert not latencies.summaries
-    assert settings.latencies({"name": "m"}) is None
+    others = settings.latencies({"name": "m"})
+    assert others is not None
+    assert others.first_response is not None
+    for kept in (latencies, others):
+        kept.add("request", 600_000_000)
+    assert latencies.first_response.counts == [0, 0, 0, 0, 0]  # it is told of each by itself
+    assert others.first_response.counts == [0, 0, 1, 0, 0]
 
 
 def test_a_model_whose_responses_are_cached_has_other_summaries() -> None:

@@ -54,6 +54,14 @@ def test_a_runtime_that_nothing_here_can_run_is_refused_in_triton_s_words(backen
     )
 
 
+@pytest.mark.parametrize("runtime", ["../mine/model.py", "/lib/libc.so.6", "a/../../libtriton_x.so"])
+def test_a_file_outside_of_the_directory_is_refused(backends, runtime):
+    with pytest.raises(InvalidArg) as refused:
+        find(backends, "mine", runtime)
+
+    assert refused.value.message == f"backend library name '{runtime}' escapes backend directory"
+
+
 @pytest.mark.parametrize("name", ["empty", "nosuch", "python", ".."])
 def test_a_file_that_is_asked_for_and_missing_is_named_in_triton_s_words(backends, name):
     with pytest.raises(InvalidArg) as refused:

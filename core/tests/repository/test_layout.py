@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,18 @@ def test_a_name_is_as_long_as_file_systems_take(tmp_path: Path) -> None:
         assert len(str(error.value)) < 400
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "/a", "a/../b", "a\0b"])
-def test_a_name_that_is_not_one_directory_is_none(name: str) -> None:
-    with pytest.raises(InvalidArg, match="is no name of a model"):
-        check_model_name(name)
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (("", " ", "\t\n"), "Model name cannot be empty. Please enter a valid name to deploy."),
+        ((".", "..", "a/b", "/a", "a/../b"), "model name must not contain path traversal characters"),
+        ((".hidden", "a\0b"), "is no name of a model"),
+    ],
+)
+def test_a_name_that_is_not_one_directory_is_none(names: tuple[str, ...], text: str) -> None:
+    for name in names:
+        with pytest.raises(InvalidArg, match=re.escape(text)):
+            check_model_name(name)
 
 
 _NO_NUMBER = "fails to convert to integral number"

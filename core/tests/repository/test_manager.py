@@ -388,16 +388,15 @@ async def test_at_the_end_everything_is_closed_also_what_has_not_answered(harnes
     assert "Server is stopping" in str(old.closed_with)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../models/m", "m/1", "/", "m\0", ".hidden"])
+@pytest.mark.parametrize("name", ["", " ", ".", "..", "../models/m", "m/1", "/", "m\0", ".hidden"])
 async def test_names_that_lead_out_of_the_repository_are_refused(harness: Any, name: str) -> None:
     harness.write("m")
     harness.write(".hidden")
 
-    with pytest.raises(Internal, match="is no name of a model") as error:
+    text = "cannot be empty|path traversal characters|is no name of a model"
+    with pytest.raises(InvalidArg, match=text):
         await harness.manager.load(name)
-
-    assert str(error.value).startswith(f"failed to load '{name}', failed to poll from model repository")
-    with pytest.raises(Internal, match="is no name of a model"):
+    with pytest.raises(InvalidArg, match=text):
         await harness.manager.load(name, '{"backend": "fake"}', {"file:1/model.txt": b"x"})
 
 

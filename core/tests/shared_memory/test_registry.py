@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tritonpy.errors import ErrorCode, TritonError
+from tritonpy.errors import AlreadyExists, ErrorCode, NotFound, TritonError
 from tritonpy.shared_memory.cuda import CudaError
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 
@@ -126,7 +126,28 @@ def test_a_slice_outlives_its_registration(regions: SharedMemoryRegions, shared_
 
     assert bytes(part.host_view()) == b"Input"
     assert file.content.startswith(b"Input")
-    regions.register_system("s", file.key, 0, 64)  # the name is free at once
+
+
+def test_a_region_that_is_used_stays_listed_until_the_last_use_ends(
+    regions: SharedMemoryRegions, shared_file: Any
+) -> None:
+    file = shared_file(64, b"input")
+    regions.register_system("s", file.key, 0, 64)
+    first, last = regions.slice("s", 5), regions.slice("s", 6)
+
+    regions.unregister_system()
+    del first
+
+    assert [status["name"] for status in regions.system_status()] == ["s"]
+    assert regions.system_status("s")[0]["key"] == file.key
+    with pytest.raises(AlreadyExists):
+        regions.register_system("s", file.key, 0, 64)
+    with pytest.raises(NotFound):
+        regions.slice("s", 5)
+    regions.unregister_system("s")
+    del last
+    assert regions.system_status() == []
+    regions.register_system("s", file.key, 0, 64)
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,25 @@ from __future__ import annotations
 import click
 
 from tritonpy.cli.flags import number, option, port, several, switch
-from tritonpy.cli.values import read_choice, read_pattern, read_restriction, read_restrictions
+from tritonpy.cli.values import (
+    read_above_zero,
+    read_choice,
+    read_pattern,
+    read_restriction,
+    read_restrictions,
+)
 
 HTTP: tuple[click.Option, ...] = (
     switch("--allow-http", "allow_http", "Serve HTTP."),
     option("--http-address", "http_address", "ADDRESS", "Address for HTTP."),
     port("--http-port", "http_port", "HTTP"),
     switch("--reuse-http-port", "http_reuse_port", "Let other servers listen on the same port."),
-    number(
+    option(
         "--http-max-input-size",
         "http_max_input_byte_size",
+        "NUMBER",
         "Largest HTTP body in bytes that is JSON, and largest one after decompression.",
-        most=2**63 - 1,
+        read_above_zero("--http-max-input-size"),
     ),
     number(
         "--http-max-connections",

@@ -47,6 +47,19 @@ def read_integer(least: int, most: int) -> Callable[[str | int], int]:
     return read
 
 
+def read_above_zero(flag: str) -> Callable[[str | int], int]:
+    """A reader of whole numbers from 1 to 2^63 - 1."""
+    read = read_integer(-(2**63), 2**63 - 1)
+
+    def read_positive(value: str | int) -> int:
+        number = read(value)
+        if number <= 0:
+            raise click.BadParameter(f"{flag} must be greater than 0. Got {value}")
+        return number
+
+    return read_positive
+
+
 def read_choice(flag: str, *choices: str) -> Callable[[str], str]:
     """A reader of one of a few words."""
 

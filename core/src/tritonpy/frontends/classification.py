@@ -62,8 +62,8 @@ def top_classes(tensor: Tensor, count: int, classes: OutputClasses) -> Tensor:
     per_row = elements.size // rows if rows else 0
     if per_row > MOST_CLASSES:
         raise InvalidArg(
-            f"class result not available for output '{tensor.name}': it has {per_row} elements, expected at "
-            f"most {MOST_CLASSES}"
+            f"classification output tensor too large: output '{tensor.name}' has {per_row} elements, "
+            f"expected at most {MOST_CLASSES}"
         )
     kept = min(count, per_row)
     if rows * kept > MOST_ANSWERED:

@@ -5,6 +5,7 @@ Most requests want nothing of the kind, and cost one look at an empty mapping.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -52,11 +53,15 @@ class References:
     Args:
         dataplane: knows the classes.
         regions: those that clients have registered.
+        most_json_bytes: the largest tensor that may be made of JSON.
     """
 
-    def __init__(self, dataplane: Dataplane, regions: SharedMemoryRegions) -> None:
+    def __init__(
+        self, dataplane: Dataplane, regions: SharedMemoryRegions, most_json_bytes: int = sys.maxsize
+    ) -> None:
         self._dataplane = dataplane
         self.regions = regions
+        self.most_json_bytes = most_json_bytes
 
     def placed(self, region: str, byte_size: int, offset: int) -> Placed:
         """Put an output into a region.

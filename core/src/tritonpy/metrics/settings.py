@@ -29,7 +29,7 @@ class MetricsSettings:
 
     Attributes:
         has_counters: sums of durations are on the page.
-        has_histograms: the times until first responses of decoupled models are counted in buckets.
+        has_histograms: the times until first responses are counted in buckets.
         has_summaries: quantiles of durations are kept.
         quantiles: those of a summary, from 0 to 1.
     """
@@ -51,14 +51,14 @@ class MetricsSettings:
         """
         bounds_ms = _first_response_buckets(config)
         is_decoupled = config.get("model_transaction_policy", {}).get("decoupled", False)
-        first_response = Histogram(bounds_ms) if self.has_histograms and is_decoupled else None
+        first_response = Histogram(bounds_ms) if self.has_histograms else None
         if not self.has_summaries and first_response is None:
             return None
         if not self.has_summaries:
-            return Latencies((), first_response)
+            return Latencies((), first_response, is_decoupled=is_decoupled)
         # As in Triton: what a request takes says little where it may be answered without an execution.
         phases = (QUEUE, *COMPUTE, CACHE_HIT, CACHE_MISS) if is_cached else (REQUEST, QUEUE, *COMPUTE)
-        return Latencies(phases, first_response)
+        return Latencies(phases, first_response, is_decoupled=is_decoupled)
 
 
 def read_settings(given: Iterable[str]) -> MetricsSettings:

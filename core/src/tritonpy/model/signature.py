@@ -23,6 +23,8 @@ _LENGTH = struct.Struct("<I")
 
 _MOST_REMEMBERED = 1024
 _MOST_ELEMENTS = 2**63 - 1
+SURELY_COUNTED = _MOST_ELEMENTS // 16
+"""So many elements of any datatype have a size in bytes of less than 64 bits; of more, `check_countable`."""
 _BATCH_NOTE = (
     "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended "
     "to each input shape. If you want to specify the full shape including the batch dim in your input dims "
@@ -213,11 +215,8 @@ class Signature:
                 f"{label}All input dimensions should be specified for input '{tensor.name}' for model "
                 f"'{self.model_name}', got {_dims(shape)}"
             )
-        if prod(shape) > _MOST_ELEMENTS:
-            raise InvalidArg(
-                f"{label}input '{tensor.name}' for model '{self.model_name}': shape {_dims(shape)} causes "
-                f"total element count to exceed maximum size of {_MOST_ELEMENTS}"
-            )
+        if prod(shape) > SURELY_COUNTED:
+            check_countable(label, tensor.name, self.model_name, tensor.datatype, shape)
         expected = spec.shape
         if not _is_of_shape(shape, expected):
             note = _BATCH_NOTE if self.max_batch_size > 0 else ""
@@ -225,6 +224,25 @@ class Signature:
                 f"{label}unexpected shape for input '{tensor.name}' for model '{self.model_name}'. "
                 f"Expected {_dims(expected)}, got {_dims(shape)}. {note}"
             )
+
+
+def check_countable(label: str, name: str, model_name: str, datatype: str, shape: Sequence[int]) -> None:
+    """Refuse an input whose elements or bytes are too many for a number of 63 bits.
+
+    Raises:
+        InvalidArg: in Triton's words.
+    """
+    known = DATATYPES.get(datatype)
+    if prod(shape) > _MOST_ELEMENTS:
+        raise InvalidArg(
+            f"{label}input '{name}' for model '{model_name}': shape {_dims(shape)} causes total element "
+            f"count to exceed maximum size of {_MOST_ELEMENTS}"
+        )
+    if known is not None and prod(shape) * known.byte_size > _MOST_ELEMENTS:
+        raise InvalidArg(
+            f"{label}byte size overflow for input '{name}' for model '{model_name}': shape {_dims(shape)} of "
+            f"{datatype}"
+        )
 
 
 def check_bytes_tensor(tensor: Tensor, model_name: str, label: str = "") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from os.path import normpath
 from pathlib import Path
 
 from tritonpy.config.retired import advice_on
@@ -62,13 +63,15 @@ def find_backend_files(
         model_directories: of the version and the model, where Triton looks for a library first.
 
     Raises:
-        InvalidArg: the configuration asks for a file that is not there.
+        InvalidArg: the configuration asks for a file that is not there, or outside of the directory.
         Unsupported: the backend is a library compiled for Triton.
         NotFound: the file is there, and nothing that could run it; or it is a backend of Triton that has no
             counterpart.
     """
     name = config.backend
     directory = backend_directory / name
+    if normpath(config.runtime).startswith(("/", "../")):
+        raise InvalidArg(f"backend library name '{config.runtime}' escapes backend directory")
     if name not in installed or config.runtime:
         _refuse_library(config, [*model_directories, directory], installed)
     if config.runtime not in ("", f"libtriton_{name}.so", *_RUNNERS):  # the second is how Triton calls ours

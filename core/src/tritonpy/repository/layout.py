@@ -39,10 +39,14 @@ def check_model_name(name: str) -> None:
     Raises:
         InvalidArg: says what a name must not have.
     """
-    if not name or name.startswith(".") or "/" in name or "\0" in name:
+    if not name.strip():
+        raise InvalidArg("Model name cannot be empty. Please enter a valid name to deploy.")
+    if "/" in name or name in (".", ".."):
+        raise InvalidArg(f"model name must not contain path traversal characters, got '{shown(name)}'")
+    if name.startswith(".") or "\0" in name:
         raise InvalidArg(
             f"'{shown(name)}' is no name of a model: expected the name of a directory inside a "
-            f"repository, without '/' and NUL and not beginning with '.'"
+            f"repository, without NUL and not beginning with '.'"
         )
     if len(name.encode(errors="surrogateescape")) > _MOST_NAME_BYTES:
         raise InvalidArg(

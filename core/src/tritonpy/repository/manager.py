@@ -21,7 +21,7 @@ from tritonpy.errors import ErrorCode, Internal, InvalidArg, NotFound, TritonErr
 from tritonpy.model.model import LoadedModel
 from tritonpy.repository.composing import ComposingModels
 from tritonpy.repository.key import ModelKey
-from tritonpy.repository.layout import shown
+from tritonpy.repository.layout import check_model_name, shown
 from tritonpy.repository.loading.loader import ModelLoader
 from tritonpy.repository.preparation import ModelPreparation, PreparedModel
 from tritonpy.repository.registry import ModelRegistry
@@ -160,6 +160,7 @@ class RepositoryManager:
         Raises:
             TritonError: in Triton's words; what served before still does.
         """
+        check_model_name(name)
         if not await self._turns.see_through(self._load(name, config_override, files, force)):
             _log.info("'%s' is loaded and has not changed", name)
 

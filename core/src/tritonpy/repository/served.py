@@ -129,8 +129,7 @@ class ServedModels:
             self._prepared[key] = wanted
             self._retire(key, self._switch(key, models), None)
             self._retirement.follow(prepared.end())  # the files that are loaded are those of before
-        for model in models:
-            _log.info("successfully loaded '%s' version %d", name, model.version)
+        _log_loaded(name, models)
         with suppress(asyncio.CancelledError):  # it serves: there is no load to give up any more
             await prepared.loaded()
 
@@ -195,8 +194,7 @@ class ServedModels:
         served = self._prepared.get(key)
         self._prepared[key] = prepared
         self._retire(key, self._switch(key, models), served)
-        for model in models:
-            _log.info("successfully loaded '%s' version %d", name, model.version)
+        _log_loaded(name, models)
         with suppress(asyncio.CancelledError):
             await prepared.loaded()
 
@@ -227,8 +225,7 @@ class ServedModels:
                 continue
             if models != self._registry.versions_of(ensemble.key):
                 self._retire(ensemble.key, self._registry.switch(ensemble.key, models), None)
-                for model in models:
-                    _log.info("successfully loaded '%s' version %d", model.name, model.version)
+                _log_loaded(ensemble.key.name, models)
 
     async def _load_versions(
         self, prepared: PreparedModel, versions: Sequence[int], kept: Mapping[int, LoadedModel]
@@ -319,6 +316,13 @@ async def _give_up(results: Sequence[_BroughtUp], reason: str) -> None:
 
 def _brought_up(loads: Sequence[asyncio.Future[_BroughtUp]]) -> list[_BroughtUp]:
     return [load.result() for load in loads if not load.cancelled() and load.exception() is None]
+
+
+def _log_loaded(name: str, models: Sequence[LoadedModel]) -> None:
+    """One line for a load, however many versions it has brought up."""
+    if models:
+        versions = ", ".join(str(model.version) for model in models)
+        _log.info("successfully loaded '%s' version%s %s", name, "s" if len(models) > 1 else "", versions)
 
 
 def logged_reason(what: str, error: BaseException, action: str = "load") -> str:

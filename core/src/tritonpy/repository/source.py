@@ -139,7 +139,7 @@ def relative_path(key: str) -> str:
         raise InvalidArg(
             f"unrecognized load parameter '{shown(key)}'; files are called 'file:<version>/<path>'"
         )
-    path = key.removeprefix(FILE_PREFIX)
+    path = key.removeprefix(FILE_PREFIX).lstrip("/")  # clients write `file:/1/model.py`, too
     normalized = posixpath.normpath(path)
     if not path or path.endswith("/") or normalized == "." or "\0" in path:
         raise InvalidArg(

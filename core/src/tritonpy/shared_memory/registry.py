@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from tritonpy.errors import AlreadyExists, InvalidArg, NotFound, Unavailable, Unsupported
 from tritonpy.shared_memory.cuda import REFUSED, CudaError, CudaPython, CudaRegion, CudaRuntime
 from tritonpy.shared_memory.region import RegionSlice
 from tritonpy.shared_memory.system import SystemRegion
+
+R = TypeVar("R")
 
 RegionStatus = dict[str, Any]
 """What the status calls show of one region."""  # Any: strings and numbers
@@ -18,7 +21,8 @@ RegionStatus = dict[str, Any]
 class SharedMemoryRegions:
     """Regions by name, of system and of CUDA memory together; on the loop only.
 
-    What is unregistered is gone from here at once; its memory stays open for requests that use it.
+    What is unregistered takes no new requests. While there are some that use it, its memory stays open and
+    its name is shown and taken.
 
     Args:
         is_allowed: whether clients may register and unregister.
@@ -35,6 +39,8 @@ class SharedMemoryRegions:
         self._cuda: CudaRuntime | None = None
         self._system_regions: dict[str, SystemRegion] = {}
         self._cuda_regions: dict[str, CudaRegion] = {}
+        self._leaving_system: WeakValueDictionary[str, SystemRegion] = WeakValueDictionary()
+        self._leaving_cuda: WeakValueDictionary[str, CudaRegion] = WeakValueDictionary()
         self._opening: set[str] = set()
 
     def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
@@ -57,10 +63,14 @@ class SharedMemoryRegions:
         self._require_new(name)
         self._opening.add(name)
         try:
-            region = await asyncio.to_thread(self._open_cuda, name, handle, device_id, byte_size)
+            # Not returned: a future would keep it until the garbage collector runs, and with it its name.
+            opened: list[CudaRegion] = []
+            await asyncio.to_thread(
+                lambda: opened.append(self._open_cuda(name, handle, device_id, byte_size))
+            )
         finally:
             self._opening.discard(name)
-        self._cuda_regions[name] = region
+        self._cuda_regions[name] = opened.pop()
 
     def system_status(self, name: str = "") -> list[RegionStatus]:
         """One region of system memory, or all of them.
@@ -68,7 +78,7 @@ class SharedMemoryRegions:
         Raises:
             NotFound: there is no such region.
         """
-        regions = self._system_regions
+        regions = {**self._leaving_system, **self._system_regions}
         if name and name not in regions:
             if name in self._cuda_regions:
                 raise NotFound(
@@ -92,7 +102,7 @@ class SharedMemoryRegions:
         Raises:
             NotFound: there is no such region.
         """
-        regions = self._cuda_regions
+        regions = {**self._leaving_cuda, **self._cuda_regions}
         if name and name not in regions:
             if name in self._system_regions:
                 raise NotFound(
@@ -108,12 +118,12 @@ class SharedMemoryRegions:
     def unregister_system(self, name: str = "") -> None:
         """Forget one region of system memory, or all of them; one that is not known is no error."""
         self.require_allowed()
-        _forget(self._system_regions, name)
+        _forget(self._system_regions, self._leaving_system, name)
 
     def unregister_cuda(self, name: str = "") -> None:
         """Forget one region of GPU memory, or all of them; one that is not known is no error."""
         self.require_allowed()
-        _forget(self._cuda_regions, name)
+        _forget(self._cuda_regions, self._leaving_cuda, name)
 
     def slice(self, name: str, byte_size: int, offset: int = 0) -> RegionSlice:
         """Part of a region.
@@ -145,7 +155,14 @@ class SharedMemoryRegions:
             )
 
     def _require_new(self, name: str) -> None:
-        if name in self._system_regions or name in self._cuda_regions or name in self._opening:
+        known = (
+            self._system_regions,
+            self._cuda_regions,
+            self._opening,
+            self._leaving_system,
+            self._leaving_cuda,
+        )
+        if any(name in names for names in known):
             raise AlreadyExists(f"shared memory region '{name}' already in manager")
         if len(self._system_regions) + len(self._cuda_regions) + len(self._opening) >= self._most:
             raise Unavailable(
@@ -162,8 +179,8 @@ class SharedMemoryRegions:
         return CudaRegion(name, handle, device_id, byte_size, self._cuda)
 
 
-def _forget(regions: dict[str, SystemRegion] | dict[str, CudaRegion], name: str) -> None:
-    if name:
-        regions.pop(name, None)
-    else:
-        regions.clear()
+def _forget(regions: dict[str, R], leaving: WeakValueDictionary[str, R], name: str) -> None:
+    for known in (name,) if name else tuple(regions):
+        region = regions.pop(known, None)
+        if region is not None:
+            leaving[known] = region  # until the last request that uses it lets go of it

@@ -106,7 +106,7 @@ class SystemRegion:
 
 def _open(name: str, key: str) -> int:
     """Open a shared memory object for reading and writing; the key can lead nowhere else."""
-    last = key.removeprefix("/")
+    last = key.lstrip("/")  # as the system does
     if last.startswith(RESERVED_PREFIX):
         raise InvalidArg(
             f"cannot register shared memory region '{name}' with key '{key}' as the key contains the "
@@ -115,10 +115,12 @@ def _open(name: str, key: str) -> int:
     if sys.platform != "linux":  # elsewhere objects can only be mapped
         system = "Windows" if sys.platform == "win32" else sys.platform
         raise Unsupported(f"Shared memory feature is currently not supported on {system}")
-    failed = f"Unable to open shared memory region: '{key}'"
     if last in ("", ".", "..") or "/" in last or "\0" in last or len(os.fsencode(last)) > _LONGEST_KEY:
-        raise Internal(f"{failed}: expected a name, which may begin with a '/' and has no other")
+        raise InvalidArg(
+            f"cannot register shared memory region '{name}' - invalid shm key '{key}': expected a name, "
+            f"which may begin with a '/' and has no other"
+        )
     try:
         return int(_posixshmem.shm_open("/" + last, os.O_RDWR, 0))
     except OSError as exc:
-        raise Internal(f"{failed}: {exc.strerror}") from exc
+        raise Internal(f"Unable to open shared memory region: '{key}': {exc.strerror}") from exc

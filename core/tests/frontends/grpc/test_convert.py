@@ -455,7 +455,6 @@ def test_what_is_wanted_with_outputs_is_told_by_name(shared_file: Any) -> None:
     message = output(shared_memory_region=REGION, shared_memory_byte_size=FOUR)
     message.outputs.add(name="OUTPUT1", parameters={"classification": {"int64_param": 3}})
     message.outputs.add(name="OUTPUT2")
-    message.outputs.add(name="OUTPUT1", parameters={"classification": {"int64_param": 5}})
 
     request, _, treatments = to_infer_request(message, message.raw_input_contents, known)
 
@@ -465,4 +464,7 @@ def test_what_is_wanted_with_outputs_is_told_by_name(shared_file: Any) -> None:
     assert isinstance(placed, Placed)
     placed.target.write("OUTPUT0", b"abcd")
     assert file.content.startswith(b"abcd")
-    assert treatments["OUTPUT1"] == Classified(3, OutputClasses((b"m::OUTPUT1",)))  # the first wish counts
+    assert treatments["OUTPUT1"] == Classified(3, OutputClasses((b"m::OUTPUT1",)))
+    message.outputs.add(name="OUTPUT1", parameters={"classification": {"int64_param": 5}})
+    with pytest.raises(InvalidArg, match="output 'OUTPUT1' already exists in request"):
+        to_infer_request(message, message.raw_input_contents, known)

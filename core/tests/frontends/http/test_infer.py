@@ -125,6 +125,7 @@ def test_a_header_that_names_a_region_is_looked_up_each_time(shared_file: Any) -
         assert bytes(request.input("A").wire()) == content[4:]
         assert bytes(request.input("B").wire()) == b"1234"
         known.regions.unregister_system("r")
+        del request  # which uses the region
 
     with pytest.raises(NotFound, match="Unable to find shared memory region: 'r'"):
         decoder.decode(head + b"1234", len(head), "m", "")
@@ -145,6 +146,7 @@ def test_a_header_that_wants_an_output_in_a_region_is_looked_up_each_time(shared
         placed.target.write("O", b"abcd")
         assert file.content.startswith(b"abcd")
         known.regions.unregister_system("r")
+        del form, placed  # which use the region
 
     with pytest.raises(NotFound, match="Unable to find shared memory region: 'r'"):
         decoder.decode(head + b"1234", len(head), "m", "")
@@ -161,15 +163,16 @@ def test_a_header_that_wants_classes_gets_the_labels_of_the_model_that_is_there(
         assert form.treatments == {"O": Classified(2, OutputClasses((f"m:3:O:{generation}".encode(),)))}
 
 
-def test_of_an_output_that_is_named_twice_the_first_wish_counts() -> None:
+def test_what_is_wanted_with_an_output_is_noted() -> None:
     def form_of(*wishes: dict[str, Any]) -> Any:
         head = header(binary("I", 1), outputs=[{"name": "O", "parameters": wish} for wish in wishes])
         return parse_infer_request(head + b"1234", len(head), "m", "", REFERENCES)[1]
 
-    assert form_of({"binary_data": True}, {}).binary == {"O": True}
-    assert form_of({}, {"binary_data": True}).binary == {"O": False}
-    assert form_of({}, {"classification": 1}).treatments == {}
-    assert form_of({"classification": 1}, {}).treatments["O"].count == 1
+    assert form_of({"binary_data": True}).binary == {"O": True}
+    assert form_of({}).binary == {"O": False}
+    assert form_of({"classification": 1}).treatments["O"].count == 1
+    with pytest.raises(InvalidArg, match="output 'O' already exists in request"):
+        form_of({"binary_data": True}, {})
     assert form_of({"classification": 0}).treatments == {}
 
 

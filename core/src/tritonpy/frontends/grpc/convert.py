@@ -265,11 +265,13 @@ def _add_outputs(
     treatments: dict[str, Placed | Classified] = {}
     for output in outputs:
         name = output.name
+        if name in names:
+            raise InvalidArg(f"{request.label}output '{name}' already exists in request")
         names[name] = None
         if output.parameters:
             treatment = _treatment(name, output.parameters, request, references)
             if treatment is not None:
-                treatments.setdefault(name, treatment)  # of two for one output the first counts
+                treatments[name] = treatment
     request.requested_outputs = tuple(names)
     return treatments
 

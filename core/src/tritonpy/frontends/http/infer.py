@@ -22,6 +22,7 @@ from tritonpy.frontends.http.codec.json_data import tensor_from_data
 from tritonpy.frontends.http.codec.large_json import ReadData
 from tritonpy.frontends.http.parameters import apply_parameters
 from tritonpy.frontends.outputs import UNTREATED, Classified, Placed, References, Treatments
+from tritonpy.model.signature import SURELY_COUNTED, check_countable
 from tritonpy.request import InferRequest
 from tritonpy.shared_memory.region import RegionSlice
 from tritonpy.tensor import Tensor
@@ -44,7 +45,6 @@ class OutputForm:
     treatments: Treatments = field(default_factory=lambda: UNTREATED)
 
 
-_MOST_ELEMENTS = 2**63 - 1
 _MOST_UNSIGNED = 2**64 - 1
 _ALL_JSON = OutputForm(False, {})
 ALL_BINARY = OutputForm(True, {})
@@ -70,6 +70,14 @@ def parse_infer_request(
     text, tail = split_body(body, header_length)
     document = parse_json(text, most_lax=MOST_LAX_HERE)
     return read_document(document, tail, model_name, model_version, references)
+
+
+def beyond(limit: int) -> str:
+    """How the refusal of what is larger than `--http-max-input-size` ends."""
+    return (
+        f"exceeds the maximum allowed value of {limit} bytes. "
+        "Use --http-max-input-size to increase the limit."
+    )
 
 
 def split_body(body: Body, header_length: int | None) -> tuple[Body, memoryview | None]:
@@ -217,12 +225,9 @@ def _parse_inputs(
         name = string(member(item, "name"), "name")
         datatype = string(member(item, "datatype"), "datatype")
         shape = tuple([unsigned(dim, "shape") for dim in array(member(item, "shape"), "shape")])
-        if prod(shape) > _MOST_ELEMENTS:
-            raise InvalidArg(
-                f"{request.label}input '{name}' for model '{request.model_name}': shape "
-                f"[{','.join(map(str, shape))}] causes total element count to exceed maximum size of "
-                f"{_MOST_ELEMENTS}"
-            )
+        count = prod(shape)
+        if count > SURELY_COUNTED:
+            check_countable(request.label, name, request.model_name, datatype, shape)
         if name in tensors:
             raise InvalidArg(f"{request.label}input '{name}' already exists in request")
         if datatype not in DATATYPES:
@@ -240,6 +245,7 @@ def _parse_inputs(
             tensors[name] = Tensor(name, datatype, shape, data)
         elif "data" in item:
             given = item["data"]
+            _check_json_size(name, datatype, count, references.most_json_bytes)
             if not shape or datatype not in DATATYPES:
                 tensors[name] = Tensor(name, datatype, shape, b"")  # fits no model, whatever the data
             elif type(given) is ReadData:
@@ -268,6 +274,20 @@ def _unknown_datatype(name: str, shape: tuple[int, ...], item: Json) -> str:
     return "<invalid>"
 
 
+def _check_json_size(name: str, datatype: str, count: int, most: int) -> None:
+    """Refuse a tensor of JSON that is declared to become larger than JSON may be, before it does.
+
+    Raises:
+        InvalidArg: it has more bytes than `--http-max-input-size`.
+    """
+    known = DATATYPES.get(datatype)
+    if known is not None and count * known.byte_size > most:
+        raise InvalidArg(
+            f"request JSON size of {count * known.byte_size} bytes, as input '{name}' is declared, "
+            f"{beyond(most)}"
+        )
+
+
 def _optional_object(item: Json) -> Json:
     """The parameters of an input or output; what is no object counts as none, as in Triton."""
     parameters = item.get("parameters") if isinstance(item, dict) else None
@@ -286,10 +306,11 @@ def _parse_outputs(
         is_binary = False  # `binary_data_output` is for outputs that are not listed
         if "binary_data" in parameters:
             is_binary = boolean(parameters["binary_data"], "binary_data")
-        if name not in binary:  # of an output that is named twice the first wish counts
-            binary[name] = is_binary
-            if treatment is not None:
-                treatments[name] = treatment
+        if name in binary:
+            raise InvalidArg(f"{request.label}output '{name}' already exists in request")
+        binary[name] = is_binary
+        if treatment is not None:
+            treatments[name] = treatment
     return tuple(binary), OutputForm(False, binary, treatments)
 
 

@@ -51,7 +51,7 @@ class Inference:
         self._admission = services.admission
         self._limit = settings.max_input_byte_size
         self._codec = codec
-        self._decoder = RequestDecoder(References(dataplane, services.regions))
+        self._decoder = RequestDecoder(References(dataplane, services.regions, settings.max_input_byte_size))
         self._writer = AnswerWriter(codec)
 
     def infer(

@@ -24,7 +24,9 @@ class RepositoryCalls:
         """List the models; a repository's name means nothing here, as in Triton."""
         document = parse_json(body) if body else {}
         wanted = document.get("ready", False) if isinstance(document, dict) else False
-        return await self._dataplane.repository_index(_boolean(wanted))
+        if not isinstance(wanted, bool):
+            raise InvalidArg("Invalid value for 'ready': expected a boolean")
+        return await self._dataplane.repository_index(wanted)
 
     async def load(self, body: Body, repository: str, name: str) -> None:
         """Load a model, and return when it serves."""

@@ -13,6 +13,7 @@ from tritonpy.buffers import byte_view
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import Internal, InvalidArg
 from tritonpy.frontends.http.codec.json_body import Json, array
+from tritonpy.frontends.http.codec.json_scanner import too_deep
 from tritonpy.tensor import Array, Tensor, pack_bytes
 
 NESTING_LIMIT = 100
@@ -115,7 +116,7 @@ def _flattened(data: list[Json]) -> tuple[list[Json], set[type]]:
 
 def _flatten(data: list[Json], flat: list[Json], found: set[type], depth: int) -> None:
     if depth > NESTING_LIMIT:
-        raise InvalidArg(f"Unable to parse 'data': nested deeper than {NESTING_LIMIT} levels")
+        raise InvalidArg(f"Unable to parse 'data': {too_deep(NESTING_LIMIT)}")
     kinds = set(map(type, data))
     if list not in kinds:
         flat.extend(data)

@@ -20,6 +20,12 @@ from tritonpy.errors import InvalidArg
 MOST_LEVELS = 1024
 """How deep a document may be nested: as deep as `orjson` goes. A tensor's data is held to less."""
 
+
+def too_deep(limit: int) -> str:
+    """What is said of JSON that is nested deeper than that."""
+    return f"JSON nesting depth exceeds maximum allowed limit ({limit})"
+
+
 _SPACE = re.compile(rb"[ \n\r\t]*+")
 _DIGITS = re.compile(rb"[0-9]*+")
 # Text with the escapes that stand for themselves; of others, such as halves of pairs, each is looked at.
@@ -104,7 +110,7 @@ class _Scan:
             head = text[position : position + 1]
             if head == b"[" or head == b"{":
                 if len(stack) == MOST_LEVELS:
-                    raise InvalidArg(f"the JSON is nested deeper than {MOST_LEVELS} levels at {position}")
+                    raise InvalidArg(f"{too_deep(MOST_LEVELS)} at {position}")
                 position = self._skip_space(position + 1)
                 if text[position : position + 1] == (b"]" if head == b"[" else b"}"):
                     position += 1

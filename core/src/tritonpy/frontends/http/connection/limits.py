@@ -11,6 +11,7 @@ import numpy as np
 
 from tritonpy.errors import InvalidArg
 from tritonpy.frontends.http.connection.message import Refused, refusal, refusal_of
+from tritonpy.frontends.http.infer import beyond
 
 MOST_HEADER_BYTES = 64 * 1024
 """All of a request that is no body, trailers and chunk extensions included, but for `CHUNK_FRAMING`."""
@@ -40,8 +41,8 @@ def too_many_chunks() -> Refused:
     return Refused(
         refusal(
             400,
-            f"the request's body has more than {MOST_CHUNKS} chunks, the maximum allowed: send larger ones, "
-            "or a Content-Length",
+            f"Chunked request body exceeds maximum of {MOST_CHUNKS} non-empty chunks. Send fewer or larger "
+            "HTTP chunks.",
             False,
         )
     )
@@ -61,14 +62,8 @@ def check_size(headers: Mapping[bytes, bytes], byte_size: int, limit: int) -> No
     is_binary = header_length.isdigit() and 0 < int(header_length[:20]) <= limit
     if is_binary and headers.get(b"content-encoding", b"identity").lower() == b"identity":
         return
-    raise Refused(
-        refusal_of(
-            InvalidArg(
-                f"request of {byte_size} bytes exceeds the maximum allowed input size of {limit} bytes. "
-                "Use --http-max-input-size to increase the limit."
-            )
-        )
-    )
+    what = "request" if INFER_HEADER_LENGTH in headers else "request JSON"
+    raise Refused(refusal_of(InvalidArg(f"{what} size of {byte_size} bytes {beyond(limit)}")))
 
 
 def body_buffer(byte_size: int, most_held: int) -> memoryview:
