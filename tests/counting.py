@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from tritonpy_sdk.testing import DEADLINE_S
+
 QUIET_S = 0.2
-DEADLINE_S = 30.0
 
 T = TypeVar("T")
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tritonpy.server import Server
-
-DEADLINE_S = 30
+from tritonpy_sdk.testing import DEADLINE_S
 
 Value = TypeVar("Value")
 

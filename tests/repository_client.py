@@ -7,7 +7,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-DEADLINE_S = 30
+from tritonpy_sdk.testing import DEADLINE_S
 
 
 class RepositoryClient:

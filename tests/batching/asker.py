@@ -15,11 +15,9 @@ from typing import Any
 
 import pytest
 from tritonpy_sdk.repository import ModelRepository
-from tritonpy_sdk.testing import until
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 from ..servers import serving
-
-DEADLINE_S = 40
 
 # Writes down the numbers of each batch; 0 is executed until the test makes a file.
 MODEL = """

@@ -21,13 +21,12 @@ from typing import Any
 
 import pytest
 from tritonpy_sdk.repository import ModelRepository
-from tritonpy_sdk.testing import until
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 from ..counting import comes_to
 from ..servers import OURS_AND_REAL, serving
 
 COUNT = 8
-DEADLINE_S = 40
 
 # Writes down the numbers of each batch, in their order, and answers with them.
 MODEL = """

@@ -17,6 +17,7 @@ import tritonclient.grpc
 from onnx import parser
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import DEADLINE_S
 
 from ..servers import local_options
 
@@ -84,7 +85,6 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "direct": {"direct": {}},
     "oldest": {"oldest": {"max_candidate_sequences": 8}},
 }
-DEADLINE_S = 20
 
 
 def tensor(name: str, *dims: int) -> dict[str, Any]:

@@ -18,11 +18,10 @@ from typing import Any
 
 import pytest
 from tritonpy_sdk.repository import ModelRepository
-from tritonpy_sdk.testing import until
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 from ..servers import OURS_AND_REAL
 
-DEADLINE_S = 20
 DELAY_S = 0.05
 LATE_S = {"ours": 0.1, "real": 0.75}  # the real batcher looks up from its sleep every half second
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tritonpy_sdk.testing import DEADLINE_S
 
 from ..servers import OURS_AND_REAL
-from .asker import DEADLINE_S, Asker, askers
+from .asker import Asker, askers
 
 LEVELS = {"priority_levels": 3, "default_priority_level": 2}
 CASES: dict[str, dict[str, Any]] = {

@@ -15,6 +15,7 @@ from onnx import parser
 from tritonpy.scheduler.choice import DELAY_VARIABLE
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import DEADLINE_S
 
 from ..servers import local_options
 
@@ -30,7 +31,6 @@ RAGGED = """net (float[K] X, float[M] COUNTS) => (float[K] Y, float[M,1] SHARE) 
 }"""
 EQUAL = "net (float[N,K] X) => (float[N,K] Y) { Y = Neg(X) }"
 LENGTHS = (3, 5, 1, 3)
-DEADLINE_S = 20
 
 
 def tensor(name: str, **more: Any) -> dict[str, Any]:

@@ -15,11 +15,9 @@ from typing import Any
 
 import pytest
 from tritonpy_sdk.repository import ModelRepository
-from tritonpy_sdk.testing import until
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 from ..servers import OURS_AND_REAL, serving
-
-DEADLINE_S = 40
 
 # Writes down who executes; number 0 is executed until the test makes a file, number -1 ends the worker then.
 MODEL = """

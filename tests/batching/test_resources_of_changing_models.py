@@ -12,9 +12,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 from tritonpy_sdk.repository import ModelRepository
-from tritonpy_sdk.testing import until
+from tritonpy_sdk.testing import DEADLINE_S, until
 
-DEADLINE_S = 40
 R = {"name": "R", "count": 1}
 
 # Number 0 is executed until the test makes a file; a number above 9 is sent to the model `called`.

@@ -12,9 +12,10 @@ import grpc
 import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonpy_sdk.testing import DEADLINE_S
 
 from ..servers import OURS_AND_REAL
-from .asker import DEADLINE_S, Asker, askers
+from .asker import Asker, askers
 
 # A policy keeps a real server from preparing batches ahead, before the instance is free.
 POLICY = {"default_queue_policy": {"max_queue_size": 100}}

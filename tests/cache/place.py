@@ -14,10 +14,9 @@ import numpy.typing as npt
 import tritonclient.grpc as grpcclient
 import tritonclient.http as httpclient
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import DEADLINE_S
 
 from ..counting import at_rest
-
-DEADLINE_S = 20
 
 # Answers what it is given, and how often it has executed; -1 is answered with an error, -2 raises one.
 MODEL = """

@@ -16,9 +16,10 @@ import tritonclient.http as httpclient
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import DEADLINE_S
 
 from ..servers import OURS_AND_REAL, serving
-from .place import CONFIG, DEADLINE_S, ENSEMBLE, MODEL, ONE_MISS_AND_TWO_HITS, ROW, Place
+from .place import CONFIG, ENSEMBLE, MODEL, ONE_MISS_AND_TWO_HITS, ROW, Place
 
 BYTE_SIZE = 65536
 

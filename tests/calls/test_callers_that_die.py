@@ -13,11 +13,10 @@ from typing import Any
 
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
-from tritonpy_sdk.testing import until
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 from ..servers import local_options
 
-DEADLINE_S = 20.0
 GATE = -7
 
 # Waits for a file when it is told to.

@@ -18,11 +18,10 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 from tritonpy.server import Server
+from tritonpy_sdk.testing import DEADLINE_S
 
 from ..counting import at_rest
 from ..servers import OURS_AND_REAL, local_options
-
-DEADLINE_S = 40.0
 
 
 @dataclass

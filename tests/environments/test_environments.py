@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from tritonpy.errors import TritonError
-
-DEADLINE_S = 30
+from tritonpy_sdk.testing import DEADLINE_S
 
 
 def test_a_model_runs_in_the_environment_it_names_with_none_of_the_server_s_packages(

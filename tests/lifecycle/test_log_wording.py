@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
-from tritonpy_sdk.testing import until
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG: dict[str, Any] = {
@@ -51,7 +51,6 @@ class TritonPythonModel:
 BODY = json.dumps({"inputs": [{"name": "X", "datatype": "INT32", "shape": [1], "data": [1]}]}).encode()
 HEAD = r"\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ \S+:\d+\] "
 STARTS = 3  # of a real server, which may crash by chance while it loads models
-DEADLINE_S = 45
 
 
 @dataclass

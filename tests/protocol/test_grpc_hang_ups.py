@@ -21,10 +21,10 @@ from tritonpy.options import ServerOptions
 from tritonpy.request import InferRequest
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import DEADLINE_S
 
 from ..on_loop import on_loop
 
-DEADLINE_S = 30
 SERVICE = "/inference.GRPCInferenceService/"
 CLIENTS = 4
 CHANNELS = 5  # of each client, one after the other

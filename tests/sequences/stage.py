@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from tritonpy_sdk.repository import ModelRepository
-from tritonpy_sdk.testing import until
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 from ..counting import comes_to
 
-DEADLINE_S = 20
 ANSWER_S = 60
 """Requests are held while a test sends others, one after the other."""
 GATE = -7

@@ -13,8 +13,9 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import DEADLINE_S
 
-from .stage import DEADLINE_S, add, control
+from .stage import add, control
 
 CALLER = """
 import numpy as np

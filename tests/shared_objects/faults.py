@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from tritonpy_sdk.repository import ModelRepository
-from tritonpy_sdk.testing import ServerProcess, until
+from tritonpy_sdk.testing import DEADLINE_S, ServerProcess, until
 
 from .agent_places import children
 
-DEADLINE_S = 20
 WELL = "well"
 
 _WINDOW_S = 0.25

@@ -20,13 +20,11 @@ from tritonclient.utils import InferenceServerException
 from tritonpy.plugin import InferRequest, InferResponse, ModelInstance, hookimpl
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
-from tritonpy_sdk.testing import until
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 from ..servers import local_options
 from .agent_places import whole_lines
 from .conftest import Compiled
-
-DEADLINE_S = 20
 
 BUILDS = ("alone", "needs_the_server")
 """How strategies are built: without and with `DT_NEEDED libtritonserver.so`."""

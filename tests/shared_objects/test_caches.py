@@ -23,9 +23,9 @@ from tritonpy.errors import TritonError
 from tritonpy.server import Server
 from tritonpy_abi.caches import calls
 from tritonpy_sdk.repository import ModelRepository
-from tritonpy_sdk.testing import until
+from tritonpy_sdk.testing import DEADLINE_S, until
 
-from ..cache.place import CONFIG, DEADLINE_S, MODEL, ONE_MISS_AND_TWO_HITS, ROW, Place
+from ..cache.place import CONFIG, MODEL, ONE_MISS_AND_TWO_HITS, ROW, Place
 from ..counting import comes_to
 from ..servers import local_options
 from .conftest import Compiled

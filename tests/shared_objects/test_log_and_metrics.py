@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 from tritonpy_sdk.repository import ModelRepository
-from tritonpy_sdk.testing import until
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 from .conftest import Compiled
 
-DEADLINE_S = 20
 CONFIG: dict[str, Any] = {
     "max_batch_size": 8,
     "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],

@@ -12,10 +12,9 @@ import grpc
 import pytest
 from tritonpy.frontends.grpc.handlers import refusing
 from tritonpy.frontends.grpc.hang_ups import HangUpFilter
-from tritonpy_sdk.testing import until
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 MEBIBYTE = 1024 * 1024
-DEADLINE_S = 20
 SERVICE = "/inference.GRPCInferenceService/"
 # Such a client takes no more than some thousand bytes before it asks for its first message.
 TAKES_LITTLE = [

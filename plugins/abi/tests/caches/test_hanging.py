@@ -12,9 +12,7 @@ import pytest
 from tritonpy.plugin import Cache, Internal, Unavailable
 from tritonpy_abi.caches import calls, open_cache
 from tritonpy_abi.caches.shared_cache import SharedCache
-from tritonpy_sdk.testing import until_async
-
-DEADLINE_S = 20
+from tritonpy_sdk.testing import DEADLINE_S, until_async
 
 
 class Gate:

@@ -17,12 +17,10 @@ from tritonpy.options import ServerOptions
 from tritonpy.plugin import InferRequest, InferResponse, TritonError, hookimpl
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
-from tritonpy_sdk.testing import until
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 from .redis_server import RedisServer
 from .resp_server import RespServer
-
-DEADLINE_S = 20
 
 
 class OwnRedis(RespServer):

@@ -67,7 +67,7 @@ class ServerProcess:
             cwd=directory,
             start_new_session=own_group,
         )
-        # However this process ends, even by SIGKILL, its end of the pipe closes: the guard kills the server then.
+        # However this process ends, its end of the pipe closes, and the guard kills the server then.
         self._guard = subprocess.Popen(
             ["sh", "-c", f"read _; kill -9 {self.process.pid}"],
             stdin=subprocess.PIPE,
