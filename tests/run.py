@@ -31,6 +31,7 @@ FOLDERS = ("core/tests", "sdk/tests", "plugins", "tests", "examples")
 DURATIONS = Path("tests/durations.json")
 HISTORY = Path(".cache/test-runs.jsonl")
 LAST_RUNS = 20
+LAST_COMMITS = 30  # of main, at most, are the change where there is no branch
 PROCESSES = 2  # that run tests beside each other
 MOST_AGAIN = 12  # that many do not fail by chance
 LIMITS_S = {"quick": 2400, "slow": 5400, "sample": 1800, "again": 1800, "list": 600}
@@ -372,14 +373,15 @@ def touched_modules(modules: Iterable[str], changed: Iterable[str]) -> set[str]:
 
 
 def merge_base() -> str:
-    """The commit from which the change went out; on main itself the one of a day before."""
+    """The commit from which the change went out; on main itself one before its last commits of a day."""
     head = _git("rev-parse", "HEAD")
     for main_ in ("origin/main", "main"):
         base = _git("merge-base", "HEAD", main_)
         if base and base != head:
             return base[:12]
     day_ago = int(_git("log", "-1", "--format=%ct") or time.time()) - 24 * 3600
-    return _git("rev-list", "-1", f"--before={day_ago}", "--abbrev-commit", "HEAD") or ""
+    last = _git("rev-list", f"--max-count={LAST_COMMITS}", f"--since={day_ago}", "HEAD").splitlines()
+    return _git("rev-parse", "--short=12", f"{last[-1]}^") if last else ""
 
 
 def changed_files(since: str) -> list[str]:

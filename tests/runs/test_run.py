@@ -278,6 +278,32 @@ def test_a_change_touches_the_tests_of_its_folder(changed: str, touched: set[int
     assert touched_modules(MODULES, [changed]) == {MODULES[number] for number in touched}
 
 
+def test_a_change_begins_where_its_branch_left_main(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*arguments: str) -> str:
+        who = ("-c", "user.name=t", "-c", "user.email=t@t")
+        command = ["git", "-C", str(tmp_path), *who, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def commit(name: str) -> str:
+        (tmp_path / name).touch()
+        git("add", name)
+        git("commit", "-qm", name)
+        return git("rev-parse", "HEAD")[:12]
+
+    monkeypatch.chdir(tmp_path)
+    git("init", "-q", "-b", "main")
+    first, second = commit("a"), commit("b")
+
+    assert run.merge_base() == ""  # all is of one day
+    monkeypatch.setattr(run, "LAST_COMMITS", 1)
+    assert run.merge_base() == first
+    git("checkout", "-qb", "topic")
+    commit("c")
+    assert run.merge_base() == second
+    assert run.changed_files(second) == ["c"]
+    assert run.changed_files("") == []
+
+
 def test_whatever_may_be_touched_is_there() -> None:
     for folder, tests in run.TOUCHES.items():
         assert list(ROOT.glob(f"{folder}*")) or (ROOT / folder).exists(), folder
