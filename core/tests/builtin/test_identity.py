@@ -105,16 +105,45 @@ def test_outputs_nobody_asked_for_are_left_out(start_slot):
     assert [output.name for output in response.outputs] == ["OUTPUT1"]
 
 
-def test_an_optional_input_that_was_left_out_has_no_output(start_slot):
+@pytest.mark.parametrize(
+    ("datatype", "zeros"),
+    [("TYPE_INT16", bytes(2 * 2 * 3 * 2)), ("TYPE_STRING", bytes(2 * 2 * 3 * 4)), ("TYPE_BF16", bytes(24))],
+)
+def test_the_output_of_an_optional_input_that_was_left_out_is_zeros(start_slot, datatype, zeros):
     config = model_config(
-        [tensor_config("INPUT0"), tensor_config("INPUT1", optional=True)],
-        [tensor_config("OUTPUT0"), tensor_config("OUTPUT1")],
+        [tensor_config("INPUT0"), tensor_config("INPUT1", datatype, (2, -1, 3), optional=True)],
+        [tensor_config("OUTPUT0"), tensor_config("OUTPUT1", datatype, (2, -1, 3))],
     )
     slot = start_slot("identity", config)
 
-    [response] = slot.execute(slot.request(Tensor("INPUT0", "FP32", (1, 1), b"abcd")))
+    [response] = slot.execute(slot.request(Tensor("INPUT0", "FP32", (2, 1), b"abcdefgh")))
 
-    assert [output.name for output in response.outputs] == ["OUTPUT0"]
+    given, absent = response.outputs
+    assert (given.name, given.wire()) == ("OUTPUT0", b"abcdefgh")
+    assert (absent.name, absent.shape, bytes(absent.wire())) == ("OUTPUT1", (2, 2, 1, 3), zeros)
+
+
+def test_a_model_without_batches_answers_zeros_of_its_own_shape(start_slot):
+    config = {
+        **model_config(
+            [tensor_config("INPUT0", dims=(2,), optional=True)], [tensor_config("OUTPUT0", dims=(2,))]
+        ),
+        "max_batch_size": 0,
+    }
+    slot = start_slot("identity", config)
+
+    [response] = slot.execute(slot.request())
+
+    assert response.outputs[0].numpy().tolist() == [0, 0]
+
+
+def test_the_creation_of_a_model_takes_as_long_as_it_says(start_slot, monkeypatch):
+    slept_s: list[float] = []
+    monkeypatch.setattr("tritonpy.builtin.identity.time.sleep", slept_s.append)
+
+    start_slot("identity", model_config(*ONE_PAIR, creation_delay_sec="10"))
+
+    assert slept_s == [10]
 
 
 def test_shapes_are_compared_as_the_backend_sees_them(start_slot):
@@ -155,6 +184,10 @@ def test_shapes_are_compared_as_the_backend_sees_them(start_slot):
         (
             model_config(*ONE_PAIR, execute_delay_ms="soon"),
             "parameter 'execute_delay_ms' of model 'echo': got 'soon', expected a whole number, 0 or more",
+        ),
+        (
+            model_config(*ONE_PAIR, creation_delay_sec="soon"),
+            "parameter 'creation_delay_sec' of model 'echo': got 'soon'",
         ),
         (
             model_config(*ONE_PAIR, instance_wise_delay_multiplier="-1"),

@@ -1,7 +1,10 @@
 """The backend `identity`: output `OUTPUT<i>` is input `INPUT<i>`; for tests and measurements.
 
-Any datatype, any shape, any number of pairs; the bytes are handed on, never looked at. Parameters of a model:
+Any datatype, any shape, any number of pairs; the bytes are handed on, never looked at. The output of an
+optional input that a request leaves out is zeros in its configured shape, with 1 for what may vary.
+Parameters of a model:
 
+* `creation_delay_sec`: how long its initialization takes, in seconds.
 * `execute_delay_ms`: how long every execution takes, in milliseconds.
 * `instance_wise_delay_multiplier`: makes instances differ: instance `i` takes `execute_delay_ms` times this
   number times `i`, and instance 0 takes `execute_delay_ms`.
@@ -10,16 +13,21 @@ Any datatype, any shape, any number of pairs; the bytes are handed on, never loo
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from tritonpy.plugin import (
+    CONFIG_DATATYPES,
+    DATATYPES,
     InferRequest,
     InferResponse,
     InvalidArg,
     JsonObject,
     Model,
     ModelInstance,
+    Tensor,
     hookimpl,
 )
 
@@ -30,6 +38,8 @@ class Plan:
 
     Attributes:
         pairs: names of an input and of the output that repeats it.
+        zeros: datatype and shape of the outputs of optional inputs, by the input's name; without the batch.
+        has_batch: the first dimension of every tensor is the batch.
         delay_ms: how long an execution takes.
         multiplier: makes the delay grow with the instance's index; 0 for equal delays.
     """
@@ -37,11 +47,23 @@ class Plan:
     pairs: tuple[tuple[str, str], ...]
     delay_ms: int
     multiplier: int
+    zeros: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    has_batch: bool = False
 
     def delay_s(self, instance_index: int) -> float:
         """Seconds an execution on this instance takes."""
         factor = max(1, self.multiplier * instance_index) if self.multiplier else 1
         return self.delay_ms * factor / 1000
+
+    def zero(self, source: str, target: str, request: InferRequest) -> Tensor:
+        """The output of an optional input that the request leaves out."""
+        datatype, shape = self.zeros[source]
+        if self.has_batch:
+            shape = (next((tensor.shape[0] for tensor in request.inputs.values()), 1), *shape)
+        array = (
+            np.full(shape, b"", object) if datatype == "BYTES" else np.zeros(shape, DATATYPES[datatype].numpy)
+        )
+        return Tensor.from_numpy(target, array, datatype)
 
 
 @hookimpl
@@ -51,7 +73,11 @@ def model_initialize(model: Model) -> None:
         _pairs(model),
         _whole_number(model, "execute_delay_ms"),
         _whole_number(model, "instance_wise_delay_multiplier"),
+        _zeros(model),
+        model.config.get("max_batch_size", 0) > 0,
     )
+    if delay_s := _whole_number(model, "creation_delay_sec"):
+        time.sleep(delay_s)
 
 
 @hookimpl
@@ -62,18 +88,18 @@ def model_instance_initialize(instance: ModelInstance) -> None:
 
 @hookimpl
 def model_instance_execute(instance: ModelInstance, requests: Sequence[InferRequest]) -> list[InferResponse]:
-    """Answer each request with its own inputs; an optional input that was left out has no output."""
+    """Answer each request with its own inputs."""
     if instance.state:
         time.sleep(instance.state)
-    pairs = instance.model.state.pairs
+    plan = instance.model.state
     responses = []
     for request in requests:
         inputs = request.inputs
         responses.append(
             InferResponse(
-                inputs[source].renamed(target)
-                for source, target in pairs
-                if source in inputs and request.wants(target)
+                inputs[source].renamed(target) if source in inputs else plan.zero(source, target, request)
+                for source, target in plan.pairs
+                if request.wants(target)
             )
         )
     return responses
@@ -99,6 +125,17 @@ def _pairs(model: Model) -> tuple[tuple[str, str], ...]:
                     f"{what} of input '{source['name']}', {expected}, got {got}"
                 )
     return tuple((source["name"], outputs[index]["name"]) for index, source in inputs.items())
+
+
+def _zeros(model: Model) -> dict[str, tuple[str, tuple[int, ...]]]:
+    return {
+        tensor["name"]: (
+            CONFIG_DATATYPES[tensor["data_type"]].name,
+            tuple(max(dim, 1) if dim else 0 for dim in _shape(tensor)),
+        )
+        for tensor in model.config.get("input", [])
+        if tensor.get("optional", False)
+    }
 
 
 def _by_index(model: Model, key: str, prefix: str) -> dict[str, JsonObject]:
