@@ -61,8 +61,11 @@ class RequestTrace(Protocol):
     def computed(self, times: Sequence[int]) -> None:
         """It has been executed: start, start and end of the framework's call, end."""
 
-    def responded(self, response: InferResponse | None, final: bool) -> None:
-        """The model has answered; None for a final flag that comes alone."""
+    def hold(self, is_held: bool = True) -> None:
+        """Its responses wait for their turn: what the model answers counts when it is let go."""
+
+    def responded(self, response: InferResponse | None, final: bool, *, is_let_go: bool = False) -> None:
+        """The model has answered, or what was held is let go; None for a final flag that comes alone."""
 
 
 class RequestOwner(Protocol):

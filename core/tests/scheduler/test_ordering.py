@@ -9,6 +9,8 @@ from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.scheduler.ordering import ResponseOrder
 
+from core.tests.tracing.support import Kept, begin
+
 LIMITS = FlowLimits(max_response_count=1000, max_byte_size=100)
 
 
@@ -57,6 +59,26 @@ async def test_several_responses_of_each_request_keep_the_order_of_requests() ->
         ("c", 2, True),
     ]
     assert order.held_byte_size == 0
+
+
+async def test_a_response_is_complete_in_a_trace_when_it_is_let_go() -> None:
+    order, sink = ResponseOrder(), Sink()
+    traces = [begin(Kept()) for _ in range(3)]
+    first, second, third = (InferRequest("m", {}, id=id, sink=sink) for id in "abc")
+    for request, trace in zip((first, second, third), traces, strict=True):
+        request.trace = trace
+        order.enroll(request)
+
+    def completed() -> list[bool]:
+        return ["INFER_RESPONSE_COMPLETE" in [name for name, _ in trace._span.stamps] for trace in traces]
+
+    second.deliver(output(1))
+    assert completed() == [False, False, False]
+    first.deliver(output(2))
+    assert completed() == [True, True, False]
+    order.withdraw(third)
+    third.deliver(output(3))  # as one that is in no line
+    assert completed() == [True, True, True]
 
 
 async def test_a_request_that_is_refused_or_answers_nothing_holds_up_nobody() -> None:

@@ -50,8 +50,10 @@ class _Place:
         """Hand on what is held."""
         held, self.held = self.held, []
         self._order.drop(held)
-        if self.sink is not None:
-            for request, response, final, _ in held:
+        for request, response, final, _ in held:
+            if request.trace is not None:
+                request.trace.responded(response, final, is_let_go=True)
+            if self.sink is not None:
                 self.sink.on_response(request, response, final)
 
 
@@ -103,6 +105,8 @@ class ResponseOrder:
         """Give the request a place at the end of the line."""
         place = _Place(self, request.sink)
         request.sink = place
+        if request.trace is not None:
+            request.trace.hold()
         self._line.append(place)
 
     def withdraw(self, request: InferRequest) -> None:
@@ -110,6 +114,8 @@ class ResponseOrder:
         place = request.sink
         if isinstance(place, _Place):
             request.sink = place.sink
+            if request.trace is not None:
+                request.trace.hold(False)
             self._line.remove(place)
             self.release()
 

@@ -152,7 +152,7 @@ class Trace:
         answers_once: only the first response is stamped INFER_RESPONSE_COMPLETE, as Triton does for gRPC.
     """
 
-    __slots__ = ("_answers_once", "_record", "_span", "_stamps")
+    __slots__ = ("_answers_once", "_is_held", "_record", "_span", "_stamps")
 
     def __init__(self, record: _Record, parent_id: int = 0, *, answers_once: bool = False) -> None:
         finished = record.finished
@@ -163,6 +163,7 @@ class Trace:
         self._span = span
         self._stamps: list[Stamp] | None = span.stamps if record.level & TraceLevel.TIMESTAMPS else None
         self._answers_once: bool | None = answers_once
+        self._is_held = False
 
     # For plugins.
 
@@ -225,8 +226,14 @@ class Trace:
         if self._span.ended_ns:  # it had answered by itself, before its execution was over
             self._span.ended_ns = max(self._span.ended_ns, times[3])
 
-    def responded(self, response: InferResponse | None, final: bool) -> None:
+    def hold(self, is_held: bool = True) -> None:
+        """See `RequestTrace`."""
+        self._is_held = is_held
+
+    def responded(self, response: InferResponse | None, final: bool, *, is_let_go: bool = False) -> None:
         """The model has answered; None for a final flag that comes alone."""
+        if self._is_held and not is_let_go:
+            return
         now = time.monotonic_ns()
         span = self._span
         if response is not None and response.error is not None:
