@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,7 @@ def test_threads_come_and_go_and_no_request_fails(
 def test_what_an_instance_that_goes_has_been_given_is_answered_first(
     serve: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """The load returns at once; the instance computes to the end and is finalised after that."""
+    """The instances compute to the end, then they are finalised, and only then the load is answered."""
     models, gate, path = ModelRepository(tmp_path / "models"), tmp_path / "gate", tmp_path / "journal"
     models.python("m", model(execute=HELD.format(gate=gate)), config(path, {"count": 3}))
     server = serve(models.path, **EXPLICIT)
@@ -138,15 +139,36 @@ def test_what_an_instance_that_goes_has_been_given_is_answered_first(
         traffic = Traffic(server.http_port, 3)
         journal.wait(3)  # each of the three has one
 
-        assert client.load(config(path, {"count": 1})) == ""
-        assert client.groups() == [("m_0", "KIND_CPU", 1)]
-        assert journal.lines() == []
-        gate.unlink()
-        lines = journal.wait(2)
-        until(lambda: count_of(journal.lines() + lines, "finalize") >= 1)
+        with ThreadPoolExecutor(1) as pool, asking(server) as other:
+            load = pool.submit(client.load, config(path, {"count": 1}))
+            until(lambda: other.groups() == [("m_0", "KIND_CPU", 1)])
+            assert journal.lines() == []
+            assert not load.done()
+            gate.unlink()
+            assert load.result(60) == ""
+        assert count_of(journal.lines(), "finalize") == 2
         traffic.stop()
         assert traffic.failures() == []
         assert len(traffic.answers) >= 3
+
+
+def test_the_own_configuration_of_a_model_with_one_more_instance_starts_one_instance(
+    serve: Callable[..., Any], tmp_path: Path
+) -> None:
+    models, path = ModelRepository(tmp_path / "models"), tmp_path / "journal"
+    models.python("m", model(), config(path, {"count": 1}))
+    journal = Journal(path)
+    with asking(serve(models.path, **EXPLICIT)) as client:
+        journal.wait(1)
+        _, settled = client.ask("GET", "/v2/models/m/config")
+        settled["instance_group"][0]["count"] = 2
+
+        assert client.load(settled) == ""
+        assert journal.lines() == ["m_0_1 initialize CPU [2]"]
+        assert client.load(config(path, {"count": 1})) == ""
+        assert journal.lines() == ["m_0_1 finalize"]
+        assert client.load(settled | {"max_batch_size": 4}) == ""
+        assert count_of(journal.lines(), "initialize") == 2
 
 
 def test_open_requests_of_a_decoupled_model_keep_their_instance_until_they_end(

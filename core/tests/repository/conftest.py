@@ -50,6 +50,9 @@ class FakeModel:
     async def discard(self, change: None) -> None:
         pass
 
+    async def see_off(self) -> None:
+        pass
+
     async def unused(self) -> None:
         pass
 
@@ -94,6 +97,9 @@ class FakeLoader:
             self.running -= 1
         self.loaded.append(model)
         return model
+
+    async def is_settled_alike(self, model: Any, config: Any) -> bool:
+        return False
 
     async def update(self, model: Any, config: Any) -> InstanceUpdate:
         await self.gate.wait()

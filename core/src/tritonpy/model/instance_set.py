@@ -13,6 +13,9 @@ from tritonpy.model.placement import Slot
 
 _log = logging.getLogger("tritonpy.model")
 
+_PATIENCE_S = 30.0
+"""How long `see_off` waits: what an instance still executes may itself wait for who calls it."""
+
 StartInstance = Callable[[Slot], Awaitable[Instance]]
 """Starts, initialises and warms up the instance of a slot; when it raises, nothing is left of it."""
 
@@ -68,6 +71,7 @@ class InstanceSet:
         self._on_start = on_start
         self._placed: list[PlacedInstance] = []
         self._leaving: dict[Instance, asyncio.Task[None]] = {}
+        self._held: set[Instance] = set()  # of those, the ones that sequences hold
 
     @property
     def instances(self) -> list[Instance]:
@@ -107,6 +111,13 @@ class InstanceSet:
             if placed.instance not in goes_on:
                 self._leave(placed.instance)
         self._placed = sorted([*change.kept, *change.added], key=lambda placed: placed.slot.index)
+
+    async def see_off(self) -> None:
+        """Wait until those that were left out are finalised; not for sequences to end, and not for ever."""
+        await asyncio.sleep(0)  # each has begun, and is held by sequences or not
+        tasks = [task for instance, task in self._leaving.items() if instance not in self._held]
+        if tasks:
+            await asyncio.wait(tasks, timeout=_PATIENCE_S)
 
     async def close(self, error: TritonError | None = None) -> None:
         """Close them all. With `error`, what runs now is answered with it instead of being waited for."""
@@ -176,7 +187,11 @@ class InstanceSet:
     def _leave(self, instance: Instance) -> None:
         async def leave() -> None:
             if self._release is not None:
-                await self._release(instance)
+                self._held.add(instance)
+                try:
+                    await self._release(instance)
+                finally:
+                    self._held.discard(instance)
             await instance.drain()
             await self._close(instance, None)
 

@@ -16,7 +16,12 @@ from tritonpy.repository.ensembles import Ensembles
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.layout import require_versions
 from tritonpy.repository.loading.ensemble_load import settle_ensemble
-from tritonpy.repository.loading.instance_update import InstanceUpdate, taken_up, unchanged_versions
+from tritonpy.repository.loading.instance_update import (
+    InstanceUpdate,
+    is_configured_alike,
+    taken_up,
+    unchanged_versions,
+)
 from tritonpy.repository.loading.loader import ModelLoader
 from tritonpy.repository.preparation import PreparedModel
 from tritonpy.repository.registry import ModelRegistry
@@ -112,12 +117,7 @@ class ServedModels:
             await self._load_ensemble(prepared, versions)
             return
         served = self._prepared.get(key)
-        unchanged = frozenset() if served is None or anew else unchanged_versions(served, prepared)
-        kept = {
-            model.version: model
-            for model in self._registry.versions_of(key)
-            if model.is_ready and model.version in unchanged
-        }
+        kept = {} if served is None or anew else await self._kept(served, prepared)
         if served is None or kept.keys().isdisjoint(versions):
             models = await self._load_versions(prepared, versions, {})
             self._prepared[key] = prepared
@@ -132,6 +132,7 @@ class ServedModels:
         _log_loaded(name, models)
         with suppress(asyncio.CancelledError):  # it serves: there is no load to give up any more
             await prepared.loaded()
+            await asyncio.gather(*(model.instance_set.see_off() for model in models))
 
     def retire(self, key: ModelKey) -> None:
         """Serve a model no more; what it has accepted is answered before it is finalised."""
@@ -197,6 +198,18 @@ class ServedModels:
         _log_loaded(name, models)
         with suppress(asyncio.CancelledError):
             await prepared.loaded()
+
+    async def _kept(self, served: PreparedModel, wanted: PreparedModel) -> dict[int, LoadedModel]:
+        """The versions that serve and have not changed, but perhaps in what is changed in place."""
+        unchanged = unchanged_versions(served, wanted)
+        is_alike = is_configured_alike(served, wanted)
+        return {
+            model.version: model
+            for model in self._registry.versions_of(wanted.source.key)
+            if model.is_ready
+            and model.version in unchanged
+            and (is_alike or await self._loader.is_settled_alike(model, wanted.config))
+        }
 
     def _replace(self, key: ModelKey, prepared: PreparedModel) -> None:
         """Keep an ensemble that cannot be served yet, in place of one that could not either."""

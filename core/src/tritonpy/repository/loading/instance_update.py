@@ -20,16 +20,12 @@ _FIELDS = ("instance_group", "version_policy")
 
 
 def unchanged_versions(served: PreparedModel, wanted: PreparedModel) -> frozenset[int]:
-    """The versions that can go on where they serve, because a load would give the same again.
+    """The versions that can go on where they serve, as far as files say so: a load would read the same again.
 
     Files that came with a load request are always others, and so may be those of a repository agent. Files
     that were copied for a load belong to all its versions: there, one that has changed takes all along.
     """
-    if not (
-        served.source.root == wanted.source.root != ""
-        and served.agents is wanted.agents is None
-        and _without_fields(served.config) == _without_fields(wanted.config)
-    ):
+    if not (served.source.root == wanted.source.root != "" and served.agents is wanted.agents is None):
         return frozenset()
     before, now = _by_directory(served.source.fingerprint), _by_directory(wanted.source.fingerprint)
     versions = frozenset(wanted.directory.versions)
@@ -48,6 +44,27 @@ def unchanged_versions(served: PreparedModel, wanted: PreparedModel) -> frozense
         for version in versions
         if before.get(str(version)) == now[str(version)] and _is_seen_whole(now[str(version)])
     )
+
+
+def is_configured_alike(served: PreparedModel, wanted: PreparedModel) -> bool:
+    """Whether two configurations say the same as they were read, but for what may change in place."""
+    return _without_fields(served.config) == _without_fields(wanted.config)
+
+
+def is_settled_alike(config: ModelConfig, handle: Model, attributes: BackendAttributes, gpus: Gpus) -> bool:
+    """Whether a configuration says all that the settled one of a loaded model says, but for the same.
+
+    So does one that was made from `/config`, whatever the model's own file leaves out.
+
+    Args:
+        config: as it was read; it is filled in.
+        handle: the loaded model.
+        attributes: of its backend.
+        gpus: where it can be placed beside the CPU.
+    """
+    first = first_config(config, attributes, gpus)
+    fields = (first.keys() | handle.config.keys()) - set(_FIELDS)
+    return all(first.get(field) == handle.config.get(field) for field in fields)
 
 
 def taken_up(served: PreparedModel, wanted: PreparedModel) -> PreparedModel:

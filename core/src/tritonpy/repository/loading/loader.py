@@ -19,7 +19,12 @@ from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.backend_files import BackendFiles, find_backend_files
 from tritonpy.repository.layout import ModelDirectory
 from tritonpy.repository.loading.gate import LoadGate
-from tritonpy.repository.loading.instance_update import InstanceUpdate, copied_config, updated_config
+from tritonpy.repository.loading.instance_update import (
+    InstanceUpdate,
+    copied_config,
+    is_settled_alike,
+    updated_config,
+)
 from tritonpy.repository.loading.settings import LoaderSettings as LoaderSettings
 from tritonpy.repository.loading.settings import LoadObserver, LoadTools
 from tritonpy.repository.loading.version_load import Loading
@@ -147,6 +152,15 @@ class ModelLoader:
         except BaseException:
             await loading.take_down()
             raise
+
+    async def is_settled_alike(self, model: LoadedModel, config: ModelConfig) -> bool:
+        """Whether a configuration is what a loaded version has settled on, but for what `update` changes."""
+        own = copied_config(config)
+        try:
+            attributes = self.bind_backend(own).attributes
+        except TritonError:  # its load says why
+            return False
+        return await asyncio.to_thread(is_settled_alike, own, model.handle, attributes, self.settings.gpus)
 
     async def update(self, model: LoadedModel, config: ModelConfig) -> InstanceUpdate:
         """Bring up what a loaded version lacks to have the instances that a changed configuration asks for.
