@@ -165,6 +165,20 @@ def test_a_request_that_cannot_be_read_leaves_the_others_in_their_places() -> No
         lab.send(2)
 
 
+def test_what_one_instance_takes_of_the_requests_held_back_counts_on_for_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRITONSERVER_DELAY_SCHEDULER", "4")
+    lab = Simulation(config(max_batch_size=2), instance_count=2)
+    for sequence in (1, 2, 3):
+        lab.send(sequence, start=True)
+    assert lab.batches == []
+
+    lab.send(4, start=True)
+
+    assert sorted(names for _, names in lab.batches) == [[1, 3], [2, 4]]
+
+
 def test_the_environment_may_hold_batches_back_until_so_many_requests_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

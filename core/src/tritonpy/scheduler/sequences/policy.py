@@ -89,6 +89,7 @@ class SequenceBatching:
         self._batchers: dict[Instance, Batcher] = {}
         self._row_count = 0
         self._has_unused = False
+        self._held_enough = False
         self._end: TritonError | None = None
 
     @property
@@ -269,9 +270,14 @@ class SequenceBatching:
             self._forget_unused()
 
     def holds_fewer(self, count: int, backlog_count: int) -> bool:
-        """Whether fewer requests than these wait in the slots and in the backlog; for tests of schedulers."""
+        """Whether there never were as many requests in the slots and in the backlog; for tests of schedulers.
+
+        What one instance takes then counts on for the others.
+        """
         waiting_there = self.book.backlog_count
-        return self.book.waiting_count - waiting_there < count or waiting_there < backlog_count
+        waiting_count = self.book.waiting_count - waiting_there
+        self._held_enough |= waiting_count >= count and waiting_there >= backlog_count
+        return not self._held_enough
 
     def _forget_unused(self) -> None:
         """Let go of instances that are not used any more and have no sequence left."""
