@@ -44,6 +44,7 @@ class Endpoint:
         self._socket = segment_socket
         self._releases: deque[int] = deque()
         self.arena = Arena(segment_socket)
+        self._inline_byte_size = INLINE_BYTE_SIZE
         self.peer = PeerSegments(segment_socket, self._releases.append, lends=lends)
 
     def pack(self, kind: int, *payload: Any) -> bytes:  # Any: see frame
@@ -71,7 +72,7 @@ class Endpoint:
     def export(self, data: bytes | bytearray | memoryview) -> TensorData:
         """Make a tensor's bytes fit for a frame: inline when small, one copy into shared memory when not."""
         byte_size = len(data)
-        if byte_size <= INLINE_BYTE_SIZE:
+        if byte_size <= self._inline_byte_size:
             return bytes(data)
         reference, view = self.arena.allocate(byte_size)
         view[:] = data
@@ -110,6 +111,11 @@ class Endpoint:
             return data
         return self.peer.view(*data)
 
+    def stop_sharing(self) -> None:
+        """Put all tensors inside frames from now on, and give nothing back: the other end has no segments."""
+        self._inline_byte_size = sys.maxsize
+        self._releases.clear()
+
     def fileno(self) -> int:
         """The descriptor on which segments are announced."""
         return self._socket.fileno()
@@ -126,12 +132,15 @@ class WorkerChannel:
 
     def __init__(self, channel: socket.socket, segments: socket.socket) -> None:
         self.endpoint = Endpoint(segments)
+        self._cancel_flags: mmap.mmap | None = None
+        self._begin(channel)
+
+    def _begin(self, channel: socket.socket) -> None:
         self._socket = channel
         self._reader = FrameReader()
         self._pending: deque[Message] = deque()
         self._send_lock = threading.RLock()
         self._is_sending = False
-        self._cancel_flags: mmap.mmap | None = None
         self._deferred: deque[tuple[Any, ...]] = deque()  # Any: see frame
 
     @classmethod
@@ -144,6 +153,11 @@ class WorkerChannel:
             # The server knows a worker's end by its socket: no child that a model forks may keep it open.
             os.register_at_fork(after_in_child=inherited.close)
         return cls(channel, segments)
+
+    def continue_over(self, channel: socket.socket) -> None:
+        """Go on in a forked child, where the server's socket is closed, over a socket to the parent."""
+        self._begin(channel)
+        self.endpoint.stop_sharing()
 
     def exit_with_server(self) -> None:
         """End this process when the server is gone, even while a model computes or the process is stopped.

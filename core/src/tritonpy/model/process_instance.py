@@ -1,9 +1,9 @@
 """One execution slot in a worker of its own: feed, supervise and restart the worker.
 
 A worker that dies costs the batches it was executing and the requests it still had to answer; a batch that
-had already been sent but not begun goes to its successor. No request is executed twice, so none ends two workers.
-An instance that has completed a batch at any time is restarted at once when a batch ends its worker: the fault
-is the batch's. Pauses grow where workers end before any batch is completed, or without one.
+had already been sent but not begun goes to its successor. No request is executed twice, so none ends two
+workers. An instance that has completed a batch at any time is restarted at once when a batch ends its worker:
+the fault is the batch's. Pauses grow where workers end before any batch is completed, or without one.
 """
 
 from __future__ import annotations

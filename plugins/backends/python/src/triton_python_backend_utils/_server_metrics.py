@@ -29,6 +29,15 @@ class ServerMetrics:
 
     def __init__(self, link: Link) -> None:
         self.link = link
+        self._is_in_child = False
+        self._begin()
+
+    def go_on_in_child(self) -> None:
+        """Send each change at once: a forked child has no thread that does it, and may end at any time."""
+        self._is_in_child = True
+        self._begin()
+
+    def _begin(self) -> None:
         # Locks that the same thread may take again: a finalizer or a signal handler may come at any point.
         self._sending = threading.RLock()  # held while changes travel, or an older one could arrive last
         self._lock = threading.RLock()  # guards the next line
@@ -37,6 +46,8 @@ class ServerMetrics:
         self._released: deque[int] = deque()
         self._wake: SimpleQueue[bool] = SimpleQueue()  # False: no more will come
         self._is_awake = False
+        if self._is_in_child:
+            return
         threading.Thread(target=self._send_by_and_by, name="metrics", daemon=True).start()
 
     def hold(self, name: str, description: str, kind: int) -> tuple[int, str]:
@@ -87,6 +98,8 @@ class ServerMetrics:
 
     def release(self, hold: int) -> None:
         """See `Store`."""
+        if self._is_in_child:
+            return  # the parent has it, too
         self._released.append(hold)
         self._send_soon()
 
@@ -118,7 +131,9 @@ class ServerMetrics:
             self.link.tell("metrics.release", self._released.popleft())
 
     def _send_soon(self) -> None:
-        if not self._is_awake:
+        if self._is_in_child:
+            self.flush()
+        elif not self._is_awake:
             self._is_awake = True
             self._wake.put(True)
 
@@ -139,6 +154,12 @@ def server_metrics(link: Link) -> ServerMetrics:
             return store
     _stores.append(ServerMetrics(link))
     return _stores[-1]
+
+
+def go_on_in_child() -> None:
+    """Have all stores go on in a forked child; called by the worker."""
+    for store in _stores:
+        store.go_on_in_child()
 
 
 def close_metrics(link: Link) -> None:

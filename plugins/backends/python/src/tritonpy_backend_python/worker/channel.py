@@ -7,6 +7,7 @@ server installed.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
@@ -34,6 +35,9 @@ class Channel(Protocol):
 
     def is_cancelled(self, slot: int) -> bool:
         """Whether the server has cancelled the request in `slot`."""
+
+    def continue_over(self, channel: socket.socket) -> None:
+        """Go on in a forked child over a socket to its parent."""
 
     def exit_with_server(self) -> None:
         """End this process when the server is gone."""

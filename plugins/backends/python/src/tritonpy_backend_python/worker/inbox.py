@@ -64,6 +64,10 @@ class Inbox:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
+        self.start_anew()
+
+    def start_anew(self) -> None:
+        """Forget who waits and reads; in a forked child, where none of the others' threads are."""
         self._session = Waiter()
         self._abandoned: deque[int] = deque()
         self._is_closed = False

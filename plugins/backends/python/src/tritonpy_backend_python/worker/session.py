@@ -20,6 +20,7 @@ from triton_python_backend_utils._strings import printable
 
 from .channel import Channel, frame, open_channel
 from .failure import as_failure, describe, full_traceback
+from .forks import Forks, stay
 from .inbox import Inbox
 from .instance import ModelInstance
 from .link import ServerLink
@@ -50,6 +51,8 @@ class Session:
     def run(self) -> None:
         """Handle messages until the server asks to finalize or closes the channel."""
         set_link(self._link)
+        if self._owns_process:
+            Forks(self._channel, self._inbox, self._link).install()
         self._channel.send(frame.STARTED)
         receive = self._inbox.next_command
         while True:
@@ -134,7 +137,7 @@ def serve() -> None:
     # Ctrl-C and a service manager's SIGTERM reach the whole group; when to go is the server's decision. A
     # handler, not SIG_IGN: programs that a model starts would inherit the latter.
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, stay)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(line_buffering=True)  # what a model prints is to be seen when it prints it
