@@ -54,7 +54,17 @@ def test_observed_values_go_into_the_buckets_the_first_one_made(server):
     assert 'le="10"' not in server.text()
 
 
-def test_many_changes_are_one_message(server, monkeypatch):
+def test_an_observation_is_sent_before_anything_else_is_done(server, monkeypatch):
+    monkeypatch.setattr(_server_metrics, "_DELAY_S", 30)  # a moment that is over on no machine
+    seconds = family(MetricFamily.HISTOGRAM, "seconds")
+    metric = seconds.Metric(buckets=[1, 2])
+
+    for count in (1, 2, 3):
+        metric.observe(1.5)
+        assert len(server.told) == count
+
+
+def test_many_changes_are_few_messages(server, monkeypatch):
     monkeypatch.setattr(_server_metrics, "_DELAY_S", 30)  # a moment that is over on no machine
     tokens, seconds = family(), family(MetricFamily.HISTOGRAM, "seconds")
     counter, histogram = tokens.Metric(), seconds.Metric(buckets=[1])
@@ -64,7 +74,7 @@ def test_many_changes_are_one_message(server, monkeypatch):
         histogram.observe(1)
     flush_metrics()
 
-    assert len(server.told) == 1
+    assert len(server.told) == _server_metrics._MOST_AT_ONCE + 1
     assert {"tokens 1000", "seconds_count 1000"} <= set(server.text().splitlines())
 
 

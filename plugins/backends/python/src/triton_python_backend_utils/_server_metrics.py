@@ -15,6 +15,8 @@ from ._errors import TritonModelException
 from ._link import Link
 
 _DELAY_S = 0.05
+_MOST_AT_ONCE = 32
+"""So many observations in that time are sent one by one; a model that makes more has them summed up."""
 
 _stores: list[ServerMetrics] = []
 
@@ -24,7 +26,8 @@ class ServerMetrics:
 
     Changes are summed up here and sent together, so that a model which counts every token costs the server no
     more than one that counts every batch. A thread sends them after a moment; the worker does when `execute`
-    returns, so that a client that has its answer finds it counted.
+    returns, so that a client that has its answer finds it counted. Observations are sent at once as long as
+    there are few: unlike a counter, a histogram has no value that a model could ask for, only the page.
     """
 
     def __init__(self, link: Link) -> None:
@@ -46,6 +49,7 @@ class ServerMetrics:
         self._released: deque[int] = deque()
         self._wake: SimpleQueue[bool] = SimpleQueue()  # False: no more will come
         self._is_awake = False
+        self._at_once_count = 0
         if self._is_in_child:
             return
         threading.Thread(target=self._send_by_and_by, name="metrics", daemon=True).start()
@@ -89,6 +93,10 @@ class ServerMetrics:
             change[0][bisect_left(bounds, value)] += 1
             change[1] += value
         self._send_soon()
+        if self._at_once_count < _MOST_AT_ONCE:
+            self._at_once_count += 1
+            with suppress(TritonModelException):  # a server that is gone shows nothing anyway
+                self.flush()
 
     def value(self, series: int) -> float:
         """See `Store`."""
@@ -141,6 +149,7 @@ class ServerMetrics:
         while self._wake.get():
             time.sleep(_DELAY_S)
             self._is_awake = False  # first: what changes from here on wakes this thread again
+            self._at_once_count = 0
             try:
                 self.flush()
             except TritonModelException:  # the server is gone, and this process soon will be
