@@ -6,7 +6,6 @@ Where the real server gives an answer that belongs to another request, each test
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,7 +15,7 @@ import tritonclient.http as httpclient
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException
 from tritonpy_sdk.repository import ModelRepository
-from tritonpy_sdk.testing import DEADLINE_S
+from tritonpy_sdk.testing import until
 
 from ..servers import OURS_AND_REAL, serving
 from .place import CONFIG, ENSEMBLE, MODEL, ONE_MISS_AND_TWO_HITS, ROW, Place
@@ -260,18 +259,16 @@ def test_the_metrics_count_with_the_statistics(place: Place) -> None:
     x = place.new(1, 2)
     for _ in range(3):
         place.ask(x)
-    until = time.monotonic() + DEADLINE_S
     labels = '{model="counting",version="1"}'
-    while True:  # the real server copies the cache's numbers from time to time
+
+    def are_whole() -> bool:  # the real server copies the cache's numbers from time to time
         counts, metrics = place.counts(), place.metrics()
         lookups = metrics["nv_cache_num_hits"] + metrics["nv_cache_num_misses"]
-        if (
-            metrics["nv_cache_num_hits"] >= counts["cache_hit"] > 0
-            and lookups == metrics["nv_cache_num_lookups"]
-        ):
-            break
-        assert time.monotonic() < until, (counts, metrics)
-        time.sleep(0.05)
+        has_hits = metrics["nv_cache_num_hits"] >= counts["cache_hit"] > 0
+        return has_hits and lookups == metrics["nv_cache_num_lookups"]
+
+    until(are_whole, lambda: (place.counts(), place.metrics()))
+    counts, metrics = place.counts(), place.metrics()
 
     assert metrics[f"nv_cache_num_hits_per_model{labels}"] == counts["cache_hit"]
     assert metrics[f"nv_cache_num_misses_per_model{labels}"] == counts["cache_miss"]

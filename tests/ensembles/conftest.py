@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import queue
 import re
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpcclient
 from tritonpy.server import Server
-from tritonpy_sdk.testing import DEADLINE_S
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 from ..counting import at_rest
 from ..servers import OURS_AND_REAL, local_options
@@ -141,14 +140,14 @@ class Side:
 
     def states(self, *models: str) -> dict[str, tuple[str, str]]:
         """State and reason of models that have been loaded or tried; once nothing is on its way any more."""
-        deadline = time.monotonic() + DEADLINE_S
-        while True:
+
+        def settled() -> list[dict[str, tuple[str, str]]]:
             rows = self.call("repository/index", {})[1]
             known = {row["name"]: (row["state"], row.get("reason", "")) for row in rows if "version" in row}
-            if not any(state in ("LOADING", "UNLOADING") for state, _ in known.values()):
-                return {model: known[model] for model in models or known if model in known}
-            assert time.monotonic() < deadline, rows
-            time.sleep(0.02)
+            return [] if any(state in ("LOADING", "UNLOADING") for state, _ in known.values()) else [known]
+
+        [known] = until(settled)
+        return {model: known[model] for model in models or known if model in known}
 
     def ready(self) -> set[str]:
         """The models that are READY."""

@@ -6,12 +6,11 @@ import os
 import shutil
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from tritonpy.errors import TritonError
-from tritonpy_sdk.testing import DEADLINE_S
+from tritonpy_sdk.testing import until
 
 
 def test_a_model_runs_in_the_environment_it_names_with_none_of_the_server_s_packages(
@@ -83,14 +82,13 @@ def test_a_worker_that_died_starts_again_in_its_environment(serve, model, ask, e
     first = ask(server.http_port, "net")
     os.kill(first["pid"], signal.SIGKILL)
 
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
+    def ask_again():
         try:
-            second = ask(server.http_port, "net")
-            break
+            return ask(server.http_port, "net")
         except AssertionError:  # the request met the worker's end
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+            return None
+
+    second = until(ask_again)
 
     assert second["pid"] != first["pid"]
     assert second["prefix"] == str(environment)

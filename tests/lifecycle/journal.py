@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
+
+from tritonpy_sdk.testing import until
 
 MODEL = """
 import json, os, time
@@ -82,14 +83,15 @@ class Journal:
         new, self._position = text[self._position :], len(text)
         return new.splitlines()
 
-    def wait(self, count: int, deadline_s: float = 60.0) -> list[str]:
+    def wait(self, count: int) -> list[str]:
         """The next lines, once there are as many as `count`; sorted, because instances are quick or slow."""
         lines: list[str] = []
-        until = time.monotonic() + deadline_s
-        while len(lines) < count:
-            assert time.monotonic() < until, f"expected {count} lines, got {lines}"
-            lines += self.lines()
-            time.sleep(0.01)
+
+        def are_there() -> bool:
+            lines.extend(self.lines())
+            return len(lines) >= count
+
+        until(are_there, lambda: f"{count} lines, not {lines}")
         return sorted(lines)
 
 

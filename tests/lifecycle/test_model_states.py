@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -57,16 +56,15 @@ class Control(Client):
 
     def comes_to(self, name: str, *rows: tuple[str, str, str]) -> bool:
         """Whether the index says so before long; a reason need only begin so."""
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
+
+        def is_so() -> bool:
             found = sorted(self.rows(name))
-            if len(found) == len(rows) and all(
+            return len(found) == len(rows) and all(
                 row[:2] == wanted[:2] and row[2].startswith(wanted[2]) and bool(row[2]) is bool(wanted[2])
                 for row, wanted in zip(found, rows, strict=True)
-            ):
-                return True
-            time.sleep(0.02)
-        return False
+            )
+
+        return until(is_so, lambda: f"{rows}, not {self.rows(name)}")
 
     def is_marked(self, name: str) -> bool:
         """Whether the configuration that came with a request is in force."""

@@ -70,12 +70,12 @@ class Probe:
 
     def says(self, name: str = "x") -> tuple[bool, bool]:
         """Whether the server is ready, and whether a model is, as soon as all who are asked agree."""
-        deadline = time.monotonic() + 20
-        while True:
+
+        def agreed() -> list[tuple[bool, bool]]:
             servers, models = self._ask(name)
-            if len(servers) == len(models) == 1:
-                return servers.pop(), models.pop()
-            assert time.monotonic() < deadline, "HTTP, gRPC and its health service do not agree"
+            return [(servers.pop(), models.pop())] if len(servers) == len(models) == 1 else []
+
+        return until(agreed, "HTTP, gRPC and its health service agree")[0]
 
     def _ask(self, name: str) -> tuple[set[bool], set[bool]]:
         with grpc.insecure_channel(f"127.0.0.1:{self.grpc}") as channel:
@@ -94,12 +94,7 @@ class Probe:
 
     def comes_to(self, wanted: tuple[bool, bool], name: str = "x") -> bool:
         """Whether it says so before long."""
-        deadline = time.monotonic() + 20
-        while self.says(name) != wanted:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        return True
+        return until(lambda: self.says(name) == wanted, lambda: f"{wanted}, not {self.says(name)}")
 
 
 def wait_for_file(path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -168,12 +167,7 @@ def test_twenty_reloads_under_constant_traffic_fail_no_request(
         assert [answer for answer in answers if not isinstance(answer, int)] == []
         assert answers == sorted(answers)  # type: ignore[type-var]  # never back to an old one
         assert set(answers) >= {0, 10}
-    workers = psutil.Process(server.process.pid).children(recursive=True)
-    deadline = time.monotonic() + 30
-    while len(workers) > 1 and time.monotonic() < deadline:
-        time.sleep(0.05)
-        workers = psutil.Process(server.process.pid).children(recursive=True)
-    assert len(workers) == 1, workers
+    until(lambda: len(psutil.Process(server.process.pid).children(recursive=True)) == 1, "one worker is left")
 
 
 def test_requests_under_way_are_answered_by_what_accepted_them(
@@ -214,43 +208,42 @@ def wait_until_pending(server: Any, count: int) -> None:
     """Until so many requests wait for an instance."""
     connection = http.client.HTTPConnection("127.0.0.1", server.ports["Metrics Service"], timeout=30)
     wanted = f'nv_inference_pending_request_count{{model="changing",version="1"}} {count}'
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
+
+    def page() -> str:
         connection.request("GET", "/metrics")
-        if wanted in connection.getresponse().read().decode():
-            break
-    else:
-        pytest.fail(f"there were never {count} requests waiting")
+        return connection.getresponse().read().decode()
+
+    until(lambda: wanted in page(), wanted)
     connection.close()
 
 
 def test_an_edited_model_is_served_without_being_asked_for_and_a_broken_edit_is_not(
-    corectl: Callable[..., Any], tmp_path: Path
+    served: Callable[..., Any], tmp_path: Path
 ) -> None:
     models = ModelRepository(tmp_path)
     models.python("changing", adding(1), CONFIG)
-    server = corectl(f"--model-repository={tmp_path}", "--reload")
+    server = served(f"--model-repository={tmp_path}", "--reload")
     client = HttpClient(server)
     assert client.infer() == 1
 
     models.python("changing", adding(2))
     wait_for_answer(client, 2)
-    wait_for_line(server, "reloaded 'changing', whose files have changed")
+    server.wait_for_log("reloaded 'changing', whose files have changed")
     models.python("changing", BROKEN)
-    wait_for_line(server, "the files of 'changing' have changed; what was loaded before goes on serving")
+    server.wait_for_log("the files of 'changing' have changed; what was loaded before goes on serving")
 
-    wait_for_line(server, "half done")
+    server.wait_for_log("half done")
     assert client.infer() == 2
     client.close()
 
 
 def test_in_explicit_mode_only_what_was_asked_for_follows_its_files(
-    corectl: Callable[..., Any], tmp_path: Path
+    served: Callable[..., Any], tmp_path: Path
 ) -> None:
     models = ModelRepository(tmp_path)
     models.python("changing", adding(1), CONFIG)
     models.python("idle", adding(1), CONFIG)
-    server = corectl(
+    server = served(
         f"--model-repository={tmp_path}",
         "--reload",
         "--model-control-mode=explicit",
@@ -267,20 +260,11 @@ def test_in_explicit_mode_only_what_was_asked_for_follows_its_files(
 
 
 def wait_for_answer(client: HttpClient, wanted: int) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        answer = client.infer()
-        assert isinstance(answer, int), answer
-        if answer == wanted:
-            return
-        time.sleep(0.02)
-    pytest.fail(f"the answer never became {wanted}")
+    answers: list[int | str] = []
 
+    def is_so() -> bool:
+        answers.append(client.infer())
+        assert isinstance(answers[-1], int), answers
+        return answers[-1] == wanted
 
-def wait_for_line(server: Any, text: str) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        if text in server.log:
-            return
-        time.sleep(0.02)
-    pytest.fail(f"the log never said: {text}")
+    until(is_so, lambda: f"{wanted} after {answers}")

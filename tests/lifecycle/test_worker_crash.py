@@ -145,10 +145,7 @@ def test_a_dead_workers_shared_memory_is_given_back_without_a_garbage_collection
         client.join()
         assert infer(server.http_port, count=10_000)[0] == 200
 
-        until = time.monotonic() + 20
-        while mapping_count() > before and time.monotonic() < until:
-            time.sleep(0.01)
-        assert mapping_count() == before
+        until(lambda: mapping_count() == before)
     finally:
         gc.enable()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -65,15 +64,14 @@ def newer() -> set[str]:
 
 def settled(server: Counted, **counts: str) -> str:
     """The page once the machine has been looked at, and so many requests are counted in the end."""
-    end = time.monotonic() + 30
     wanted = {f'nv_inference_count{{model="{model}",version="1"}}': count for model, count in counts.items()}
-    while True:
-        page = server.page()
-        found = samples(page)
-        if "nv_cpu_utilization" in found and wanted.items() <= found.items():
-            return page
-        assert time.monotonic() < end, page
-        time.sleep(0.02)
+
+    def page() -> str:
+        text = server.page()
+        found = samples(text)
+        return text if "nv_cpu_utilization" in found and wanted.items() <= found.items() else ""
+
+    return until(page, lambda: server.page())
 
 
 @pytest.fixture(scope="module")
@@ -145,13 +143,14 @@ def test_the_page_is_that_of_the_real_server(
     for name in dashboard_names() - newer():
         assert re.search(rf"^{name}[{{ ]", their_page, re.MULTILINE), f"the dashboard asks for {name}"
     exact = {line for line in theirs_are if re.split("[{ ]", line)[0] in EXACT}
-    end = time.monotonic() + 30
-    while different := {
-        line: (ours_are[line], theirs_are[line]) for line in exact if ours_are[line] != theirs_are[line]
-    }:  # the real server looks at its cache now and then
-        assert time.monotonic() < end, different
-        time.sleep(0.05)
-        theirs_are = samples(theirs.page())
+
+    def different() -> dict[str, tuple[str, str]]:
+        theirs_now = samples(theirs.page())
+        return {
+            line: (ours_are[line], theirs_now[line]) for line in exact if ours_are[line] != theirs_now[line]
+        }
+
+    until(lambda: not different(), different)  # the real server looks at its cache now and then
 
 
 class Gate:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from tritonpy.metrics import ServerMetrics
 from tritonpy.metrics.settings import read_settings
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..servers import local_options
 from .conftest import ALL_METRICS, CONFIGS, STREAM, TENSORS, Counted
@@ -80,14 +80,8 @@ def page(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         counted = Counted(server.http_port, server.metrics_port)
         counted.ask_all()
         assert counted.infer("fragile", 1) == 500
-        end = time.monotonic() + 20
-        while True:
-            text = counted.page()
-            if all(line in text for line in SOONER_OR_LATER):
-                break
-            assert time.monotonic() < end, text
-            time.sleep(0.05)
-        yield text
+        until(lambda: all(line in counted.page() for line in SOONER_OR_LATER), counted.page)
+        yield counted.page()
 
 
 def families(page: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ from tritonpy.options import ServerOptions
 from tritonpy.request import InferRequest
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
-from tritonpy_sdk.testing import DEADLINE_S
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 from ..on_loop import on_loop
 
@@ -132,12 +132,15 @@ def counts(server: Server) -> tuple[int, int, int]:
 
 def settle(server: Server, accepted: Accepted) -> None:
     """Wait until all that was taken has had its end, and nothing is held."""
-    end = time.monotonic() + DEADLINE_S
-    while (found := on_loop(server, lambda: (*counts(server), accepted.count)))[1:3] != (0, 0) or (
-        found[0] != found[3]
-    ):
-        assert time.monotonic() < end, found
-        time.sleep(0.02)
+
+    def found() -> tuple[int, int, int, int]:
+        return on_loop(server, lambda: (*counts(server), accepted.count))
+
+    def is_settled() -> bool:
+        ended, pending, held, taken = found()
+        return (pending, held, ended) == (0, 0, taken)
+
+    until(is_settled, found)
 
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritonpy_sdk.testing import DEADLINE_S
+from tritonpy_sdk.testing import until
 
 OUR_NAMES = re.compile(r"tritonpy|psm_")  # in /dev/shm: ours, and those of multiprocessing.shared_memory
 POOL_THREADS = (os.cpu_count() or 1) + 4  # asyncio makes the threads of its pool when they are needed
@@ -114,12 +113,13 @@ class Watch:
         risen = (min(self.resident[half:]) - min(self.resident[:half])) / half
         return min(slope(self.resident), risen)
 
-    def check(self, deadline_s: float = DEADLINE_S) -> str:
+    def check(self) -> str:
         """Fail if anything leaked, once the server had time to clear up; return the figures in words."""
-        until = time.monotonic() + deadline_s
-        while leaked := (after := Holdings.of(self._pid)).leaked_since(self._before):
-            assert time.monotonic() < until, f"{self._name} still holds {'; '.join(leaked)}"
-            time.sleep(0.05)
+        until(
+            lambda: not Holdings.of(self._pid).leaked_since(self._before),
+            lambda: f"{self._name} lets go of {'; '.join(Holdings.of(self._pid).leaked_since(self._before))}",
+        )
+        after = Holdings.of(self._pid)
         assert self.growth < MOST_GROWTH, f"{self._name} grows by {self.growth:,.0f} bytes a round"
         before = self._before
         return (

@@ -13,6 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from .allocators import make_findable
 from .clients import HttpClient
@@ -71,18 +72,16 @@ def load(client: HttpClient, model: str) -> None:
     assert status == 200, body
 
 
-def unload(client: HttpClient, model: str, deadline_s: float = 20.0) -> None:
+def unload(client: HttpClient, model: str) -> None:
     """Unload a model and wait until it has been finalised."""
     status, _, body = client.ask("POST", f"/v2/repository/models/{model}/unload", b"{}")
     assert status == 200, body
-    until = time.monotonic() + deadline_s
-    while True:
+
+    def states() -> set[str]:
         index = json.loads(client.ask("POST", "/v2/repository/index", b"{}")[2])
-        states = {entry.get("state", "") for entry in index if entry["name"] == model}
-        if states <= {"UNAVAILABLE", ""}:
-            return
-        assert time.monotonic() < until, f"{model} is {states} after {deadline_s:g} s"
-        time.sleep(0.002)
+        return {entry.get("state", "") for entry in index if entry["name"] == model}
+
+    until(lambda: states() <= {"UNAVAILABLE", ""}, states)
 
 
 @pytest.mark.stress

@@ -19,6 +19,7 @@ import psutil
 import pytest
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..servers import local_options
 from .holdings import shared_memory_names
@@ -214,9 +215,7 @@ def test_every_answer_belongs_to_its_request_and_nothing_stays_behind(tmp_path: 
             killing.cancel()
 
         asyncio.run(play())
-        deadline = time.monotonic() + 20
-        while server.runtime.admission.held and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until(lambda: not server.runtime.admission.held)
 
         assert clients.wrong == []
         assert clients.answered > ENOUGH

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import Any
 
 import pytest
 from tritonpy.server import Server
-from tritonpy_sdk.testing import DEADLINE_S
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 from ..servers import local_options
-from .asking import MODELS, TIMEOUT_S, Endpoint
+from .asking import MODELS, Endpoint
 
 Start = Callable[..., Endpoint]
 
@@ -153,10 +152,9 @@ def collector() -> Iterator[Collector]:
 
 def wait_for_files(pattern: Path, count: int) -> list[Path]:
     """The files whose names begin so and end in a number, by it, once there are as many."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        found = [path for path in pattern.parent.glob(f"{pattern.name}.*") if path.suffix[1:].isdigit()]
-        if len(found) >= count:
-            return sorted(found, key=lambda path: int(path.suffix[1:]))
-        assert time.monotonic() < deadline, found
-        time.sleep(0.02)
+
+    def found() -> list[Path]:
+        return [path for path in pattern.parent.glob(f"{pattern.name}.*") if path.suffix[1:].isdigit()]
+
+    until(lambda: len(found()) >= count, found)
+    return sorted(found(), key=lambda path: int(path.suffix[1:]))

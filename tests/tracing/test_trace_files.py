@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from tritonpy_sdk.testing import until
 
 from ..servers import OURS_AND_REAL
-from .asking import TIMEOUT_S, Endpoint
+from .asking import Endpoint
 from .conftest import wait_for_files
 
 WORDS = ("rate=1", "level=TIMESTAMPS", "level=TENSORS", "triton,log-frequency=1")
@@ -56,13 +55,14 @@ def read(path: Path) -> list[Traced]:
 
 def read_written(path: Path) -> list[Traced]:
     """The same of a file that a real server may still be writing."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while True:
+
+    def whole() -> list[list[Traced]]:
         try:
-            return read(path)
+            return [read(path)]
         except ValueError:
-            assert time.monotonic() < deadline, path.read_text()
-            time.sleep(0.02)
+            return []
+
+    return until(whole, path.read_text)[0]
 
 
 def requests_of(entries: list[Entry]) -> list[Traced]:

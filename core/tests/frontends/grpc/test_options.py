@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.errors import InvalidArg, Unavailable
 from tritonpy.frontends.grpc.options import channel_arguments
 from tritonpy.frontends.grpc.settings import GrpcSettings, Keepalive
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 DATA = np.tile(np.arange(64, dtype=np.float32), 4000).tobytes()  # a megabyte that compresses well
 
@@ -213,16 +213,15 @@ def test_a_connection_that_asks_nothing_is_closed(
 
 def is_live(stub: Any) -> bool:
     """Whether a server answers; asked again where the connection comes to its age meanwhile."""
-    until = time.monotonic() + 20
-    while True:
+
+    def ask() -> list[bool]:
         try:
-            live: bool = stub.ServerLive(
-                service_pb2.ServerLiveRequest(), timeout=20, wait_for_ready=True
-            ).live
+            asked = service_pb2.ServerLiveRequest()
+            return [stub.ServerLive(asked, timeout=DEADLINE_S, wait_for_ready=True).live]
         except grpc.RpcError:
-            assert time.monotonic() < until
-        else:
-            return live
+            return []
+
+    return until(ask)[0]
 
 
 def test_clients_that_ping_too_often_are_sent_away(
