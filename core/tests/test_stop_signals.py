@@ -5,16 +5,41 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 PROGRAM = """
-import asyncio, signal, sys, time
+import asyncio, ctypes, signal, sys, threading, time
 from tritonpy import stop_signals
 from tritonpy.loop_thread import new_loop
 
-stop_signals._ANSWER_S = 0.5 if sys.argv[1] == "stuck" else 20
+stop_signals._ANSWER_S = 20 if sys.argv[1] in ("slow", "well") else 0.5
 stop_signals._PAUSE_S = 0.1
+stop_signals._SAME_S = 0 if sys.argv[1].startswith("twice") else 60
+
+if sys.argv[1].startswith("twice"):
+    stop_signals.StopSignals._see_to_the_end = lambda self: print("told", flush=True)
+
+class Strategy:
+    @property
+    def blame(self):
+        return "batching strategy 's' of model 'm'"
+
+    def ask(self):
+        include()
+
+def include():
+    if sys.argv[1] == "held":  # from before it is ready on, by a lock that is taken twice
+        lock, libc = ctypes.create_string_buffer(64), ctypes.PyDLL(None)
+        sys.setswitchinterval(500)
+        libc.write(1, b"ready\\n", 6)
+        for _ in range(2):
+            libc.pthread_mutex_lock(lock)
+    time.sleep(500)
 
 async def main():
     told = asyncio.Event()
@@ -22,12 +47,15 @@ async def main():
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told.set)
     signals = stop_signals.StopSignals(0.1)
-    print("ready", flush=True)
-    if sys.argv[1] == "stuck":
-        time.sleep(50)
+    if sys.argv[1] != "held":
+        print("ready", flush=True)
+    if sys.argv[1] in ("stuck", "twice stuck", "held"):
+        Strategy().ask()
     await told.wait()
     if sys.argv[1] == "slow":
         await asyncio.sleep(1.5)
+    if sys.argv[1] == "twice well":
+        await asyncio.sleep(500)
     signals.close()
     print("ended", flush=True)
 
@@ -37,20 +65,36 @@ with asyncio.Runner(loop_factory=make) as runner:
 """
 
 
-def end_of(state: str, loop: str, *numbers: int) -> tuple[int, str, str]:
-    """Status, output and errors of a program that is sent these signals."""
+@contextmanager
+def begin(state: str, loop: str) -> Iterator[subprocess.Popen[str]]:
+    """A program that is about to be in this state."""
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, state, loop],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def end_of(state: str, loop: str, *numbers: int) -> tuple[int, str, str]:
+    """Status, output and errors of a program that is sent these signals."""
+    with begin(state, loop) as process:
         for number in numbers:
             process.send_signal(number)
-        output, errors = process.communicate(timeout=30)
+        output, errors = process.communicate(timeout=DEADLINE_S)
         return process.returncode, output, errors
+
+
+def has_signals_to_come(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    pending = [line.split()[1] for line in status if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(int(mask, 16) for mask in pending)
 
 
 @pytest.mark.parametrize("loop", ["own", "asyncio"])
@@ -65,7 +109,48 @@ def test_a_program_whose_loop_is_stuck_ends_with_a_reason(loop: str) -> None:
 
     assert (status, output) == (1, "")
     assert "The event loop is stuck and has not answered for 0.5 s after the exit timeout" in errors
+    assert "; it is in batching strategy 's' of model 'm', in include, <string>:" in errors
 
 
 def test_a_loop_that_takes_long_to_end_and_answers_is_not_stuck() -> None:
     assert end_of("slow", "own", signal.SIGTERM, signal.SIGTERM) == (0, "ended\n", "")
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("twice well", "The program was told to end once more: the program ends"),
+        ("twice stuck", "told to end once more, and its event loop is stuck: "),
+    ],
+)
+def test_a_second_signal_ends_a_program_at_once(state: str, said: str) -> None:
+    with begin(state, "own") as process:
+        assert process.stdout is not None
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "told\n"
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=DEADLINE_S)
+
+    assert (process.returncode, output) == (1, "")
+    assert said in errors
+    assert ("of model 'm'" in errors) == (state == "twice stuck")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals of descriptors are Linux's")
+def test_a_second_signal_ends_a_program_in_which_no_python_can_run() -> None:
+    with begin("held", "own") as process:
+        process.send_signal(signal.SIGTERM)
+        until(lambda: not has_signals_to_come(process.pid))
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=DEADLINE_S)
+
+    assert -process.returncode >= signal.SIGRTMIN
+
+
+@pytest.mark.stress  # it takes 34 seconds, which nothing but a number of a signal says
+@pytest.mark.skipif(sys.platform != "linux", reason="signals of descriptors are Linux's")
+def test_one_signal_ends_a_program_in_which_no_python_can_run_after_a_while() -> None:
+    status, output, errors = end_of("held", "own", signal.SIGTERM)
+
+    assert (status, output) == (-signal.SIGALRM, "")
+    assert "in include\n" in errors

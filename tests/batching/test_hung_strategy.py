@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -67,4 +68,8 @@ def test_a_server_in_whose_strategy_a_stream_hangs_ends_when_it_is_told_to(
 
     assert status == 1
     assert "The event loop is stuck and has not answered for 0.2 s after the exit timeout" in server.log
+    assert re.search(
+        r"; it is in batching strategy '.*' of model 'm', in model_batch_include_request, .*strategy.py:\d",
+        server.lines[-1],
+    )
     assert raised.value.code() is grpc.StatusCode.UNAVAILABLE

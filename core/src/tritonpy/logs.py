@@ -128,6 +128,12 @@ class Logs:
         _tell_followers()
 
     @property
+    def descriptor(self) -> int:
+        """Of the file that lines are written to."""
+        stream = getattr(self._output, "stream", None)  # None while a file that was lost is not open again
+        return stream.fileno() if stream is not None else 2
+
+    @property
     def is_half_full(self) -> bool:
         """Whether so many lines wait that a few thousand more would be dropped."""
         return self._waiting.qsize() > MAX_WAITING_LINES // 2
@@ -233,6 +239,12 @@ def has_room() -> bool:
 def running() -> Logs | None:
     """The log that was begun last; None when whoever embeds the server writes its lines."""
     return _running[-1] if _running else None
+
+
+def descriptor() -> int:
+    """Of the file that lines are written to, or of standard error, for those who cannot call a logger."""
+    log = running()
+    return log.descriptor if log is not None else 2
 
 
 def configure(options: ServerOptions) -> Logs:

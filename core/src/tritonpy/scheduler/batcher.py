@@ -61,6 +61,11 @@ class BoundStrategy:
         self._slow_scans: deque[int] = deque(maxlen=_SLOW_SCANS_TO_WARN)
         self._has_warned = False
 
+    @property
+    def blame(self) -> str:
+        """What the loop is in while a hook runs, for the log should that never return: see `stop_signals`."""
+        return f"batching strategy '{self.name}' of model '{self._batcher.model.name}'"
+
     def open(self) -> None:
         """Call `model_batcher_initialize`; blocking, on a loading thread."""
         model = self._batcher.model
