@@ -52,6 +52,12 @@ DIFFERENCES = (
         ours="poll .*minimum slot utilization must be in range.*",
     ),
     Difference(
+        "a tensor that is described twice",
+        "The real server shows both, and checks requests against one of them.",
+        real=" ",
+        ours="load .*model input 'A' is specified 2 times for .*",
+    ),
+    Difference(
         "a state without names",
         "The real server loads the model and ends at the first request to it.",
         real=" ",

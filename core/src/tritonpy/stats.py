@@ -123,7 +123,7 @@ class ModelStats:
         closed_counts: batches by the reason for which they left with the size they had; see
             `tritonpy.scheduler.decision.Closed`.
         latencies: how durations are spread; None where the server does not keep it.
-        is_cached: its responses are kept in a cache.
+        is_cached: it wants its responses kept in a cache, whether the server has one or not.
         since_ns: when counting began, on the monotonic clock.
     """
 

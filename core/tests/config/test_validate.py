@@ -371,6 +371,11 @@ COMPLETE = {
         "model output 'B' cannot have empty reshape for non-batching model as scalar tensors are not "
         "supported for m",
     ),
+    "input twice": (
+        "input [{ name: 'A' data_type: TYPE_FP32 dims: [2] }, { name: 'A' data_type: TYPE_INT8 dims: [3] }]",
+        "model input 'A' is specified 2 times for m, expected once",
+    ),
+    "output twice": (IO + OUTPUT, "model output 'B' is specified 2 times for m, expected once"),
     "shape tensor": (
         a_input("data_type: TYPE_INT32 dims: [2] is_shape_tensor: true"),
         "shape tensors are only supported for TensorRT platform for m",
@@ -572,7 +577,6 @@ def unsettled(text: str) -> Any:  # Any: ModelConfig
     [
         "",
         # A name twice, and tensors that nobody can tell apart.
-        "input [{ name: 'A' data_type: TYPE_FP32 dims: [2] }, { name: 'A' data_type: TYPE_FP32 dims: [2] }]",
         "max_batch_size: 2 " + a_input("data_type: TYPE_FP32 dims: [1] reshape {}"),
         a_input("data_type: TYPE_FP32 dims: [2, 4, -1, 6] reshape { shape: [8, -1, 1, 6] }"),
         a_input("data_type: TYPE_FP32 dims: [-1] allow_ragged_batch: true optional: true"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from tritonpy.config.schema import BatchInput, BatchOutput, DataType, ModelConfig, ModelInput, ModelOutput
 from tritonpy.errors import InvalidArg
@@ -16,6 +17,7 @@ _BATCH_INPUT_TYPES = (DataType.TYPE_INT32, DataType.TYPE_FP32)
 
 def check_inputs(config: ModelConfig) -> None:
     """Every input is described in full."""
+    _check_names(config.input, "input", config)
     for tensor in config.input:
         _check_tensor(tensor, "input", config)
         if tensor.format != ModelInput.FORMAT_NONE and len(tensor.dims) != 3:
@@ -25,9 +27,20 @@ def check_inputs(config: ModelConfig) -> None:
 
 def check_outputs(config: ModelConfig) -> None:
     """Every output is described in full."""
+    _check_names(config.output, "output", config)
     for tensor in config.output:
         _check_tensor(tensor, "output", config)
         _check_needs_tensorrt(tensor, "output", config)
+
+
+def _check_names(tensors: Iterable[ModelInput | ModelOutput], role: str, config: ModelConfig) -> None:
+    """No two are called alike: of those Triton shows both, and one counts."""
+    counts = Counter(tensor.name for tensor in tensors)
+    for name, count in counts.items():
+        if name and count > 1:
+            raise InvalidArg(
+                f"model {role} '{name}' is specified {count} times for {config.name}, expected once"
+            )
 
 
 def _check_tensor(tensor: ModelInput | ModelOutput, role: str, config: ModelConfig) -> None:

@@ -44,7 +44,7 @@ class MetricsSettings:
 
         Args:
             config: the model's.
-            is_cached: its responses are kept in a cache.
+            is_cached: it wants its responses kept in a cache.
 
         Raises:
             InvalidArg: the configuration asks for buckets that do not ascend.

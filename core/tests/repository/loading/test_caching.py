@@ -86,12 +86,13 @@ async def test_a_model_that_does_not_want_it_keeps_its_scheduler(tmp_path: Path)
     assert not stats.is_cached
 
 
-async def test_without_a_cache_of_the_server_a_wish_is_told_of_and_nothing_else(
+async def test_without_a_cache_of_the_server_a_wish_is_told_of_and_counted_as_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     scheduler, stats = Scheduler(DirectPolicy(), ModelStats()), ModelStats()
 
     assert with_cache(scheduler, model(tmp_path), stats, None, b"") is scheduler
+    assert stats.is_cached  # it has the metrics of one that is, as in Triton
     assert [(record.levelno, record.message) for record in caplog.records] == [
         (
             logging.WARNING,

@@ -81,13 +81,13 @@ def with_cache(
     """
     if not handle.config.get("response_cache", {}).get("enable", False):
         return scheduler
+    stats.is_cached = True  # as in Triton also without a cache
     if cache is None:
         _log.warning(
             "model '%s' wants its responses cached, but the server has no cache: see --cache-config",
             handle.name,
         )
         return scheduler
-    stats.is_cached = True
     keys = KeyMaker(handle.name, str(handle.version), generation)
     order = scheduler.give_up_order() if isinstance(scheduler, Scheduler) else None
     return CachedScheduler(scheduler, cache, keys, stats, order=order)

@@ -75,7 +75,7 @@ class LoaderSettings:
             InvalidArg: see `MetricsSettings.latencies`.
         """
         wants_cache = config.get("response_cache", {}).get("enable", False)
-        return self.metrics.latencies(config, is_cached=wants_cache and self.cache is not None)
+        return self.metrics.latencies(config, is_cached=wants_cache)
 
     def for_backend(self, *names: str) -> dict[str, str]:
         """The settings of one backend; its own win over those of all backends.
