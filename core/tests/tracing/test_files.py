@@ -2,12 +2,18 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonpy.tracing.files import TraceFiles, TraceStream
+from tritonpy.tracing.output import TraceOutput
+from tritonpy.tracing.sampler import Sampler
+from tritonpy.tracing.settings import TraceLevel, TraceSettings
+from tritonpy.tracing.trace import FinishedTrace
 
 from .support import finished
 
@@ -144,3 +150,50 @@ def test_every_trace_is_in_exactly_one_file(
     written = [id for file in found(folder).values() for id in file]
     assert sorted(written) == sorted(str(number) for number in range(len(which)))
     assert not list(folder.glob("*.part*"))
+
+
+def sampler_of(path: Path, *, count: int) -> Sampler:
+    settings = TraceSettings(level=TraceLevel.TIMESTAMPS, rate=1, count=count, file=str(path))
+    sampler = Sampler(settings, needs_file=True)
+    assert [sampler.wants() for _ in range(count + 1)] == [True] * count + [False]
+    return sampler
+
+
+def test_a_count_is_0_only_when_its_file_is_there(tmp_path: Path) -> None:
+    sampler = sampler_of(tmp_path / "t", count=2)
+    files = TraceFiles()
+
+    for number in range(2):
+        assert sampler.shown_count == 1
+        assert not (tmp_path / "t.0").exists()
+        files.take([finished(sampler.stream, str(number))])
+
+    assert sampler.shown_count == 0
+    assert ids(tmp_path / "t.0") == ["0", "1"]
+
+
+def test_a_count_is_0_also_when_its_traces_are_lost(tmp_path: Path) -> None:
+    unwritable = sampler_of(tmp_path / "gone" / "t", count=1)
+    TraceFiles().take([finished(unwritable.stream)])
+    assert unwritable.shown_count == 0
+
+    flooded = sampler_of(tmp_path / "t", count=2)
+    stuck = _Stuck()
+    output = TraceOutput(stuck, most_held_bytes=1)
+    output.put(finished(flooded.stream))
+    output.put(finished(flooded.stream))  # finds too much waiting
+    stuck.may_go_on.set()
+    output.close()
+    assert (flooded.stream.dropped_count, flooded.shown_count) == (1, 0)
+
+
+class _Stuck(TraceFiles):
+    """Writes nothing before it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go_on = threading.Event()
+
+    def take(self, traces: Sequence[FinishedTrace]) -> None:
+        self.may_go_on.wait(60)
+        super().take(traces)

@@ -42,7 +42,7 @@ def test_no_more_requests_are_traced_than_the_count_says() -> None:
     tracing = make(TraceSettings(TraceLevel.TIMESTAMPS, 2, 2, file="f"))
 
     assert traced(tracing, 8) == "-T-T----"
-    assert shown(tracing)["trace_count"] == "0"
+    assert shown(tracing)["trace_count"] == "1"  # until what was traced is written, which nobody does here
 
 
 @pytest.mark.parametrize(

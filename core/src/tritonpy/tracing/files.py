@@ -30,11 +30,20 @@ class TraceStream:
         path: where traces are written.
         log_frequency: how many make a file with a number; 0 for one file.
         count: how many there will be; -1 for any number.
+        written_count: how many are written, or could not be; on the writing thread only.
+        dropped_count: how many found too much waiting.
     """
 
     path: str
     log_frequency: int = 0
     count: int = -1
+    written_count: int = 0
+    dropped_count: int = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing that counts is still to be written."""
+        return self.written_count + self.dropped_count >= self.count
 
     @property
     def per_file(self) -> int:
@@ -110,6 +119,7 @@ class TraceFiles:
             self._complain(stream.path, exc)
         else:
             self._failing.discard(stream.path)
+        stream.written_count += len(traces)  # last: whoever sees it finds the file
 
     def _file(self, path: str) -> _File:
         file = self._files.get(path)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
+from tritonpy.tracing.files import TraceStream
 from tritonpy.tracing.trace import FinishedTrace
 
 _log = logging.getLogger("tritonpy.tracing")
@@ -62,6 +63,8 @@ class TraceOutput:
                 return
             if self._held_bytes and self._held_bytes + trace.byte_size > self._limit:
                 self._dropped_count += 1
+                if isinstance(trace.stream, TraceStream):
+                    trace.stream.dropped_count += 1
                 return
             self._held_bytes += trace.byte_size
             self._start()

@@ -25,7 +25,16 @@ class Sampler:
         is_on: its settings let anything be traced.
     """
 
-    __slots__ = ("_seen_count", "is_on", "level", "remaining", "settings", "specified", "stream")
+    __slots__ = (
+        "_needs_file",
+        "_seen_count",
+        "is_on",
+        "level",
+        "remaining",
+        "settings",
+        "specified",
+        "stream",
+    )
 
     def __init__(
         self,
@@ -42,6 +51,14 @@ class Sampler:
         self.level = settings.level & possible
         self.is_on = bool(self.level) and settings.objection(needs_file) is None
         self._seen_count = 0
+        self._needs_file = needs_file
+
+    @property
+    def shown_count(self) -> int:
+        """How many more are traced, as clients see it: 0 says that what was traced is in its file, too."""
+        if self.remaining or not self._needs_file:
+            return self.remaining
+        return 0 if self.stream.is_complete else 1
 
     def wants(self) -> bool:
         """Whether the next request is traced."""

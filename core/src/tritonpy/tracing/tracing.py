@@ -102,7 +102,7 @@ class Tracing:
         shown: Shown = [
             ("trace_level", levels or ("OFF",)),
             ("trace_rate", str(settings.rate)),
-            ("trace_count", str(sampler.remaining)),
+            ("trace_count", str(sampler.shown_count)),
         ]
         if self._mode == "triton":
             shown += [("log_frequency", str(settings.log_frequency)), ("trace_file", settings.file)]
