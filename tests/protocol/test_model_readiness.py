@@ -65,7 +65,14 @@ def test_is_ready_of_a_python_model_decides_over_both_protocols(
     server = serve(tmp_path)
 
     with grpcclient.InferenceServerClient(f"127.0.0.1:{server.grpc_port}") as client:
-        for text, is_ready in (("True", True), ("False", False), ("1 / 0", False), ("True", True)):
+        for text, is_ready in (
+            ("True", True),
+            ("False", False),
+            ("1 / 0", False),
+            ("True", True),
+            ("1", False),
+            ("None", False),
+        ):
             state.write_text(text)
 
             assert http_status(server.http_port, "moody") == (200 if is_ready else 400)

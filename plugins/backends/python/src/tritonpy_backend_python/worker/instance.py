@@ -108,7 +108,9 @@ class ModelInstance:
             answer = self._model.is_ready()
             if hasattr(answer, "__await__"):
                 answer = self._event_loop().wait(answer)
-            return bool(answer), None
+            if isinstance(answer, bool):
+                return answer, None
+            return False, f"is_ready must return a bool, got {type(answer).__name__}"
         except BaseException as exc:
             return False, describe(exc)
 
