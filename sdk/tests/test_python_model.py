@@ -520,10 +520,12 @@ def test_a_model_may_say_whether_it_is_ready(load):
             DOUBLE,
         )
     )
-    model.python_object.answers = [0, True]
+    model.python_object.answers = [0, False, True]
 
     assert model.is_ready() is True
     assert model.is_ready() is False
+    with pytest.raises(pb_utils.TritonError, match="is_ready must return a bool, got int"):
+        model.is_ready()
     with pytest.raises(pb_utils.TritonError, match="IndexError: pop from empty list"):
         model.is_ready()
     assert load(DOUBLE, name="plain").is_ready()

@@ -215,7 +215,7 @@ class PythonModel:
         """What the model's own `is_ready` says; True for a model without one.
 
         Raises:
-            TritonError: it raised something; the text says what and where.
+            TritonError: it raised something, and the text says what and where; or it returned no bool.
         """
         self._check_open()
         return self._instance.is_ready()
