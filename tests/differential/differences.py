@@ -166,13 +166,19 @@ DIFFERENCES = (
     Difference(
         "an output that is wanted twice",
         "Refused, as by newer versions: it says two things of one tensor.",
-        ours=r"(400|3) .*output '.*' already exists in request",
+        ours=r"(400|INVALID_ARGUMENT) .*output '.*' already exists in request",
     ),
     Difference(
         "a key of shared memory that is none",
         "Newer versions have these words, and 400.",
-        real="500 Unable to open shared memory region: .*",
-        ours="400 cannot register shared memory region '.*' - invalid shm key '.*",
+        real="(500|INTERNAL) Unable to open shared memory region: .*",
+        ours="(400|INVALID_ARGUMENT) cannot register shared memory region '.*' - invalid shm key '.*",
+    ),
+    Difference(
+        "a load of what is no name of a model",
+        "Newer versions have these words, and 400.",
+        real="(500|INTERNAL) failed to load '.*",
+        ours="(400|INVALID_ARGUMENT) (Model name cannot be empty|model name must not contain).*",
     ),
     Difference(
         "an index with `ready` that is no boolean",
