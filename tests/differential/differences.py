@@ -166,7 +166,7 @@ DIFFERENCES = (
     Difference(
         "an output that is wanted twice",
         "Refused, as by newer versions: it says two things of one tensor.",
-        ours=r"(400|INVALID_ARGUMENT) .*output '.*' already exists in request",
+        ours=r".*output '.*' already exists in request",
     ),
     Difference(
         "a key of shared memory that is none",

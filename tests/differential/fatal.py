@@ -68,7 +68,7 @@ def _is_fatal_message(made: Any) -> bool:
 
 _HUGE = "causes total element count to exceed maximum size of 9223372036854775807"
 _NO_CLASSES = "class result not available for output due to unsupported type 'BYTES'"
-_NO_MATCH = "Shape does not match true shape of 'data' field"
+_TOO_LARGE = "exceeds the maximum allowed value"
 _TWO = [{"name": "OUT0", "parameters": {"classification": 2}}]
 _FEW = [{"name": "OUT_FP32", "parameters": {"classification": 2}}]
 _STRINGS = tensor("IN0", "BYTES", [1, 2], ["a", "b"])
@@ -86,9 +86,9 @@ def _variable(shape: tuple[int, ...], data: bytes) -> Grpc:
 ANSWERS: tuple[tuple[Case, object, str], ...] = (
     (http_case("a shape of 2^62 by 2^62", _types([2**62, 2**62])), 400, _HUGE),
     (http_case("a shape of 2^63", _types([2**63])), 400, _HUGE),
-    (http_case("a shape of 2^60", _types([2**60])), 500, _NO_MATCH),
-    (http_case("a shape of 2^32", _types([2**32])), 500, _NO_MATCH),
-    (http_case("a shape of 2^60 and no data", _types([2**60], data=[])), 500, _NO_MATCH),
+    (http_case("a shape of 2^60", _types([2**60])), 400, _TOO_LARGE),
+    (http_case("a shape of 2^32", _types([2**32])), 400, _TOO_LARGE),
+    (http_case("a shape of 2^60 and no data", _types([2**60], data=[])), 400, _TOO_LARGE),
     (http_case("classes of strings", infer("strings", body(_STRINGS, outputs=_TWO))), 400, _NO_CLASSES),
     (http_case("classes of nothing", _types([0], data=[], outputs=_FEW)), 200, ""),
     (
