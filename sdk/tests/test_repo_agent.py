@@ -108,9 +108,7 @@ def test_what_a_test_raises_inside_is_what_it_raises(model: Path) -> None:
 
 def test_an_installed_agent_is_found_by_its_name(model: Path) -> None:
     with (
-        pytest.raises(
-            NotFound, match="unable to find 'libtritonrepoagent_absent.so' for repo agent 'absent'"
-        ),
+        pytest.raises(NotFound, match=r"unable to find .* for repo agent 'absent'"),
         load_with_agent("absent", model),
     ):
         pass

@@ -116,7 +116,7 @@ def test_http_1_0_and_connection_close_end_the_connection(server: Server) -> Non
 
 
 @pytest.mark.parametrize(
-    "junk", [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\0" * 100]
+    "junk", [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", b"GET\r\n\r\n", b"GET / FTP/1.1\r\n\r\n", b"\0" * 100]
 )
 def test_what_is_not_http_ends_its_connection_and_nothing_else(server: Server, junk: bytes) -> None:
     with connect(server) as client, client.makefile("rb") as stream:

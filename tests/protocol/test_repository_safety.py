@@ -478,6 +478,7 @@ def strange_models(root: Path) -> dict[str, str]:
         "code_directory": "which is no file",
         "code_socket": "which is no file",
         "config_large": "config.pbtxt",
+        "config_pipe.identity": "it is no regular file",
     }
 
 
