@@ -256,6 +256,7 @@ def test_an_agent_has_nothing_of_the_server_and_ends_with_it_however_that_ends(
     until(lambda: kinds_of_descriptors(pid) == ["/dev/null", "pipe", "pipe", "socket"])  # it may write notes
     os.kill(pid, signal.SIGTERM)  # as a service manager does, to all processes: the server says when to go
     os.kill(pid, signal.SIGINT)
+    os.kill(pid, signal.SIGSTOP)
     server.stop(signal.SIGKILL)
 
     until(lambda: gone(pid) and gone(left))
