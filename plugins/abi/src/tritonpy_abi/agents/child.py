@@ -207,7 +207,7 @@ def main(arguments: Sequence[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
         signal.siginterrupt(number, False)
-    # A process that is stopped cannot see the connection's end: it goes on, and ends what it has started, too.
+    # One that is stopped cannot see the connection's end: it goes on, and ends what it has started, too.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
     connected = socket.socket(fileno=int(connection))
     connected.set_inheritable(False)
