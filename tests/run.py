@@ -36,6 +36,7 @@ PROCESSES = 2  # that run tests beside each other
 MOST_AGAIN = 12  # that many do not fail by chance
 LIMITS_S = {"quick": 2400, "slow": 5400, "sample": 1800, "again": 1800, "list": 600}
 STOP_S = 60
+NO_TEST = 5  # pytest's exit status
 NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"  # with it each process of a run compiles all its modules anew
 
 BUDGET_S = 420
@@ -159,9 +160,9 @@ def main(argv: list[str]) -> int:
         if options.kind == "quick":
             return runner.quick()
         found = runner.find(options.marks)
-        if not found.marks:
-            print("there is no such test")
-            return found.status or 5
+        if found.status != 0:
+            print("there is no such test" if found.status == NO_TEST else "not all tests could be read")
+            return found.status or 1
         if options.kind == "slow":
             return runner.slow(found.marks)
         seed = options.seed or _git("rev-parse", "--short=12", "HEAD") or "none"
@@ -196,8 +197,10 @@ class Runner:
         return self._run("quick", f"--longest-first={longest}", *without, "-m", f"not ({' or '.join(SLOW)})")
 
     def find(self, marks: str) -> Run:
-        """Ask pytest which tests have such marks."""
-        return self._pytest("list", "--collect-only", "-qq", "-m", marks, is_quiet=True)
+        """Ask pytest which tests have such marks, and once more for all to see if it cannot read them all."""
+        asked = ("list", "--collect-only", "-qq", "-m", marks)
+        found = self._pytest(*asked, is_quiet=True)
+        return found if found.status in (0, NO_TEST) else self._pytest(*asked)
 
     def slow(self, marks: Mapping[str, set[str]]) -> int:
         """Run these tests, those of the longest module first."""

@@ -96,6 +96,18 @@ def test_a_module_that_cannot_be_read_fails_the_run(project: Path) -> None:
     assert "judged again" not in done.stdout
 
 
+@pytest.mark.parametrize("kind", ["slow", "sample"])
+def test_a_module_of_slow_tests_that_cannot_be_read_does_too(project: Path, kind: str) -> None:
+    (project / "test_unread.py").write_text("import nothing_of_that_name\n")
+    (project / "test_a.py").write_text(SLOW)
+
+    done = run_tests(kind)
+
+    assert done.returncode not in (0, 5)
+    assert "nothing_of_that_name" in done.stdout
+    assert "1 passed" not in done.stdout
+
+
 SLOW = """
 import pytest
 
