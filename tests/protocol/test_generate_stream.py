@@ -196,9 +196,7 @@ def test_a_client_that_never_reads_loses_its_request_and_nobody_else_does(
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.settimeout(30)
         slow.connect(("127.0.0.1", generate_port))
-        slow.sendall(
-            request_bytes("flood/generate_stream", {"id": "slow", "count": 8000, "byte_size": 4096})
-        )
+        slow.sendall(request_bytes("flood/generate_stream", {"id": "slow", "count": 8000, "byte_size": 4096}))
         quick = send(generate_port, "flood/generate_stream", {"count": 300, "byte_size": 1000})
         answer = read_until(quick, b"0\r\n\r\n")
         quick.close()
