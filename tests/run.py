@@ -45,7 +45,8 @@ TABLE_SIZE = 150  # of the cases of one test that a sample runs
 MODULE_S = 1.0  # to begin a module
 TEST_S = 0.5  # of a module that was never measured
 RECORDED_S = 0.5  # quick modules that took less are not recorded
-ONLY_TOUCHED = {"neighbours", "toolchain"}  # install and compile what is the same until somebody changes it
+ONLY_TOUCHED = {"emulator", "toolchain"}  # fetch and compile what is the same until somebody changes it
+NEVER_SAMPLED = {"neighbours"}  # download for minutes
 
 # What a change below a folder may break, as beginnings of the paths of slow tests. The longest match counts.
 TOUCHES: dict[str, tuple[str, ...]] = {
@@ -58,7 +59,7 @@ TOUCHES: dict[str, tuple[str, ...]] = {
     "core/src/tritonpy/ipc/": ("tests/python_backend", "tests/stress", "tests/shared_objects"),
     "core/src/tritonpy/metrics/": ("tests/observability", "tests/python_backend/test_metrics"),
     "core/src/tritonpy/model/": ("tests/stress", "tests/batching", "tests/python_backend"),
-    "core/src/tritonpy/protos/": ("tests/plugins/test_neighbours", "tests/protocol"),
+    "core/src/tritonpy/protos/": ("tests/protocol",),
     "core/src/tritonpy/repository/": (
         "tests/lifecycle", "tests/protocol/test_repository", "tests/stress", "tests/stores", "tests/devices",
     ),
@@ -329,7 +330,7 @@ def choose(
     touched = set(touched)
     by_module: dict[str, list[str]] = defaultdict(list)
     for test, its in marks.items():
-        if not ONLY_TOUCHED & its or _module(test) in touched:
+        if not NEVER_SAMPLED & its and (not ONLY_TOUCHED & its or _module(test) in touched):
             by_module[_module(test)].append(test)
     names = sorted(by_module)
     chance.shuffle(names)

@@ -268,6 +268,11 @@ MODULES = (
     "tests/cache/test_response_cache.py",
     "tests/protocol/test_routes.py",
     "tests/protocol/shared_memory/test_answers.py",
+    def test_what_downloads_for_minutes_is_in_none(self) -> None:
+        marks = {"tests/n/test_n.py::test_neighbour": {"neighbours"}}
+
+        assert choose(marks, {}, ["tests/n/test_n.py"], "1", 100).tests == ()
+
     "plugins/abi/tests/test_sanitizers.py",
 )
 
