@@ -33,7 +33,7 @@ HISTORY = Path(".cache/test-runs.jsonl")
 LAST_RUNS = 20
 LAST_COMMITS = 30  # of main, at most, are the change where there is no branch
 PROCESSES = 2  # that run tests beside each other
-MOST_AGAIN = 12  # that many do not fail by chance
+MOST_AGAIN = 12  # modules: that many do not fail by chance, but one whose server failed loses all its tests
 LIMITS_S = {"quick": 2400, "slow": 5400, "sample": 1800, "again": 1800, "list": 600}
 STOP_S = 60
 NO_TEST = 5  # pytest's exit status
@@ -289,8 +289,9 @@ def judge(first: Run, again: Callable[[Sequence[str], Sequence[str]], Run], kind
     verdicts: dict[str, str] = {}
     status = first.status
     if status == 1 and first.failed and not first.unread and not first.unfinished:
-        if len(first.failed) > MOST_AGAIN:
-            print(f"{len(first.failed)} failed: more than {MOST_AGAIN} is no chance; none is judged again")
+        count = len({_module(test) for test in first.failed})
+        if count > MOST_AGAIN:
+            print(f"{count} modules failed: more than {MOST_AGAIN} is no chance; none is judged again")
         else:
             print(f"\n{len(first.failed)} failed and are judged again, each once, alone:", flush=True)
             notes = [_known(test) for test in first.failed]

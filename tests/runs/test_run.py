@@ -168,6 +168,11 @@ class TestJudge:
         assert _judged(first, Run(0, ended={"a"})) == (0, [["a"]])
         assert _judged(first, Run(1, failed=["a"], ended={"a"})) == (1, [["a"]])
 
+    def test_all_that_a_server_of_one_module_made_fail_is_judged_again(self) -> None:
+        tests = [f"test_a.py::test_it[{n}]" for n in range(2 * run.MOST_AGAIN)]
+
+        assert _judged(Run(1, failed=tests, ended=set(tests)), Run(0, ended=set(tests))) == (0, [tests])
+
     def test_a_test_that_does_not_come_to_its_end_the_second_time_has_failed(self) -> None:
         first = Run(1, failed=["a", "b"], ended={"a", "b"})
 
@@ -263,16 +268,16 @@ class TestChoose:
         assert choose(marks, {}, [], "1", 100).tests == ()
         assert choose(marks, {}, ["tests/w/test_w.py"], "1", 100).tests == tuple(marks)
 
-
-MODULES = (
-    "tests/cache/test_response_cache.py",
-    "tests/protocol/test_routes.py",
-    "tests/protocol/shared_memory/test_answers.py",
     def test_what_downloads_for_minutes_is_in_none(self) -> None:
         marks = {"tests/n/test_n.py::test_neighbour": {"neighbours"}}
 
         assert choose(marks, {}, ["tests/n/test_n.py"], "1", 100).tests == ()
 
+
+MODULES = (
+    "tests/cache/test_response_cache.py",
+    "tests/protocol/test_routes.py",
+    "tests/protocol/shared_memory/test_answers.py",
     "plugins/abi/tests/test_sanitizers.py",
 )
 
