@@ -217,7 +217,7 @@ def workers():
 def set_up(workers, tmp_path):
     """A worker that has been told of a model, whose version directory holds `code` and `files`."""
 
-    def set_up(code="", *, config=None, files=None, outputs=None, name="net", worker=None):
+    def set_up(code="", *, config=None, files=None, outputs=None, name="net", worker=None, **spec):
         version = tmp_path / name / "1"
         version.mkdir(parents=True)
         for path, text in {"model.py": code, **(files or {})}.items():
@@ -232,7 +232,7 @@ def set_up(workers, tmp_path):
             **(config or {}),
         }
         worker.directory = tmp_path / name
-        worker.set_up()
+        worker.set_up(**spec)
         return worker
 
     return set_up

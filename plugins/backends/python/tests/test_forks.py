@@ -12,7 +12,7 @@ from tritonpy.ipc import frame
 
 @pytest.fixture
 def load_forking(load):
-    def load_forking(body):
+    def load_forking(body, **options):
         return load(
             f"""
 import multiprocessing, os, warnings
@@ -38,7 +38,8 @@ class TritonPythonModel:
         fork = multiprocessing.get_context("fork")
 {body}
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.array(found, np.float32))])]
-"""
+""",
+            **options,
         )
 
     return load_forking
@@ -115,6 +116,38 @@ def test_what_a_child_waited_for_is_cancelled_when_it_is_killed(load_forking):
     assert [message[2] for message in messages if message[0] == frame.CANCEL] == [number]
     [executed] = [message for message in messages if message[0] == frame.EXECUTED]
     assert worker.arrays(executed[4][0])["OUTPUT0"].tolist() == [-signal.SIGTERM]
+
+
+def test_a_call_of_a_child_with_more_than_there_is_memory_for_fails_alone(load_forking):
+    worker = load_forking(
+        """
+        def attempt(count, results):
+            request = pb_utils.InferenceRequest(
+                model_name="other",
+                inputs=[pb_utils.Tensor(name, np.ones(count, np.uint8)) for name in "XYZ"],
+                requested_output_names=["Y"],
+            )
+            response = request.exec()
+            exhausted = response.has_error() and "exhausted" in response.error().message()
+            results.put(-1 if exhausted else 1)
+
+        def work(results):
+            attempt(1 << 20, results)
+            attempt(1 << 10, results)
+
+        results = fork.SimpleQueue()
+        child = fork.Process(target=work, args=(results,))
+        child.start()
+        found = [results.get(), results.get()]
+        child.join()
+""",
+        shared_memory=[2 << 20, 2 << 20, 2 << 20],
+    )
+
+    worker.start(worker.request())
+    number, *_ = worker.expect(frame.CALL)
+    worker.send(frame.CALLED, number, ([], None, None), True)
+    assert outcome(worker) == [-1, 1]
 
 
 def test_a_child_logs_and_counts(load_forking):

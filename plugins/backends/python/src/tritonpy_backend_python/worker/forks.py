@@ -16,12 +16,14 @@ from contextlib import suppress
 from typing import Any
 
 from triton_python_backend_utils._server_metrics import go_on_in_child
+from triton_python_backend_utils._wire import discard
 
 from .channel import Channel, Message, frame
 from .inbox import Inbox, ServerGone, Waiter
 from .link import ServerLink
 
 _RECEIVE_BYTE_SIZE = 64 * 1024
+_INTERNAL = 1
 
 
 def stay(*_: object) -> None:
@@ -64,9 +66,11 @@ class Forks:
         relay = _Relay(ours, self._channel, self._inbox, self._link)
 
         def run() -> None:
-            relay.run()
-            self._children.discard(ours)
-            ours.close()
+            try:
+                relay.run()
+            finally:  # a child must not wait for one that has ended
+                self._children.discard(ours)
+                ours.close()
 
         threading.Thread(target=run, name="forked-child", daemon=True).start()
 
@@ -113,7 +117,11 @@ class _Relay:
         kind, _, *payload = message
         if kind == frame.CALL:
             number, _, decoupled, model, version, request = payload
-            inputs = self._exported(request[8])
+            try:
+                inputs = self._exported(request[8])
+            except MemoryError as exc:  # of a child, too, it costs one call
+                self._reply(frame.CALLED, number, ([], None, (_INTERNAL, str(exc))), True)
+                return
             request = (*request[:8], inputs, *request[9:])
             batch = self._link.running_batch
             self._ask(number, frame.CALL, batch, decoupled, model, version, request)
@@ -131,8 +139,15 @@ class _Relay:
             self._channel.send(kind, *payload)
 
     def _exported(self, tensors: Any) -> list[Any]:  # Any: see `frame.py`
-        export = self._channel.endpoint.export
-        return [(name, datatype, shape, export(data)) for name, datatype, shape, data in tensors]
+        endpoint = self._channel.endpoint
+        exported: list[Any] = []
+        try:
+            for name, datatype, shape, data in tensors:
+                exported.append((name, datatype, shape, endpoint.export(data)))
+        except MemoryError:
+            discard([(exported, None, None)], endpoint)
+            raise
+        return exported
 
     def _ask(self, number: int, kind: int, *payload: Any) -> None:  # Any: see `frame.py`
         own, waiter = self._inbox.open()
@@ -154,11 +169,14 @@ class _Relay:
                     payload[0] = [self._inlined(tensor) for tensor in outputs], parameters, error
                 if final:
                     self._numbers.pop(number, None)  # first: the child may end as soon as it has it
-                encoded = frame.encode_frame((kind, (), number, *payload))
-                with self._send_lock:
-                    self._child.sendall(encoded)
+                self._reply(kind, number, *payload)
         self._numbers.pop(number, None)  # the child has ended before
         self._inbox.close(own)
+
+    def _reply(self, kind: int, number: int, *payload: Any) -> None:  # Any: see `frame.py`
+        encoded = frame.encode_frame((kind, (), number, *payload))
+        with self._send_lock:
+            self._child.sendall(encoded)
 
     def _inlined(self, tensor: Any) -> tuple[Any, ...]:  # Any: see `frame.py`
         name, datatype, shape, data = tensor
