@@ -17,6 +17,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tritonpy.handles import Backend, Model
+from tritonpy.model.async_hooks import AsyncHooks
+from tritonpy.model.bridge import LoopBridge
+from tritonpy.model.placement import Slot
+from tritonpy.model.threads import ThreadRunner
 from tritonpy.options import ServerOptions
 from tritonpy.plugin import BackendAttributes, InferResponse, InvalidArg, hookimpl
 from tritonpy.server import Server
@@ -350,22 +355,57 @@ def test_hooks_that_load_models_of_one_backend_take_turns_unless_it_says_otherwi
     assert met == [False] * 12
 
 
-def test_a_load_that_is_given_up_leaves_the_turn_to_others(explicit: Callable[..., Any]) -> None:
-    has_begun, gate = threading.Event(), threading.Event()
+async def test_a_load_that_is_given_up_while_another_has_the_turn_finalises_what_it_began() -> None:
+    hooks = ("model_initialize", "model_finalize", "model_instance_execute")
+    called: list[str] = []
+    turn = asyncio.Lock()
+    backend: Any = SimpleNamespace(
+        load_turn=turn,
+        instance_initialize=None,
+        acquire=lambda: called.append("acquire"),
+        release=lambda: called.append("release"),
+        execute=execute,
+        **{hook: lambda _, hook=hook: called.append(hook) for hook in hooks},
+    )
+    bridge = LoopBridge(asyncio.get_running_loop())
+    runner = ThreadRunner(backend, Model("m", 1, {}, Path(), Backend("odd", {})), bridge)
+    await runner.open()
+    await runner.initialize_model({})
+    async with turn:
+        starting = asyncio.ensure_future(
+            runner.start_instance(Slot("m_0", 0, "KIND_CPU", 0), lambda: None, lambda _: None)
+        )
+        await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait([starting])
+    await runner.close()
 
-    def model_initialize(model: Any) -> None:
-        if model.name == "hangs":
-            has_begun.set()
-            assert gate.wait(60)
+    assert called == ["acquire", "model_initialize", "model_finalize", "release"]
 
-    hooks = {"model_instance_execute": execute, "model_initialize": model_initialize}
-    with explicit(["hangs", "m"], hooks) as server, ThreadPoolExecutor(2) as clients:
-        hanging = clients.submit(load, server, "hangs")
-        assert has_begun.wait(60)
-        waiting = clients.submit(load, server, "m")
-        gate.set()
 
-        assert waiting.result(60) == hanging.result(60) == (200, "")
+@pytest.mark.parametrize("is_exit", [True, False])
+def test_a_task_that_an_async_hook_leaves_behind_ends_alone(is_exit: bool) -> None:
+    hooks, has_run, tasks = AsyncHooks(), threading.Event(), set()
+
+    async def stop() -> None:
+        has_run.set()
+        if is_exit:
+            raise_exit()
+        asyncio.get_running_loop().stop()
+
+    async def exits() -> None:
+        raise_exit()
+
+    async def hook() -> str:
+        tasks.add(asyncio.create_task(stop()))
+        return "answers"
+
+    assert hooks.wait(hook()) == "answers"
+    assert hooks.next(lambda: [has_run.wait(60), "the next batch"]) == [True, "the next batch"]
+    assert hooks.wait(hook()) == "answers"
+    with pytest.raises(SystemExit):  # of the hook itself
+        hooks.wait(exits())
+    hooks.close()
 
 
 def test_a_hook_that_raises_at_load_shows_where_in_the_log(

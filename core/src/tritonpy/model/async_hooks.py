@@ -27,15 +27,29 @@ class AsyncHooks:
         async def settled() -> T:
             return await outcome
 
-        return self._runner.run(settled())
+        loop = self._runner.get_loop()
+        return _run_until(loop, loop.create_task(settled()))
 
     def next(self, receive: Callable[[], T]) -> T:
         """What `receive` returns, which may block; tasks that were left behind run meanwhile."""
         if self._runner is None or not asyncio.all_tasks(self._runner.get_loop()):
             return receive()
-        return self._runner.run(asyncio.to_thread(receive))
+        loop = self._runner.get_loop()
+        return _run_until(loop, loop.run_in_executor(None, receive))
 
     def close(self) -> None:
         """Cancel what still runs, and end the loop."""
         if self._runner is not None:
             self._runner.close()
+
+
+def _run_until(loop: asyncio.AbstractEventLoop, future: asyncio.Future[T]) -> T:
+    """Run the loop until a future is done, also if a task that was left behind stops the loop."""
+    while not future.done():
+        try:
+            loop.run_until_complete(future)
+        except (
+            BaseException
+        ):  # SystemExit in such a task is its own affair; what the future raises comes below
+            continue
+    return future.result()

@@ -113,10 +113,10 @@ class ThreadRunner:
     ) -> ThreadInstance:
         """Start a thread and wait until its `model_instance_initialize` has run and it is warm."""
         policy = self._policies.find(slot.host_policy)
-        instance = ThreadInstance(self._backend, slot.handle(self._model), self._bridge, on_idle, policy)
-        self._instances = [other for other in self._instances if other.is_left_behind]
-        self._instances.append(instance)
         async with self._turn:
+            instance = ThreadInstance(self._backend, slot.handle(self._model), self._bridge, on_idle, policy)
+            self._instances = [other for other in self._instances if other.is_left_behind]
+            self._instances.append(instance)  # not before: one that never began would count as left behind
             await instance.open()
         if warm_up is not None:
             try:
