@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+import threading
+
 import numpy as np
 import pytest
 from tritonpy.buffers import MemoryType
@@ -7,6 +10,8 @@ from tritonpy.builtin.identity import Plan
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import JsonObject
+from tritonpy.options import ServerOptions
+from tritonpy.server import Server
 from tritonpy.tensor import Tensor
 
 
@@ -144,6 +149,18 @@ def test_the_creation_of_a_model_takes_as_long_as_it_says(start_slot, monkeypatc
     start_slot("identity", model_config(*ONE_PAIR, creation_delay_sec="10"))
 
     assert slept_s == [10]
+
+
+def test_models_that_take_their_time_load_beside_each_other(tmp_path, monkeypatch):
+    both = threading.Barrier(2)
+    monkeypatch.setattr("tritonpy.builtin.identity.time.sleep", lambda _: both.wait(60))
+    for name in ("one", "two"):
+        (tmp_path / name / "1").mkdir(parents=True)
+        config = {**model_config(*ONE_PAIR, creation_delay_sec="10"), "name": name, "backend": "identity"}
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+
+    with Server(ServerOptions((str(tmp_path),), allow_http=False, allow_grpc=False, allow_metrics=False)):
+        assert not both.broken
 
 
 def test_shapes_are_compared_as_the_backend_sees_them(start_slot):

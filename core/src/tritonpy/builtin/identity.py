@@ -21,6 +21,7 @@ import numpy as np
 from tritonpy.plugin import (
     CONFIG_DATATYPES,
     DATATYPES,
+    BackendAttributes,
     InferRequest,
     InferResponse,
     InvalidArg,
@@ -64,6 +65,12 @@ class Plan:
             np.full(shape, b"", object) if datatype == "BYTES" else np.zeros(shape, DATATYPES[datatype].numpy)
         )
         return Tensor.from_numpy(target, array, datatype)
+
+
+@hookimpl
+def backend_attributes() -> BackendAttributes:
+    """Let several models load at once: they only wait for as long as they are told to."""
+    return BackendAttributes(parallel_instance_loading=True)
 
 
 @hookimpl
