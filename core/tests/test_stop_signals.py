@@ -39,6 +39,11 @@ def include():
         libc.write(1, b"ready\\n", 6)
         for _ in range(2):
             libc.pthread_mutex_lock(lock)
+    if sys.argv[1] == "held for now":
+        libc = ctypes.PyDLL(None)
+        libc.write(1, b"ready\\n", 6)
+        libc.read(0, ctypes.create_string_buffer(1), 1)
+        return
     time.sleep(500)
 
 async def main():
@@ -47,10 +52,15 @@ async def main():
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told.set)
     signals = stop_signals.StopSignals(0.1)
-    if sys.argv[1] != "held":
+    if not sys.argv[1].startswith("held"):
         print("ready", flush=True)
-    if sys.argv[1] in ("stuck", "twice stuck", "held"):
+    if sys.argv[1] in ("stuck", "twice stuck", "held", "held for now"):
         Strategy().ask()
+    if sys.argv[1] == "untold":
+        sys.stdin.read()
+        signals.close()
+        print("seconds left:", signal.alarm(0), flush=True)
+        return
     await told.wait()
     if sys.argv[1] == "slow":
         await asyncio.sleep(1.5)
@@ -70,6 +80,7 @@ def begin(state: str, loop: str) -> Iterator[subprocess.Popen[str]]:
     """A program that is about to be in this state."""
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, state, loop],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -137,14 +148,21 @@ def test_a_second_signal_ends_a_program_at_once(state: str, said: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="signals of descriptors are Linux's")
-def test_a_second_signal_ends_a_program_in_which_no_python_can_run() -> None:
-    with begin("held", "own") as process:
-        process.send_signal(signal.SIGTERM)
-        until(lambda: not has_signals_to_come(process.pid))
-        process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=DEADLINE_S)
+def test_signals_that_come_together_end_no_program_in_which_python_can_soon_run() -> None:
+    with begin("held for now", "own") as process:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process.send_signal(number)
+            until(lambda: not has_signals_to_come(process.pid))
+        output, errors = process.communicate("\n", timeout=DEADLINE_S)
 
-    assert -process.returncode >= signal.SIGRTMIN
+    assert (process.returncode, output, errors) == (0, "ended\n", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals of descriptors are Linux's")
+def test_nothing_ends_a_program_that_was_not_told_to_end() -> None:
+    status, output, errors = end_of("untold", "own")
+
+    assert (status, output, errors) == (0, "seconds left: 0\n", "")
 
 
 @pytest.mark.stress  # it takes 34 seconds, which nothing but a number of a signal says

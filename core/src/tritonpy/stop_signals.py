@@ -65,6 +65,8 @@ class StopSignals:
     def close(self) -> None:
         """Give the signals back to the loop, which is about to end."""
         self._closed.set()
+        if self._alarm is not None:
+            self._alarm.cancel()  # the end of the socket would set it off
         signal.set_wakeup_fd(self._of_loop)
         self._theirs.close()
         self._relay.join()
@@ -158,13 +160,13 @@ class _Alarm:
 
     Nothing in Python can run then, so the system does it. For the byte that Python's handler writes to the
     socket it sends another signal, whose handler is `alarm(2)` itself: this takes the number of the signal
-    for seconds. When they are over, the stacks of all threads are written, and the process ends. A second
-    byte finds no handler any more, which is the end at once. The relay cancels all this, for good, once it
-    runs.
+    for seconds, anew with each byte. When they are over, the stacks of all threads are written, and the
+    process ends. A second byte must not end it: two may come before the relay of a server that is well runs.
+    The relay cancels all this, for good, once it runs.
     """
 
     _F_SETSIG = 10
-    _SA_RESTART, _SA_RESETHAND = 0x10000000, 0x80000000
+    _SA_RESTART = 0x10000000
 
     class _Action(ctypes.Structure):
         """`struct sigaction` of glibc and musl, where pointers have 64 bits."""
@@ -185,7 +187,7 @@ class _Alarm:
         with contextlib.suppress(ValueError, OSError):  # nothing is open that the stacks could be written to
             faulthandler.register(signal.SIGALRM, file=logs.descriptor(), all_threads=True, chain=True)
         handler = ctypes.cast(self._libc.alarm, ctypes.c_void_p).value
-        self._handle(self._number, handler, self._SA_RESTART | self._SA_RESETHAND)
+        self._handle(self._number, handler, self._SA_RESTART)
         descriptor = told.fileno()
         fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(descriptor, self._F_SETSIG, self._number)
