@@ -59,6 +59,18 @@ def test_all_traces_of_a_count_make_a_file_with_a_number(tmp_path: Path) -> None
     assert found(tmp_path) == {"t.0": ["0", "1"]}
 
 
+def test_the_last_traces_of_a_count_make_a_file_also_if_they_are_fewer_than_others_have(
+    tmp_path: Path,
+) -> None:
+    stream = TraceStream(str(tmp_path / "t"), log_frequency=2, count=5)
+    files = TraceFiles()
+    files.take([finished(stream, str(number)) for number in range(5)])
+
+    assert stream.is_complete
+    assert found(tmp_path) == {"t.0": ["0", "1"], "t.1": ["2", "3"], "t.2": ["4"]}
+    files.close()
+
+
 def test_fewer_than_the_count_make_the_file_itself(tmp_path: Path) -> None:
     files = TraceFiles()
     for name in ("a", "b"):

@@ -45,6 +45,10 @@ class TraceStream:
         """Whether nothing that counts is still to be written."""
         return self.written_count + self.dropped_count >= self.count
 
+    def ends_with(self, count: int) -> bool:
+        """Whether this number of traces more are the last ones."""
+        return 0 < self.count <= self.written_count + self.dropped_count + count
+
     @property
     def per_file(self) -> int:
         """How many traces make a file with a number; 0 when none is made."""
@@ -112,7 +116,7 @@ class TraceFiles:
                     part = self._parts[stream] = _Part(array)
                 part.trace_count += len(traces)
                 part.array.append(text)
-                if part.trace_count >= stream.per_file:
+                if part.trace_count >= stream.per_file or stream.ends_with(len(traces)):
                     del self._parts[stream]
                     file.keep(part)
         except OSError as exc:
