@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -126,6 +127,13 @@ class Server(ServerProcess):
 
     def __init__(self, environment: Environment, *arguments: str, **variables: str) -> None:
         super().__init__(*arguments, program=environment.corectl, environment=clean_variables(**variables))
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Also closes it: its log stays."""
+        try:
+            return super().stop(number)
+        finally:
+            self.close()
 
     def ask(self, path: str, body: object = None) -> tuple[int, Any]:
         """The status and the JSON that the server answers."""
