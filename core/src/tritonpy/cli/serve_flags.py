@@ -215,7 +215,7 @@ LIMITS: tuple[click.Option, ...] = (
     switch(
         "--allow-sent-code",
         "allow_sent_code",
-        "Take files with requests to load a model. Whoever may send them runs code of his own here.",
+        "Take files with requests to load a model. Their senders run code of their own here.",
     ),
     several(
         "--worker-environment",

@@ -31,7 +31,7 @@ class AsyncHooks:
         return _run_until(loop, loop.create_task(settled()))
 
     def next(self, receive: Callable[[], T]) -> T:
-        """What `receive` returns, which may block; tasks that were left behind run meanwhile."""
+        """Call `receive`, which may block, while tasks that were left behind run; returns what it returns."""
         if self._runner is None or not asyncio.all_tasks(self._runner.get_loop()):
             return receive()
         loop = self._runner.get_loop()
