@@ -207,14 +207,16 @@ def test_open_requests_of_a_decoupled_model_keep_their_instance_until_they_end(
     assert journal.wait(2) == ["m_0_0 execute 1", "m_0_1 execute 1"]
     taken.unlink()
     journal.wait(4)
-    try:
-        with asking(server) as client:
-            assert client.load(config(path, {"count": 1}, **given)) == ""
+    with ThreadPoolExecutor(1) as pool, asking(server) as client, asking(server) as other:
+        load = pool.submit(client.load, config(path, {"count": 1}, **given))
+        try:
+            until(lambda: other.groups() == [("m_0", "KIND_CPU", 1)])
             assert journal.lines() == []  # it has answered none of them
-    finally:
-        gate.unlink()
-        for thread in threads:
-            thread.join(20)
+        finally:
+            gate.unlink()
+            for thread in threads:
+                thread.join(60)
+        assert load.result(60) == ""
     assert [(status, answer["Y"]) for status, answer in answers] == [(200, 7.0)] * 6
     assert count_of(journal.wait(1), "finalize") == 1
 
