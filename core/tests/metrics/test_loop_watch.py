@@ -65,8 +65,10 @@ async def test_stop_ends_timer_and_thread() -> None:
         beats.append(lag_s)
         beaten.set()
 
+    before = {*threading.enumerate()}  # of servers that other tests keep, too
     watch = LoopWatch(observe, interval_s=0.001)
     watch.start()
+    [thread] = {*threading.enumerate()} - before
     await beaten.wait()
 
     watch.stop()
@@ -74,4 +76,5 @@ async def test_stop_ends_timer_and_thread() -> None:
     await asyncio.sleep(0.02)
 
     assert len(beats) == count
-    assert "tritonpy-loop-watch" not in [thread.name for thread in threading.enumerate()]
+    assert thread.name == "tritonpy-loop-watch"
+    assert not thread.is_alive()
