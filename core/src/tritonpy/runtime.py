@@ -34,8 +34,6 @@ from tritonpy.metrics.server import ServerMetrics
 from tritonpy.metrics.settings import read_settings
 from tritonpy.metrics.workers import WorkerMemory
 from tritonpy.model.bridge import LoopBridge
-from tritonpy.model.calls import ServerAccess
-from tritonpy.model.services import Services
 from tritonpy.options import ServerOptions
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.agents.repository_agents import RepositoryAgents
@@ -56,6 +54,8 @@ from tritonpy.scheduler.strategy_finder import StrategyFinder
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 from tritonpy.temporary import OF_THIS_PROCESS
 from tritonpy.tracing.configuration import make_tracing
+from tritonpy.workers.calls import ServerAccess
+from tritonpy.workers.services import Services
 
 _log = logging.getLogger("tritonpy.server")
 

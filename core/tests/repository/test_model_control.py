@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from tritonpy.errors import ErrorCode, InvalidArg, TritonError, Unavailable
-from tritonpy.model.services import Caller
 from tritonpy.repository.model_control import ModelControl, WorkerModelControl
+from tritonpy.workers.services import Caller
 from tritonpy_sdk.testing import until_async
 
 

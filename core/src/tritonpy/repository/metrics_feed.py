@@ -9,8 +9,8 @@ from tritonpy.metrics.models import ModelSnapshot
 from tritonpy.metrics.server import ServerMetrics
 from tritonpy.metrics.workers import WorkerSnapshot
 from tritonpy.model.model import LoadedModel
-from tritonpy.model.process_instance import ProcessInstance
 from tritonpy.repository.registry import ModelRegistry
+from tritonpy.workers.instance import ProcessInstance
 
 
 class MetricsFeed:

@@ -8,13 +8,13 @@ from typing import Any
 
 from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
 from tritonpy.handles import JsonObject
-from tritonpy.model.services import Caller
 from tritonpy.repository.loading.gate import LoadGate
 from tritonpy.repository.manager import RepositoryManager
 from tritonpy.repository.registry import UNLOADED, ModelRegistry, ModelState
 from tritonpy.repository.store_threads import SharedCall
 from tritonpy.repository.turns import NOT_READY
 from tritonpy.repository.waits import Waits
+from tritonpy.workers.services import Caller
 
 MOST_REQUESTS = 1000
 """How many requests to load and unload models may be under way at once."""

@@ -13,13 +13,13 @@ from tritonpy.config.versions import select_versions
 from tritonpy.errors import NotFound
 from tritonpy.handles import JsonObject
 from tritonpy.model.bridge import LoopBridge
-from tritonpy.model.calls import ServerAccess
-from tritonpy.model.services import Services
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.layout import read_model, require_versions
 from tritonpy.repository.loading.loader import LoaderSettings, ModelLoader
 from tritonpy.repository.settle import read_config
 from tritonpy.scheduler.strategy_finder import StrategyFinder
+from tritonpy.workers.calls import ServerAccess
+from tritonpy.workers.services import Services
 
 
 def settled_preview(

@@ -13,7 +13,6 @@ from tritonpy.errors import TritonError, Unavailable
 from tritonpy.handles import JsonObject, Model
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.bridge import LoopBridge
-from tritonpy.model.calls import ServerAccess
 from tritonpy.model.model import LoadedModel
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.backend_files import BackendFiles, find_backend_files
@@ -30,6 +29,7 @@ from tritonpy.repository.loading.settings import LoadObserver, LoadTools
 from tritonpy.repository.loading.version_load import Loading
 from tritonpy.repository.settle import first_config
 from tritonpy.scheduler.strategy_finder import StrategyFinder
+from tritonpy.workers.calls import ServerAccess
 
 _log = logging.getLogger("tritonpy.repository")
 

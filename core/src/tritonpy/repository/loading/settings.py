@@ -12,11 +12,11 @@ from tritonpy.handles import JsonObject, Model
 from tritonpy.latencies import Latencies
 from tritonpy.metrics.settings import MetricsSettings
 from tritonpy.model.bridge import LoopBridge
-from tritonpy.model.calls import ServerAccess
 from tritonpy.model.placement import Slot, place_instances
 from tritonpy.repository.loading.progress import INTERVAL_S
 from tritonpy.scheduler.rate_limiter import RateLimiter
 from tritonpy.scheduler.strategy_finder import StrategyFinder
+from tritonpy.workers.calls import ServerAccess
 
 
 class LoadObserver(Protocol):

@@ -11,7 +11,6 @@ from tritonpy.errors import TritonError, Unsupported
 from tritonpy.handles import BackendAttributes, JsonObject, Model
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.execution import Instance
-from tritonpy.model.host import ProcessRunner
 from tritonpy.model.initial_states import read_states
 from tritonpy.model.instance_set import InstanceSet
 from tritonpy.model.model import LoadedModel
@@ -19,8 +18,6 @@ from tritonpy.model.placement import Slot, first_slot
 from tritonpy.model.signature import Signature
 from tritonpy.model.threads import ThreadRunner
 from tritonpy.model.warmup import Warmup, read_warmup
-from tritonpy.model.worker_events import WorkerEvents
-from tritonpy.model.worker_settings import read_worker_settings
 from tritonpy.own_thread import on_own_thread
 from tritonpy.repository.labels import read_labels
 from tritonpy.repository.loading.caching import generation_of, with_cache
@@ -31,6 +28,9 @@ from tritonpy.scheduler.batcher import BoundStrategy
 from tritonpy.scheduler.choice import make_scheduler
 from tritonpy.scheduler.scheduler import Scheduler
 from tritonpy.stats import ModelStats
+from tritonpy.workers.launcher import ProcessRunner
+from tritonpy.workers.settings import read_worker_settings
+from tritonpy.workers.worker_events import WorkerEvents
 
 _log = logging.getLogger("tritonpy.repository")
 

@@ -12,7 +12,6 @@ from collections import deque
 from typing import Protocol
 
 from tritonpy.errors import Cancelled, Internal, TritonError
-from tritonpy.model.waiting import Instantiated, path_to_caller
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.scheduler.ensemble.limits import StepLimits
@@ -20,6 +19,7 @@ from tritonpy.scheduler.ensemble.open_step import OpenStep, Sequence, Way
 from tritonpy.scheduler.ensemble.plan import Stage
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor
+from tritonpy.workers.call_cycles import Instantiated, path_to_caller
 
 _log = logging.getLogger("tritonpy.scheduler")
 

@@ -33,9 +33,9 @@ from tritonpy.ipc.channel import (
     TensorData,
 )
 from tritonpy.ipc.frame import FrameReader, Message
-from tritonpy.model.program import how_it_ended, spawn
 from tritonpy.secret_variables import without_secrets
 from tritonpy.tensor import Tensor
+from tritonpy.workers.child_process import how_it_ended, spawn
 
 _COMMAND = [sys.executable, "-P", "-m", "tritonpy.frontends.http.codec.worker"]
 _START_TIMEOUT_S = 30.0

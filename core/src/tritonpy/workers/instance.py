@@ -21,16 +21,16 @@ from tritonpy.ipc import frame
 from tritonpy.ipc.arena import CONTROL_SLOTS, SharedMemoryExhausted
 from tritonpy.ipc.frame import Message
 from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution, WarmUp
-from tritonpy.model.linger import Linger
-from tritonpy.model.open_work import Flags, OpenWork
-from tritonpy.model.pace import Pace
 from tritonpy.model.placement import Slot
-from tritonpy.model.unanswered import UnansweredWatch
-from tritonpy.model.unsent import UnsentBatches
-from tritonpy.model.wire import decode_response, discard, encode_request
-from tritonpy.model.worker_events import OnIdle, OnReschedule, WorkerEvents
-from tritonpy.model.worker_process import WorkerProcess
 from tritonpy.request import COUNTED, InferRequest, about_batch
+from tritonpy.workers.linger import Linger
+from tritonpy.workers.open_work import Flags, OpenWork
+from tritonpy.workers.pace import Pace
+from tritonpy.workers.process import WorkerProcess
+from tritonpy.workers.unanswered import UnansweredWatch
+from tritonpy.workers.unsent import UnsentBatches
+from tritonpy.workers.wire import decode_response, discard, encode_request
+from tritonpy.workers.worker_events import OnIdle, OnReschedule, WorkerEvents
 
 _log = logging.getLogger("tritonpy.worker")
 

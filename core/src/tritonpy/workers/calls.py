@@ -19,12 +19,12 @@ from tritonpy.ipc.channel import Endpoint
 from tritonpy.ipc.frame import OPEN_QUESTION, TAKEN_NOTICE, Message
 from tritonpy.model.execution import Execution
 from tritonpy.model.pauses import Pauses
-from tritonpy.model.services import Caller, Services
-from tritonpy.model.waiting import WaitingInstance, path_to_caller
-from tritonpy.model.wire import EMPTY_RESPONSE, decode_call, encode_response
 from tritonpy.parties import RequestTrace
 from tritonpy.request import InferRequest, checked_correlation_id
 from tritonpy.response import InferResponse
+from tritonpy.workers.call_cycles import WaitingInstance, path_to_caller
+from tritonpy.workers.services import Caller, Services
+from tritonpy.workers.wire import EMPTY_RESPONSE, decode_call, encode_response
 
 _log = logging.getLogger("tritonpy.worker")
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from tritonpy.model.pace import Pace
+from tritonpy.workers.pace import Pace
 
 
 def pace_of(duration_ns: int, times: int = 200) -> tuple[Pace, int]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tritonpy.model.waiting import path_to_caller
 from tritonpy.request import InferRequest
+from tritonpy.workers.call_cycles import path_to_caller
 
 
 @dataclass(eq=False)

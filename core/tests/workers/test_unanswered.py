@@ -3,8 +3,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tritonpy.model.unanswered import UnansweredWatch
 from tritonpy.request import InferRequest
+from tritonpy.workers.unanswered import UnansweredWatch
 
 
 class Clock:

@@ -8,9 +8,9 @@ from mmap import mmap
 from tritonpy.errors import Internal, TritonError
 from tritonpy.ipc.arena import CONTROL_SLOTS
 from tritonpy.model.execution import Execution
-from tritonpy.model.hang_ups import Calls, HangUps
-from tritonpy.model.unanswered import UnansweredWatch
 from tritonpy.request import InferRequest
+from tritonpy.workers.hang_ups import Calls, HangUps
+from tritonpy.workers.unanswered import UnansweredWatch
 
 Flags = mmap | MutableSequence[int]
 """Shared with the worker: byte `slot` set to 1 cancels the request in that slot."""

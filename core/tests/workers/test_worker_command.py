@@ -17,19 +17,19 @@ import pytest
 from tritonpy.errors import InvalidArg, TritonError, Unavailable
 from tritonpy.handles import Model, WorkerCommand
 from tritonpy.model.backend import BoundBackend
-from tritonpy.model.calls import ServerAccess
 from tritonpy.model.execution import Execution
-from tritonpy.model.host import ProcessRunner
 from tritonpy.model.placement import Slot
-from tritonpy.model.process_instance import ProcessInstance
-from tritonpy.model.services import Services
-from tritonpy.model.worker_events import WorkerEvents
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.registry import ModelRegistry
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor
+from tritonpy.workers.calls import ServerAccess
+from tritonpy.workers.instance import ProcessInstance
+from tritonpy.workers.launcher import ProcessRunner
+from tritonpy.workers.services import Services
+from tritonpy.workers.worker_events import WorkerEvents
 
 PLUGIN = """
 import ctypes
@@ -56,7 +56,7 @@ def model_instance_execute(instance, requests):
     return [InferResponse().add("Y", Tensor.from_numpy("Y", np.array([value.encode()], object)))]
 """
 
-WORKER = [sys.executable, "-m", "tritonpy.model.worker"]
+WORKER = [sys.executable, "-m", "tritonpy.workers.child.main"]
 
 
 @pytest.fixture

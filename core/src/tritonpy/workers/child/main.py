@@ -1,6 +1,6 @@
 """The program behind an instance of a backend that is isolated: runs the plugin's hooks in this process.
 
-Started by the server as `python -m tritonpy.model.worker`; not meant to be started by hand.
+Started by the server as `python -m tritonpy.workers.child.main`; not meant to be started by hand.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tritonpy.ipc.window import SendWindow, execute_several
 from tritonpy.model.async_hooks import AsyncHooks
 from tritonpy.model.backend import BoundBackend, hook_failure
 from tritonpy.model.execution import checked_responses
-from tritonpy.model.worker_inbox import WorkerInbox
-from tritonpy.model.worker_settings import SharedMemorySettings
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse, plain_parameter
 from tritonpy.tensor import Tensor
+from tritonpy.workers.child.inbox import WorkerInbox
+from tritonpy.workers.settings import SharedMemorySettings
 
 
 class HookWorker:

@@ -21,12 +21,12 @@ from tritonpy.ipc import frame
 from tritonpy.ipc.arena import CONTROL_SLOTS
 from tritonpy.ipc.channel import CHANNEL_VARIABLE, SEGMENT_VARIABLE, Endpoint
 from tritonpy.ipc.frame import FrameReader, Message
-from tritonpy.model.calls import WorkerCalls
-from tritonpy.model.program import Program, how_it_ended, spawn
-from tritonpy.model.worker_output import LEVELS, PipeReader, WorkerLines
-from tritonpy.model.worker_settings import SharedMemorySettings
-from tritonpy.model.worker_thread import Serve, WorkerThread
 from tritonpy.own_thread import on_own_thread
+from tritonpy.workers.calls import WorkerCalls
+from tritonpy.workers.child_process import Program, how_it_ended, spawn
+from tritonpy.workers.output import LEVELS, PipeReader, WorkerLines
+from tritonpy.workers.settings import SharedMemorySettings
+from tritonpy.workers.thread import Serve, WorkerThread
 
 _log = logging.getLogger("tritonpy.worker")
 _STREAMS = (("stdout", logging.INFO), ("stderr", logging.WARNING))

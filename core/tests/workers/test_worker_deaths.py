@@ -15,19 +15,19 @@ import pytest
 from tritonpy.errors import Internal, TritonError
 from tritonpy.handles import Model
 from tritonpy.model.backend import BoundBackend
-from tritonpy.model.calls import ServerAccess
 from tritonpy.model.execution import Execution, WarmUp
-from tritonpy.model.host import ProcessRunner
 from tritonpy.model.placement import Slot
-from tritonpy.model.process_instance import ProcessInstance
-from tritonpy.model.services import Services
-from tritonpy.model.worker_events import WorkerEvents
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.registry import ModelRegistry
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor
+from tritonpy.workers.calls import ServerAccess
+from tritonpy.workers.instance import ProcessInstance
+from tritonpy.workers.launcher import ProcessRunner
+from tritonpy.workers.services import Services
+from tritonpy.workers.worker_events import WorkerEvents
 
 CONFIG: dict[str, Any] = {
     "name": "m",

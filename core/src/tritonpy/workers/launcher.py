@@ -15,25 +15,25 @@ from tritonpy.handles import JsonObject, Model, WorkerCommand
 from tritonpy.ipc import frame
 from tritonpy.ipc.channel import WorkerChannel
 from tritonpy.model.backend import BoundBackend, hook_failure
-from tritonpy.model.calls import ServerAccess, WorkerCalls
 from tritonpy.model.execution import WarmUp
 from tritonpy.model.placement import Slot
-from tritonpy.model.process_instance import ProcessInstance
-from tritonpy.model.services import Caller
-from tritonpy.model.unanswered import UnansweredWatch
-from tritonpy.model.worker_events import OnIdle, OnReschedule, WorkerEvents
-from tritonpy.model.worker_process import WorkerProcess
-from tritonpy.model.worker_settings import (
+from tritonpy.own_thread import on_own_thread
+from tritonpy.plugin_manager import Hook
+from tritonpy.request import InferRequest
+from tritonpy.secret_variables import without_secrets
+from tritonpy.workers.calls import ServerAccess, WorkerCalls
+from tritonpy.workers.instance import ProcessInstance
+from tritonpy.workers.process import WorkerProcess
+from tritonpy.workers.services import Caller
+from tritonpy.workers.settings import (
     INITIALIZE_TIMEOUT,
     START_TIMEOUT,
     UNANSWERED_WARNING,
     SharedMemorySettings,
 )
-from tritonpy.model.worker_thread import Serve
-from tritonpy.own_thread import on_own_thread
-from tritonpy.plugin_manager import Hook
-from tritonpy.request import InferRequest
-from tritonpy.secret_variables import without_secrets
+from tritonpy.workers.thread import Serve
+from tritonpy.workers.unanswered import UnansweredWatch
+from tritonpy.workers.worker_events import OnIdle, OnReschedule, WorkerEvents
 
 _log = logging.getLogger("tritonpy.worker")
 
@@ -88,7 +88,7 @@ class ProcessRunner:
         self._policies = policies or HostPolicies()
         self._first_policy = first_policy
         self._concurrency = 1
-        self._command = WorkerCommand([sys.executable, "-P", "-m", "tritonpy.model.worker"])
+        self._command = WorkerCommand([sys.executable, "-P", "-m", "tritonpy.workers.child.main"])
         self._spare: WorkerProcess | None = None
 
     async def open(self) -> None:

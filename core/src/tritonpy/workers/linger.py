@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from tritonpy.model.pace import LINGER_NS
+from tritonpy.workers.pace import LINGER_NS
 
 
 class Linger:

@@ -1,0 +1,1 @@
+"""The program inside the worker process of an isolated backend."""
