@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tritonpy.repository.loading import version_load
+from tritonpy.lifecycle.loading import version_load
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 

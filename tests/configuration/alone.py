@@ -6,12 +6,12 @@ from pathlib import Path
 
 from tritonpy.config.versions import select_versions
 from tritonpy.errors import NotFound, TritonError
+from tritonpy.lifecycle.loading.backend_files import find_backend_files
+from tritonpy.lifecycle.loading.loader import LoaderSettings
+from tritonpy.lifecycle.resolved_config import first_config, read_config, settled_config
 from tritonpy.model.backend import BoundBackend
 from tritonpy.plugin_manager import PluginManager
-from tritonpy.repository.backend_files import find_backend_files
 from tritonpy.repository.layout import read_model, require_versions
-from tritonpy.repository.loading.loader import LoaderSettings
-from tritonpy.repository.settle import first_config, read_config, settled_config
 
 from .asking import Verdict
 

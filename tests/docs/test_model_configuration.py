@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tritonpy.config.load import parse_config
 from tritonpy.config.write import write_config
+from tritonpy.lifecycle.resolved_config import read_config
 from tritonpy.protos import POOL
 from tritonpy.repository.layout import read_model
-from tritonpy.repository.settle import read_config
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/model-configuration.md").read_text()
 EXAMPLES = {

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from tritonpy.repository.following.watcher import RepositoryWatcher
+from tritonpy.lifecycle.following.watcher import RepositoryWatcher
 
 CONFIG = """
 backend: "python"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonpy.repository.loading import loader, version_load
+from tritonpy.lifecycle.loading import loader, version_load
 from tritonpy_sdk.repository import ModelRepository
 
 # Each instance begins until the log has told so.

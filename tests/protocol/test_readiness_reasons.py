@@ -17,7 +17,7 @@ import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 from tritonpy.frontends.dataplane import Unready
 from tritonpy.frontends.local import LocalDataplane
-from tritonpy.repository.registry import ModelRegistry
+from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.server import Server
 from tritonpy_sdk.testing import until
 

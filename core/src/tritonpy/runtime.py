@@ -23,6 +23,17 @@ from tritonpy.frontends.metrics import MetricsFrontend
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.frontends.settings import flow_limits, grpc_settings, http_settings
 from tritonpy.frontends.sockets import listening_sockets
+from tritonpy.lifecycle.agents.repository_agents import RepositoryAgents
+from tritonpy.lifecycle.following.polling import RepositoryPolling
+from tritonpy.lifecycle.following.watcher import RepositoryWatcher
+from tritonpy.lifecycle.loading.loader import LoaderSettings, ModelLoader
+from tritonpy.lifecycle.manager import RepositoryManager
+from tritonpy.lifecycle.metrics_feed import MetricsFeed
+from tritonpy.lifecycle.model_control import ModelControl, WorkerModelControl
+from tritonpy.lifecycle.preparation import ModelPreparation
+from tritonpy.lifecycle.registry import ModelRegistry, ModelState
+from tritonpy.lifecycle.shutdown import drain_and_unload, end_sequences
+from tritonpy.lifecycle.start_table import backends_table, models_table, options_table
 from tritonpy.metrics.cache import CacheMetrics
 from tritonpy.metrics.custom import CustomMetrics
 from tritonpy.metrics.loop_watch import LoopWatch
@@ -36,19 +47,8 @@ from tritonpy.metrics.workers import WorkerMemory
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.options import ServerOptions
 from tritonpy.plugin_manager import PluginManager
-from tritonpy.repository.agents.repository_agents import RepositoryAgents
-from tritonpy.repository.following.polling import RepositoryPolling
-from tritonpy.repository.following.watcher import RepositoryWatcher
-from tritonpy.repository.loading.loader import LoaderSettings, ModelLoader
-from tritonpy.repository.manager import RepositoryManager
-from tritonpy.repository.metrics_feed import MetricsFeed
-from tritonpy.repository.model_control import ModelControl, WorkerModelControl
-from tritonpy.repository.preparation import ModelPreparation
-from tritonpy.repository.registry import ModelRegistry, ModelState
 from tritonpy.repository.repositories import Look, Repositories
-from tritonpy.repository.shutdown import drain_and_unload, end_sequences
 from tritonpy.repository.stores.opener import open_store
-from tritonpy.repository.table import backends_table, models_table, options_table
 from tritonpy.scheduler.rate_limiter import make_rate_limiter
 from tritonpy.scheduler.strategy_finder import StrategyFinder
 from tritonpy.shared_memory.registry import SharedMemoryRegions

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from tritonpy.config.read import config_from_dict
 from tritonpy.errors import InvalidArg, NotFound
-from tritonpy.repository.backend_files import find_backend_files
+from tritonpy.lifecycle.loading.backend_files import find_backend_files
+from tritonpy.lifecycle.resolved_config import check_config
 from tritonpy.repository.layout import read_model
-from tritonpy.repository.settle import check_config
 
 CAFFE2 = "convert the model to ONNX and serve it with backend 'onnxruntime'"
 CUSTOM = "make a backend of it: docs/how-to/write-a-backend.md, or a Python model"

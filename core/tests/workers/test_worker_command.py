@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from tritonpy.errors import InvalidArg, TritonError, Unavailable
 from tritonpy.handles import Model, WorkerCommand
+from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.execution import Execution
 from tritonpy.model.placement import Slot
 from tritonpy.plugin_manager import PluginManager
-from tritonpy.repository.registry import ModelRegistry
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.stats import ModelStats

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from tritonpy.errors import Internal, TritonError
 from tritonpy.handles import Model
+from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.execution import Execution, WarmUp
 from tritonpy.model.placement import Slot
 from tritonpy.plugin_manager import PluginManager
-from tritonpy.repository.registry import ModelRegistry
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.stats import ModelStats

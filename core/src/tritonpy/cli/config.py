@@ -54,8 +54,8 @@ def check(paths: Sequence[Path], is_strict: bool, config_name: str) -> int:
     model's file is seen by `corectl config show`. Ends with status 1 when something is wrong; a warning is
     not. With --strict a configuration has to be there and to name inputs and outputs, too.
     """
+    from tritonpy.cli.config_check import check_config, find_targets
     from tritonpy.errors import TritonError
-    from tritonpy.repository.checkup import check_config, find_targets
 
     error_count = target_count = 0
     for path in paths:
@@ -119,10 +119,10 @@ def show(
     works is seen only when it is loaded. Where the backend is not asked (--no-backend, --strict), what it
     would fill in is missing. Standard error says whether it was asked.
     """
+    from tritonpy.cli.config_preview import settled_preview
     from tritonpy.devices.gpus import Gpus
     from tritonpy.errors import TritonError
-    from tritonpy.repository.loading.loader import LoaderSettings
-    from tritonpy.repository.preview import settled_preview
+    from tritonpy.lifecycle.loading.loader import LoaderSettings
 
     if not directory.is_dir():
         raise click.UsageError(f"'{directory}' is no directory; expected that of a model")

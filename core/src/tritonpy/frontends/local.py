@@ -10,10 +10,10 @@ from tritonpy.frontends.classification import OutputClasses
 from tritonpy.frontends.dataplane import EXTENSIONS, Unready
 from tritonpy.frontends.explanation import explanation
 from tritonpy.handles import JsonObject
+from tritonpy.lifecycle.model_control import ModelControl
+from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.model.model import LoadedModel
 from tritonpy.model.signature import TensorSpec
-from tritonpy.repository.model_control import ModelControl
-from tritonpy.repository.registry import ModelRegistry
 from tritonpy.request import InferRequest
 from tritonpy.stats import statistics_json
 from tritonpy.version import __version__

@@ -1,1 +1,1 @@
-"""Model repositories: what lies in them, and the life of each model version."""
+"""Model repositories: the files of models, in directories and in stores."""

@@ -62,7 +62,7 @@ class WorkerLines:
         level: int,
         text: str,
         request_id: str = "",
-        file: str = "worker_process.py",
+        file: str = "process.py",
         line: int = 0,
         trace: str = "",
     ) -> None:

@@ -14,11 +14,11 @@ from types import TracebackType
 from typing import Self
 
 from tritonpy.handles import JsonObject, Model, ModelInstance
+from tritonpy.lifecycle.resolved_config import first_config, read_config, settled_config
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.placement import place_instances
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.layout import ModelDirectory, read_model
-from tritonpy.repository.settle import first_config, read_config, settled_config
 from tritonpy.repository.stores.local import LocalStore
 from tritonpy.request import InferRequest
 from tritonpy.reshape import read_reshape

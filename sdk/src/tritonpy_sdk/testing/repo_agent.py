@@ -14,10 +14,10 @@ from tritonpy.config.load import load_config
 from tritonpy.config.schema import ModelConfig
 from tritonpy.config.show import config_to_dict
 from tritonpy.handles import JsonObject
+from tritonpy.lifecycle.agents.chain import AgentChain
+from tritonpy.lifecycle.agents.repository_agents import RepositoryAgents, SharedAgent
 from tritonpy.plugin_files import PluginOpener
 from tritonpy.plugin_manager import PluginManager
-from tritonpy.repository.agents.chain import AgentChain
-from tritonpy.repository.agents.repository_agents import RepositoryAgents, SharedAgent
 
 from tritonpy_sdk.testing.logged import raising_what_is_logged
 

@@ -14,9 +14,9 @@ from typing import TypeVar
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.handles import BackendAttributes, JsonObject, Model
+from tritonpy.lifecycle.resolved_config import settled_config
 from tritonpy.model.backend import BoundBackend
 from tritonpy.plugin_manager import PluginManager
-from tritonpy.repository.settle import settled_config
 from tritonpy.request import InferRequest
 from tritonpy.response import ParameterValue
 from tritonpy.scheduler.batcher import BoundStrategy

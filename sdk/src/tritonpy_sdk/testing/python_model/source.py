@@ -16,7 +16,7 @@ from tritonpy.config.show import config_to_dict
 from tritonpy.config.validate import validate_complete, validate_files, validate_structure
 from tritonpy.errors import InvalidArg, NotFound
 from tritonpy.handles import BackendAttributes, JsonObject
-from tritonpy.repository.settle import first_config
+from tritonpy.lifecycle.resolved_config import first_config
 
 from tritonpy_sdk.repository import Config
 

@@ -1,0 +1,217 @@
+"""Bring one model version from its files to the point where it takes requests, and change it in place."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from tritonpy.config.schema import ModelConfig
+from tritonpy.errors import TritonError, Unavailable
+from tritonpy.handles import JsonObject, Model
+from tritonpy.lifecycle.loading.backend_files import BackendFiles, find_backend_files
+from tritonpy.lifecycle.loading.gate import LoadGate
+from tritonpy.lifecycle.loading.instance_update import (
+    InstanceUpdate,
+    copied_config,
+    is_settled_alike,
+    updated_config,
+)
+from tritonpy.lifecycle.loading.settings import LoaderSettings as LoaderSettings
+from tritonpy.lifecycle.loading.settings import LoadObserver, LoadTools
+from tritonpy.lifecycle.loading.version_load import Loading
+from tritonpy.lifecycle.resolved_config import first_config
+from tritonpy.model.backend import BoundBackend
+from tritonpy.model.bridge import LoopBridge
+from tritonpy.model.model import LoadedModel
+from tritonpy.plugin_manager import PluginManager
+from tritonpy.repository.layout import ModelDirectory
+from tritonpy.scheduler.strategy_finder import StrategyFinder
+from tritonpy.workers.calls import ServerAccess
+
+_log = logging.getLogger("tritonpy.repository")
+
+Loaded = TypeVar("Loaded")
+
+
+class ModelLoader:
+    """Loads model versions; on the loop, with everything that blocks on loading threads.
+
+    Args:
+        backends: installed backends.
+        strategies: finds batching strategies.
+        settings: see `LoaderSettings`.
+        bridge: the way back from instance threads.
+        observer: hears of restarts and slow strategies.
+        access: what models in workers can reach.
+
+    Attributes:
+        settings: as given.
+        gate: lets so many loads run at once as the settings say.
+    """
+
+    def __init__(
+        self,
+        backends: PluginManager,
+        strategies: StrategyFinder,
+        settings: LoaderSettings,
+        bridge: LoopBridge,
+        observer: LoadObserver,
+        access: ServerAccess,
+    ) -> None:
+        self._backends = backends
+        self.settings = settings
+        self._tools = LoadTools(settings, strategies, bridge, observer, access)
+        self.gate = LoadGate(settings.load_thread_count)
+        self._bound: dict[tuple[str, BackendFiles | None], BoundBackend] = {}
+
+    def bind_backend(self, config: ModelConfig, *model_directories: Path) -> BoundBackend:
+        """The backend of a model, its hooks bound once for all its models.
+
+        Args:
+            config: its `runtime` is filled in for a backend that is a file.
+            model_directories: of the version and the model.
+        """
+        name = config.backend
+        directory = Path(self.settings.backend_directory)
+        files = find_backend_files(config, directory, self._backends.names(), model_directories)
+        if files is not None:
+            config.runtime = files.runtime
+        bound = self._bound.get((name, files))
+        if bound is None:
+            runner = files.runner if files is not None else name
+            bound = BoundBackend(
+                name,
+                self._backends,
+                self.settings.for_backend(runner, name),
+                runner=runner,
+                directory=files.directory if files is not None else None,
+                completes_config=self.settings.auto_complete_config,
+            )
+            self._bound[name, files] = bound
+        return bound
+
+    def backends_in_use(self) -> list[tuple[str, str, Mapping[str, str]]]:
+        """Name, file and settings of each backend that models have asked for so far, sorted by name."""
+        in_use = [
+            (name, str(files.directory / files.runtime) if files else bound.source, bound.handle.settings)
+            for (name, files), bound in self._bound.items()
+        ]
+        return sorted(in_use, key=lambda backend: backend[:2])
+
+    async def load(
+        self, directory: ModelDirectory, version: int, config: ModelConfig, *, is_override: bool = False
+    ) -> LoadedModel:
+        """Load one version whose configuration has been read and found sound.
+
+        Whatever it fails for is tried again as often as the settings say, at once, as in Triton.
+
+        Args:
+            directory: the model.
+            version: which of its versions.
+            config: its configuration.
+            is_override: the configuration came with a load request; it may name no file outside the model.
+
+        Raises:
+            TritonError: why it cannot be served; everything begun has been taken down again.
+        """
+        return await self._tried(
+            directory.name, version, lambda: self._load(directory, version, config, is_override)
+        )
+
+    async def _tried(self, name: str, version: int, load: Callable[[], Awaitable[Loaded]]) -> Loaded:
+        """Load when there is room for it, and as often as it takes or the settings allow."""
+        most = 1 + self.settings.load_retry_count
+        async with self.gate.enter((name, version)):
+            for attempt in range(1, most):
+                try:
+                    return await load()
+                except Exception as error:
+                    reason = error.described() if isinstance(error, TritonError) else repr(error)
+                    _log.error(
+                        "failed to load '%s' version %d, attempt %d of %d: %s",
+                        name,
+                        version,
+                        attempt,
+                        most,
+                        reason,
+                    )
+            return await load()
+
+    async def _load(
+        self, directory: ModelDirectory, version: int, config: ModelConfig, is_override: bool
+    ) -> LoadedModel:
+        loading = await self._begin(directory, version, config, is_override)
+        try:
+            return await loading.run()
+        except asyncio.CancelledError:
+            await loading.take_down(Unavailable("the load was given up"))
+            raise
+        except BaseException:
+            await loading.take_down()
+            raise
+
+    async def is_settled_alike(self, model: LoadedModel, config: ModelConfig) -> bool:
+        """Whether a configuration is what a loaded version has settled on, but for what `update` changes."""
+        own = copied_config(config)
+        try:
+            attributes = self.bind_backend(own).attributes
+        except TritonError:  # its load says why
+            return False
+        return await asyncio.to_thread(is_settled_alike, own, model.handle, attributes, self.settings.gpus)
+
+    async def update(self, model: LoadedModel, config: ModelConfig) -> InstanceUpdate:
+        """Bring up what a loaded version lacks to have the instances that a changed configuration asks for.
+
+        Args:
+            model: goes on as it is until the update is applied.
+            config: differs from that of the model in its instance groups and its version policy only.
+
+        Raises:
+            TritonError: why it cannot be done; nothing has changed.
+        """
+        return await self._tried(model.name, model.version, lambda: self._update(model, config))
+
+    async def _update(self, model: LoadedModel, config: ModelConfig) -> InstanceUpdate:
+        handle, own = model.handle, copied_config(config)
+        attributes = self.bind_backend(own).attributes
+        settled = await asyncio.to_thread(updated_config, own, handle, attributes, self.settings.gpus)
+        before, handle.config = handle.config, settled  # what new instances are to see
+        try:
+            change = await model.instance_set.prepare(self._tools.slots(handle))
+        except BaseException:
+            handle.config = before
+            raise
+        return InstanceUpdate(model, settled, change, before)
+
+    async def settle(self, directory: ModelDirectory, version: int, config: ModelConfig) -> JsonObject:
+        """The configuration that `load` would serve this version with; nothing is left of the model.
+
+        The backend completes it as in a load: it may read the model's files, and a Python model's
+        `auto_complete_config` runs in a worker. No instance is made and nothing is executed.
+
+        Args:
+            directory: the model.
+            version: which of its versions.
+            config: its configuration.
+
+        Raises:
+            TritonError: why it cannot be served.
+        """
+        loading = await self._begin(directory, version, config, is_override=False)
+        try:
+            return await loading.settle()
+        finally:
+            await loading.take_down()
+
+    async def _begin(
+        self, directory: ModelDirectory, version: int, config: ModelConfig, is_override: bool
+    ) -> Loading:
+        own = copied_config(config)  # it is filled in
+        backend = self.bind_backend(own, directory.path / str(version), directory.path)
+        # On a thread, as all that reads a configuration whole: one of a megabyte takes a second.
+        document = await asyncio.to_thread(first_config, own, backend.attributes, self.settings.gpus)
+        handle = Model(directory.name, version, document, directory.path, backend.handle)
+        return Loading(self._tools, backend, handle, is_override)

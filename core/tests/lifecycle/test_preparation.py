@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tritonpy.lifecycle.agents.repository_agents import RepositoryAgents
+from tritonpy.lifecycle.preparation import ModelPreparation
+from tritonpy.plugin import hookimpl
+from tritonpy.plugin_manager import PluginManager
+from tritonpy.repository.key import ModelKey
+from tritonpy.repository.layout import read_model
+from tritonpy.repository.source import ModelSource
+
+AGENT = "model_repository_agents { agents { name: 'slow' } }"
+
+
+class Watch(logging.Handler):
+    """Lets work go on when the log has a text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self._waiting: dict[str, threading.Event] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+        for text, event in list(self._waiting.items()):  # a thread may begin to wait meanwhile
+            if text in self.texts[-1]:
+                event.set()
+
+    def wait_for(self, text: str) -> None:
+        assert self._waiting.setdefault(text, threading.Event()).wait(20), text
+
+
+class SlowAgent:
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+
+    @hookimpl
+    def repo_agent_model_action(self, action: str) -> None:
+        if action == "LOAD":
+            self._watch.wait_for("now in repository agents")
+
+
+@pytest.fixture
+def watch(caplog: pytest.LogCaptureFixture) -> Iterator[Watch]:
+    watch = Watch()
+    log = logging.getLogger("tritonpy.repository")
+    log.addHandler(watch)
+    with caplog.at_level(logging.INFO, log.name):
+        yield watch
+    log.removeHandler(watch)
+
+
+def preparation(watch: Watch, interval_s: float) -> ModelPreparation:
+    agents = PluginManager("repo_agents", discover=False)
+    agents.register("slow", SlowAgent(watch))
+    return ModelPreparation(
+        RepositoryAgents(agents, PluginManager("loaders", discover=False), ""),
+        auto_complete_config=True,
+        progress_interval_s=interval_s,
+    )
+
+
+def source(path: Path, config: str = "") -> ModelSource:
+    (path / "1").mkdir(parents=True)
+    (path / "config.pbtxt").write_text(f"backend: 'identity' {config}")
+    return ModelSource(ModelKey(path.name), read_model(path), frozenset(), str(path.parent))
+
+
+async def test_files_and_agents_that_take_long_are_told_of_meanwhile(tmp_path: Path, watch: Watch) -> None:
+    found = source(tmp_path / "net", AGENT)
+
+    def fetch() -> ModelSource:
+        watch.wait_for("now in files")
+        return found
+
+    prepared = await preparation(watch, 0.02).prepare("net", fetch)
+
+    await prepared.discard()
+    assert re.fullmatch(r"loading: net for \d+ s, now in files", watch.texts[0])
+
+
+async def test_only_the_end_of_what_took_long_is_told(
+    tmp_path: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tritonpy.lifecycle.preparation._WORTH_TELLING_S", 3600.0)
+    await preparation(watch, 0).prepare("quick", lambda: source(tmp_path / "quick"))
+    monkeypatch.setattr("tritonpy.lifecycle.preparation._WORTH_TELLING_S", 0.0)
+    await preparation(watch, 0).prepare("net", lambda: source(tmp_path / "net"))
+
+    (told,) = watch.texts
+    assert told.startswith("loading: net took ")
+    assert "(files " in told
