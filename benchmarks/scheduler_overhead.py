@@ -37,9 +37,9 @@ from tritonpy.model.placement import ResourceNeed, Slot
 from tritonpy.model.threads import ThreadInstance
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
-from tritonpy.scheduler.choice import make_scheduler
 from tritonpy.scheduler.rate_limiter import RateLimiter
 from tritonpy.scheduler.scheduler import Scheduler
+from tritonpy.scheduler.selection import make_scheduler
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor
 

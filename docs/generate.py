@@ -88,7 +88,7 @@ CHAPTERS = {
     "From requests to batches": (
         "tritonpy.batches.plan",
         "tritonpy.batches.bindings",
-        "tritonpy.batches.given",
+        "tritonpy.batches.implicit_tensors",
     ),
     "Completing a configuration": ("tritonpy.completion",),
     "Errors": ("tritonpy.errors",),

@@ -60,10 +60,10 @@ TOUCHES: dict[str, tuple[str, ...]] = {
     "core/src/tritonpy/metrics/": ("tests/observability", "tests/python_backend/test_metrics"),
     "core/src/tritonpy/model/": ("tests/stress", "tests/batching", "tests/python_backend"),
     "core/src/tritonpy/protos/": ("tests/protocol",),
-    "core/src/tritonpy/lifecycle/": ("tests/lifecycle", "tests/protocol/test_repository", "tests/stress", "tests/devices"),
-    "core/src/tritonpy/repository/": (
-        "tests/lifecycle", "tests/protocol/test_repository", "tests/stores",
+    "core/src/tritonpy/lifecycle/": (
+        "tests/lifecycle", "tests/protocol/test_repository", "tests/stress", "tests/devices",
     ),
+    "core/src/tritonpy/repository/": ("tests/lifecycle", "tests/protocol/test_repository", "tests/stores"),
     "core/src/tritonpy/scheduler/": ("tests/batching", "tests/sequences", "tests/ensembles", "tests/stress"),
     "core/src/tritonpy/shared_memory/": ("tests/protocol/shared_memory", "tests/gpu"),
     "core/src/tritonpy/tracing/": ("tests/tracing",),

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 from onnx import parser
-from tritonpy.scheduler.choice import DELAY_VARIABLE
+from tritonpy.scheduler.selection import DELAY_VARIABLE
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 from tritonpy_sdk.testing import DEADLINE_S

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tritonpy.plugin import BatchPlan, BlockPool, InferRequest, InferResponse, Model, ModelInstance, hookimpl
-from tritonpy.scheduler.choice import DELAY_VARIABLE
+from tritonpy.scheduler.selection import DELAY_VARIABLE
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 

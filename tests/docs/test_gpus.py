@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tritonpy.config.complete import normalize
 from tritonpy.config.load import parse_config
-from tritonpy.config.show import config_to_dict
+from tritonpy.config.to_dict import config_to_dict
 from tritonpy.config.validate import check_instance_groups
 from tritonpy.devices.device import Device, DeviceSample
 from tritonpy.devices.gpus import Gpus

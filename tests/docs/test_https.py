@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trustme
 from tritonpy.frontends.http.connection.limits import MOST_CHUNKS, MOST_HEADER_BYTES
-from tritonpy.frontends.http.connection.sweeper import STALLED_SWEEPS, SWEEP_S
+from tritonpy.frontends.http.connection.stalled_clients import STALLED_SWEEPS, SWEEP_S
 from tritonpy.options import ServerOptions
 from tritonpy_sdk.testing import until
 

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from tritonpy.frontends.http.connection.sweeper import SWEEP_S
+from tritonpy.frontends.http.connection.stalled_clients import SWEEP_S
 from tritonpy.server import Server
 from tritonpy_sdk.testing import until
 

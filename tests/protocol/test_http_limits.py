@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tritonpy.frontends.http.connection.sweeper import STALLED_SWEEPS
+from tritonpy.frontends.http.connection.stalled_clients import STALLED_SWEEPS
 from tritonpy.server import Server
 from tritonpy_sdk.testing import until
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from tritonpy.batches.given import given_inputs, kept_outputs
+from tritonpy.batches.implicit_tensors import given_inputs, kept_outputs
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import Backend, JsonObject

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tritonpy.batches.bindings import Binding, bind_inputs, bind_outputs
-from tritonpy.batches.given import GivenTensor, given_inputs, kept_outputs
+from tritonpy.batches.implicit_tensors import GivenTensor, given_inputs, kept_outputs
 from tritonpy.completion import complete_config
 
 STATEFUL: dict[str, Any] = {

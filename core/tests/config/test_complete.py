@@ -10,7 +10,7 @@ import pytest
 from tritonpy.config.complete import complete_backend, normalize
 from tritonpy.config.load import parse_config
 from tritonpy.config.schema import KIND_CPU, KIND_GPU, ModelConfig
-from tritonpy.config.show import config_to_dict
+from tritonpy.config.to_dict import config_to_dict
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import PreferredGroup
 

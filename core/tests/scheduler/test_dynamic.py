@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.request import InferRequest
+from tritonpy.scheduler.compatibility import RequestKinds
 from tritonpy.scheduler.decision import Closed, Dispatch, Idle, WaitUntil
 from tritonpy.scheduler.dynamic import DynamicPolicy
-from tritonpy.scheduler.kinds import RequestKinds
 from tritonpy.scheduler.queues import LeveledQueue, QueuePolicy
 from tritonpy.tensor import Tensor
 

@@ -17,9 +17,9 @@ from tritonpy.model.execution import Execution
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.scheduler.batcher import BoundStrategy
+from tritonpy.scheduler.compatibility import RequestKinds
 from tritonpy.scheduler.decision import Dispatch
 from tritonpy.scheduler.dynamic import DynamicPolicy
-from tritonpy.scheduler.kinds import RequestKinds
 from tritonpy.scheduler.padding import null_rows
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor

@@ -19,9 +19,9 @@ from tritonpy.model.placement import ResourceNeed, Slot
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.scheduler.batcher import BoundStrategy
-from tritonpy.scheduler.choice import make_scheduler
 from tritonpy.scheduler.rate_limiter import RateLimiter, ResourceLimit
 from tritonpy.scheduler.scheduler import Scheduler
+from tritonpy.scheduler.selection import make_scheduler
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tritonpy.batches.given import given_inputs, kept_outputs
+from tritonpy.batches.implicit_tensors import given_inputs, kept_outputs
 from tritonpy.datatypes import CONFIG_DATATYPES
 from tritonpy.handles import JsonObject
 

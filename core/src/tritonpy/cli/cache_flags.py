@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from tritonpy.cli.flag_types import read_integer
 from tritonpy.cli.flags import number, option, several
-from tritonpy.cli.values import read_integer
 
 CacheSetting = tuple[str, str, str]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tritonpy.cli.values import read_backend_setting
+from tritonpy.cli.flag_types import read_backend_setting
 
 if TYPE_CHECKING:
     from tritonpy.config.write import ConfigForm

@@ -17,11 +17,11 @@ from tritonpy.config import (
     validate_tensors,
 )
 from tritonpy.config.complete import complete_backend, normalize
+from tritonpy.config.config_error import Problem
 from tritonpy.config.files import find_config
 from tritonpy.config.load import FORMS, load_config
-from tritonpy.config.places import place_of_field
-from tritonpy.config.problem import Problem
 from tritonpy.config.schema import ModelConfig
+from tritonpy.config.source_positions import place_of_field
 from tritonpy.config.versions import missing_versions, select_versions
 from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.lifecycle.resolved_config import read_config

@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 import click
 
-from tritonpy.cli.findings import findings
+from tritonpy.cli.explain_findings import findings
+from tritonpy.cli.explain_text import describe
 from tritonpy.cli.http_client import DEFAULT_URL, HttpClient
-from tritonpy.cli.words import describe
 
 JsonObject = dict[str, Any]  # Any: JSON
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from tritonpy.cli.values import read_bool, read_integer
+from tritonpy.cli.flag_types import read_bool, read_integer
 from tritonpy.options import ServerOptions
 
 Read = Callable[[Any], object]

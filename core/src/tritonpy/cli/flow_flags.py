@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from tritonpy.cli.flag_types import read_integer, read_seconds
 from tritonpy.cli.flags import number, option
-from tritonpy.cli.values import read_integer, read_seconds
 
 FLOW: tuple[click.Option, ...] = (
     option(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import click
 
-from tritonpy.cli.values import read_bool, read_integer
+from tritonpy.cli.flag_types import read_bool, read_integer
 
 _NO_THREADS = "one event loop serves all connections"
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from tritonpy.cli.flags import number, option, port, several, switch
-from tritonpy.cli.values import (
+from tritonpy.cli.flag_types import (
     read_above_zero,
     read_choice,
     read_pattern,
     read_restriction,
     read_restrictions,
 )
+from tritonpy.cli.flags import number, option, port, several, switch
 
 HTTP: tuple[click.Option, ...] = (
     switch("--allow-http", "allow_http", "Serve HTTP."),

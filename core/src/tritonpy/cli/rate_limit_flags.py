@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from tritonpy.cli.flag_types import read_integer
 from tritonpy.cli.flags import option, several
-from tritonpy.cli.values import read_integer
 
 MODES = ("off", "execution_count")
 

@@ -6,12 +6,7 @@ import click
 
 from tritonpy.cli import flow_flags, port_flags
 from tritonpy.cli.cache_flags import CACHE
-from tritonpy.cli.flags import number, option, several, switch
-from tritonpy.cli.metrics_flags import METRICS
-from tritonpy.cli.other_flags import WITHOUT_EFFECT
-from tritonpy.cli.rate_limit_flags import RATE_LIMITER
-from tritonpy.cli.trace_flags import TRACING
-from tritonpy.cli.values import (
+from tritonpy.cli.flag_types import (
     read_backend_setting,
     read_bool,
     read_choice,
@@ -27,6 +22,11 @@ from tritonpy.cli.values import (
     read_timeout,
     read_verbosity,
 )
+from tritonpy.cli.flags import number, option, several, switch
+from tritonpy.cli.metrics_flags import METRICS
+from tritonpy.cli.other_flags import WITHOUT_EFFECT
+from tritonpy.cli.rate_limit_flags import RATE_LIMITER
+from tritonpy.cli.trace_flags import TRACING
 
 SERVER: tuple[click.Option, ...] = (
     option("--id", "server_id", "TEXT", "Name of the server in its metadata."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from json.decoder import scanstring  # type: ignore[attr-defined]  # typeshed leaves it out
 
-from tritonpy.config.problem import Problem, shown
+from tritonpy.config.config_error import Problem, shown
 from tritonpy.config.read import Steps
 
 _DECODER = json.JSONDecoder()

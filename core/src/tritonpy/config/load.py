@@ -7,12 +7,12 @@ from pathlib import Path
 
 from google.protobuf import text_format
 
+from tritonpy.config.config_error import Problem
 from tritonpy.config.json_text import find_place, read_json
 from tritonpy.config.named_files import check_named_file
-from tritonpy.config.places import place_of_field
-from tritonpy.config.problem import Problem
 from tritonpy.config.read import Misfit, config_from_dict, read_document
 from tritonpy.config.schema import ModelConfig
+from tritonpy.config.source_positions import place_of_field
 from tritonpy.config.write import ConfigForm, given_fields
 from tritonpy.errors import Internal, InvalidArg, NotFound
 from tritonpy.protos import POOL

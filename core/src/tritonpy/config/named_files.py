@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from tritonpy.config.problem import shown
+from tritonpy.config.config_error import shown
 from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import Internal, InvalidArg
 

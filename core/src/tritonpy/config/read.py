@@ -11,8 +11,8 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from tritonpy.config.fields import Field, Kind, Value, message_fields
-from tritonpy.config.problem import shown
+from tritonpy.config.config_error import shown
+from tritonpy.config.field_types import Field, Kind, Value, message_fields
 from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import InvalidArg
 

@@ -8,7 +8,7 @@ from typing import Literal
 from google.protobuf import text_format
 
 from tritonpy.config.schema import ModelConfig
-from tritonpy.config.show import JsonObject, config_to_dict
+from tritonpy.config.to_dict import JsonObject, config_to_dict
 from tritonpy.protos import POOL
 
 ConfigForm = Literal["pbtxt", "json", "yaml"]

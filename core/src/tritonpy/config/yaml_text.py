@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from tritonpy.config.problem import Problem, shown
+from tritonpy.config.config_error import Problem, shown
 from tritonpy.config.read import Steps
 
 _STRING = "tag:yaml.org,2002:str"

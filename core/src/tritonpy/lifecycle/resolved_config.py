@@ -9,7 +9,7 @@ from tritonpy.config.files import find_config
 from tritonpy.config.load import MAX_CONFIG_BYTE_SIZE, load_config, parse_config_json
 from tritonpy.config.read import config_from_dict
 from tritonpy.config.schema import ModelConfig
-from tritonpy.config.show import config_to_dict
+from tritonpy.config.to_dict import config_to_dict
 from tritonpy.config.validate import (
     validate_complete,
     validate_files,

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 
 from tritonpy.errors import TritonError, Unavailable
-from tritonpy.model.memory import give_memory_back
+from tritonpy.model.malloc_trim import give_memory_back
 from tritonpy.model.model import LoadedModel
 
 _log = logging.getLogger("tritonpy.repository")

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritonpy.config.problem import shown as shown
+from tritonpy.config.config_error import shown as shown
 from tritonpy.errors import InvalidArg
 
 _log = logging.getLogger("tritonpy.repository")

@@ -22,8 +22,8 @@ from typing import Protocol
 from tritonpy.errors import TritonError
 from tritonpy.model.execution import Instance
 from tritonpy.request import InferRequest
+from tritonpy.scheduler.compatibility import Kind, RequestKinds
 from tritonpy.scheduler.decision import IDLE, Closed, Decision, Dispatch, Idle, Refusal, WaitUntil
-from tritonpy.scheduler.kinds import Kind, RequestKinds
 from tritonpy.scheduler.padding import null_rows
 from tritonpy.scheduler.queues import LeveledQueue
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from tritonpy.errors import Cancelled, InvalidArg, TritonError
 from tritonpy.model.execution import Execution, Instance, ResourceClaim
 from tritonpy.request import InferRequest
-from tritonpy.scheduler.contender import Contender
 from tritonpy.scheduler.decision import BatchingPolicy, Dispatch, Refusal, SequencePolicy, WaitUntil
 from tritonpy.scheduler.ordering import ResponseOrder
 from tritonpy.scheduler.rate_limiter import RateLimiter
+from tritonpy.scheduler.resource_turns import Contender
 from tritonpy.stats import ModelStats
 
 Clock = Callable[[], int]

@@ -10,8 +10,8 @@ from tritonpy.errors import TritonError, Unavailable
 from tritonpy.model.execution import Execution
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
 from tritonpy.response import InferResponse
-from tritonpy.scheduler.choice import make_sequence_batching
 from tritonpy.scheduler.decision import Closed, Dispatch, WaitUntil
+from tritonpy.scheduler.selection import make_sequence_batching
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor
 

@@ -12,7 +12,7 @@ from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.connection.access_log import AccessLog
 from tritonpy.frontends.http.connection.port import Port
 from tritonpy.frontends.http.connection.protocol import HttpConnection
-from tritonpy.frontends.http.connection.sweeper import Sweeper
+from tritonpy.frontends.http.connection.stalled_clients import Sweeper
 from tritonpy.frontends.http.connection.tls import server_context
 from tritonpy.frontends.http.router import Router
 from tritonpy.frontends.http.routes import make_routes

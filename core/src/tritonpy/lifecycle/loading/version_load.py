@@ -25,8 +25,8 @@ from tritonpy.model.warmup import Warmup, read_warmup
 from tritonpy.own_thread import on_own_thread
 from tritonpy.repository.labels import read_labels
 from tritonpy.scheduler.batcher import BoundStrategy
-from tritonpy.scheduler.choice import make_scheduler
 from tritonpy.scheduler.scheduler import Scheduler
+from tritonpy.scheduler.selection import make_scheduler
 from tritonpy.stats import ModelStats
 from tritonpy.workers.launcher import ProcessRunner
 from tritonpy.workers.settings import read_worker_settings

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from tritonpy.model.execution import BatchOwner, Execution
 from tritonpy.request import SEQUENCE_END, InferRequest, NullRequest
+from tritonpy.scheduler.compatibility import Kind
 from tritonpy.scheduler.decision import IDLE, Closed, Decision, Dispatch, Idle, WaitUntil
-from tritonpy.scheduler.kinds import Kind
-from tritonpy.scheduler.sequences.book import SequenceBook
 from tritonpy.scheduler.sequences.sequence import Slot, SlotRow
+from tritonpy.scheduler.sequences.slots import SequenceBook
 
 
 class DirectBatcher:

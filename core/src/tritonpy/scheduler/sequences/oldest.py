@@ -12,8 +12,8 @@ from tritonpy.request import SEQUENCE_START, InferRequest
 from tritonpy.scheduler.decision import Decision, Dispatch
 from tritonpy.scheduler.dynamic import DynamicPolicy
 from tritonpy.scheduler.ordering import ResponseOrder
-from tritonpy.scheduler.sequences.book import SequenceBook
 from tritonpy.scheduler.sequences.sequence import SlotRow
+from tritonpy.scheduler.sequences.slots import SequenceBook
 
 SinceNs = Callable[[InferRequest], int]
 

@@ -11,9 +11,9 @@ from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.model.execution import Execution, Instance
 from tritonpy.request import SEQUENCE_START, InferRequest, NullRequest
 from tritonpy.scheduler.decision import IDLE, Decision, Refusal
-from tritonpy.scheduler.sequences.book import SequenceBook
 from tritonpy.scheduler.sequences.controls import ControlInputs
 from tritonpy.scheduler.sequences.sequence import Sequence, SlotRow
+from tritonpy.scheduler.sequences.slots import SequenceBook
 from tritonpy.states import StateSpecs
 
 

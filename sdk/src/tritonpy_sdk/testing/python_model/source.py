@@ -12,7 +12,7 @@ from tritonpy.config.files import find_config
 from tritonpy.config.load import load_config, parse_config
 from tritonpy.config.read import config_from_dict
 from tritonpy.config.schema import ModelConfig
-from tritonpy.config.show import config_to_dict
+from tritonpy.config.to_dict import config_to_dict
 from tritonpy.config.validate import validate_complete, validate_files, validate_structure
 from tritonpy.errors import InvalidArg, NotFound
 from tritonpy.handles import BackendAttributes, JsonObject

@@ -14,6 +14,7 @@ from typing import cast
 
 from tritonpy.frontends.http.connection.access_log import Note
 from tritonpy.frontends.http.connection.half_closed import HalfClosed
+from tritonpy.frontends.http.connection.lingering_close import Parting
 from tritonpy.frontends.http.connection.message import (
     Chunk,
     HttpRequest,
@@ -23,7 +24,6 @@ from tritonpy.frontends.http.connection.message import (
     refusal_of,
     stream_head,
 )
-from tritonpy.frontends.http.connection.parting import Parting
 from tritonpy.frontends.http.connection.port import Handler, Port
 from tritonpy.frontends.http.connection.reader import RequestReader
 from tritonpy.frontends.http.connection.stream import ResponseStream

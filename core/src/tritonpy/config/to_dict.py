@@ -10,7 +10,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from tritonpy.config.fields import Field, Value, message_fields
+from tritonpy.config.field_types import Field, Value, message_fields
 from tritonpy.config.schema import ModelConfig
 
 _EXACT_WHOLE = 2.0**53

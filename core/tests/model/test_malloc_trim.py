@@ -13,7 +13,7 @@ from tritonpy.cli.malloc import ALLOCATORS, MallocUnavailable, find_library
 # heap from shrinking by itself.
 PROGRAM = """
 import os
-from tritonpy.model.memory import give_memory_back
+from tritonpy.model.malloc_trim import give_memory_back
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

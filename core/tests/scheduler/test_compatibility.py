@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tritonpy.request import InferRequest
-from tritonpy.scheduler.kinds import RequestKinds, read_kinds
+from tritonpy.scheduler.compatibility import RequestKinds, read_kinds
 from tritonpy.tensor import Tensor
 
 

@@ -11,9 +11,9 @@ from tritonpy.flow import DEFAULT_LIMITS, FlowLimits
 from tritonpy.handles import JsonObject
 from tritonpy.request import InferRequest
 from tritonpy.scheduler.batcher import BoundStrategy
+from tritonpy.scheduler.compatibility import read_kinds
 from tritonpy.scheduler.direct import DirectPolicy
 from tritonpy.scheduler.dynamic import DynamicPolicy
-from tritonpy.scheduler.kinds import read_kinds
 from tritonpy.scheduler.ordering import ResponseOrder
 from tritonpy.scheduler.queues import LeveledQueue, QueuePolicy
 from tritonpy.scheduler.scheduler import Scheduler

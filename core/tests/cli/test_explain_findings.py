@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from tritonpy.cli.explain import difference
-from tritonpy.cli.findings import busy_part, findings, mean_rows
-from tritonpy.cli.words import describe
+from tritonpy.cli.explain_findings import busy_part, findings, mean_rows
+from tritonpy.cli.explain_text import describe
 
 Facts = dict[str, Any]
 

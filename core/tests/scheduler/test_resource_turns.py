@@ -12,10 +12,10 @@ from tritonpy.model.execution import Execution
 from tritonpy.model.placement import ResourceNeed, Slot
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
-from tritonpy.scheduler.contender import Contender
 from tritonpy.scheduler.direct import DirectPolicy
 from tritonpy.scheduler.dynamic import DynamicPolicy
 from tritonpy.scheduler.rate_limiter import RateLimiter, ResourceLimit, make_rate_limiter
+from tritonpy.scheduler.resource_turns import Contender
 from tritonpy.scheduler.scheduler import Scheduler
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor

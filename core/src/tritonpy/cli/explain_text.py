@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tritonpy.cli.findings import Finding, busy_part, mean_rows, mean_us
+from tritonpy.cli.explain_findings import Finding, busy_part, mean_rows, mean_us
 
 JsonObject = dict[str, Any]  # Any: JSON
 

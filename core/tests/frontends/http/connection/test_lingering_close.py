@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from tritonpy.frontends.http.connection.parting import Parting
+from tritonpy.frontends.http.connection.lingering_close import Parting
 
 from ....simulator.virtual_loop import VirtualLoop, run
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tritonpy.config.places import Place, place_of_field
+from tritonpy.config.source_positions import Place, place_of_field
 from tritonpy.config.write import ConfigForm
 
 PBTXT = """\
