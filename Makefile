@@ -21,7 +21,7 @@ empty :=
 space := $(empty) $(empty)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint serve test sample test-all parity bench protos docs dist
+.PHONY: help setup fmt lint serve test sample test-all parity bench protos docs changelog dist
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -100,6 +100,9 @@ protos: $(STAMP) ## make descriptors and type stubs anew from the .proto files
 
 docs: $(STAMP) ## write the reference pages that are made from code
 	$(BIN)/python docs/generate.py
+
+changelog: $(STAMP) ## print what the next release brings, from changelog.d
+	@$(BIN)/towncrier build --draft --version Unreleased
 
 dist: $(STAMP) ## build wheels and source archives of every distribution into dist/
 	rm -rf dist
