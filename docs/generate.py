@@ -91,6 +91,7 @@ CHAPTERS = {
         "tritonpy.batches.implicit_tensors",
     ),
     "Completing a configuration": ("tritonpy.completion",),
+    "What frontends ask": ("tritonpy.dataplane", "tritonpy.parties", "tritonpy.flow"),
     "Errors": ("tritonpy.errors",),
 }
 """The chapters of the page on the Python API, and whose names they hold."""
@@ -105,13 +106,14 @@ GIVEN = (
     "ModelInstance",
     "RepoAgent",
     "RepoAgentModel",
+    "ResponseFlow",
+    "Unready",
 )
 """Classes whose objects plugins are given and do not make."""
 
 SERVER_ONLY = {
-    "InferRequest": {
-        *("about", "attach", "cancel", "deliver", "fail", "give_up", "is_given_up", "label", "response_flow")
-    },
+    "InferRequest": {*("about", "attach", "deliver", "fail", "give_up", "is_given_up", "label")},
+    "ResponseFlow": {"end", "when_open"},
 }
 """Members of the names above that only the server calls."""
 
@@ -234,7 +236,8 @@ def _value_docstring(name: str, home: str) -> str:
 
 def _signature(name: str, function: object) -> str:
     signature = inspect.signature(function, eval_str=False)  # type: ignore[arg-type]  # a function
-    return f"def {name}({_parameters(signature)}) -> {signature.return_annotation}"
+    prefix = "async " if inspect.iscoroutinefunction(function) else ""
+    return f"{prefix}def {name}({_parameters(signature)}) -> {signature.return_annotation}"
 
 
 def _parameters(signature: inspect.Signature) -> str:

@@ -28,9 +28,11 @@ def test_answers_that_are_not_those_of_the_hooks_fail(tmp_path):
 
 
 def test_configuration_that_is_not_that_of_the_hooks_fails(tmp_path, monkeypatch):
+    from types import SimpleNamespace
+
     from tritonpy.frontends.local import LocalDataplane
 
-    monkeypatch.setattr(LocalDataplane, "model_config", lambda *_: {"name": "other"})
+    monkeypatch.setattr(LocalDataplane, "find", lambda *_: SimpleNamespace(config={"name": "other"}))
 
     with pytest.raises(AssertionError):
         Different().test_served_configuration_is_the_one_the_hooks_make("pairs", "thread", tmp_path)
@@ -40,7 +42,11 @@ def test_request_that_a_stopping_server_fails_is_noticed(tmp_path, monkeypatch):
     from tritonpy.errors import Unavailable
     from tritonpy.model.model import LoadedModel
 
-    monkeypatch.setattr(LoadedModel, "infer", lambda _, request: request.fail(Unavailable("gone")))
+    def infer(model, request, sink):
+        request.sink = sink
+        request.fail(Unavailable("gone"))
+
+    monkeypatch.setattr(LoadedModel, "infer", infer)
 
     with pytest.raises(AssertionError, match="gone"):
         Different().test_what_was_accepted_is_answered_when_the_server_stops("pairs", "thread", tmp_path)

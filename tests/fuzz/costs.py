@@ -32,7 +32,6 @@ from random import Random
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.frontends.admission import Admission
-from tritonpy.frontends.classification import OutputClasses
 from tritonpy.frontends.grpc.compression import COMPRESSED, MessageInflation
 from tritonpy.frontends.grpc.convert import parse_infer_request as parse_grpc
 from tritonpy.frontends.grpc.convert import to_infer_request
@@ -81,14 +80,7 @@ class Case:
     words: str
 
 
-class _Classes:
-    """As much of a data plane as is asked for."""
-
-    def output_classes(self, name: str, version: str, output: str) -> OutputClasses:
-        return OutputClasses(())
-
-
-REFERENCES = References(_Classes(), SharedMemoryRegions(is_allowed=True))  # type: ignore[arg-type]
+REFERENCES = References(SharedMemoryRegions(is_allowed=True))
 _NAMES = [name for name in DATATYPES if name != "BF16"]
 SIGNATURE = Signature(
     {

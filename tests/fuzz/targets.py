@@ -24,17 +24,17 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["tritonpy", "tritonpy_abi"], enable_loader_override=False):
+    from tritonpy.dataplane import TensorSpec
     from tritonpy.datatypes import DATATYPES
     from tritonpy.errors import ErrorCode, TritonError
     from tritonpy.frontends.admission import Admission
-    from tritonpy.frontends.classification import OutputClasses
     from tritonpy.frontends.grpc import convert, wire
     from tritonpy.frontends.http import compression, generate, infer, raw_request
     from tritonpy.frontends.http.codec import json_body, json_data, large_json
     from tritonpy.frontends.inflation import inflated
     from tritonpy.frontends.outputs import References
     from tritonpy.handles import Backend, Model
-    from tritonpy.model.signature import Signature, TensorSpec
+    from tritonpy.model.signature import Signature
     from tritonpy.protos import ModelInferRequest
     from tritonpy.request import InferRequest
     from tritonpy.shared_memory.registry import SharedMemoryRegions
@@ -42,14 +42,7 @@ with atheris.instrument_imports(include=["tritonpy", "tritonpy_abi"], enable_loa
     from tritonpy_abi.strategies.request_blocks import RequestBlocks
 
 
-class _Classes:
-    """As much of a data plane as is asked for."""
-
-    def output_classes(self, name: str, version: str, output: str) -> OutputClasses:
-        return OutputClasses(())
-
-
-REFERENCES = References(_Classes(), SharedMemoryRegions(is_allowed=True))  # type: ignore[arg-type]
+REFERENCES = References(SharedMemoryRegions(is_allowed=True))
 _NAMES = [name for name in DATATYPES if name != "BF16"]
 _TYPES = ["STRING" if name == "BYTES" else name for name in _NAMES]
 SIGNATURE = Signature(

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +17,9 @@ from typing import Any
 import grpc
 import pytest
 from tritonclient.grpc import service_pb2
+from tritonpy.model.model import LoadedModel
 from tritonpy.options import ServerOptions
+from tritonpy.parties import ResponseSink
 from tritonpy.request import InferRequest
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
@@ -67,13 +69,16 @@ def body(model: str, byte_size: int) -> bytes:
 class Accepted:
     """Counts what the server takes, which then has to be answered."""
 
-    def __init__(self, infer: Callable[[InferRequest], None]) -> None:
-        self._infer = infer
-        self.count = 0
+    count = 0
 
-    def infer(self, request: InferRequest) -> None:
-        self._infer(request)
-        self.count += 1
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        take = LoadedModel.infer
+
+        def infer(model: LoadedModel, request: InferRequest, sink: ResponseSink) -> None:
+            take(model, request, sink)
+            self.count += 1
+
+        monkeypatch.setattr(LoadedModel, "infer", infer)
 
 
 @pytest.fixture
@@ -94,9 +99,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def accepted(server: Server, monkeypatch: pytest.MonkeyPatch) -> Accepted:
-    counting = Accepted(server.runtime.dataplane.infer)
-    monkeypatch.setattr(server.runtime.dataplane, "infer", counting.infer)
-    return counting
+    return Accepted(monkeypatch)
 
 
 def leave_at_random(target: str, choose: random.Random) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
-from tritonpy.frontends.dataplane import Unready
+from tritonpy.dataplane import Unready
 from tritonpy.frontends.local import LocalDataplane
 from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.server import Server

@@ -40,7 +40,7 @@ may come late, from a loop that was kept from taking notice of its clients."""
 class ResponseFlow:
     """Whether the sender of one request's responses may go on; on the loop only.
 
-    Attributes:
+    For the server only:
         upstream: the flow of another request whose client takes what this one's model sends, such as that of
             an ensemble; the sender waits for that client as well.
         is_given_up: the server has cancelled the request, because its client does not take its responses.

@@ -17,7 +17,7 @@ What holds for all hooks:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pluggy
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # `corectl --help` asks plugins for commands, and must not wa
 
     import click
 
+    from tritonpy.dataplane import Dataplane
     from tritonpy.handles import (
         Backend,
         BackendAttributes,
@@ -381,13 +382,11 @@ class FrontendHooks:
     """Group `tritonpy.frontends`: a further way in, beside HTTP and gRPC."""
 
     @hookspec(firstresult=True)
-    def frontend_start(
-        self, dataplane: Any, options: dict[str, str]
-    ) -> Awaitable[None] | None:  # Any: Dataplane
+    def frontend_start(self, dataplane: Dataplane, options: dict[str, str]) -> Awaitable[None] | None:
         """Begin to accept requests; on the loop, may be `async def`, must not block.
 
         Args:
-            dataplane: what the built-in frontends call: `infer`, `model_metadata`, …
+            dataplane: the server, as the built-in frontends have it.
             options: values of `--frontend-config NAME,key=value`.
 
         An exception ends the start of the server.

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 
 class ResponseSink(Protocol):
-    """Who wants the answers: a frontend's connection, an ensemble step, a caller in this process."""
+    """Takes the responses of requests: a client's connection, an ensemble step, a caller in this process.
+
+    It must not block, and raises nothing; a client that reads slowly is what `InferRequest.response_flow` is
+    for.
+    """
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """Take one response, on the loop.

@@ -14,6 +14,7 @@ from tritonpy.completion import (
     complete_config,
     default_max_batch_size,
 )
+from tritonpy.dataplane import Dataplane, ServedModel, TensorSpec, Unready
 from tritonpy.datatypes import CONFIG_DATATYPES, DATATYPES, DataType, datatype_of
 from tritonpy.errors import (
     AlreadyExists,
@@ -27,6 +28,7 @@ from tritonpy.errors import (
     UnknownError,
     Unsupported,
 )
+from tritonpy.flow import ResponseFlow
 from tritonpy.handles import (
     Backend,
     BackendAttributes,
@@ -43,6 +45,7 @@ from tritonpy.handles import (
     WorkerCommand,
 )
 from tritonpy.hookspecs import hookimpl
+from tritonpy.parties import ResponseSink
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
 from tritonpy.response import InferResponse, ParameterValue
 from tritonpy.secret_variables import without_secrets
@@ -68,6 +71,7 @@ __all__ = [
     "CacheUsage",
     "Cancelled",
     "DataType",
+    "Dataplane",
     "ErrorCode",
     "FileTensor",
     "GivenTensor",
@@ -85,10 +89,15 @@ __all__ = [
     "PreferredGroup",
     "RepoAgent",
     "RepoAgentModel",
+    "ResponseFlow",
+    "ResponseSink",
+    "ServedModel",
     "Tensor",
+    "TensorSpec",
     "TritonError",
     "Unavailable",
     "UnknownError",
+    "Unready",
     "Unsupported",
     "WorkerCommand",
     "can_batch",

@@ -300,7 +300,10 @@ class InferRequest:
         self.deliver(InferResponse(error=error))
 
     def cancel(self) -> None:
-        """The client gave up: leave the queue at once, or tell the model; on the loop only."""
+        """Give the request up, for a frontend whose client is gone; on the loop only.
+
+        One that waits is answered `Cancelled` at once; otherwise the model is told, and may still answer.
+        """
         if self.cancelled or self.answered:
             return
         self.cancelled = True
@@ -322,7 +325,7 @@ class InferRequest:
         return self.flow is not None and self.flow.is_given_up
 
     def response_flow(self) -> ResponseFlow:
-        """What its sender asks whether it may go on."""
+        """Slows the model down while a client does not keep up with its responses; on the loop only."""
         flow = self.flow
         if flow is None:
             flow = self.flow = ResponseFlow()

@@ -15,10 +15,9 @@ from tritonpy.devices.gpus import Gpus
 from tritonpy.devices.host_policy import HostPolicies
 from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.frontends.admission import Admission
-from tritonpy.frontends.dataplane import EXTENSIONS
 from tritonpy.frontends.grpc.server import GrpcServer
 from tritonpy.frontends.http.server import HttpServer
-from tritonpy.frontends.local import LocalDataplane
+from tritonpy.frontends.local import EXTENSIONS, LocalDataplane
 from tritonpy.frontends.metrics import MetricsFrontend
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.frontends.settings import flow_limits, grpc_settings, http_settings

@@ -5,20 +5,34 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from tritonpy.dataplane import TensorSpec, Unready
 from tritonpy.errors import InvalidArg, TritonError, Unsupported
-from tritonpy.frontends.classification import OutputClasses
-from tritonpy.frontends.dataplane import EXTENSIONS, Unready
 from tritonpy.frontends.explanation import explanation
 from tritonpy.handles import JsonObject
 from tritonpy.lifecycle.model_control import ModelControl
 from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.model.model import LoadedModel
-from tritonpy.model.signature import TensorSpec
-from tritonpy.request import InferRequest
 from tritonpy.stats import statistics_json
 from tritonpy.version import __version__
 
 _log = logging.getLogger("tritonpy.frontends")
+
+EXTENSIONS = (
+    "classification",
+    "sequence",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "schedule_policy",
+    "model_configuration",
+    "system_shared_memory",
+    "cuda_shared_memory",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "trace",
+    "logging",
+)
+"""The protocol extensions this server implements, as its metadata lists them."""
 
 
 class LocalDataplane:
@@ -95,6 +109,10 @@ class LocalDataplane:
             _log.debug("model '%s' is not ready: %s", name, reason)
         return reason
 
+    def find(self, name: str, version: str = "") -> LoadedModel:
+        """See `Dataplane`."""
+        return self._registry.find(name, version)
+
     def server_metadata(self) -> JsonObject:
         """See `Dataplane`."""
         return {"name": self._server_id, "version": __version__, "extensions": list(EXTENSIONS)}
@@ -108,13 +126,9 @@ class LocalDataplane:
             if version
             else list(map(str, self._registry.ready_versions(name))),
             "platform": model.config.get("platform") or model.config.get("backend", ""),
-            "inputs": _tensors(model.signature.inputs),
-            "outputs": _tensors(model.signature.outputs),
+            "inputs": _tensors(model.inputs),
+            "outputs": _tensors(model.outputs),
         }
-
-    def model_config(self, name: str, version: str = "") -> JsonObject:
-        """See `Dataplane`."""
-        return self._registry.find(name, version).config
 
     def model_statistics(self, name: str = "", version: str = "") -> JsonObject:
         """See `Dataplane`."""
@@ -155,23 +169,6 @@ class LocalDataplane:
     async def unload_model(self, name: str, unload_dependents: bool = False) -> None:
         """See `Dataplane`."""
         await self._control.unload(name, unload_dependents)
-
-    def is_decoupled(self, name: str, version: str = "") -> bool:
-        """See `Dataplane`."""
-        return self._registry.find(name, version).is_decoupled
-
-    def input_specs(self, name: str, version: str = "") -> Mapping[str, TensorSpec]:
-        """See `Dataplane`."""
-        return self._registry.find(name, version).signature.inputs
-
-    def output_classes(self, name: str, version: str, output: str) -> OutputClasses:
-        """See `Dataplane`."""
-        model = self._registry.find(name, version)
-        return OutputClasses(model.labels.get(output, ()), model.signature.max_batch_size > 0)
-
-    def infer(self, request: InferRequest) -> None:
-        """See `Dataplane`."""
-        self._registry.find(request.model_name, request.model_version).infer(request)
 
     def _loaded(self, name: str, version: str) -> list[LoadedModel]:
         """One version, or all of a model that are loaded, or of all models."""

@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tritonpy.dataplane import ServedModel
 from tritonpy.frontends.classification import OutputClasses, top_classes
-from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.shared_memory.region import RegionSlice
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 from tritonpy.tensor import Tensor
+
+_UNKNOWN = OutputClasses()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,11 @@ class Classified:
 
     Attributes:
         count: how many, at least 1.
-        classes: what the elements stand for.
+        classes: what the elements stand for; `of_model` fills it in.
     """
 
     count: int
-    classes: OutputClasses
+    classes: OutputClasses = _UNKNOWN
 
 
 Treatments: TypeAlias = Mapping[str, Placed | Classified]
@@ -48,18 +50,14 @@ UNTREATED: Treatments = {}
 
 
 class References:
-    """What a request may name beside its own bytes: regions of shared memory, and classes of outputs.
+    """The regions of shared memory that a request may name, and how much its JSON may become.
 
     Args:
-        dataplane: knows the classes.
         regions: those that clients have registered.
         most_json_bytes: the largest tensor that may be made of JSON.
     """
 
-    def __init__(
-        self, dataplane: Dataplane, regions: SharedMemoryRegions, most_json_bytes: int = sys.maxsize
-    ) -> None:
-        self._dataplane = dataplane
+    def __init__(self, regions: SharedMemoryRegions, most_json_bytes: int = sys.maxsize) -> None:
         self.regions = regions
         self.most_json_bytes = most_json_bytes
 
@@ -71,13 +69,16 @@ class References:
         """
         return Placed(self.regions.slice(region, byte_size, offset))
 
-    def classified(self, model_name: str, model_version: str, output: str, count: int) -> Classified:
-        """Keep the largest elements of an output.
 
-        Raises:
-            TritonError: there is no such model.
-        """
-        return Classified(count, self._dataplane.output_classes(model_name, model_version, output))
+def of_model(treatments: Treatments, model: ServedModel) -> Treatments:
+    """The same treatments, with what the elements of a model's outputs stand for."""
+    has_batch = model.max_batch_size > 0
+    return {
+        output: Classified(treatment.count, OutputClasses(model.labels.get(output, ()), has_batch))
+        if isinstance(treatment, Classified)
+        else treatment
+        for output, treatment in treatments.items()
+    }
 
 
 def treat(outputs: Sequence[Tensor], treatments: Treatments) -> tuple[list[Tensor], frozenset[str]]:

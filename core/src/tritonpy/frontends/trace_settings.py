@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from tritonpy.dataplane import Dataplane
 from tritonpy.errors import InvalidArg, TritonError, Unsupported
-from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.tracing.settings import LEVELS, TraceLevel
 from tritonpy.tracing.tracing import Shown, Tracing
 
@@ -107,7 +107,7 @@ class TraceSettings:
         if not model:
             return
         try:
-            self._dataplane.is_decoupled(model)
+            self._dataplane.find(model)
         except TritonError:
             raise InvalidArg(f"Request for unknown model : {model}") from None
 

@@ -15,6 +15,7 @@ from tritonpy.model.instance_set import InstanceChange, InstanceSet
 from tritonpy.model.pauses import Pauses
 from tritonpy.model.response_clock import ResponseClock
 from tritonpy.model.signature import Signature
+from tritonpy.parties import ResponseSink
 from tritonpy.request import COUNTS_AS_FAILURE, InferRequest
 from tritonpy.reshape import read_reshape
 from tritonpy.response import InferResponse
@@ -61,11 +62,13 @@ class LoadedModel:
         config: the normalised configuration as a plain dict.
         is_decoupled: whether requests may get any number of responses.
         signature: the compiled check of its requests.
+        inputs, outputs: what the configuration says of each, by name.
+        max_batch_size: rows of a batch; 0 for a model that does not batch.
         stats: its counters.
         instances: its execution slots; they may be exchanged while it serves.
         strategy_name: the batching strategy, "" for none.
         load_duration_s: how long loading took.
-        labels: what the elements of outputs stand for, by output and index.
+        labels: names of the elements of outputs, by output and index.
         steps: the models that an ensemble is made of, each once.
         generation: differs between loads whose answers may differ.
         sequences: of a model that has some.
@@ -101,6 +104,9 @@ class LoadedModel:
         self.config: JsonObject = handle.config
         self.is_decoupled = handle.is_decoupled
         self.signature = signature
+        self.inputs = signature.inputs
+        self.outputs = signature.outputs
+        self.max_batch_size = signature.max_batch_size
         self.stats = stats
         self.scheduler = scheduler
         self.instance_set = instance_set
@@ -145,12 +151,13 @@ class LoadedModel:
         """Requests accepted and not finally answered."""
         return self._inflight
 
-    def infer(self, request: InferRequest) -> None:
-        """Check a request and queue it.
+    def infer(self, request: InferRequest, sink: ResponseSink) -> None:
+        """Check a request and queue it; its responses go to `sink`.
 
         Raises:
-            TritonError: the request does not fit the model, or nothing can run it now.
+            TritonError: the request does not fit the model, or nothing can run it now; the sink gets nothing.
         """
+        request.sink = sink
         if request.trace is not None:
             request.trace.started(request)
         self.signature.check(request)

@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from tritonpy.dataplane import TensorSpec
 from tritonpy.datatypes import CONFIG_DATATYPES, DATATYPES
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import JsonObject
@@ -31,25 +32,6 @@ _BATCH_NOTE = (
     "config, try setting max_batch_size to zero. See the model configuration docs for more info on "
     "max_batch_size."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
-    """What a model says about one input or output.
-
-    Attributes:
-        name: the tensor's name.
-        datatype: protocol name, such as `FP32`.
-        shape: as clients see it: a leading -1 when the model batches; -1 for any size.
-        optional: a request may leave the input out.
-        is_shape_tensor: it has no dimension for the batch.
-    """
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-    optional: bool = False
-    is_shape_tensor: bool = False
 
 
 @dataclass(frozen=True, slots=True)

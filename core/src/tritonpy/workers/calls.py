@@ -19,7 +19,7 @@ from tritonpy.ipc.channel import Endpoint
 from tritonpy.ipc.frame import OPEN_QUESTION, TAKEN_NOTICE, Message
 from tritonpy.model.execution import Execution
 from tritonpy.model.pauses import Pauses
-from tritonpy.parties import RequestTrace
+from tritonpy.parties import RequestTrace, ResponseSink
 from tritonpy.request import InferRequest, checked_correlation_id
 from tritonpy.response import InferResponse
 from tritonpy.workers.call_cycles import WaitingInstance, path_to_caller
@@ -44,7 +44,7 @@ class CalledModel(Protocol):
     def all_models(self) -> Collection[CalledModel]:
         """Itself and, of an ensemble, all that it is made of."""
 
-    def infer(self, request: InferRequest) -> None:
+    def infer(self, request: InferRequest, sink: ResponseSink) -> None:
         """Check a request and queue it; see `LoadedModel`."""
 
 
@@ -215,9 +215,9 @@ class WorkerCalls:
             self._unread[call] = unread = UnreadResponses(
                 self._access.flow_limits, partial(self._give_up, call, model)
             )
-            request.sink = _CallSink(self, call, unread)
+            sink = _CallSink(self, call, unread)
         else:
-            request.sink = _CallSink(self, call, None)
+            sink = _CallSink(self, call, None)
         self._open[call] = request, batch
         try:
             target = self._access.models.find(model, request.model_version)
@@ -232,7 +232,7 @@ class WorkerCalls:
             self._refuse_cycle(request, batch, target)
             if target.is_decoupled:
                 self._let_none_pause(call, target)
-            target.infer(request)
+            target.infer(request, sink)
         except TritonError as error:
             self.reply(call, InferResponse(error=error), True)
         except Exception as exc:  # costs this call, not the channel and the worker behind it

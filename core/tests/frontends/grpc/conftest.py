@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import grpc
 import pytest
 import uvloop
 from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonpy.dataplane import TensorSpec
 from tritonpy.errors import NotFound, TritonError
 from tritonpy.frontends.admission import Admission
-from tritonpy.frontends.classification import OutputClasses
 from tritonpy.frontends.grpc.server import GrpcServer
 from tritonpy.frontends.grpc.settings import GrpcSettings
 from tritonpy.frontends.services import FrontendServices
+from tritonpy.parties import ResponseSink
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.shared_memory.registry import SharedMemoryRegions
@@ -67,9 +68,9 @@ class FakeDataplane:
             "outputs": [{"name": "OUTPUT0", **tensor}],
         }
 
-    def model_config(self, name: str, version: str = "") -> dict[str, Any]:
+    def find(self, name: str, version: str = "") -> FakeModel:
         self._find(name)
-        return self.config
+        return FakeModel(self, name)
 
     def model_statistics(self, name: str = "", version: str = "") -> dict[str, Any]:
         leaf = {"count": 2, "ns": 5_000_000_000_000}
@@ -109,20 +110,10 @@ class FakeDataplane:
     async def unload_model(self, name: str, unload_dependents: bool = False) -> None:
         pass
 
-    def is_decoupled(self, name: str, version: str = "") -> bool:
-        self._find(name)
-        return name == "decoupled"
-
-    def input_specs(self, name: str, version: str = "") -> dict[str, Any]:
-        return {}
-
-    def output_classes(self, name: str, version: str, output: str) -> OutputClasses:
-        self._find(name)
-        return OutputClasses((b"zero", b"one"), has_batch=False)
-
-    def infer(self, request: InferRequest) -> None:
+    def infer(self, request: InferRequest, sink: ResponseSink) -> None:
         """`echo` answers at once, `manual` and `decoupled` wait for the test, others fail in their ways."""
         self.seen = request
+        request.sink = sink
         if request.model_name == "crash":
             raise RuntimeError("boom")
         request.on_cancel = self
@@ -151,6 +142,22 @@ class FakeDataplane:
     def _find(self, name: str) -> None:
         if name == "nope":
             raise NotFound(f"Request for unknown model: '{name}' is not found")
+
+
+class FakeModel:
+    """A model of a `FakeDataplane`; satisfies `ServedModel`."""
+
+    version = 3
+    max_batch_size = 0
+    inputs: ClassVar[dict[str, TensorSpec]] = {}
+    outputs: ClassVar[dict[str, TensorSpec]] = {}
+    labels: ClassVar = {"OUTPUT0": (b"zero", b"one")}
+
+    def __init__(self, dataplane: FakeDataplane, name: str) -> None:
+        self.name = name
+        self.is_decoupled = name == "decoupled"
+        self.config = dataplane.config
+        self.infer = dataplane.infer
 
 
 def echo(request: InferRequest, **more: Any) -> InferResponse:

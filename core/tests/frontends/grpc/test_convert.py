@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError
-from tritonpy.frontends.classification import OutputClasses
 from tritonpy.frontends.grpc.convert import parse_infer_request, to_infer_request
 from tritonpy.frontends.outputs import Classified, Placed, References
 from tritonpy.protos import InferTensorContents, ModelInferRequest
@@ -17,15 +16,8 @@ from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 
 
-class Labels:
-    """Knows the classes of every output; as much of a data plane as is asked for."""
-
-    def output_classes(self, name: str, version: str, output: str) -> OutputClasses:
-        return OutputClasses((f"{name}:{version}:{output}".encode(),))
-
-
 def references() -> References:
-    return References(Labels(), SharedMemoryRegions(is_allowed=True))  # type: ignore[arg-type]
+    return References(SharedMemoryRegions(is_allowed=True))
 
 
 REFERENCES = references()
@@ -464,7 +456,7 @@ def test_what_is_wanted_with_outputs_is_told_by_name(shared_file: Any) -> None:
     assert isinstance(placed, Placed)
     placed.target.write("OUTPUT0", b"abcd")
     assert file.content.startswith(b"abcd")
-    assert treatments["OUTPUT1"] == Classified(3, OutputClasses((b"m::OUTPUT1",)))
+    assert treatments["OUTPUT1"] == Classified(3)
     message.outputs.add(name="OUTPUT1", parameters={"classification": {"int64_param": 5}})
     with pytest.raises(InvalidArg, match="output 'OUTPUT1' already exists in request"):
         to_infer_request(message, message.raw_input_contents, known)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tritonpy.dataplane import TensorSpec
 from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.frontends.http.codec.flat_json import put_together_flat, take_apart_flat
 from tritonpy.frontends.http.codec.json_data import data_json
@@ -20,7 +21,6 @@ from tritonpy.frontends.http.generate import (
     read_generate_request,
     unfinished_json,
 )
-from tritonpy.model.signature import TensorSpec
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 

@@ -11,24 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tritonpy.errors import InvalidArg, NotFound
-from tritonpy.frontends.classification import OutputClasses
 from tritonpy.frontends.http.infer import RequestDecoder, parse_infer_request
 from tritonpy.frontends.outputs import Classified, Placed, References
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 
 
-class Labels:
-    """Knows the classes of every output; as much of a data plane as is asked for."""
-
-    def __init__(self) -> None:
-        self.generation = 0
-
-    def output_classes(self, name: str, version: str, output: str) -> OutputClasses:
-        return OutputClasses((f"{name}:{version}:{output}:{self.generation}".encode(),))
-
-
-def references(labels: Labels | None = None) -> References:
-    return References(labels or Labels(), SharedMemoryRegions(is_allowed=True))  # type: ignore[arg-type]
+def references() -> References:
+    return References(SharedMemoryRegions(is_allowed=True))
 
 
 REFERENCES = references()
@@ -152,15 +141,13 @@ def test_a_header_that_wants_an_output_in_a_region_is_looked_up_each_time(shared
         decoder.decode(head + b"1234", len(head), "m", "")
 
 
-def test_a_header_that_wants_classes_gets_the_labels_of_the_model_that_is_there() -> None:
-    labels = Labels()
-    decoder = RequestDecoder(references(labels))
+def test_a_header_that_wants_classes_says_how_many_each_time() -> None:
+    decoder = RequestDecoder(REFERENCES)
     head = header(binary("I", 1), outputs=[{"name": "O", "parameters": {"classification": 2}}])
 
-    for generation in (1, 2):
-        labels.generation = generation
+    for _ in range(2):
         _, form = decoder.decode(head + b"1234", len(head), "m", "3")
-        assert form.treatments == {"O": Classified(2, OutputClasses((f"m:3:O:{generation}".encode(),)))}
+        assert form.treatments == {"O": Classified(2)}
 
 
 def test_what_is_wanted_with_an_output_is_noted() -> None:

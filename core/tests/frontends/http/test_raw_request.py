@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tritonpy.dataplane import TensorSpec
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import InvalidArg
 from tritonpy.frontends.http.raw_request import parse_raw_request
-from tritonpy.model.signature import TensorSpec
 from tritonpy.tensor import Tensor
 
 

@@ -11,6 +11,7 @@ from tritonpy.config.validate_steps import StepModel, check_steps
 from tritonpy.errors import Internal, TritonError
 from tritonpy.model.pauses import Pauses
 from tritonpy.model.signature import Signature
+from tritonpy.parties import ResponseSink
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse, ParameterValue
 from tritonpy.scheduler.ensemble.ensemble import EnsembleScheduler
@@ -68,7 +69,8 @@ class FakeModel:
     def open(self) -> list[InferRequest]:
         return [request for request in self.requests if not request.answered]
 
-    def infer(self, request: InferRequest) -> None:
+    def infer(self, request: InferRequest, sink: ResponseSink) -> None:
+        request.sink = sink
         self.signature.check(request)
         self.requests.append(request)
         if self.on_request is not None:

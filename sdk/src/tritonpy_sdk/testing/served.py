@@ -105,7 +105,7 @@ class ServedBackendConformance:
 
         async def show() -> JsonObject:
             async with self._serve(model_name, execution, tmp_path) as runtime:
-                return runtime.dataplane.model_config(model_name)
+                return runtime.dataplane.find(model_name).config
 
         served = asyncio.run(show())
 
@@ -190,8 +190,7 @@ class ServedBackendConformance:
 
 async def _infer(runtime: ServerRuntime, request: InferRequest) -> Answer:
     sink = _Sink()
-    request.sink = sink
-    runtime.dataplane.infer(request)
+    runtime.dataplane.find(request.model_name, request.model_version).infer(request, sink)
     await sink.done.wait()
     return sink.answer
 

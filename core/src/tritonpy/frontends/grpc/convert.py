@@ -269,16 +269,14 @@ def _add_outputs(
             raise InvalidArg(f"{request.label}output '{name}' already exists in request")
         names[name] = None
         if output.parameters:
-            treatment = _treatment(name, output.parameters, request, references)
+            treatment = _treatment(name, output.parameters, references)
             if treatment is not None:
                 treatments[name] = treatment
     request.requested_outputs = tuple(names)
     return treatments
 
 
-def _treatment(
-    name: str, parameters: Parameters, request: InferRequest, references: References
-) -> Placed | Classified | None:
+def _treatment(name: str, parameters: Parameters, references: References) -> Placed | Classified | None:
     region = _region(name, parameters)
     count = 0
     if "classification" in parameters:
@@ -293,7 +291,7 @@ def _treatment(
             raise InvalidArg("output can't set both 'shared_memory_region' and 'classification'")
         return references.placed(*region)
     if count:
-        return references.classified(request.model_name, request.model_version, name, count)
+        return Classified(count)
     return None
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from tritonpy.dataplane import Dataplane
 from tritonpy.errors import Unavailable
-from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.grpc.stream import STOPPING
 from tritonpy.protos import HealthCheckRequest, HealthCheckResponse, RpcMethod
 

@@ -8,8 +8,8 @@ from typing import cast
 from google.protobuf.message import Message
 
 from tritonpy import protos
+from tritonpy.dataplane import Dataplane
 from tritonpy.errors import InvalidArg, Unsupported
-from tritonpy.frontends.dataplane import Dataplane
 
 
 class RepositoryCalls:

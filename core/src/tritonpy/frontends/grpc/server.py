@@ -6,8 +6,8 @@ import asyncio
 
 import grpc
 
+from tritonpy.dataplane import Dataplane
 from tritonpy.errors import Unavailable
-from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.grpc.compression import MessageInflation
 from tritonpy.frontends.grpc.credentials import server_credentials
 from tritonpy.frontends.grpc.guard import GuardedMethodTable, MethodTable

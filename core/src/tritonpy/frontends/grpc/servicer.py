@@ -18,8 +18,8 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from tritonpy import protos
+from tritonpy.dataplane import Dataplane
 from tritonpy.errors import Internal, TritonError, Unavailable, Unsupported
-from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.grpc.convert import parse_infer_request, to_infer_request
 from tritonpy.frontends.grpc.encoder import ResponseEncoder
 from tritonpy.frontends.grpc.errors import as_triton_error
@@ -30,7 +30,7 @@ from tritonpy.frontends.grpc.settings import GrpcSettings
 from tritonpy.frontends.grpc.shared_memory import SharedMemoryCalls
 from tritonpy.frontends.grpc.stream import STOPPING, InferStream, Read, Write
 from tritonpy.frontends.grpc.tracing import TraceCalls, WhenDone, begin_trace, note_sending
-from tritonpy.frontends.outputs import UNTREATED, References
+from tritonpy.frontends.outputs import UNTREATED, References, of_model
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.frontends.trace_settings import TraceSettings
 from tritonpy.handles import JsonObject
@@ -64,7 +64,7 @@ class Servicer:
         self._services = services
         self._admission = services.admission
         self._encoder = ResponseEncoder()
-        self._references = References(dataplane, services.regions)
+        self._references = References(services.regions)
         self._tracing = services.tracing
         self._trace_settings = TraceSettings(dataplane, services.tracing)
         self._max_held_byte_size = settings.max_held_byte_size
@@ -138,16 +138,18 @@ class Servicer:
         """
         arrival_ns = time.monotonic_ns()
         message, raw_contents = parse_infer_request(body)
-        if self._dataplane.is_decoupled(message.model_name, message.model_version):
+        model = self._dataplane.find(message.model_name, message.model_version)
+        if model.is_decoupled:
             raise Unsupported("ModelInfer RPC doesn't support models with decoupled transaction policy")
-        request, _, sink.treatments = to_infer_request(message, raw_contents, self._references)
+        request, _, treatments = to_infer_request(message, raw_contents, self._references)
+        if treatments:
+            sink.treatments = of_model(treatments, model)
         if self._forwarding is not None:
             request.parameters = {**request.parameters, **self._forwarding.parameters(metadata)}
         request.arrival_ns = arrival_ns
-        request.sink = sink
         if self._tracing.is_on:
             request.trace = sink.trace = begin_trace(self._tracing, metadata, request.model_name, arrival_ns)
-        self._dataplane.infer(request)
+        model.infer(request, sink)
         return weakref.ref(request)
 
     async def model_stream_infer(self, read: Read, write: Write, metadata: Metadata) -> None:
@@ -227,7 +229,7 @@ class Servicer:
         return _filled(protos.ModelMetadataResponse(), metadata)
 
     def _model_config(self, request: protos.ModelConfigRequest) -> Message:
-        config = self._dataplane.model_config(request.name, request.version)
+        config = self._dataplane.find(request.name, request.version).config
         return _filled(protos.ModelConfigResponse(), {"config": config})
 
     def _model_statistics(self, request: protos.ModelStatisticsRequest) -> Message:

@@ -21,10 +21,10 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
+from tritonpy.dataplane import Dataplane
 from tritonpy.errors import Internal, TritonError, Unavailable
 from tritonpy.flow import Backlog, FlowLimits
 from tritonpy.frontends.admission import Admission
-from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.grpc.convert import parse_infer_request, to_infer_request
 from tritonpy.frontends.grpc.encoder import (
     ResponseEncoder,
@@ -35,7 +35,7 @@ from tritonpy.frontends.grpc.encoder import (
 from tritonpy.frontends.grpc.errors import as_triton_error
 from tritonpy.frontends.grpc.forwarding import Metadata
 from tritonpy.frontends.grpc.tracing import TracedMessage, begin_trace
-from tritonpy.frontends.outputs import UNTREATED, References, Treatments
+from tritonpy.frontends.outputs import UNTREATED, References, Treatments, of_model
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse, ParameterValue
 from tritonpy.tracing.tracing import Tracing
@@ -155,23 +155,23 @@ class InferStream:
         try:
             message, raw_contents = parse_infer_request(body)
             sink.request_id = message.id
-            if self._dataplane.is_decoupled(message.model_name, message.model_version):
+            model = self._dataplane.find(message.model_name, message.model_version)
+            if model.is_decoupled:
                 sink.is_decoupled = True
                 self._line.pop()
             self._admit(sink)
-            request, wants_empty_final, sink.treatments = to_infer_request(
-                message, raw_contents, self._references
-            )
+            request, wants_empty_final, treatments = to_infer_request(message, raw_contents, self._references)
+            if treatments:
+                sink.treatments = of_model(treatments, model)
             if self._forwarding is not None:
                 request.parameters = {**request.parameters, **self._forwarding()}
             request.arrival_ns = arrival_ns
-            request.sink = sink
             if self._tracing is not None and self._tracing.is_on:
                 request.trace = begin_trace(self._tracing, self._metadata, request.model_name, arrival_ns)
             if wants_empty_final:
                 sink.empty_final = encode_empty_final(request.model_name, request.model_version, request.id)
             self._open[sink] = weakref.ref(request)
-            self._dataplane.infer(request)
+            model.infer(request, sink)
         except Exception as exc:
             # The error gets no name here: its traceback leads to this frame, which holds the whole request.
             where = f"ModelStreamInfer of request '{sink.request_id}'"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import orjson
 
+from tritonpy.dataplane import TensorSpec
 from tritonpy.errors import Internal, InvalidArg, TritonError
 from tritonpy.frontends.http.codec.flat_json import NESTED, input_tensor
 from tritonpy.frontends.http.codec.json_body import MOST_LAX_HERE, Json, parse_json, string, text
@@ -19,7 +20,6 @@ from tritonpy.frontends.http.codec.large_json import LARGE, ReadData, json_byte_
 from tritonpy.frontends.http.encoder import GAP, Unfinished
 from tritonpy.frontends.http.infer import Body
 from tritonpy.frontends.http.parameters import custom_parameter, response_parameters
-from tritonpy.model.signature import TensorSpec
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse, ParameterValue
 from tritonpy.tensor import Tensor

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
+from tritonpy.dataplane import Dataplane, ServedModel, TensorSpec
 from tritonpy.errors import InvalidArg
 from tritonpy.flow import Backlog, FlowLimits
-from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.http.answer import AnswerWriter, unless_lost, unwritable
 from tritonpy.frontends.http.codec.json_body import NotQuick
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
@@ -34,7 +34,6 @@ from tritonpy.frontends.http.generate import (
 )
 from tritonpy.frontends.http.inference import hand_over
 from tritonpy.frontends.http.orca import FAMILY, REQUEST_HEADER, Series, load_header
-from tritonpy.model.signature import TensorSpec
 from tritonpy.parties import ResponseSink
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
@@ -106,16 +105,16 @@ class Generation:
         self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...], sink: ResponseSink
     ) -> Awaitable[None] | None:
         arrival_ns = time.monotonic_ns()
-        specs = self._dataplane.input_specs(*names)
+        model = self._dataplane.find(*names)
         if request.headers.get(b"content-encoding", b"identity") != b"identity":
             raise InvalidArg("Unsupported content-encoding, only 'identity' is supported.")
         if len(request.body) > LARGE:
-            return self._infer_large(request, connection, names, specs, sink, arrival_ns)
+            return self._infer_large(request, connection, names, model.inputs, sink, arrival_ns)
         try:
-            infer_request = parse_generate_request(request.body, specs, *names)
+            infer_request = parse_generate_request(request.body, model.inputs, *names)
         except NotQuick:
-            return self._infer_large(request, connection, names, specs, sink, arrival_ns)
-        self._submit(infer_request, connection, sink, arrival_ns)
+            return self._infer_large(request, connection, names, model.inputs, sink, arrival_ns)
+        self._submit(model, infer_request, connection, sink, arrival_ns)
         return None
 
     async def _infer_large(
@@ -130,14 +129,19 @@ class Generation:
         forms = {name: (spec.datatype, spec.shape) for name, spec in specs.items()}
         document = await unless_lost(connection, self._codec.read_flat(request.body, forms))
         request.body = b""  # so large a text need not be held while the model works
-        self._submit(read_generate_request(document, specs, *names), connection, sink, arrival_ns)
+        infer_request = read_generate_request(document, specs, *names)
+        self._submit(self._dataplane.find(*names), infer_request, connection, sink, arrival_ns)
 
     def _submit(
-        self, infer_request: InferRequest, connection: HttpConnection, sink: ResponseSink, arrival_ns: int
+        self,
+        model: ServedModel,
+        infer_request: InferRequest,
+        connection: HttpConnection,
+        sink: ResponseSink,
+        arrival_ns: int,
     ) -> None:
         infer_request.arrival_ns = arrival_ns
-        infer_request.sink = sink
-        hand_over(infer_request, connection, self._dataplane, self._tracing)
+        hand_over(infer_request, sink, connection, model, self._tracing)
 
     def _headers(self, request: HttpRequest) -> Headers:
         wanted = request.headers.get(REQUEST_HEADER)

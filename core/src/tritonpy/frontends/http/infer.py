@@ -188,7 +188,7 @@ class RequestDecoder:
             or request.correlation_id
             or request.priority
             or request.timeout_us
-            or form.treatments  # regions come and go, and so do models with their labels
+            or form.treatments  # regions come and go
         )
         inputs = []
         offset = 0
@@ -302,7 +302,7 @@ def _parse_outputs(
     for item in outputs:
         name = string(member(item, "name"), "name")
         parameters = _optional_object(item)
-        treatment = _treatment(name, parameters, request, references) if parameters else None
+        treatment = _treatment(parameters, references) if parameters else None
         is_binary = False  # `binary_data_output` is for outputs that are not listed
         if "binary_data" in parameters:
             is_binary = boolean(parameters["binary_data"], "binary_data")
@@ -314,9 +314,7 @@ def _parse_outputs(
     return tuple(binary), OutputForm(False, binary, treatments)
 
 
-def _treatment(
-    name: str, parameters: Json, request: InferRequest, references: References
-) -> Placed | Classified | None:
+def _treatment(parameters: Json, references: References) -> Placed | Classified | None:
     """What is wanted with an output beside its bytes; the order of the checks is Triton's."""
     if "shared_memory_region" in parameters:
         if "classification" in parameters:
@@ -337,7 +335,7 @@ def _treatment(
         )
     if count == 0:  # as good as not asked for
         return None
-    return references.classified(request.model_name, request.model_version, name, count)
+    return Classified(count)
 
 
 def _region(parameters: Json) -> tuple[str, int, int]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 
+from tritonpy.dataplane import Dataplane, ServedModel
 from tritonpy.errors import InvalidArg, Unavailable, Unsupported
-from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.header_forwarding import forwarded_parameters
 from tritonpy.frontends.http.answer import AnswerWriter, InferAnswer, unless_lost
 from tritonpy.frontends.http.codec.json_body import NotQuick
@@ -23,8 +24,9 @@ from tritonpy.frontends.http.raw_request import parse_raw_request
 from tritonpy.frontends.http.settings import HttpSettings
 from tritonpy.frontends.http.tracing import begin_trace
 from tritonpy.frontends.inflation import inflated
-from tritonpy.frontends.outputs import References
+from tritonpy.frontends.outputs import References, of_model
 from tritonpy.frontends.services import FrontendServices
+from tritonpy.parties import ResponseSink
 from tritonpy.request import InferRequest
 from tritonpy.tracing.tracing import Tracing
 
@@ -51,7 +53,7 @@ class Inference:
         self._admission = services.admission
         self._limit = settings.max_input_byte_size
         self._codec = codec
-        self._decoder = RequestDecoder(References(dataplane, services.regions, settings.max_input_byte_size))
+        self._decoder = RequestDecoder(References(services.regions, settings.max_input_byte_size))
         self._writer = AnswerWriter(codec)
 
     def infer(
@@ -59,8 +61,7 @@ class Inference:
     ) -> Awaitable[None] | None:
         """Answer one request; see `routing.Answer`."""
         arrival_ns = time.monotonic_ns()
-        if self._dataplane.is_decoupled(*names):
-            raise Unsupported("HTTP end point doesn't support models with decoupled transaction policy")
+        model = self._find(names)
         encoding = request.headers.get(b"content-encoding")
         if encoding is not None:
             try:
@@ -70,7 +71,13 @@ class Inference:
                 return None
             if coding is not None:
                 return self._infer_compressed(request, coding, connection, names, arrival_ns)
-        return self._infer_body(request, request.body, connection, names, arrival_ns, None)
+        return self._infer_body(model, request, request.body, connection, names, arrival_ns, None)
+
+    def _find(self, names: tuple[str, ...]) -> ServedModel:
+        model = self._dataplane.find(*names)
+        if model.is_decoupled:
+            raise Unsupported("HTTP end point doesn't support models with decoupled transaction policy")
+        return model
 
     async def _infer_compressed(
         self,
@@ -90,7 +97,7 @@ class Inference:
         admission.hold(len(body))
         release = partial(admission.release, len(body))
         try:
-            rest = self._infer_body(request, body, connection, names, arrival_ns, release)
+            rest = self._infer_body(self._find(names), request, body, connection, names, arrival_ns, release)
             if rest is not None:
                 await rest
         except BaseException:  # it never got so far that its answer would release it
@@ -99,6 +106,7 @@ class Inference:
 
     def _infer_body(
         self,
+        model: ServedModel,
         request: HttpRequest,
         body: Body,
         connection: HttpConnection,
@@ -110,9 +118,8 @@ class Inference:
         name, version = names
         header_length = _header_length(request, len(body))
         if header_length == 0 or not body:
-            specs = self._dataplane.input_specs(name, version)
-            is_batched = self._dataplane.model_config(name, version).get("max_batch_size", 0) > 0
-            infer_request, form = parse_raw_request(body, specs, name, version, is_batched=is_batched)
+            is_batched = model.max_batch_size > 0
+            infer_request, form = parse_raw_request(body, model.inputs, name, version, is_batched=is_batched)
         elif (len(body) if header_length is None else header_length) > LARGE:
             return self._infer_large(request, body, header_length, connection, names, arrival_ns, on_done)
         else:
@@ -120,7 +127,7 @@ class Inference:
                 infer_request, form = self._decoder.decode(body, header_length, name, version)
             except NotQuick:
                 return self._infer_large(request, body, header_length, connection, names, arrival_ns, on_done)
-        self._submit(request, infer_request, form, connection, arrival_ns, on_done)
+        self._submit(model, request, infer_request, form, connection, arrival_ns, on_done)
         return None
 
     async def _infer_large(
@@ -137,10 +144,11 @@ class Inference:
         document = await unless_lost(connection, self._codec.read(text))
         request.body = b""  # so large a text need not be held while the model works
         infer_request, form = self._decoder.read(document, tail, *names)
-        self._submit(request, infer_request, form, connection, arrival_ns, on_done)
+        self._submit(self._find(names), request, infer_request, form, connection, arrival_ns, on_done)
 
     def _submit(
         self,
+        model: ServedModel,
         request: HttpRequest,
         infer_request: InferRequest,
         form: OutputForm,
@@ -154,8 +162,10 @@ class Inference:
         infer_request.arrival_ns = arrival_ns
         accepts = request.headers.get(b"accept-encoding")
         coding = accepted_coding(accepts) if accepts is not None else None
-        infer_request.sink = InferAnswer(connection, self._writer, form, coding, on_done)
-        hand_over(infer_request, connection, self._dataplane, self._tracing)
+        if form.treatments:
+            form = replace(form, treatments=of_model(form.treatments, model))
+        sink = InferAnswer(connection, self._writer, form, coding, on_done)
+        hand_over(infer_request, sink, connection, model, self._tracing)
 
 
 def _header_length(request: HttpRequest, body_size: int) -> int | None:
@@ -171,7 +181,11 @@ def _header_length(request: HttpRequest, body_size: int) -> int | None:
 
 
 def hand_over(
-    infer_request: InferRequest, connection: HttpConnection, dataplane: Dataplane, tracing: Tracing
+    infer_request: InferRequest,
+    sink: ResponseSink,
+    connection: HttpConnection,
+    model: ServedModel,
+    tracing: Tracing,
 ) -> None:
     """Give a request to its model; it is cancelled if its client leaves."""
     connection.request_id = infer_request.id
@@ -179,7 +193,7 @@ def hand_over(
         infer_request.trace = begin_trace(
             tracing, connection, infer_request.model_name, infer_request.arrival_ns
         )
-    dataplane.infer(infer_request)
+    model.infer(infer_request, sink)
     if not infer_request.answered:
         connection.watch(Canceller(infer_request))
 

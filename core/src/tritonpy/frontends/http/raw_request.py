@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from tritonpy.dataplane import TensorSpec
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import InvalidArg
 from tritonpy.frontends.http.infer import ALL_BINARY, Body, OutputForm
-from tritonpy.model.signature import TensorSpec
 from tritonpy.request import InferRequest
 from tritonpy.tensor import Tensor
 

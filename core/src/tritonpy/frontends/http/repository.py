@@ -6,8 +6,8 @@ import asyncio
 import base64
 from dataclasses import dataclass, field
 
+from tritonpy.dataplane import Dataplane
 from tritonpy.errors import Internal, InvalidArg, TritonError, Unsupported
-from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.http.codec.json_body import MOST_LAX_HERE, Json, parse_json
 from tritonpy.frontends.http.infer import Body
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tritonpy.frontends.dataplane import Dataplane
+from tritonpy.dataplane import Dataplane
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.generation import Generation
 from tritonpy.frontends.http.health import HealthChecks
@@ -17,6 +17,7 @@ from tritonpy.frontends.http.trtis import VersionOne
 from tritonpy.frontends.restriction import guards
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.frontends.trace_settings import TraceSettings
+from tritonpy.handles import JsonObject
 
 MODEL = "/v2/models/{model}[/versions/{version}]"
 REPOSITORY = "/v2/repository[/{repository}]"
@@ -39,6 +40,10 @@ def make_routes(
     generation = Generation(
         dataplane, services.model_metrics, services.tracing, codec, flow_limits=settings.flow_limits
     )
+
+    def config(name: str, version: str) -> JsonObject:
+        return dataplane.find(name, version).config
+
     restricted = guards(settings.restrictions)
     health = HealthChecks(dataplane, restricted)
     repository = RepositoryCalls(dataplane)
@@ -56,7 +61,7 @@ def make_routes(
         get(MODEL, "metadata", dataplane.model_metadata),
         get(f"{MODEL}/stats", "statistics", dataplane.model_statistics),
         get(f"{MODEL}/explain", "statistics", dataplane.model_explanation),
-        get(f"{MODEL}/config", "model-config", dataplane.model_config),
+        get(f"{MODEL}/config", "model-config", config),
         get("/v2/logging", "logging", show_log_settings),
         post("/v2/logging", "logging", change_log_settings),
         get("/v2/trace/setting", "trace", traces.show),

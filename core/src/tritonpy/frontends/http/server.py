@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from dataclasses import replace
 
-from tritonpy.frontends.dataplane import Dataplane
+from tritonpy.dataplane import Dataplane
 from tritonpy.frontends.header_forwarding import HeaderForwarding
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.connection.access_log import AccessLog

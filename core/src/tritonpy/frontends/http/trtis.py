@@ -17,8 +17,8 @@ import contextlib
 import time
 from collections.abc import Container
 
+from tritonpy.dataplane import Dataplane
 from tritonpy.errors import NotFound, TritonError
-from tritonpy.frontends.dataplane import Dataplane
 from tritonpy.frontends.http.connection.message import (
     JSON,
     TEXT,
@@ -83,7 +83,7 @@ class VersionOne:
                     model["version_status"][row["version"]] = self._version(row)
                     if row["state"] == "READY" and self._shows_config:
                         with contextlib.suppress(TritonError):  # gone since
-                            model["config"] = self._dataplane.model_config(name, row["version"])
+                            model["config"] = self._dataplane.find(name, row["version"]).config
         return models
 
     def _version(self, row: JsonObject) -> JsonObject:

@@ -15,6 +15,7 @@ from tritonpy.config.validate_steps import decoupled_origins, in_order, inner_di
 from tritonpy.handles import JsonObject
 from tritonpy.model.pauses import Pauses
 from tritonpy.model.signature import Signature
+from tritonpy.parties import ResponseSink
 from tritonpy.request import InferRequest
 from tritonpy.tensor import Tensor
 
@@ -34,7 +35,7 @@ class ComposingModel(Protocol):
     def all_models(self) -> frozenset[ComposingModel]:
         """Itself and, of an ensemble, all that it is made of."""
 
-    def infer(self, request: InferRequest) -> None:
+    def infer(self, request: InferRequest, sink: ResponseSink) -> None:
         """Check a request and queue it; see `LoadedModel`."""
 
 

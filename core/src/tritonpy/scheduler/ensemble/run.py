@@ -244,7 +244,6 @@ class EnsembleRun:
             correlation_id=parent.correlation_id,
             priority=parent.priority,
             timeout_us=parent.timeout_us,
-            sink=step,
             arrival_ns=time.monotonic_ns(),
         )
         request.meter = self
@@ -261,7 +260,7 @@ class EnsembleRun:
         try:
             if parent.chain:
                 self._refuse_cycle(request, step)
-            plan.model.infer(request)
+            plan.model.infer(request, step)
         except TritonError as error:
             request.sink = step.request = None
             self._open.discard(request)

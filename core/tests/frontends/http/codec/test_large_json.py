@@ -101,7 +101,7 @@ def test_data_becomes_a_tensor_or_the_error_that_it_would_have_been() -> None:
 @pytest.mark.parametrize("data", ["{}", "[]", "7"])
 def test_data_of_a_datatype_that_does_not_exist_is_refused_as_in_a_small_request(data: str) -> None:
     body = b'{"inputs":[{"name":"A","datatype":"FQ32","shape":[1],"data":%b}]}' % data.encode()
-    references = References(None, None)  # type: ignore[arg-type]  # not asked
+    references = References(None)  # type: ignore[arg-type]  # not asked
     messages = []
     for document in (parse_json(body), put_together(take_apart(body))):
         with pytest.raises(TritonError) as refused:

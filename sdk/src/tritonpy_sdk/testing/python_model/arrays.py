@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tritonpy.dataplane import TensorSpec
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import InvalidArg
-from tritonpy.model.signature import TensorSpec
 from tritonpy.response import ParameterValue
 from tritonpy.tensor import Array, Tensor
 

@@ -1,0 +1,171 @@
+"""The server as its frontends see it; it knows no protocol, and nothing behind it knows a frontend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tritonpy.handles import JsonObject
+from tritonpy.parties import ResponseSink
+from tritonpy.request import InferRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Unready:
+    """The reason why the server is not ready.
+
+    Attributes:
+        reason: in words.
+        models: rows as in the repository index, of what is in the way.
+    """
+
+    reason: str
+    models: tuple[JsonObject, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """An input or output of a model, as its configuration has it.
+
+    Attributes:
+        name: the tensor's name.
+        datatype: protocol name, such as `FP32`.
+        shape: as clients see it: a leading -1 when the model batches; -1 for any size.
+        optional: a request may leave the input out.
+        is_shape_tensor: it has no dimension for the batch.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    optional: bool = False
+    is_shape_tensor: bool = False
+
+
+class ServedModel(Protocol):
+    """A model version that takes requests.
+
+    It may be replaced or unloaded at any time, so find it anew after each `await`.
+    """
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+
+    @property
+    def version(self) -> int:
+        """The version's number."""
+
+    @property
+    def config(self) -> JsonObject:
+        """The normalised configuration; not to be changed."""
+
+    @property
+    def is_decoupled(self) -> bool:
+        """True if a request may get any number of responses, or none but a final flag."""
+
+    @property
+    def max_batch_size(self) -> int:
+        """Rows of a batch; 0 for a model that does not batch."""
+
+    @property
+    def inputs(self) -> Mapping[str, TensorSpec]:
+        """The inputs by name."""
+
+    @property
+    def outputs(self) -> Mapping[str, TensorSpec]:
+        """The outputs by name."""
+
+    @property
+    def labels(self) -> Mapping[str, Sequence[bytes]]:
+        """Names of the elements of outputs, by output and index; an output without labels is left out."""
+
+    def infer(self, request: InferRequest, sink: ResponseSink) -> None:
+        """Accept a request.
+
+        Args:
+            request: names this model; its inputs are checked here.
+            sink: gets the responses, exactly one of them final.
+
+        Raises:
+            TritonError: the request is refused; the sink gets nothing.
+        """
+
+
+class Dataplane(Protocol):
+    """The server as a frontend sees it; on the loop only.
+
+    Versions are strings as the client wrote them, "" for the newest ready one. Methods that take a model
+    raise `NotFound`, `Unavailable` or `InvalidArg` with Triton's text when there is no such version.
+    """
+
+    def find(self, name: str, version: str = "") -> ServedModel:
+        """The model version that a client means, to infer or for its configuration."""
+
+    def is_live(self) -> bool:
+        """True unless the server cannot serve any model, whatever is done."""
+
+    def is_ready(self) -> bool:
+        """True if every model that should serve does; see `--strict-readiness`."""
+
+    def why_not_ready(self) -> Unready | None:
+        """The reason why `is_ready` is False; None if it is True."""
+
+    async def model_ready(self, name: str, version: str = "") -> bool:
+        """True if a model version takes requests and its backend, if it can be asked, says so too.
+
+        An unknown model is not ready.
+        """
+
+    async def why_model_not_ready(self, name: str, version: str = "") -> str:
+        """The reason why `model_ready` is False; "" if it is True."""
+
+    def server_metadata(self) -> JsonObject:
+        """Name, version and extensions of the server."""
+
+    def model_metadata(self, name: str, version: str = "") -> JsonObject:
+        """Versions, platform, inputs and outputs of a model."""
+
+    def model_statistics(self, name: str = "", version: str = "") -> JsonObject:
+        """`model_stats` of one version, of all versions of a model, or of everything."""
+
+    def model_explanation(self, name: str, version: str = "") -> JsonObject:
+        """`models`: what one version does with its requests, or all versions of a model that are loaded."""
+
+    async def repository_index(self, ready: bool = False) -> list[JsonObject]:
+        """Name, version, state and reason of every model version, or of the ready ones only."""
+
+    def check_model_control(self) -> None:
+        """Refuse to load and unload, before a large request is read.
+
+        Raises:
+            Unavailable: the server does not do it, or not now.
+        """
+
+    async def load_model(
+        self,
+        name: str,
+        config: str | None = None,
+        files: Mapping[str, bytes] | None = None,
+        *,
+        force: bool = False,
+    ) -> None:
+        """Load a model, or load it anew beside itself; returns when it serves.
+
+        Args:
+            name: the model.
+            config: its configuration as JSON; None for what lies in its directory.
+            files: contents by path, such as `file:1/model.py`; with any, these are all the files there are.
+            force: also when nothing has changed.
+
+        Raises:
+            TritonError: what served before still does.
+        """
+
+    async def unload_model(self, name: str, unload_dependents: bool = False) -> None:
+        """Take a model out of service; it is finalised when it has answered what it accepted.
+
+        Raises:
+            Unavailable: the server does not unload on request.
+        """
