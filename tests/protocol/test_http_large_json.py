@@ -260,7 +260,7 @@ def test_a_killed_process_costs_its_clients_time_and_nothing_else(server: Server
 
 @pytest.mark.parametrize(
     ("program", "model", "body"),
-    [("codec.worker", "fp32", LARGE), ("model.worker", "isolated", document([1.0]))],
+    [("codec.worker", "fp32", LARGE), ("workers.child.main", "isolated", document([1.0]))],
     ids=["codec", "worker"],
 )
 def test_children_import_nothing_from_the_directory_that_the_server_runs_in(
