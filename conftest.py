@@ -18,7 +18,8 @@ import pytest
 
 _WRITES_NO_BYTECODE = sys.dont_write_bytecode
 MODULES_NAMED = 3
-_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None  # glibc has it
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8  # of glibc's malloc.h
 KNOWN_MIB = 400  # of a process below this nothing is said about its modules
 
 
@@ -42,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    return_large_blocks_at_once()
     config.pluginmanager.register(Selection(config.option), "runs-selection")
     config.pluginmanager.register(Limits(config), "runs-limits")
     if not hasattr(config, "workerinput"):
@@ -201,10 +203,21 @@ def peak_rss_mib() -> int:
     return next((int(line.split()[1]) >> 10 for line in status.splitlines() if line.startswith("VmHWM")), 0)
 
 
+def return_large_blocks_at_once() -> None:
+    """Let the allocator map what is large by itself, so that it goes back to the system when it is freed.
+
+    Otherwise glibc keeps blocks of up to 32 MiB once it has seen some, in an arena for each few threads: the
+    servers of many tests would leave hundreds of MiB. Processes that tests start are as they always are.
+    """
+    if hasattr(_LIBC, "mallopt"):
+        for parameter, value in ((M_MMAP_THRESHOLD, 128 << 10), (M_ARENA_MAX, 2)):
+            _LIBC.mallopt(parameter, value)
+
+
 def give_back_memory() -> None:
     """Let the allocator return what the tests before have freed, so that their peaks do not add up."""
-    if _TRIM is not None:
-        _TRIM(0)
+    if hasattr(_LIBC, "malloc_trim"):
+        _LIBC.malloc_trim(0)
 
 
 def _module(nodeid: str) -> str:

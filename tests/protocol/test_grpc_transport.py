@@ -62,7 +62,7 @@ def stub(server: Server) -> Iterator[Any]:
 
 @pytest.mark.parametrize("model", ["thread", "process"])
 def test_large_tensors_of_many_calls_do_not_mix(stub: Any, model: str) -> None:
-    sent = [np.full(3_000_000 + index, index, np.uint8).tobytes() for index in range(12)]
+    sent = [np.full(1_000_000 + index, index, np.uint8).tobytes() for index in range(12)]
 
     calls = [stub.ModelInfer.future(infer(model, data, id=str(i)), timeout=50) for i, data in enumerate(sent)]
 
@@ -74,7 +74,7 @@ def test_large_tensors_of_many_calls_do_not_mix(stub: Any, model: str) -> None:
 
 @pytest.mark.parametrize("model", ["thread", "process"])
 def test_large_responses_to_a_slow_reader_keep_every_byte(stub: Any, model: str) -> None:
-    sent = [np.random.default_rng(index).bytes(5_000_000) for index in range(6)]
+    sent = [np.random.default_rng(index).bytes(2_000_000) for index in range(6)]
 
     received = []
     for response in stub.ModelStreamInfer(iter([infer(model, data) for data in sent]), timeout=50):

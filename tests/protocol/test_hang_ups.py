@@ -22,7 +22,7 @@ from ..servers import local_options
 
 GENERATE = Path(__file__).with_name("generate_models")
 INFER = b"POST /v2/models/%b/infer HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n%b\r\n%b"
-FLOOD = json.dumps({"byte_size": 1_000_000, "count": 30}).encode()
+FLOOD = json.dumps({"byte_size": 500_000, "count": 30}).encode()
 STREAM = b"POST /v2/models/flood/generate_stream HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n%b" % (
     len(FLOOD),
     FLOOD,

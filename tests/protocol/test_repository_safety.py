@@ -392,8 +392,8 @@ def test_a_configuration_that_was_sent_names_no_file_outside(place: Place, field
 # Sizes.
 
 
-def test_a_configuration_of_ten_megabytes_is_refused_at_once(place: Place) -> None:
-    for filler in ("x" * 10_000_000, "[" * 10_000_000):
+def test_a_configuration_of_five_megabytes_is_refused(place: Place) -> None:
+    for filler in ("x" * 5_000_000, "[" * 5_000_000):
         config = json.dumps({**CONFIG, "parameters": {"a": {"string_value": filler}}})
 
         status, error = place.load("echo", config=config)
@@ -411,8 +411,8 @@ def test_a_request_with_many_files_is_laid_out_or_refused(place: Place) -> None:
     assert place.call("RepositoryModelUnload", model_name="sent") == ("OK", "")
 
 
-def test_a_request_of_twenty_megabytes_is_laid_out(place: Place) -> None:
-    content = bytes(20_000_000)
+def test_a_request_of_eight_megabytes_is_laid_out(place: Place) -> None:
+    content = bytes(8_000_000)  # twice what gRPC takes by default
 
     assert place.grpc_load("sent", json.dumps(CONFIG), **{"file:1/model.bin": content}) == ("OK", "")
     assert place.call("RepositoryModelUnload", model_name="sent") == ("OK", "")

@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import numpy as np
@@ -95,21 +95,25 @@ async def test_what_was_read_can_be_written_without_being_copied_between(codec: 
 
 
 @pytest.mark.parametrize(
-    ("body", "code", "words"),
+    ("make", "code", "words"),
     [
-        (request()[:-3], ErrorCode.INTERNAL, "failed to parse the request JSON buffer: Missing a comma"),
         (
-            b"[" * 2_000_000,
+            lambda: request()[:-3],
+            ErrorCode.INTERNAL,
+            "failed to parse the request JSON buffer: Missing a comma",
+        ),
+        (
+            lambda: b"[" * 2_000_000,
             ErrorCode.INVALID_ARG,
             r"JSON nesting depth exceeds maximum allowed limit \(1024\)",
         ),
     ],
 )
 async def test_errors_are_those_that_a_small_request_gets(
-    codec: JsonCodec, body: bytes, code: ErrorCode, words: str
+    codec: JsonCodec, make: Callable[[], bytes], code: ErrorCode, words: str
 ) -> None:
     with pytest.raises(TritonError, match=words) as caught:
-        await codec.read(body)
+        await codec.read(make())
 
     assert caught.value.code is code
 
