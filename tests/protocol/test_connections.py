@@ -119,6 +119,29 @@ def test_where_all_are_busy_a_newcomer_may_ask_for_health(server: Server, dial: 
     assert again.answer().status == 200
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="this machine has one address only")
+def test_a_crowd_from_one_address_does_not_displace_a_probe_from_another(
+    server: Server, dial: Callable[..., Any]
+) -> None:
+    for _ in range(LIMIT):
+        dial(server.http_port).send(BUSY)
+    until(lambda: sum(each._reader.received for each in connections(server)) == LIMIT)
+    probe = dial(server.http_port)
+    with ExitStack() as stack:
+        for _ in range(20):
+            crowding = socket.create_connection(("127.0.0.1", server.http_port), 20, ("127.0.0.2", 0))
+            stack.callback(crowding.close)
+            crowding.sendall(GET)
+        last = stack.enter_context(
+            socket.create_connection(("127.0.0.1", server.http_port), 20, ("127.0.0.2", 0))
+        )
+        last.sendall(METADATA)
+        assert b" 503 " in last.recv(100)
+        probe.send(GET + b"\r\n")
+
+        assert probe.answer().status == 200
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
 @pytest.mark.parametrize("begin", [b"", GET, BUSY], ids=["silent", "in a head", "in a body"])
 def test_few_descriptors_are_enough_for_health_and_metrics(

@@ -12,6 +12,8 @@ from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.connection.access_log import AccessLog
 from tritonpy.frontends.http.connection.port import Port
 from tritonpy.frontends.http.connection.protocol import HttpConnection
+from tritonpy.frontends.http.connection.quiet_order import QuietOrder
+from tritonpy.frontends.http.connection.reserve import Reserve
 from tritonpy.frontends.http.connection.stalled_clients import Sweeper
 from tritonpy.frontends.http.connection.tls import server_context
 from tritonpy.frontends.http.router import Router
@@ -24,7 +26,6 @@ _BACKLOG = 1024
 _SCRATCH_BYTE_SIZE = 256 * 1024
 _SHARE = 2 / 3  # of the descriptors that ports may have
 _MOST_CONNECTIONS = 16_384
-_RESERVE = 8  # connections beyond the limit, for probes
 _GOODBYE_S = 2.0  # for a client to answer the end of TLS, which few do
 
 
@@ -51,12 +52,13 @@ class HttpServer:
         self._port = settings.port
         self._admission = services.admission
         self.connections: dict[HttpConnection, None] = {}
-        self._reserved: dict[HttpConnection, None] = {}
+        self._quiet_order = QuietOrder[HttpConnection]()
+        self._reserve = Reserve[HttpConnection]()
         self._limit = most_connections(settings.max_connection_count, _SHARE, _MOST_CONNECTIONS)
         self._closed = asyncio.Event()
         self._servers: list[asyncio.Server] = []
         self._access_log: AccessLog | None = None
-        self.sweeper = Sweeper(self.connections, settings.idle_timeout_s)
+        self.sweeper = Sweeper(self.connections, self._quiet_order, settings.idle_timeout_s)
 
     @property
     def port(self) -> int:
@@ -88,6 +90,7 @@ class HttpServer:
             self._forwarding,
             self._access_log,
             is_tls=tls is not None,
+            quiet_order=self._quiet_order,
         )
 
         def connection() -> HttpConnection:
@@ -131,30 +134,26 @@ class HttpServer:
             await asyncio.to_thread(self._access_log.close)
 
     def _opened(self, connection: HttpConnection) -> None:
-        if len(self.connections) >= self._limit:
+        if len(self.connections) < self._limit:
+            self._quiet_order.add(connection)
+        else:
             self._make_room(connection)
         self.connections[connection] = None
 
     def _make_room(self, newcomer: HttpConnection) -> None:
-        """End quiet connections; where there are none, the newcomer may only ask for health."""
-        reserved = self._reserved
-        quiet = [each for each in self.connections if each.is_quiet and each not in reserved]
-        if quiet:
-            quiet.sort(key=lambda connection: (connection.has_asked, -self.sweeper.waited(connection)))
-            # Several at once: looking for them takes longer than a newcomer is worth.
-            for connection in quiet[: max(1, self._limit // 64)]:
-                self._drop(connection)
-            return
-        newcomer.restrict(self._router.health_alone)
-        if len(reserved) >= _RESERVE:
-            self._drop(next(iter(reserved)))
-        reserved[newcomer] = None
-
-    def _drop(self, connection: HttpConnection) -> None:
-        self._lost(connection)  # it counts no longer, though it is gone a turn later
-        connection.abort()
+        """End the quietest connection; where all are busy, the newcomer may only ask for health."""
+        displaced = self._quiet_order.take()
+        if displaced is not None:
+            self._quiet_order.add(newcomer)
+        else:
+            newcomer.restrict(self._router.health_alone)
+            displaced = self._reserve.add(newcomer)
+        if displaced is not None:
+            self._lost(displaced)  # it counts no longer, though it is gone a turn later
+            displaced.abort()
 
     def _lost(self, connection: HttpConnection) -> None:
         self.connections.pop(connection, None)
-        self._reserved.pop(connection, None)
+        self._quiet_order.discard(connection)
+        self._reserve.discard(connection)
         self._closed.set()

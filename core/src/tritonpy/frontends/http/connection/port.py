@@ -11,6 +11,7 @@ from tritonpy.frontends.header_forwarding import HeaderForwarding
 from tritonpy.frontends.http.connection.access_log import AccessLog
 from tritonpy.frontends.http.connection.half_closed import UnreadWatch
 from tritonpy.frontends.http.connection.message import HttpRequest
+from tritonpy.frontends.http.connection.quiet_order import QuietOrder
 
 if TYPE_CHECKING:
     from tritonpy.frontends.http.connection.protocol import HttpConnection
@@ -39,6 +40,7 @@ class Port:
         forwarding: which headers are kept as they were written; None for none.
         access_log: where answers are noted; None for nowhere.
         is_tls: bytes are encrypted.
+        quiet_order: is told when a connection that was found busy has been answered.
         unread: notices clients that go away while they are not read.
     """
 
@@ -51,4 +53,5 @@ class Port:
     forwarding: HeaderForwarding | None = None
     access_log: AccessLog | None = None
     is_tls: bool = False
+    quiet_order: QuietOrder[HttpConnection] = field(default_factory=QuietOrder)
     unread: UnreadWatch = field(default_factory=UnreadWatch)

@@ -219,6 +219,12 @@ class HttpConnection(asyncio.BufferedProtocol):
         """A request of this connection has been complete."""
         return self._reader.number > 1
 
+    @property
+    def peer(self) -> str:
+        """The address of the client; "" if that is not known."""
+        peer = None if self._transport is None else self._transport.get_extra_info("peername")
+        return peer[0] if peer else ""
+
     def restrict(self, handler: Handler) -> None:
         """Have requests answered by another handler from now on."""
         self._handler = handler
@@ -311,6 +317,7 @@ class HttpConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The client has caught up."""
         self._is_write_paused = False
+        self._port.quiet_order.answered(self)
         if self._stream is not None:
             self._stream.resume()
         if self._is_closing:
@@ -439,6 +446,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         held, self._current_held = self._current_held, 0
         close = not current.keep_alive or self._is_draining or self._half_closed is not None
         self._current = None
+        if self._port.quiet_order.busy:
+            self._port.quiet_order.answered(self)
         if close:
             self._close()
         elif (self._is_read_paused or self._owes_continue) and not self._is_running:

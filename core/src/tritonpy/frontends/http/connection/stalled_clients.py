@@ -6,13 +6,15 @@ import asyncio
 import math
 import sys
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
+
+from tritonpy.frontends.http.connection.quiet_order import Quietable, QuietOrder
 
 SWEEP_S = 15.0
 STALLED_SWEEPS = 4
 
 
-class Swept(Protocol):
+class Swept(Quietable, Protocol):
     """A connection as the sweeper sees it."""
 
     def progress(self) -> object:
@@ -25,20 +27,30 @@ class Swept(Protocol):
         """End the connection."""
 
 
-class Sweeper:
+_Connection = TypeVar("_Connection", bound=Swept)
+
+
+class Sweeper(Generic[_Connection]):
     """Looks at all connections now and then; on the loop only.
 
     Nothing is paid for each connection but while its client is waited for.
 
     Args:
         connections: those that are open.
+        quiet_order: is told on which of them something has changed.
         idle_timeout_s: how long a client may ask nothing; 0 for ever.
     """
 
-    def __init__(self, connections: Iterable[Swept], idle_timeout_s: float = 0) -> None:
+    def __init__(
+        self,
+        connections: Iterable[_Connection],
+        quiet_order: QuietOrder[_Connection],
+        idle_timeout_s: float = 0,
+    ) -> None:
         self._connections = connections
+        self._quiet_order = quiet_order
         self._idle_sweeps = max(1, math.ceil(idle_timeout_s / SWEEP_S)) if idle_timeout_s else sys.maxsize
-        self._waits: dict[Swept, tuple[object, int]] = {}
+        self._waits: dict[_Connection, tuple[object, int]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -51,13 +63,9 @@ class Sweeper:
             self._timer.cancel()
         self._waits.clear()
 
-    def waited(self, connection: Swept) -> int:
-        """For how many sweeps nothing has changed on a connection."""
-        return self._waits.get(connection, (None, 0))[1]
-
     def sweep(self) -> None:
         """End connections on which nothing has changed for `STALLED_SWEEPS` sweeps, and idle ones later."""
-        waits: dict[Swept, tuple[object, int]] = {}
+        waits: dict[_Connection, tuple[object, int]] = {}
         for connection in list(self._connections):
             progress, most = connection.progress(), STALLED_SWEEPS
             if progress is None:
@@ -66,6 +74,8 @@ class Sweeper:
                     continue
             before, count = self._waits.get(connection, (None, 0))
             count = count + 1 if progress == before else 0
+            if not count:
+                self._quiet_order.renew(connection)
             if count >= most:
                 connection.time_out()
             else:
