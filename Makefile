@@ -4,8 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # What is installed comes in two stages, each with a stamp: what `make serve` needs, and all of it, which has that too.
+# What only `make site` needs comes with that.
 SERVING := $(VENV)/.serve-done
 STAMP := $(VENV)/.setup-done
+SITE := $(VENV)/.site-done
 UV := $(shell command -v uv 2>/dev/null)
 
 DISTRIBUTIONS := $(patsubst %/pyproject.toml,%,core/pyproject.toml sdk/pyproject.toml \
@@ -21,7 +23,7 @@ empty :=
 space := $(empty) $(empty)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint serve test sample test-all parity bench protos docs changelog dist
+.PHONY: help setup fmt lint serve test sample test-all parity bench protos docs site changelog dist
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1\t\2/' | expand -t 14
@@ -37,25 +39,30 @@ define make_venv
 test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 endef
 
+ifeq ($(UV),)
+new_pip = $(call patiently,$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1')  # which knows `--group`
+install = $(call patiently,$(BIN)/python -m pip install --quiet --constraint constraints.txt $(1))
+no_compile := --no-compile
+else
+install = $(call patiently,$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt $(1))
+endif
+
 $(STAMP): pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
 	$(make_venv)
-ifeq ($(UV),)
-	$(call patiently,$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1')
-	$(call patiently,$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev $(EDITABLES))
-else
-	$(call patiently,$(UV) pip install --quiet --python $(BIN)/python \
-		--constraint constraints.txt --group dev $(EDITABLES))
-endif
+	$(new_pip)
+	$(call install,--group dev $(EDITABLES))
 	touch $(SERVING) $@
 
 # Bytecode is made of what is imported, when it is: it takes pip as long as all the rest.
 $(SERVING): constraints.txt $(addsuffix /pyproject.toml,core plugins/backends/onnxruntime plugins/backends/python)
 	$(make_venv)
-ifeq ($(UV),)
-	$(call patiently,$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt $(SERVED))
-else
-	$(call patiently,$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt $(SERVED))
-endif
+	$(call install,$(no_compile) $(SERVED))
+	touch $@
+
+$(SITE): pyproject.toml constraints.txt
+	$(make_venv)
+	$(new_pip)
+	$(call install,--group site)
 	touch $@
 
 # Where there is no compiler there is none, and its tests say so and are skipped.
@@ -100,6 +107,11 @@ protos: $(STAMP) ## make descriptors and type stubs anew from the .proto files
 
 docs: $(STAMP) ## write the reference pages that are made from code
 	$(BIN)/python docs/generate.py
+
+site: $(SITE) ## make a site of all pages in build/site, and check its links
+	rm -rf build/site build/doctrees
+	$(BIN)/sphinx-build --quiet --nitpicky --fail-on-warning --conf-dir docs/site --doctree-dir build/doctrees . build/site
+	$(BIN)/python docs/site/check.py build/site
 
 changelog: $(STAMP) ## print what the next release brings, from changelog.d
 	@$(BIN)/towncrier build --draft --version Unreleased

@@ -1,4 +1,4 @@
-"""The map of the code and the index of the pages name what is there."""
+"""The map of the code names what is there."""
 
 from __future__ import annotations
 
@@ -43,12 +43,3 @@ def test_the_layers_are_those_that_lint_checks() -> None:
     layers = [re.split(" {2,}", line)[0].split(" · ") for line in drawn.splitlines()]
 
     assert layers == [layer.split(" : ") for layer in contract["layers"]]
-
-
-@pytest.mark.parametrize("folder", ["how-to", "reference", "tutorial"])
-def test_the_readme_links_each_page(folder: str) -> None:
-    readme = (ROOT / "README.md").read_text()
-
-    pages = [f"docs/{folder}/{path.name}" for path in (ROOT / "docs" / folder).glob("*.md")]
-    assert pages
-    assert [page for page in pages if f"]({page})" not in readme] == []
