@@ -21,6 +21,7 @@ from tritonpy.parties import ResponseSink
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.shared_memory.registry import SharedMemoryRegions
+from tritonpy_sdk.testing import DEADLINE_S
 
 from .streams import Stream
 
@@ -137,7 +138,7 @@ class FakeDataplane:
     def wait_for(self, condition: Callable[[FakeDataplane], bool]) -> None:
         """Wait until requests have come or were cancelled as the test expects."""
         with self.arrived:
-            assert self.arrived.wait_for(lambda: condition(self), timeout=20)
+            assert self.arrived.wait_for(lambda: condition(self), timeout=DEADLINE_S)
 
     def _find(self, name: str) -> None:
         if name == "nope":
@@ -230,7 +231,7 @@ class Harness:
         # in the log of whichever test comes next.
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         if tasks:
-            await asyncio.wait(tasks, timeout=20)
+            await asyncio.wait(tasks, timeout=DEADLINE_S)
 
 
 @pytest.fixture
