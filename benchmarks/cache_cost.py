@@ -86,7 +86,9 @@ async def requests(byte_size: int) -> dict[str, float]:
 
     def make() -> InferRequest:
         tensor = Tensor("I", "UINT8", (byte_size,), data)
-        return InferRequest("m", {"I": tensor}, parameters={"n": number}, sink=sink)
+        request = InferRequest("m", {"I": tensor}, parameters={"n": number})
+        request.ticket.sink = sink
+        return request
 
     rounds: dict[str, list[float]] = {"without": [], "miss": [], "hit": []}
     for _ in range(ROUNDS):

@@ -23,9 +23,9 @@ from machine_facts import machine_facts
 from tritonpy.latencies import Summary
 from tritonpy.metrics.settings import MetricsSettings
 from tritonpy.model.execution import Execution
-from tritonpy.model.response_clock import ResponseClock
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
+from tritonpy.response_clock import ResponseClock
 from tritonpy.stats import ModelStats
 
 ROUNDS = 9
@@ -78,7 +78,7 @@ def batches(size: int) -> dict[str, float]:
 def _execution(size: int, stats: ModelStats, now: int) -> Execution:
     requests = [InferRequest("m", {}) for _ in range(size)]
     for request in requests:
-        request.answered = True
+        request.ticket.answered = True
         request.queue_start_ns = now - random.randrange(1_000_000, 3_000_000)
     return Execution(requests, size, stats)
 
@@ -97,7 +97,7 @@ def first_responses() -> dict[str, float]:
             for clock in clocks:
                 clock.count(request, response, (1, 1))
             values.append((time.thread_time() - start) / REQUESTS * 1e6)
-            request.answered = True
+            request.ticket.answered = True
     return {name: round(statistics.median(values), 3) for name, values in rounds.items()}
 
 

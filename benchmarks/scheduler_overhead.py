@@ -137,7 +137,9 @@ class Asker:
     async def ask(self, count: int, profiler: cProfile.Profile | None = None) -> tuple[float, float]:
         """Send so many requests; processor and elapsed microseconds for each of them."""
         array = np.zeros((1, 16), np.float32)
-        requests = [InferRequest("m", {"I": Tensor.from_numpy("I", array)}, sink=self) for _ in range(count)]
+        requests = [InferRequest("m", {"I": Tensor.from_numpy("I", array)}) for _ in range(count)]
+        for request in requests:
+            request.ticket.sink = self
         self._waiting = [requests[at : at + self._together] for at in range(0, count, self._together)]
         self._done = self._loop.create_future()
         await asyncio.sleep(0)

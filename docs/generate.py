@@ -83,7 +83,7 @@ def plugin_api() -> str:
 
 CHAPTERS = {
     "What hooks are given": ("tritonpy.handles", "tritonpy.hookspecs"),
-    "Requests and responses": ("tritonpy.request", "tritonpy.response"),
+    "Requests and responses": ("tritonpy.request", "tritonpy.request_trace", "tritonpy.response"),
     "Tensors and where their bytes are": ("tritonpy.tensor", "tritonpy.buffers", "tritonpy.datatypes"),
     "From requests to batches": (
         "tritonpy.batches.plan",
@@ -91,8 +91,7 @@ CHAPTERS = {
         "tritonpy.batches.implicit_tensors",
     ),
     "Completing a configuration": ("tritonpy.completion",),
-    "What frontends ask": ("tritonpy.dataplane", "tritonpy.parties", "tritonpy.flow"),
-    "Model repositories": ("tritonpy.store", "tritonpy.fingerprint", "tritonpy.temporary"),
+    "What frontends ask": ("tritonpy.dataplane", "tritonpy.flow"),
     "Errors": ("tritonpy.errors",),
 }
 """The chapters of the page on the Python API, and whose names they hold."""
@@ -102,7 +101,6 @@ GIVEN = (
     "Batch",
     "Batcher",
     "Cache",
-    "InferRequest",
     "Model",
     "ModelInstance",
     "RepoAgent",
@@ -113,7 +111,9 @@ GIVEN = (
 """Classes whose objects plugins are given and do not make."""
 
 SERVER_ONLY = {
-    "InferRequest": {*("about", "attach", "deliver", "fail", "give_up", "is_given_up", "label")},
+    "InferRequest": {"about", "count_response", "deliver", "fail", "give_up", "label"},
+    "InferResponse": {"keep"},
+    "RequestTrace": {"started", "queued", "computed", "hold", "responded"},
     "ResponseFlow": {"end", "when_open"},
 }
 """Members of the names above that only the server calls."""

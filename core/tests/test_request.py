@@ -27,8 +27,8 @@ class Owner:
         self.finished: list[TritonError | None] = []
         self.contradiction: TritonError | None = None
 
-    def check_outputs(self, request: InferRequest, response: InferResponse) -> TritonError | None:
-        return self.contradiction
+    def check_outputs(self, request: InferRequest, response: InferResponse) -> InferResponse:
+        return response if self.contradiction is None else InferResponse(error=self.contradiction)
 
     def request_finished(self, request: InferRequest, error: TritonError | None) -> None:
         self.finished.append(error)
@@ -55,8 +55,9 @@ def tensor(name: str) -> Tensor:
 
 def new_request(**attributes: object) -> tuple[InferRequest, Sink, Owner]:
     sink, owner = Sink(), Owner()
-    request = InferRequest("m", {"A": tensor("A"), "B": tensor("B")}, sink=sink, **attributes)  # type: ignore[arg-type]
-    request.owner = owner
+    request = InferRequest("m", {"A": tensor("A"), "B": tensor("B")}, **attributes)  # type: ignore[arg-type]
+    request.ticket.sink = sink
+    request.ticket.owner = owner
     return request, sink, owner
 
 
@@ -126,7 +127,7 @@ def test_whatever_is_delivered_at_most_one_answer_is_final_and_nothing_follows_i
     first_final = next((index for index, (_, final) in enumerate(deliveries) if final), None)
     expected = deliveries if first_final is None else deliveries[: first_final + 1]
     assert finals == [final for _, final in expected]
-    assert len(owner.finished) == finals.count(True) == int(request.answered)
+    assert len(owner.finished) == finals.count(True) == int(request.ticket.answered)
 
 
 def test_fail_answers_with_the_error_and_tells_the_owner():
@@ -163,14 +164,16 @@ def test_the_owner_hears_of_the_end_after_the_sink():
         def request_finished(self, request: InferRequest, error: TritonError | None) -> None:
             order.append(f"owner error={error}")
 
-    request = InferRequest("m", {}, sink=OrderedSink())
-    request.owner = OrderedOwner()
+    request = InferRequest("m", {})
+
+    request.ticket.sink = OrderedSink()
+    request.ticket.owner = OrderedOwner()
 
     request.deliver(InferResponse(), final=False)
     request.deliver(None)
 
     assert order == ["sink final=False", "sink final=True", "owner error=None"]
-    assert request.owner is None
+    assert request.ticket.owner is None
 
 
 def test_a_sink_that_raises_is_logged_and_harms_neither_its_batch_nor_the_count(caplog):
@@ -179,14 +182,15 @@ def test_a_sink_that_raises_is_logged_and_harms_neither_its_batch_nor_the_count(
             raise OSError("connection lost")
 
     owner = Owner()
-    request = InferRequest("m", {}, sink=BrokenSink())
-    request.owner = owner
+    request = InferRequest("m", {})
+    request.ticket.sink = BrokenSink()
+    request.ticket.owner = owner
 
     request.deliver(InferResponse())
 
     assert "connection lost" in caplog.text
     assert owner.finished == [None]
-    assert request.answered
+    assert request.ticket.answered
 
 
 def test_a_request_nobody_waits_for_can_be_answered():
@@ -194,7 +198,7 @@ def test_a_request_nobody_waits_for_can_be_answered():
 
     request.deliver(InferResponse())
 
-    assert request.answered
+    assert request.ticket.answered
 
 
 @pytest.mark.parametrize(
@@ -223,7 +227,7 @@ def test_outputs_nobody_asked_for_are_dropped_before_the_sink(requested, produce
 def test_respond_goes_through_the_outbox_and_not_straight_to_the_sink():
     request, sink, _ = new_request()
     outbox = Outbox()
-    request.attach(outbox)
+    request.ticket.outbox = outbox
 
     request.respond(InferResponse(), final=False)
     request.respond()
@@ -244,7 +248,7 @@ def test_respond_after_the_final_response_is_refused():
     # The server may have given the request's place in a worker to another request by then.
     request, _, _ = new_request()
     outbox = Outbox()
-    request.attach(outbox)
+    request.ticket.outbox = outbox
     request.respond(InferResponse())
 
     with pytest.raises(Internal, match="has had its final response"):
@@ -256,7 +260,7 @@ def test_respond_after_the_final_response_is_refused():
 def test_a_request_dropped_without_an_answer_is_answered_internal():
     request, sink, owner = new_request(id="5")
     outbox = Outbox()
-    request.attach(outbox)
+    request.ticket.outbox = outbox
     request.respond(InferResponse(), final=False)
     outbox.deliver_all()
 
@@ -276,7 +280,7 @@ def test_a_request_dropped_without_an_answer_is_answered_internal():
 def test_an_answered_request_may_be_dropped(delivered_first):
     request, sink, _ = new_request()
     outbox = Outbox()
-    request.attach(outbox)
+    request.ticket.outbox = outbox
     gone = weakref.ref(request)
 
     request.respond(InferResponse())
@@ -304,7 +308,7 @@ def test_a_request_that_was_never_executed_may_be_dropped():
 def test_a_request_the_server_answered_itself_is_not_answered_again_when_dropped():
     request, sink, _ = new_request()
     outbox = Outbox()
-    request.attach(outbox)
+    request.ticket.outbox = outbox
     request.fail(Cancelled("client left"))
 
     del request
@@ -342,7 +346,7 @@ def test_a_cancellation_is_in_the_verbose_log(caplog):
 def test_cancelling_twice_tells_the_holder_once():
     request, _, _ = new_request()
     holder = Holder()
-    request.on_cancel = holder
+    request.ticket.on_cancel = holder
 
     request.cancel()
     request.cancel()
@@ -354,7 +358,7 @@ def test_cancelling_twice_tells_the_holder_once():
 def test_cancelling_an_answered_request_does_nothing():
     request, _, _ = new_request()
     holder = Holder()
-    request.on_cancel = holder
+    request.ticket.on_cancel = holder
     request.deliver(InferResponse())
 
     request.cancel()

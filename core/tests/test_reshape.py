@@ -98,8 +98,9 @@ class Answers:
 
 def deliver(array: Any, made: Reshape) -> InferResponse:
     answers = Answers()
-    request = InferRequest("m", {}, sink=answers)
-    request.reshape = made
+    request = InferRequest("m", {})
+    request.ticket.sink = answers
+    request.ticket.reshape = made
     request.deliver(InferResponse().add("PLAIN", np.zeros((1, 1), np.float32)).add("Y", array))
     return answers.responses[0]
 

@@ -44,8 +44,9 @@ class Answers:
 def step(states: SequenceStates, *responses: InferResponse, **given: Any) -> tuple[InferRequest, Answers]:
     """Execute one request and answer it; the last response is the final one."""
     answers = Answers()
-    request = InferRequest("m", {}, sink=answers, **given)
-    request.states = states
+    request = InferRequest("m", {}, **given)
+    request.ticket.sink = answers
+    request.ticket.states = states
     Execution([request], 1, ModelStats())
     for index, response in enumerate(responses, 1):
         request.deliver(response, index == len(responses))
@@ -243,7 +244,7 @@ def test_rows_of_a_batch_get_memory_of_their_own_and_whole_arrays_are_kept() -> 
     requests = []
     for _ in range(2):
         request = InferRequest("m", {})
-        request.states = specs(state()).fresh()
+        request.ticket.states = specs(state()).fresh()
         requests.append(request)
     responses = [InferResponse().add("OUT", batch[1:]), InferResponse().add("OUT", whole)]
 
@@ -274,7 +275,7 @@ def test_the_dict_of_whoever_made_a_request_is_left_alone() -> None:
     given: dict[str, Tensor] = {}
     request = InferRequest("m", given)
 
-    specs(state()).fresh().enter(request)
+    request.inputs = specs(state()).fresh().enter(request.inputs)
 
     assert list(request.inputs) == ["IN"]
     assert not given

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from tritonpy.errors import Cancelled, Internal
 from tritonpy.model.execution import Execution
-from tritonpy.model.response_clock import ResponseClock
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
+from tritonpy.response_clock import ResponseClock
 from tritonpy.stats import MOST_RESPONSES, ModelStats, ResponseStats, statistics_json
 
 SOME = np.zeros(1, np.float32)
@@ -135,9 +135,10 @@ def test_a_response_is_counted_as_what_it_is(
 def test_responses_are_counted_by_their_place_in_their_own_stream() -> None:
     stats = ModelStats()
     one, two = request(), request()
-    clocks = {each: ResponseClock(stats) for each in (one, two)}
+    for each in (one, two):
+        each.ticket.clock = ResponseClock(stats)
     for each in (one, two, one):
-        clocks[each].count(each, InferResponse().add("OUT", SOME), (1, 0))
+        each.count_response(InferResponse().add("OUT", SOME), (1, 0))
 
     assert {index: found.success_count for index, found in stats.response_stats.items()} == {0: 2, 1: 1}
 
@@ -146,7 +147,7 @@ def test_the_only_response_of_a_decoupled_model_takes_what_its_batch_took() -> N
     stats = ModelStats()
     good, bad = request(), request()
     for each in (good, bad):
-        each.clock = ResponseClock(stats)
+        each.ticket.clock = ResponseClock(stats)
     Execution([good], 1, stats).finish(TIMES, [InferResponse().add("OUT", SOME)])
     Execution([bad], 1, stats).fail(Internal("boom"), TIMES)
 
@@ -159,9 +160,10 @@ def test_the_only_response_of_a_decoupled_model_takes_what_its_batch_took() -> N
 def test_what_comes_after_the_final_response_is_not_counted() -> None:
     stats = ModelStats()
     answered = request()
+    answered.ticket.clock = ResponseClock(stats)
     answered.deliver(None)
 
-    ResponseClock(stats).count(answered, None, (1, 0))
+    answered.count_response(None, (1, 0))
 
     assert stats.response_stats == {}
 
@@ -169,9 +171,8 @@ def test_what_comes_after_the_final_response_is_not_counted() -> None:
 def test_a_stream_without_end_holds_no_memory() -> None:
     stats = ModelStats()
     clock = ResponseClock(stats)
-    endless = request()
     for _ in range(MOST_RESPONSES + 10):
-        clock.count(endless, None, (1, 0))
+        clock.count(None, (1, 0), 0, is_cancelled=False)
 
     assert len(stats.response_stats) == MOST_RESPONSES
 

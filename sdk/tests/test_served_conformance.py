@@ -43,7 +43,7 @@ def test_request_that_a_stopping_server_fails_is_noticed(tmp_path, monkeypatch):
     from tritonpy.model.model import LoadedModel
 
     def infer(model, request, sink):
-        request.sink = sink
+        request.ticket.sink = sink
         request.fail(Unavailable("gone"))
 
     monkeypatch.setattr(LoadedModel, "infer", infer)

@@ -193,7 +193,7 @@ def test_a_batch_goes_on_while_one_of_its_clients_waits(serve, models, flags):
         [(execution, _)] = server.runtime.registry.find("asks").instances[0].running_executions()
 
         calls[0].cancel()
-        until(lambda: any(request.cancelled for request in execution.requests))
+        until(lambda: any(request.ticket.cancelled for request in execution.requests))
         assert not [flag for flag in flags.iterdir() if "was" in flag.name]
         calls[1].cancel()
 

@@ -19,8 +19,7 @@ import pytest
 from tritonclient.grpc import service_pb2
 from tritonpy.model.model import LoadedModel
 from tritonpy.options import ServerOptions
-from tritonpy.parties import ResponseSink
-from tritonpy.request import InferRequest
+from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 from tritonpy_sdk.testing import DEADLINE_S, until

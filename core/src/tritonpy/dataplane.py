@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tritonpy.handles import JsonObject
-from tritonpy.parties import ResponseSink
-from tritonpy.request import InferRequest
+from tritonpy.request import InferRequest, ResponseSink
 
 
 @dataclass(frozen=True, slots=True)

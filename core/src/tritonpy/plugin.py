@@ -28,7 +28,6 @@ from tritonpy.errors import (
     UnknownError,
     Unsupported,
 )
-from tritonpy.fingerprint import Fingerprint, is_watched, read_fingerprint
 from tritonpy.flow import ResponseFlow
 from tritonpy.handles import (
     Backend,
@@ -46,12 +45,10 @@ from tritonpy.handles import (
     WorkerCommand,
 )
 from tritonpy.hookspecs import hookimpl
-from tritonpy.parties import ResponseSink
-from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
+from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest, ResponseSink
+from tritonpy.request_trace import RequestTrace
 from tritonpy.response import InferResponse, ParameterValue
 from tritonpy.secret_variables import without_secrets
-from tritonpy.store import LocalFiles, Store, StoreOptions
-from tritonpy.temporary import TemporaryDirectories
 from tritonpy.tensor import Array, Tensor, pack_bytes, unpack_bytes
 
 __all__ = [
@@ -77,7 +74,6 @@ __all__ = [
     "Dataplane",
     "ErrorCode",
     "FileTensor",
-    "Fingerprint",
     "GivenTensor",
     "HostBuffer",
     "InferRequest",
@@ -85,7 +81,6 @@ __all__ = [
     "Internal",
     "InvalidArg",
     "JsonObject",
-    "LocalFiles",
     "MemoryType",
     "Model",
     "ModelInstance",
@@ -94,12 +89,10 @@ __all__ = [
     "PreferredGroup",
     "RepoAgent",
     "RepoAgentModel",
+    "RequestTrace",
     "ResponseFlow",
     "ResponseSink",
     "ServedModel",
-    "Store",
-    "StoreOptions",
-    "TemporaryDirectories",
     "Tensor",
     "TensorSpec",
     "TritonError",
@@ -115,10 +108,8 @@ __all__ = [
     "default_max_batch_size",
     "given_inputs",
     "hookimpl",
-    "is_watched",
     "kept_outputs",
     "pack_bytes",
-    "read_fingerprint",
     "unpack_bytes",
     "without_secrets",
 ]

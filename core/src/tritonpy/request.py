@@ -1,29 +1,26 @@
 """One inference request, from the frontend that parsed it to the backend that answers it.
 
+`InferRequest` is what plugins see; its `Ticket` is what the server keeps beside it, such as who takes the
+responses and who counts them. A request, its ticket and the roles that a ticket names speak of each other, so
+they stand together.
+
 Two sides use the same object. A backend (on an instance's thread, or in a worker process on a copy rebuilt
-there) reads it and may call `respond`. The loop that owns the server calls `deliver`, and nobody else does:
-`respond` only posts to the request's outbox, which brings the answer to that loop.
+there) reads it and may call `respond`, which posts to the ticket's outbox and so reaches the loop that owns
+the server. Only that loop calls `deliver`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol
 
 from tritonpy.errors import Internal, NotFound, TritonError, Unsupported
 from tritonpy.flow import ResponseFlow
-from tritonpy.parties import (
-    ComputeMeter,
-    Outbox,
-    RequestCanceller,
-    RequestOwner,
-    RequestTrace,
-    ResponseClock,
-    ResponseSink,
-)
+from tritonpy.request_trace import RequestTrace
 from tritonpy.reshape import Reshape
 from tritonpy.response import InferResponse, ParameterValue
+from tritonpy.response_clock import ResponseClock
 from tritonpy.states import SequenceStates
 from tritonpy.tensor import Tensor
 
@@ -35,27 +32,14 @@ SEQUENCE_END = 2
 """The flag of the last request of a sequence."""
 
 COUNTED, COUNTS_AS_SUCCESS, COUNTS_AS_FAILURE = 0, 1, 2
-"""What the final response of a request does to the statistics of its model; see `InferRequest.tally`."""
+"""What the final response of a request does to the statistics of its model; see `Ticket.tally`."""
 
 _LONGEST_CORRELATION_ID = 128
-
-_MOST_NAMED = 8
 
 
 def label_of(request_id: str) -> str:
     """How messages name a request, in Triton's words; with a stand-in when it has no id."""
     return f"[request id: {request_id or '<id_unknown>'}] "
-
-
-def about_batch(requests: Sequence[InferRequest], instance: str) -> dict[str, str]:
-    """What log lines about requests that are executed together carry, as `extra`; of many the first ids."""
-    if not requests:
-        return {"instance": instance}
-    named = [request.id for request in requests if request.id]
-    ids = ",".join(named[:_MOST_NAMED])
-    more = len(named) - _MOST_NAMED
-    request_id = f"{ids},… {more} more" if more > 0 else ids
-    return requests[0].about | {"instance": instance, "request_id": request_id}
 
 
 def checked_correlation_id(correlation_id: str) -> str:
@@ -91,51 +75,28 @@ class InferRequest:
         is_null: it only fills a place of a batch; see `NullRequest`.
 
     For the server only:
-        slot: where a worker process keeps it; -1 outside of one.
-        chain: the executions that wait for it, when a model has made it.
-        clock: times and counts its responses, when its model is decoupled.
-        tally: `COUNTED` when it is counted with its execution; one that was still open then is counted when
-            it is answered, as a success or a failure.
-        flow: whether its sender may go on; None until somebody asks, see `response_flow`.
-        trace: takes notes of it, when it is traced.
-        meter: hears how long its execution took, when it is a step of an ensemble.
-        states: what the model remembers of its sequence; None in a worker process, and for models without.
-        reshape: gives outputs the shapes that clients expect, where they are not the model's.
+        ticket: what the server keeps beside the request.
     """
 
     is_null: ClassVar[bool] = False
 
     __slots__ = (
         "__weakref__",
-        "_outbox",
-        "answered",
         "arrival_ns",
         "batch_size",
         "batching_state",
-        "cancelled",
-        "chain",
-        "clock",
         "correlation_id",
         "flags",
-        "flow",
         "id",
         "inputs",
-        "meter",
         "model_name",
         "model_version",
-        "on_cancel",
-        "owner",
         "parameters",
         "priority",
         "queue_start_ns",
         "requested_outputs",
-        "reshape",
-        "sink",
-        "slot",
-        "states",
-        "tally",
+        "ticket",
         "timeout_us",
-        "trace",
     )
 
     def __init__(
@@ -151,7 +112,6 @@ class InferRequest:
         correlation_id: int | str = 0,
         priority: int = 0,
         timeout_us: int = 0,
-        sink: ResponseSink | None = None,
         arrival_ns: int = 0,
     ) -> None:
         self.model_name = model_name
@@ -164,25 +124,11 @@ class InferRequest:
         self.correlation_id = correlation_id
         self.priority = priority
         self.timeout_us = timeout_us
-        self.sink = sink
         self.arrival_ns = arrival_ns
         self.queue_start_ns = 0
         self.batch_size = 1
         self.batching_state: Any = None  # Any: the strategy's own
-        self.slot = -1
-        self.chain: tuple[object, ...] = ()
-        self.clock: ResponseClock | None = None
-        self.tally = COUNTED
-        self.flow: ResponseFlow | None = None
-        self.states: SequenceStates | None = None
-        self.reshape: Reshape | None = None
-        self.trace: RequestTrace | None = None
-        self.meter: ComputeMeter | None = None
-        self.cancelled = False
-        self.answered = False
-        self.owner: RequestOwner | None = None
-        self.on_cancel: RequestCanceller | None = None
-        self._outbox: Outbox | None = None
+        self.ticket = Ticket()
 
     # For backends and strategies.
 
@@ -204,16 +150,22 @@ class InferRequest:
         """Whether the client or the server asks for output `name`; others need not be computed."""
         if self.requested_outputs is None or name in self.requested_outputs:
             return True
-        return self.states is not None and self.states.gives(name)
+        states = self.ticket.states
+        return states is not None and states.gives(name)
 
     @property
     def byte_size(self) -> int:
         """Bytes of all inputs together, in wire form."""
         return sum(tensor.byte_size for tensor in self.inputs.values())
 
+    @property
+    def trace(self) -> RequestTrace | None:
+        """Takes notes of a backend's own steps; None for a request that is not traced."""
+        return self.ticket.trace
+
     def is_cancelled(self) -> bool:
         """Whether the client gave up; a long computation may stop early and answer `Cancelled`."""
-        return self.cancelled
+        return self.ticket.cancelled
 
     def respond(self, response: InferResponse | None = None, *, final: bool = True) -> None:
         """Answer from a backend; crosses to the server at once and may block while the client is slow.
@@ -225,20 +177,42 @@ class InferRequest:
         Raises:
             Internal: the request has had its final response, or was not handed to a backend.
         """
-        outbox = self._outbox
+        ticket = self.ticket
+        outbox = ticket.outbox
         if outbox is None:
             raise Internal(
                 f"request '{self.id}' for model '{self.model_name}' is not being executed, "
                 f"or has had its final response"
             )
-        if self.states is not None and response is not None:
-            self.states.own(response)
+        if ticket.states is not None and response is not None:
+            ticket.states.own(response)
         if final:
             # From here on its place in a worker may belong to another request.
-            self._outbox = None
+            ticket.outbox = None
         outbox.post(self, response, final)
 
-    # For the loop.
+    # For frontends.
+
+    def cancel(self) -> None:
+        """Give the request up, for a frontend whose client is gone; on the loop only.
+
+        One that waits is answered `Cancelled` at once; otherwise the model is told, and may still answer.
+        """
+        ticket = self.ticket
+        if ticket.cancelled or ticket.answered:
+            return
+        ticket.cancelled = True
+        _log.debug("%sIssuing cancellation", self.label, extra=self.about)
+        if ticket.on_cancel is not None:
+            ticket.on_cancel.request_cancelled(self)
+        if ticket.flow is not None:
+            ticket.flow.end()
+
+    def response_flow(self) -> ResponseFlow:
+        """Slows the model down while a client does not keep up with its responses; on the loop only."""
+        return self.ticket.response_flow()
+
+    # For the server's loop.
 
     @property
     def label(self) -> str:
@@ -250,96 +224,69 @@ class InferRequest:
         """What log lines about this request carry, as `extra`."""
         return {"model": self.model_name, "version": self.model_version, "request_id": self.id}
 
-    def attach(self, outbox: Outbox | None) -> None:
-        """Say where `respond` goes; called by the instance that is about to execute the request."""
-        self._outbox = outbox
-
     def deliver(self, response: InferResponse | None, final: bool = True) -> None:
         """Give one response to the sink; on the loop only. Responses after the final one are dropped."""
-        if self.answered:
+        ticket = self.ticket
+        if ticket.answered:
             return
-        owner = self.owner
+        owner = ticket.owner
         if final:
-            self.answered = True
-            if self.flow is not None:
-                self.flow.end()
-        if self.states is not None:
-            error = self.states.take(response, final)
-            if error is not None:
-                response = InferResponse(error=error)
-        if self.reshape is not None and response is not None:
-            try:
-                self.reshape.to_clients(response)
-            except TritonError as exc:
-                response = InferResponse(error=exc)
-        if response is not None and self.requested_outputs is not None and response.outputs:
-            wanted = self.requested_outputs
-            if len(response.outputs) > len(wanted) or any(out.name not in wanted for out in response.outputs):
-                response.outputs = [out for out in response.outputs if out.name in wanted]
-        if response is not None and response.outputs and owner is not None:
-            error = owner.check_outputs(self, response)
-            if error is not None:
-                response = InferResponse(error=error)
-        if self.trace is not None:
-            self.trace.responded(response, final)
-        sink = self.sink
+            ticket.answered = True
+            if ticket.flow is not None:
+                ticket.flow.end()
+        if ticket.states is not None:
+            response = ticket.states.take(response, final)
+        if response is not None:
+            if ticket.reshape is not None:
+                response = ticket.reshape.to_clients(response)
+            if self.requested_outputs is not None and response.outputs:
+                response.keep(self.requested_outputs)
+            if owner is not None and response.outputs:
+                response = owner.check_outputs(self, response)
+        if ticket.trace is not None:
+            ticket.trace.responded(response, final)
         try:
-            if sink is not None:
-                sink.on_response(self, response, final)
+            if ticket.sink is not None:
+                ticket.sink.on_response(self, response, final)
         except Exception:  # a sink that fails costs its own client, never the other requests of the batch
             _log.exception("%sthe response could not be handed on", self.label, extra=self.about)
         finally:
             if final and owner is not None:
-                self.owner = None
+                ticket.owner = None
                 owner.request_finished(self, response.error if response is not None else None)
 
     def fail(self, error: TritonError) -> None:
         """Answer with an error and nothing after it; on the loop only."""
-        if self.tally:
-            self.tally = COUNTS_AS_FAILURE
+        if self.ticket.tally:
+            self.ticket.tally = COUNTS_AS_FAILURE
         self.deliver(InferResponse(error=error))
-
-    def cancel(self) -> None:
-        """Give the request up, for a frontend whose client is gone; on the loop only.
-
-        One that waits is answered `Cancelled` at once; otherwise the model is told, and may still answer.
-        """
-        if self.cancelled or self.answered:
-            return
-        self.cancelled = True
-        _log.debug("%sIssuing cancellation", self.label, extra=self.about)
-        if self.on_cancel is not None:
-            self.on_cancel.request_cancelled(self)
-        if self.flow is not None:
-            self.flow.end()
 
     def give_up(self) -> None:
         """Cancel it because its client does not take its responses; it counts as cancelled."""
-        if not self.cancelled and not self.answered:
-            self.response_flow().is_given_up = True
+        ticket = self.ticket
+        if not ticket.cancelled and not ticket.answered:
+            ticket.response_flow().is_given_up = True
             self.cancel()
 
-    @property
-    def is_given_up(self) -> bool:
-        """Whether the server has cancelled it because its client does not take its responses."""
-        return self.flow is not None and self.flow.is_given_up
+    def count_response(self, response: InferResponse | None, durations: tuple[int, int]) -> None:
+        """Count a response of a decoupled model; those behind the final one are not counted.
 
-    def response_flow(self) -> ResponseFlow:
-        """Slows the model down while a client does not keep up with its responses; on the loop only."""
-        flow = self.flow
-        if flow is None:
-            flow = self.flow = ResponseFlow()
-            if self.cancelled or self.answered:
-                flow.end()
-        return flow
+        Args:
+            response: the response.
+            durations: nanoseconds that it took to be computed, and to be brought on its way.
+        """
+        ticket = self.ticket
+        if ticket.clock is not None and not ticket.answered:
+            ticket.clock.count(response, durations, self.queue_start_ns, is_cancelled=ticket.cancelled)
 
     def __del__(self) -> None:
-        # A backend that returned None and then dropped the request would leave its client waiting for ever.
-        if self._outbox is not None and not self.answered:
+        # A backend that returned None and then dropped the request would leave its client without an answer.
+        ticket = self.ticket
+        if ticket.outbox is not None and not ticket.answered:
             error = Internal(
                 f"{self.label}model '{self.model_name}' dropped the request without a final response"
             )
-            self._outbox.post(self, InferResponse(error=error), True)
+            ticket.outbox.post(self, InferResponse(error=error), True)
 
     def __repr__(self) -> str:
         return f"InferRequest({self.model_name!r}, id={self.id!r}, inputs={list(self.inputs.values())})"
@@ -358,4 +305,117 @@ class NullRequest(InferRequest):
 
     def __init__(self, model_name: str, inputs: dict[str, Tensor]) -> None:
         super().__init__(model_name, inputs)
-        self.answered = True
+        self.ticket.answered = True
+
+
+class Ticket:
+    """What the server keeps beside a request; on the loop only, but for `outbox`, `clock` and `states`.
+
+    Attributes:
+        sink: takes the responses.
+        owner: the loaded model that has accepted the request and not answered it finally.
+        outbox: carries responses from where the model runs, while it does.
+        on_cancel: the queue or instance that holds the request, and has to hear of a cancellation.
+        cancelled: the client, or the server for it, has given the request up.
+        answered: the final response is on its way to the sink.
+        tally: `COUNTED` when the request is counted with its execution; one that was still open then is
+            counted when it is answered, as a success or a failure.
+        trace: takes notes of the request, when it is traced.
+        clock: times and counts its responses, when its model is decoupled.
+        on_executed: takes the nanoseconds of input, inference and output, when it is a step of an ensemble.
+        flow: tells its sender to wait; made by `response_flow`.
+        states: what the model remembers of its sequence; None in a worker process, and for models without.
+        reshape: gives outputs the shapes that clients expect, where they are not the model's.
+        chain: the executions that wait for the request, when a model has made it.
+        slot: the place where a worker process keeps it; -1 outside of one.
+    """
+
+    __slots__ = (
+        "answered",
+        "cancelled",
+        "chain",
+        "clock",
+        "flow",
+        "on_cancel",
+        "on_executed",
+        "outbox",
+        "owner",
+        "reshape",
+        "sink",
+        "slot",
+        "states",
+        "tally",
+        "trace",
+    )
+
+    def __init__(self) -> None:
+        self.sink: ResponseSink | None = None
+        self.owner: RequestOwner | None = None
+        self.outbox: Outbox | None = None
+        self.on_cancel: RequestCanceller | None = None
+        self.cancelled = False
+        self.answered = False
+        self.tally = COUNTED
+        self.trace: RequestTrace | None = None
+        self.clock: ResponseClock | None = None
+        self.on_executed: Callable[[int, int, int], None] | None = None
+        self.flow: ResponseFlow | None = None
+        self.states: SequenceStates | None = None
+        self.reshape: Reshape | None = None
+        self.chain: tuple[object, ...] = ()
+        self.slot = -1
+
+    @property
+    def is_given_up(self) -> bool:
+        """True if the server has cancelled the request because its client does not take its responses."""
+        return self.flow is not None and self.flow.is_given_up
+
+    def response_flow(self) -> ResponseFlow:
+        """The flow of the request's responses, made when it is first asked for."""
+        flow = self.flow
+        if flow is None:
+            flow = self.flow = ResponseFlow()
+            if self.cancelled or self.answered:
+                flow.end()
+        return flow
+
+
+class ResponseSink(Protocol):
+    """Takes the responses of requests: a client's connection, an ensemble step, a caller in this process.
+
+    It must not block, and raises nothing; a client that reads slowly is what `InferRequest.response_flow` is
+    for.
+    """
+
+    def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        """Take one response, on the loop.
+
+        Args:
+            request: the request it answers.
+            response: None when only the final flag comes (decoupled models).
+            final: nothing follows.
+        """
+
+
+class Outbox(Protocol):
+    """Carries a response from wherever the model runs to the loop."""
+
+    def post(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        """Hand over one response; may block the caller while too many wait to be written."""
+
+
+class RequestOwner(Protocol):
+    """The loaded model that accepted the request and counts it until its final response."""
+
+    def check_outputs(self, request: InferRequest, response: InferResponse) -> InferResponse:
+        """Compare a response that has outputs with the configuration; returns it, or an error."""
+
+    def request_finished(self, request: InferRequest, error: TritonError | None) -> None:
+        """The final response (or the error that stands for it) has been handed to the sink."""
+
+
+class RequestCanceller(Protocol):
+    """The queue or instance that holds a request."""
+
+    def request_cancelled(self, request: InferRequest) -> None:
+        """The request's ticket was just marked as cancelled."""

@@ -60,11 +60,11 @@ class Reshape:
             for name, tensor in inputs.items()
         }
 
-    def to_clients(self, response: InferResponse) -> None:
+    def to_clients(self, response: InferResponse) -> InferResponse:
         """Give the outputs of a response the shapes that clients expect.
 
-        Raises:
-            Internal: the model gave one of a shape that cannot be.
+        Returns:
+            The response, or an error in its place if the model gave an output of a shape that cannot be.
         """
         for index, tensor in enumerate(response.outputs):
             move = self.outputs.get(tensor.name)
@@ -72,11 +72,13 @@ class Reshape:
                 continue
             shape = move.apply(tensor.shape)
             if prod(shape) != tensor.element_count:
-                raise Internal(
+                error = Internal(
                     f"model '{self._model_name}' gave output '{tensor.name}' of shape {list(tensor.shape)}, "
                     f"expected {[-1] * move.lead + list(move.source)}, the 'shape' of its 'reshape'"
                 )
+                return InferResponse(error=error)
             response.outputs[index] = tensor.reshaped(shape)
+        return response
 
 
 def read_reshape(config: JsonObject) -> Reshape | None:

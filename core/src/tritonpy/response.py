@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Self
 
 import numpy as np
@@ -52,6 +52,13 @@ class InferResponse:
         else:
             self.outputs.append(Tensor.from_numpy(name, array, datatype))
         return self
+
+    def keep(self, names: Container[str]) -> None:
+        """Drop the outputs that are not among `names`."""
+        for output in self.outputs:
+            if output.name not in names:
+                self.outputs = [kept for kept in self.outputs if kept.name in names]
+                return
 
     def __repr__(self) -> str:
         return f"InferResponse({self.error!r})" if self.error else f"InferResponse({self.outputs})"

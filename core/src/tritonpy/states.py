@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,9 +20,6 @@ from tritonpy.errors import Internal, InvalidArg, TritonError
 from tritonpy.handles import JsonObject
 from tritonpy.response import InferResponse
 from tritonpy.tensor import Array, Tensor, unpack_bytes
-
-if TYPE_CHECKING:
-    from tritonpy.request import InferRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +104,13 @@ class SequenceStates:
         """Whether an output of the model becomes a state."""
         return output_name in self._specs.by_output
 
-    def enter(self, request: InferRequest) -> None:
-        """Add the states to the inputs of a request that is about to be executed.
+    def enter(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The inputs of a request that is about to be executed, with the states among them.
 
         What the request has given before, when it is executed again, is its state from now on.
         """
         self._commit()
-        request.inputs = request.inputs | self._tensors  # whose dict it was may still read it
+        return inputs | self._tensors
 
     def own(self, response: InferResponse) -> None:
         """Give the states among a response's outputs memory of their own.
@@ -127,7 +123,7 @@ class SequenceStates:
             if tensor.name in self._specs.by_output:
                 outputs[index] = _owned(tensor)
 
-    def take(self, response: InferResponse | None, final: bool) -> TritonError | None:
+    def take(self, response: InferResponse | None, final: bool) -> InferResponse | None:
         """Take the states out of a response that is on its way to its client.
 
         Args:
@@ -136,7 +132,7 @@ class SequenceStates:
                 failed.
 
         Returns:
-            What is wrong with the states that the model gave; the request has failed then.
+            The response, or in its place what is wrong with the states that the model gave.
         """
         wrong: TritonError | None = None
         if response is not None:
@@ -157,7 +153,7 @@ class SequenceStates:
             on_known, self._on_known = self._on_known, None
             if on_known is not None:
                 on_known()
-        return wrong
+        return response if wrong is None else InferResponse(error=wrong)
 
     def _stage(self, tensor: Tensor) -> TritonError | None:
         spec = self._specs.by_output.get(tensor.name)

@@ -260,8 +260,8 @@ def test_states_of_sequences_are_joined_and_given_back_one_by_one() -> None:
     for step in range(3):
         requests = [request(outputs=("Y",), X=[[10**index + step]]) for index in range(2)]
         for made, states in zip(requests, sequences, strict=True):
-            made.states = states
-            states.enter(made)
+            made.ticket.states = states
+            made.inputs = states.enter(made.inputs)
         for made, response in zip(requests, execute(given, model, *requests), strict=True):
             made.deliver(response)
 

@@ -69,7 +69,7 @@ class Slot:
         request = InferRequest(
             self.handle.model.name, {tensor.name: tensor for tensor in tensors}, **attributes
         )
-        request.attach(self.mailbox)
+        request.ticket.outbox = self.mailbox
         self._requests.append(request)
         return request
 
@@ -77,7 +77,7 @@ class Slot:
         assert self._execute is not None
         responses: list[InferResponse] = self._execute(self.handle, list(requests))
         for request in requests if responses is not None else ():
-            request.attach(None)
+            request.ticket.outbox = None
         return responses
 
     def cancel_all(self) -> None:

@@ -50,7 +50,9 @@ async def test_a_flood_of_answers_is_held_back_and_the_loop_serves_others_meanwh
             received += 1
             most_waiting = max(most_waiting, len(bridge._calls))
 
-    request = InferRequest("m", {}, sink=Sink())
+    request = InferRequest("m", {})
+
+    request.ticket.sink = Sink()
 
     def flood() -> None:
         while not stop.is_set():

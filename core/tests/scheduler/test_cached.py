@@ -116,7 +116,8 @@ class Bench:
 
     def ask(self, id: str, data: int = 0) -> InferRequest:
         tensor = Tensor.from_numpy("I", np.full((1, 2), data, np.int8))
-        request = InferRequest("m", {"I": tensor}, id=id, sink=self.sink)
+        request = InferRequest("m", {"I": tensor}, id=id)
+        request.ticket.sink = self.sink
         self.scheduler.enqueue(request)
         return request
 
@@ -220,7 +221,8 @@ async def test_a_request_without_a_key_passes_by(make: Make) -> None:
             raise AssertionError
 
     bench = await make()
-    request = InferRequest("m", {"I": Tensor("I", "INT8", (1, 2), Device())}, sink=bench.sink)
+    request = InferRequest("m", {"I": Tensor("I", "INT8", (1, 2), Device())})
+    request.ticket.sink = bench.sink
     bench.scheduler.enqueue(request)
 
     assert bench.inner.queue == [request]
@@ -230,12 +232,13 @@ async def test_a_request_without_a_key_passes_by(make: Make) -> None:
 async def test_a_full_queue_raises_and_leaves_the_request_as_it_was(make: Make) -> None:
     bench = await make(order=ResponseOrder())
     bench.inner.refusal = Unavailable("full")
-    request = InferRequest("m", {}, sink=bench.sink)
+    request = InferRequest("m", {})
+    request.ticket.sink = bench.sink
 
     with pytest.raises(Unavailable, match="full"):
         bench.scheduler.enqueue(request)
 
-    assert request.sink is bench.sink
+    assert request.ticket.sink is bench.sink
     bench.inner.refusal = None
     bench.ask("next")
     bench.inner.answer()
@@ -295,7 +298,7 @@ async def test_a_cancellation_reaches_the_queue_after_the_lookup(make: Make) -> 
     await turn()
 
     assert bench.inner.queue == [request]
-    assert request.on_cancel is None  # the queue would set its own
+    assert request.ticket.on_cancel is None  # the queue would set its own
 
 
 async def test_a_queue_that_is_full_after_the_lookup_answers_with_its_error(make: Make) -> None:

@@ -28,8 +28,9 @@ class Sink:
 
 
 def enrolled(order: ResponseOrder, sink: Sink, *ids: str) -> list[InferRequest]:
-    requests = [InferRequest("m", {}, id=id, sink=sink) for id in ids]
+    requests = [InferRequest("m", {}, id=id) for id in ids]
     for request in requests:
+        request.ticket.sink = sink
         order.enroll(request)
     return requests
 
@@ -64,9 +65,10 @@ async def test_several_responses_of_each_request_keep_the_order_of_requests() ->
 async def test_a_response_is_complete_in_a_trace_when_it_is_let_go() -> None:
     order, sink = ResponseOrder(), Sink()
     traces = [begin(Kept()) for _ in range(3)]
-    first, second, third = (InferRequest("m", {}, id=id, sink=sink) for id in "abc")
+    first, second, third = (InferRequest("m", {}, id=id) for id in "abc")
     for request, trace in zip((first, second, third), traces, strict=True):
-        request.trace = trace
+        request.ticket.sink = sink
+        request.ticket.trace = trace
         order.enroll(request)
 
     def completed() -> list[bool]:
@@ -126,7 +128,7 @@ async def test_a_sender_that_the_first_request_may_need_does_not_wait_but_is_giv
     first.deliver(output(0))
 
     assert most_held == 0  # it was given up, and what was held dropped
-    assert second.is_given_up
+    assert second.ticket.is_given_up
     assert [(id, final) for id, _, final in sink.taken] == [("a", True), ("b", True), ("c", True)]
     error = sink.taken[1][1]
     assert isinstance(error, Cancelled)

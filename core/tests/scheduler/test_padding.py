@@ -132,7 +132,7 @@ class Sink:
 def test_added_rows_are_answered_to_nobody_and_counted_as_executed_only() -> None:
     policy = DynamicPolicy(max_batch_size=4, strategy=strategy(lambda batch, size: 4))
     real = request(3)
-    real.sink = sink = Sink()
+    real.ticket.sink = sink = Sink()
     filled, stats = batch(policy, real), ModelStats()
 
     execution = Execution(filled.requests, filled.batch_size, stats, null_count=filled.null_count)

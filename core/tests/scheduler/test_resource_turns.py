@@ -76,8 +76,9 @@ class FakeModel:
 
     async def ask(self, id: str, *chain: object) -> InferRequest:
         tensor = Tensor.from_numpy("I", np.zeros((1, 2), np.float32))
-        request = InferRequest("m", {"I": tensor}, id=id, sink=self)
-        request.chain = chain
+        request = InferRequest("m", {"I": tensor}, id=id)
+        request.ticket.sink = self
+        request.ticket.chain = chain
         self.scheduler.enqueue(request)
         await turn()
         return request
@@ -289,7 +290,7 @@ async def test_callers_that_would_wait_for_what_they_hold_together_are_not_let_i
     first = await called.ask("of-a", one.taken[0])
     with pytest.raises(Internal, match=r"resources that callers that wait like its own hold \('i', 'i'\)"):
         await called.ask("of-b", other.taken[0])
-    assert not first.answered
+    assert not first.ticket.answered
     await other.finish(Internal("its call was refused"))
     assert free.ids == [["of-a"]]
     await caller.ask("c")  # there is nothing left for it

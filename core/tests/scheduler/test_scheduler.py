@@ -68,7 +68,9 @@ class Sink:
 
 def request(id: str, sink: Sink) -> InferRequest:
     tensor = Tensor.from_numpy("I", np.zeros((1, 2), np.float32))
-    return InferRequest("m", {"I": tensor}, id=id, sink=sink)
+    made = InferRequest("m", {"I": tensor}, id=id)
+    made.ticket.sink = sink
+    return made
 
 
 async def turn() -> None:

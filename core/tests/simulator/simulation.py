@@ -104,7 +104,7 @@ class Told:
 
     @property
     def is_waiting(self) -> bool:
-        is_over = self.answers or self.refused is not None or self.request.cancelled
+        is_over = self.answers or self.refused is not None or self.request.ticket.cancelled
         return not (is_over or self.started_ns)
 
 
@@ -253,8 +253,8 @@ class FakeModel:
             correlation_id=arrival.sequence,
             priority=arrival.priority,
             timeout_us=arrival.timeout_us,
-            sink=self,
         )
+        request.ticket.sink = self
         request.batch_size = arrival.rows
         told = self.told[request] = Told(arrival, request, number, self.loop.now_ns)
         try:

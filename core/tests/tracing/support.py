@@ -59,8 +59,8 @@ def request(id: str = "", model: str = "m", **arrays: np.ndarray) -> InferReques
 
 def answer(trace: Trace, asked: InferRequest, *outputs: tuple[str, np.ndarray]) -> None:
     """Let a trace see the whole life of a request."""
-    trace.started(asked)
-    trace.queued(asked)
+    trace.started(asked.model_name, asked.model_version, asked.id)
+    trace.queued(asked.model_version, asked.inputs.values())
     trace.computed((10, 20, 30, 40))
     response = InferResponse()
     for name, array in outputs:

@@ -60,8 +60,8 @@ def test_a_request_is_written_by_its_time_with_its_model_where_that_begins() -> 
     trace = begin(kept)
     trace.report_activity("HTTP_RECV_START")
     asked = request("7", a=np.arange(2, dtype=np.int32))
-    trace.started(asked)
-    trace.queued(asked)
+    trace.started(asked.model_name, asked.model_version, asked.id)
+    trace.queued(asked.model_version, asked.inputs.values())
     now = time.monotonic_ns()
     trace.computed((now, now + 1, now + 2, now + 3))
     time.sleep(0.000_01)
@@ -97,7 +97,7 @@ def test_what_a_model_has_asked_for_stands_before_what_it_was_asked() -> None:
     kept = Kept()
     trace = begin(kept, TraceLevel.TIMESTAMPS)
     asked = request("outer")
-    trace.started(asked)
+    trace.started(asked.model_name, asked.model_version, asked.id)
     child = trace.child()
     answer(child, request("inner", "step"))
     del child
@@ -117,7 +117,7 @@ def test_a_request_that_was_refused_shows_how_far_it_came() -> None:
     trace = begin(kept)
     trace.report_activity("HTTP_RECV_START")
     asked = InferRequest("m", {}, id="x")
-    trace.started(asked)
+    trace.started(asked.model_name, asked.model_version, asked.id)
     del trace
 
     assert words(kept.traces[0]) == ["1 HTTP_RECV_START", "1 model", "1 REQUEST_START"]
@@ -128,7 +128,7 @@ def test_an_end_is_not_before_the_execution_of_a_request_that_answers_by_itself(
     kept = Kept()
     trace = begin(kept)
     asked = request()
-    trace.started(asked)
+    trace.started(asked.model_name, asked.model_version, asked.id)
     trace.responded(None, True)
     late = time.monotonic_ns() + 10**9
     trace.computed((late - 3, late - 2, late - 1, late))
@@ -195,7 +195,7 @@ def test_elements_are_written_as_text(array: np.ndarray, datatype: str, text: st
     trace = begin(kept)
     asked = request()
     asked.inputs["a"] = Tensor.from_numpy("a", array, datatype)
-    trace.queued(asked)
+    trace.queued(asked.model_version, asked.inputs.values())
     del trace
 
     (tensor,) = (entry["tensor"] for entry in entries(kept.traces[0]) if "tensor" in entry)
@@ -213,7 +213,7 @@ def test_a_tensor_that_cannot_be_read_costs_its_values_only() -> None:
     trace = begin(kept)
     asked = request()
     asked.inputs["a"] = Tensor("a", "INT32", (1,), Cut())  # type: ignore[arg-type]
-    trace.queued(asked)
+    trace.queued(asked.model_version, asked.inputs.values())
     del trace
 
     (tensor,) = (entry["tensor"] for entry in entries(kept.traces[0]) if "tensor" in entry)
@@ -224,7 +224,7 @@ def test_a_tensor_is_as_it_was_when_it_was_noted() -> None:
     array = np.array([1, 2], np.int32)
     kept = Kept()
     trace = begin(kept)
-    trace.queued(request(a=array))
+    trace.queued("1", request(a=array).inputs.values())
     array[:] = 9
     del trace
 
@@ -269,3 +269,15 @@ def test_a_request_with_responses_for_days_is_noted_up_to_a_limit(monkeypatch: p
     (span,) = kept.traces[0].spans
     assert (len(span.stamps), len(span.tensors), span.ended_ns > 0) == (5, 3, True)
     assert kept.traces[0].byte_size == 1024 + 900 + 500
+
+
+def test_a_backend_notes_its_own_steps_in_the_trace_of_a_request() -> None:
+    kept = Kept()
+    asked = InferRequest("m", {})
+    assert asked.trace is None
+
+    asked.ticket.trace = begin(kept)
+    asked.trace.report_activity("MY_STEP", 7)
+    del asked
+
+    assert [("MY_STEP", 7)] == kept.traces[0].spans[0].stamps

@@ -30,8 +30,8 @@ class FakeModel:
 
 def call_of(model: FakeModel, sent_to: FakeInstance | None = None) -> InferRequest:
     request = InferRequest("m", {})
-    request.owner = model
-    request.on_cancel = sent_to
+    request.ticket.owner = model
+    request.ticket.on_cancel = sent_to
     return request
 
 

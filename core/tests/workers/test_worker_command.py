@@ -81,7 +81,8 @@ class Client:
         self._answers: asyncio.Queue[InferResponse | None] = asyncio.Queue()
 
     async def variable(self, name: str) -> str:
-        request = InferRequest("m", {"X": Tensor.from_numpy("X", np.zeros(1, np.int32))}, id=name, sink=self)
+        request = InferRequest("m", {"X": Tensor.from_numpy("X", np.zeros(1, np.int32))}, id=name)
+        request.ticket.sink = self
         self._instance.submit(Execution([request], 1, ModelStats()))
         response = await asyncio.wait_for(self._answers.get(), 60)
         assert response is not None

@@ -43,7 +43,9 @@ class Answer:
     def __init__(self, instance: Any) -> None:
         self._came: asyncio.Future[InferResponse | None] = asyncio.get_running_loop().create_future()
         x = Tensor.from_numpy("INPUT0", np.zeros(1, np.int32))
-        instance.submit(Execution([InferRequest("m", {"INPUT0": x}, sink=self)], 1, ModelStats()))
+        request = InferRequest("m", {"INPUT0": x})
+        request.ticket.sink = self
+        instance.submit(Execution([request], 1, ModelStats()))
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         self._came.set_result(response)

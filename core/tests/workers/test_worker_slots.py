@@ -74,7 +74,8 @@ class Client:
             and self._unanswered - len(self._todo) < self._open_count
         ):
             array = np.array([self._todo.popleft()], np.int32)
-            request = InferRequest("m", {"X": Tensor.from_numpy("X", array)}, sink=self)
+            request = InferRequest("m", {"X": Tensor.from_numpy("X", array)})
+            request.ticket.sink = self
             instance.submit(Execution([request], 1, self._stats))
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:

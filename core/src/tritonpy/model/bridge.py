@@ -49,7 +49,7 @@ class LoopBridge:
         """Deliver a response on the loop; see `Outbox`."""
         if len(self._calls) >= _MOST_WAITING and threading.get_ident() != self._loop_thread:
             self._wait_for_room()
-        clock = request.clock
+        clock = request.ticket.clock
         if clock is None:
             self.call(request.deliver, response, final)
         else:
@@ -84,6 +84,5 @@ class LoopBridge:
 def _deliver_timed(
     request: InferRequest, response: InferResponse | None, final: bool, durations: tuple[int, int]
 ) -> None:
-    assert request.clock is not None  # it has timed the response
-    request.clock.count(request, response, durations)
+    request.count_response(response, durations)
     request.deliver(response, final)

@@ -12,6 +12,8 @@ from tritonpy.request import COUNTS_AS_SUCCESS, InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.stats import ModelStats
 
+_MOST_NAMED = 8
+
 PROBE_TIMEOUT_S = 5.0
 """How long a model may take to say whether it is ready."""
 
@@ -92,8 +94,9 @@ class Execution:
         queued_since = 0  # the sum: one that is rescheduled waits anew before this execution is counted
         for request in requests:
             queued_since += request.queue_start_ns
-            if request.states is not None:
-                request.states.enter(request)
+            states = request.ticket.states
+            if states is not None:
+                request.inputs = states.enter(request.inputs)
                 self.has_states = True
         self._queued_since = queued_since
 
@@ -105,12 +108,13 @@ class Execution:
     def finish(self, times: Times, responses: Sequence[InferResponse]) -> None:
         """The model has run, and this is what it answers."""
         for request, response in zip(self.requests, responses, strict=True):
-            if request.clock is not None:
-                request.clock.count(request, response, _durations(times))
-            if request.trace is not None:
-                request.trace.computed(times)
-            if request.meter is not None:
-                request.meter.executed(times[1] - times[0], times[2] - times[1], times[3] - times[2])
+            ticket = request.ticket
+            if ticket.clock is not None:
+                request.count_response(response, _durations(times))
+            if ticket.trace is not None:
+                ticket.trace.computed(times)
+            if ticket.on_executed is not None:
+                ticket.on_executed(*_phases(times))
             request.deliver(response)
         null_count = self._null_count
         self._count(times, len(self.requests) - null_count, self.batch_size - null_count, self._queued_since)
@@ -132,22 +136,27 @@ class Execution:
         self._stats.count_execution(count, row_count, self.batch_size, times[0] * count - since, times)
         for request in left_open:
             if not request.is_null:
-                request.tally = COUNTS_AS_SUCCESS
+                request.ticket.tally = COUNTS_AS_SUCCESS
                 count -= 1
                 since -= request.queue_start_ns
         now = time.monotonic_ns()
         for request in self.requests:
-            if request.trace is not None:
-                request.trace.computed(times)
-            if request.meter is not None:
-                request.meter.executed(times[1] - times[0], times[2] - times[1], times[3] - times[2])
-            if request.is_given_up and not request.tally:
+            ticket = request.ticket
+            if ticket.trace is not None:
+                ticket.trace.computed(times)
+            if ticket.on_executed is not None:
+                ticket.on_executed(*_phases(times))
+            if ticket.is_given_up and not ticket.tally:
                 self._stats.count_failure("CANCELED", now - request.queue_start_ns)
                 count -= 1
                 since -= request.queue_start_ns
         self._count_successes(count, since)
         if self._stats.latencies is not None:
-            over = [request for request in self.requests if not request.tally and not request.is_given_up]
+            over = [
+                request
+                for request in self.requests
+                if not request.ticket.tally and not request.ticket.is_given_up
+            ]
             self._observe(self._stats.latencies, times[0], self.requests, over)
         if self._owner is not None or self.claim is not None:
             self._finished()
@@ -157,7 +166,7 @@ class Execution:
 
         That fails the requests which the model has not answered finally by then.
         """
-        answered = [request for request in self.requests if request.answered and not request.is_null]
+        answered = [request for request in self.requests if request.ticket.answered and not request.is_null]
         queued_since = sum(request.queue_start_ns for request in answered)
         if times is not None:
             row_count = sum(request.batch_size for request in answered)
@@ -170,13 +179,14 @@ class Execution:
         reason = "CANCELED" if error.code is ErrorCode.CANCELLED else "BACKEND"
         response = InferResponse(error=error)
         for request in self.requests:
-            if request.trace is not None and times is not None:
-                request.trace.computed(times)
-            if request.answered:
+            ticket = request.ticket
+            if ticket.trace is not None and times is not None:
+                ticket.trace.computed(times)
+            if ticket.answered:
                 continue
             self._stats.count_failure(reason, now - request.queue_start_ns)
-            if request.clock is not None and times is not None:
-                request.clock.count(request, response, _durations(times))
+            if times is not None:
+                request.count_response(response, _durations(times))
             request.deliver(response)
         if self._owner is not None or self.claim is not None:
             self._finished()
@@ -189,8 +199,9 @@ class Execution:
         self._queued_since -= request.queue_start_ns
         stand_in = self._owner.stand_in(request) if self._owner is not None else None
         if stand_in is not None:
-            if stand_in.states is not None:
-                stand_in.states.enter(stand_in)
+            states = stand_in.ticket.states
+            if states is not None:
+                stand_in.inputs = states.enter(stand_in.inputs)
             self.requests.insert(index, stand_in)
             self.batch_size += stand_in.batch_size
             self._null_count += 1
@@ -242,6 +253,22 @@ def _durations(times: Times) -> tuple[int, int]:
     return times[2] - times[0], times[3] - times[2]
 
 
+def _phases(times: Times) -> tuple[int, int, int]:
+    """How long input, inference and output took."""
+    return times[1] - times[0], times[2] - times[1], times[3] - times[2]
+
+
+def about_batch(requests: Sequence[InferRequest], instance: str) -> dict[str, str]:
+    """The `extra` of log lines about requests that are executed together; of many the first ids."""
+    if not requests:
+        return {"instance": instance}
+    named = [request.id for request in requests if request.id]
+    ids = ",".join(named[:_MOST_NAMED])
+    more = len(named) - _MOST_NAMED
+    request_id = f"{ids},… {more} more" if more > 0 else ids
+    return requests[0].about | {"instance": instance, "request_id": request_id}
+
+
 def checked_responses(outcome: object, request_count: int) -> list[InferResponse] | None:
     """What a backend returned, if it is what `model_instance_execute` promises.
 
@@ -266,8 +293,9 @@ def checked_responses(outcome: object, request_count: int) -> list[InferResponse
 def own_states(requests: Sequence[InferRequest], responses: Sequence[InferResponse]) -> None:
     """Give the states that a model has returned memory of their own; on the thread that ran it."""
     for request, response in zip(requests, responses, strict=True):
-        if request.states is not None:
-            request.states.own(response)
+        states = request.ticket.states
+        if states is not None:
+            states.own(response)
 
 
 class Instance(Protocol):

@@ -13,12 +13,11 @@ from tritonpy.handles import JsonObject, Model
 from tritonpy.model.execution import Instance
 from tritonpy.model.instance_set import InstanceChange, InstanceSet
 from tritonpy.model.pauses import Pauses
-from tritonpy.model.response_clock import ResponseClock
 from tritonpy.model.signature import Signature
-from tritonpy.parties import ResponseSink
-from tritonpy.request import COUNTS_AS_FAILURE, InferRequest
+from tritonpy.request import COUNTS_AS_FAILURE, InferRequest, ResponseSink
 from tritonpy.reshape import read_reshape
 from tritonpy.response import InferResponse
+from tritonpy.response_clock import ResponseClock
 from tritonpy.stats import ModelStats
 
 _log = logging.getLogger("tritonpy.model")
@@ -157,40 +156,43 @@ class LoadedModel:
         Raises:
             TritonError: the request does not fit the model, or nothing can run it now; the sink gets nothing.
         """
-        request.sink = sink
-        if request.trace is not None:
-            request.trace.started(request)
+        ticket = request.ticket
+        ticket.sink = sink
+        trace = ticket.trace
+        if trace is not None:
+            trace.started(request.model_name, request.model_version, request.id)
         self.signature.check(request)
         reshape = self._reshape
         if reshape is not None:
             request.inputs = reshape.to_model(request.inputs)
-            request.reshape = reshape
+            ticket.reshape = reshape
         request.model_version = self.version_text
-        request.owner = self
+        ticket.owner = self
         if self.is_decoupled:
-            request.clock = ResponseClock(self.stats)
+            ticket.clock = ResponseClock(self.stats)
         self._inflight += 1
         if self._inflight == 1:
             self._idle.clear()
-        if request.trace is not None:
-            request.trace.queued(request)
+        if trace is not None:
+            trace.queued(request.model_version, request.inputs.values())
         try:
             self.scheduler.enqueue(request)
         except BaseException:
-            request.owner = None
+            ticket.owner = None
             self._finish_one()
             raise
 
-    def check_outputs(self, request: InferRequest, response: InferResponse) -> TritonError | None:
+    def check_outputs(self, request: InferRequest, response: InferResponse) -> InferResponse:
         """See `RequestOwner`."""
         if self._has_contradicted and not self._is_debugged:
-            return None
+            return response
         batch_size = 0 if self.is_decoupled else request.batch_size
         contradiction = self.signature.contradiction(response.outputs, batch_size)
         if not contradiction:
-            return None
+            return response
         if self._is_debugged:
-            return Internal(f"model '{self.name}' version {self.version}: {contradiction}")
+            error = Internal(f"model '{self.name}' version {self.version}: {contradiction}")
+            return InferResponse(error=error)
         self._has_contradicted = True
         _log.warning(
             "model '%s' version %d: %s. Clients get it as it is; this is logged once, and is an error with "
@@ -201,11 +203,11 @@ class LoadedModel:
             self.name,
             extra=request.about,
         )
-        return None
+        return response
 
     def request_finished(self, request: InferRequest, error: TritonError | None) -> None:
         """See `RequestOwner`."""
-        if request.tally:
+        if request.ticket.tally:
             self._count_late(request, error)
         self._finish_one()
 
@@ -281,9 +283,9 @@ class LoadedModel:
     def _count_late(self, request: InferRequest, error: TritonError | None) -> None:
         """Count a request that was open when its execution was over."""
         duration_ns = time.monotonic_ns() - request.queue_start_ns
-        if request.is_given_up or (error is not None and error.code is ErrorCode.CANCELLED):
+        if request.ticket.is_given_up or (error is not None and error.code is ErrorCode.CANCELLED):
             self.stats.count_failure("CANCELED", duration_ns)
-        elif request.tally == COUNTS_AS_FAILURE:
+        elif request.ticket.tally == COUNTS_AS_FAILURE:
             self.stats.count_failure("BACKEND", duration_ns)
         else:
             self.stats.count_success(duration_ns)

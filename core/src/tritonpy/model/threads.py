@@ -25,14 +25,14 @@ from tritonpy.model.execution import (
     Execution,
     Times,
     WarmUp,
+    about_batch,
     checked_responses,
     own_states,
 )
 from tritonpy.model.placement import Slot
 from tritonpy.model.stream_outbox import StreamOutbox
 from tritonpy.own_thread import on_own_thread
-from tritonpy.parties import RequestOwner
-from tritonpy.request import InferRequest, about_batch
+from tritonpy.request import InferRequest, RequestOwner
 from tritonpy.response import InferResponse
 
 _log = logging.getLogger("tritonpy.model")
@@ -216,7 +216,7 @@ class ThreadInstance:
         self.depth += 1
         self._running = execution
         for request in execution.requests:
-            request.attach(StreamOutbox(self._bridge) if self._is_decoupled else self._bridge)
+            request.ticket.outbox = StreamOutbox(self._bridge) if self._is_decoupled else self._bridge
         self._queue.put(execution)
 
     async def drain(self) -> None:
@@ -269,12 +269,15 @@ class ThreadInstance:
     def _note_open(self, execution: Execution) -> list[InferRequest]:
         """The requests that the model answers later; counted, not held: one may become garbage."""
         left_open = [
-            request for request in execution.requests if not request.answered and request.owner is not None
+            request
+            for request in execution.requests
+            if not request.ticket.answered and request.ticket.owner is not None
         ]
         self._open_count += len(left_open)
         for request in left_open:
-            assert request.owner is not None  # as above
-            request.owner = _OpenRequest(self, request.owner)
+            ticket = request.ticket
+            assert ticket.owner is not None  # as above
+            ticket.owner = _OpenRequest(self, ticket.owner)
         return left_open
 
     def request_finished(self) -> None:
@@ -316,8 +319,9 @@ class ThreadInstance:
         start = time.monotonic_ns()
         if self._is_decoupled:
             for request in execution.requests:
-                if request.clock is not None:
-                    request.clock.mark_ns = start
+                clock = request.ticket.clock
+                if clock is not None:
+                    clock.mark_ns = start
             del request  # or it would outlive the execution
             execute_several(len(execution.requests) > 1)
         try:
@@ -363,7 +367,7 @@ class _OpenRequest:
         self._instance = instance
         self._owner = owner
 
-    def check_outputs(self, request: InferRequest, response: InferResponse) -> TritonError | None:
+    def check_outputs(self, request: InferRequest, response: InferResponse) -> InferResponse:
         """See `RequestOwner`."""
         return self._owner.check_outputs(request, response)
 

@@ -149,11 +149,10 @@ class Warmup:
         answers = _Answers(sample.batch_size)
         requests = []
         for _ in range(sample.batch_size):
-            request = InferRequest(
-                self._model_name, dict(sample.inputs), model_version=self._version, sink=answers
-            )
+            request = InferRequest(self._model_name, dict(sample.inputs), model_version=self._version)
             request.arrival_ns = request.queue_start_ns = time.monotonic_ns()
-            request.states = self._states.fresh() if self._states is not None else None
+            request.ticket.sink = answers
+            request.ticket.states = self._states.fresh() if self._states is not None else None
             requests.append(request)
         instance.submit(Execution(requests, sample.batch_size, self._stats))
         del request, requests  # one that the model drops without an answer has to become garbage

@@ -16,8 +16,7 @@ from tritonpy.cache.response_cache import WAITING, ResponseCache
 from tritonpy.errors import Cancelled, TritonError
 from tritonpy.model.execution import Instance
 from tritonpy.model.model import RequestScheduler
-from tritonpy.parties import ResponseSink
-from tritonpy.request import InferRequest
+from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.response import InferResponse
 from tritonpy.scheduler.ordering import ResponseOrder
 from tritonpy.stats import ModelStats
@@ -111,7 +110,7 @@ class CachedScheduler:
         if found is WAITING:
             self._looking[request] = lookup
             request.queue_start_ns = start
-            request.on_cancel = self
+            request.ticket.on_cancel = self
         elif found is None:
             self._miss(lookup, self._clock() - start)
         else:
@@ -123,7 +122,7 @@ class CachedScheduler:
         request = lookup.request
         if self._looking.pop(request, None) is None:
             return  # it was cancelled, or is refused by now
-        request.on_cancel = None
+        request.ticket.on_cancel = None
         if response is not None:
             self._hit(lookup, response, self._clock() - lookup.asked_ns)
             return
@@ -135,17 +134,17 @@ class CachedScheduler:
     def _hit(self, lookup: _Lookup, response: InferResponse, lookup_ns: int) -> None:
         start = lookup.start_ns
         self._stats.count_cache_hit(lookup.asked_ns - start, lookup_ns, self._clock() - start)
-        lookup.request.reshape = None  # what is kept has the shapes that clients expect
+        lookup.request.ticket.reshape = None  # what is kept has the shapes that clients expect
         lookup.request.deliver(response)
 
     def _miss(self, lookup: _Lookup, lookup_ns: int) -> None:
-        request, sink = lookup.request, lookup.request.sink
+        request, sink = lookup.request, lookup.request.ticket.sink
         self._stats.count_cache_miss(lookup_ns)
-        request.sink = _Insertion(self._cache, self._stats, lookup.key, sink, lookup_ns)
+        request.ticket.sink = _Insertion(self._cache, self._stats, lookup.key, sink, lookup_ns)
         try:
             self.scheduler.enqueue(request)
         except BaseException:
-            request.sink = sink
+            request.ticket.sink = sink
             raise
 
     def _fail_all(self, error: TritonError) -> None:
@@ -155,7 +154,7 @@ class CachedScheduler:
             self._fail(lookup, error, "OTHER")
 
     def _fail(self, lookup: _Lookup, error: TritonError, reason: str) -> None:
-        lookup.request.on_cancel = None
+        lookup.request.ticket.on_cancel = None
         self._stats.count_failure(reason, self._clock() - lookup.start_ns)
         lookup.request.fail(error)
 
@@ -206,7 +205,7 @@ class _Insertion:
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """Hand the response on, then keep it."""
-        is_whole = self._is_first and final and not request.cancelled
+        is_whole = self._is_first and final and not request.ticket.cancelled
         self._is_first = False
         if response is None or response.error is not None or not is_whole:
             if self._sink is not None:

@@ -13,8 +13,7 @@ from dataclasses import replace
 
 from tritonpy.errors import Cancelled
 from tritonpy.flow import DEFAULT_LIMITS, Backlog, FlowLimits, ResponseFlow
-from tritonpy.parties import ResponseSink
-from tritonpy.request import InferRequest
+from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.response import InferResponse
 
 
@@ -51,8 +50,8 @@ class _Place:
         held, self.held = self.held, []
         self._order.drop(held)
         for request, response, final, _ in held:
-            if request.trace is not None:
-                request.trace.responded(response, final, is_let_go=True)
+            if request.ticket.trace is not None:
+                request.ticket.trace.responded(response, final, is_let_go=True)
             if self.sink is not None:
                 self.sink.on_response(request, response, final)
 
@@ -103,19 +102,19 @@ class ResponseOrder:
 
     def enroll(self, request: InferRequest) -> None:
         """Give the request a place at the end of the line."""
-        place = _Place(self, request.sink)
-        request.sink = place
-        if request.trace is not None:
-            request.trace.hold()
+        place = _Place(self, request.ticket.sink)
+        request.ticket.sink = place
+        if request.ticket.trace is not None:
+            request.ticket.trace.hold()
         self._line.append(place)
 
     def withdraw(self, request: InferRequest) -> None:
         """Take back the place of a request that was refused after all."""
-        place = request.sink
+        place = request.ticket.sink
         if isinstance(place, _Place):
-            request.sink = place.sink
-            if request.trace is not None:
-                request.trace.hold(False)
+            request.ticket.sink = place.sink
+            if request.ticket.trace is not None:
+                request.ticket.trace.hold(False)
             self._line.remove(place)
             self.release()
 

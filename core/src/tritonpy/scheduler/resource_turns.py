@@ -28,14 +28,14 @@ class _Call:
     @property
     def is_open(self) -> bool:
         """See `WaitingCall`."""
-        return not self._request.answered
+        return not self._request.ticket.answered
 
     @property
     def holders(self) -> Mapping[object, Claim]:
         """See `WaitingCall`."""
         return {
             execution: execution.claim
-            for execution in self._request.chain
+            for execution in self._request.ticket.chain
             if isinstance(execution, Execution) and isinstance(execution.claim, Claim)
         }
 

@@ -109,11 +109,11 @@ class Scheduler:
         """
         if self._refusal is not None:
             raise self._refusal
-        if self._contender is not None and request.chain:
+        if self._contender is not None and request.ticket.chain:
             self._contender.note_call(request)
         request.queue_start_ns = self._clock()
         self._policy.add(request)
-        request.on_cancel = self
+        request.ticket.on_cancel = self
         if self._order is not None:
             self._order.enroll(request)
         self._added()
@@ -122,7 +122,7 @@ class Scheduler:
         """Take back a request that the model has executed and wants to execute again."""
         if self._refusal is not None:
             self._fail(request, self._refusal, "OTHER")
-        elif request.cancelled:
+        elif request.ticket.cancelled:
             self._fail(request, Cancelled(f"{request.label}request was cancelled"), "CANCELED")
         else:
             self._reschedule(request)
@@ -139,7 +139,7 @@ class Scheduler:
             self._fail(request, error, "BACKEND")
             return
         request.queue_start_ns = self._clock()
-        request.on_cancel = self
+        request.ticket.on_cancel = self
         self._added()
 
     def _added(self) -> None:
@@ -283,7 +283,7 @@ class Scheduler:
         self._stats.pending_count -= len(batch.requests) - batch.null_count
         self._stats.closed_counts[batch.closed] += 1
         for request in batch.requests:
-            request.on_cancel = None
+            request.ticket.on_cancel = None
         execution = Execution(
             batch.requests,
             batch.batch_size,

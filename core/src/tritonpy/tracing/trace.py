@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from tritonpy.errors import TritonError
-from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.tensor import Tensor
 from tritonpy.tracing.context import TraceContext, new_span_id
@@ -142,7 +141,7 @@ class _Record:
 
 
 class Trace:
-    """One request, as it is traced; satisfies `parties.RequestTrace`.
+    """One request, as it is traced; satisfies `RequestTrace`.
 
     Stamps may come from any thread; everything else happens on the loop.
 
@@ -204,20 +203,20 @@ class Trace:
 
     # For the server.
 
-    def started(self, request: InferRequest) -> None:
+    def started(self, model_name: str, model_version: str, request_id: str) -> None:
         """Its model has been found."""
         self.report_activity("REQUEST_START")
         span = self._span
-        span.model_name = request.model_name
-        span.model_version = request.model_version
-        span.request_id = request.id
+        span.model_name = model_name
+        span.model_version = model_version
+        span.request_id = request_id
 
-    def queued(self, request: InferRequest) -> None:
+    def queued(self, model_version: str, inputs: Iterable[Tensor]) -> None:
         """The model takes it."""
-        self._span.model_version = request.model_version
+        self._span.model_version = model_version
         self.report_activity("QUEUE_START")
         if self._record.level & TraceLevel.TENSORS:
-            self._note_tensors(TENSOR_IN, request.inputs.values(), time.monotonic_ns())
+            self._note_tensors(TENSOR_IN, inputs, time.monotonic_ns())
 
     def computed(self, times: Sequence[int]) -> None:
         """It has been executed: start, start and end of the framework's call, end."""

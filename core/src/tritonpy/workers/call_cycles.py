@@ -87,11 +87,11 @@ def _path_of_execution(
 
 
 def _path_of_request(request: InferRequest, chain: Sequence[object]) -> list[str] | None:
-    holder = request.on_cancel
+    holder = request.ticket.on_cancel
     if isinstance(holder, WaitingInstance):  # it has been sent there already
         return _path(holder, chain)
     if isinstance(holder, WaitingRun):
         paths = (_path_of_request(step, chain) for step in holder.open_requests)
         return next((path for path in paths if path is not None), None)
-    model = request.owner
+    model = request.ticket.owner
     return path_to_caller(model.instances, chain) if isinstance(model, Instantiated) else None

@@ -19,8 +19,8 @@ from tritonpy.ipc.channel import Endpoint
 from tritonpy.ipc.frame import OPEN_QUESTION, TAKEN_NOTICE, Message
 from tritonpy.model.execution import Execution
 from tritonpy.model.pauses import Pauses
-from tritonpy.parties import RequestTrace, ResponseSink
-from tritonpy.request import InferRequest, checked_correlation_id
+from tritonpy.request import InferRequest, ResponseSink, checked_correlation_id
+from tritonpy.request_trace import RequestTrace
 from tritonpy.response import InferResponse
 from tritonpy.workers.call_cycles import WaitingInstance, path_to_caller
 from tritonpy.workers.services import Caller, Services
@@ -210,7 +210,7 @@ class WorkerCalls:
         request.arrival_ns = time.monotonic_ns()
         if len(encoded) > 9:
             slot, number = encoded[9]
-            request.trace = self._child_trace(slot, number, model)
+            request.ticket.trace = self._child_trace(slot, number, model)
         if decoupled:
             self._unread[call] = unread = UnreadResponses(
                 self._access.flow_limits, partial(self._give_up, call, model)
@@ -242,7 +242,7 @@ class WorkerCalls:
     def _child_trace(self, slot: int, number: int, model: str) -> RequestTrace | None:
         """The trace of a call, a part of that of the request in a slot, if it is that request still."""
         parent = self.instance.request_in(slot) if self.instance is not None else None
-        trace = parent.trace if parent is not None else None
+        trace = parent.ticket.trace if parent is not None else None
         return trace.child(model) if trace is not None and trace.id == number else None
 
     def _refuse_cycle(self, request: InferRequest, batch: int, target: CalledModel) -> None:
@@ -252,8 +252,8 @@ class WorkerCalls:
             return
         chain: tuple[object, ...] = (execution,)
         for parent in execution.requests:
-            chain += tuple(waiting for waiting in parent.chain if waiting not in chain)
-        request.chain = chain
+            chain += tuple(waiting for waiting in parent.ticket.chain if waiting not in chain)
+        request.ticket.chain = chain
         path = path_to_caller(target.instances, chain)
         if path is not None:
             waits = " waits for ".join(f"'{name}'" for name in (self.caller.instance, *path))

@@ -62,11 +62,11 @@ class HangUps:
         left = ((batch, [each() for each in requests]) for batch, requests in self._left.items())
         for batch, requests in chain(running, left):
             if cancelled in requests:
-                if all(each is None or each.cancelled or each.answered for each in requests):
+                if all(each is None or each.ticket.cancelled or each.ticket.answered for each in requests):
                     calls.give_up(batch)
                 return
 
 
 def _is_over(reference: weakref.ref[InferRequest]) -> bool:
     request = reference()
-    return request is None or request.answered
+    return request is None or request.ticket.answered

@@ -20,9 +20,9 @@ from tritonpy.handles import Model
 from tritonpy.ipc import frame
 from tritonpy.ipc.arena import CONTROL_SLOTS, SharedMemoryExhausted
 from tritonpy.ipc.frame import Message
-from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution, WarmUp
+from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution, WarmUp, about_batch
 from tritonpy.model.placement import Slot
-from tritonpy.request import COUNTED, InferRequest, about_batch
+from tritonpy.request import COUNTED, InferRequest
 from tritonpy.workers.linger import Linger
 from tritonpy.workers.open_work import Flags, OpenWork
 from tritonpy.workers.pace import Pace
@@ -235,7 +235,7 @@ class ProcessInstance:
     def request_cancelled(self, request: InferRequest) -> None:
         """Tell the worker through shared memory."""
         worker = self._worker
-        if request.slot >= 0 and worker is not None:
+        if request.ticket.slot >= 0 and worker is not None:
             self._work.cancel(request, worker.cancel_flags, worker.calls)
 
     def _send(self, worker: WorkerProcess, execution: Execution) -> None:
@@ -249,7 +249,7 @@ class ProcessInstance:
                 slot = work.add(request, worker.cancel_flags)
                 slots.append(slot)
                 encoded.append(encode_request(slot, request, endpoint))
-                request.on_cancel = self
+                request.ticket.on_cancel = self
             self._batch += 1
             worker.send(frame.EXECUTE, self._batch, encoded)
         except Exception as exc:
@@ -324,8 +324,8 @@ class ProcessInstance:
             if request is None:
                 return
             response = decode_response(encoded, endpoint) if encoded is not None else None
-            if durations is not None and request.clock is not None:
-                request.clock.count(request, response, durations)
+            if durations is not None:
+                request.count_response(response, durations)
             if final:
                 self._work.release(slot, self._worker.cancel_flags)
                 self._reopen()
@@ -340,7 +340,7 @@ class ProcessInstance:
         if request is not None:
             self._work.release(slot, flags)
             self._reopen()
-            request.tally = COUNTED
+            request.ticket.tally = COUNTED
             self._on_reschedule(request)
 
     def _release(self, execution: Execution, slots: list[int], flags: Flags) -> None:

@@ -55,9 +55,9 @@ class OpenWork:
 
     def add(self, request: InferRequest, flags: Flags) -> int:
         """Give a request a slot, which must be reserved."""
-        request.slot = slot = self._free.pop()
+        request.ticket.slot = slot = self._free.pop()
         self.requests[slot] = request
-        if request.cancelled:
+        if request.ticket.cancelled:
             flags[slot] = 1
         return slot
 
@@ -67,9 +67,9 @@ class OpenWork:
         if request is None:
             return
         self._unanswered.remove(slot)
-        if request.cancelled:
+        if request.ticket.cancelled:
             flags[slot] = 0
-        request.slot = -1
+        request.ticket.slot = -1
         self._free.append(slot)
 
     def release_all(self, execution: Execution, slots: list[int], flags: Flags) -> None:
@@ -111,7 +111,7 @@ class OpenWork:
 
         What the model waits for is cancelled as well, once no request of its batch is wanted any more.
         """
-        flags[request.slot] = 1
+        flags[request.ticket.slot] = 1
         running = ((batch, execution.requests) for batch, (execution, _) in self.batches.items())
         self._hang_ups.note(request, running, calls)
 
@@ -143,7 +143,7 @@ class OpenWork:
         spared = [execution for execution, _ in batches[begun_count:]]
         for execution in spared:
             for request in execution.requests:
-                request.slot = -1
+                request.ticket.slot = -1
         for request in self.requests.values():  # their execution was over, their answers were not
             request.fail(Internal(f"{error.message} before this request had its final response"))
         return spared

@@ -24,8 +24,8 @@ def encode_request(slot: int, request: InferRequest, endpoint: Endpoint) -> Mess
         SharedMemoryExhausted: there is no room for them; nothing is left behind.
     """
     requested = request.requested_outputs
-    if requested is not None and request.states is not None:
-        requested = tuple(dict.fromkeys((*requested, *request.states.output_names)))
+    if requested is not None and request.ticket.states is not None:
+        requested = tuple(dict.fromkeys((*requested, *request.ticket.states.output_names)))
     inputs = _encode_tensors(request.inputs.values(), endpoint)
     encoded = (
         slot,
@@ -38,7 +38,7 @@ def encode_request(slot: int, request: InferRequest, endpoint: Endpoint) -> Mess
         requested,
         inputs,
     )
-    trace = request.trace
+    trace = request.ticket.trace
     return encoded if trace is None else (*encoded, (trace.id, trace.context))
 
 

@@ -17,11 +17,9 @@ from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.grpc.server import GrpcServer
 from tritonpy.frontends.grpc.settings import GrpcSettings
 from tritonpy.frontends.services import FrontendServices
-from tritonpy.parties import ResponseSink
-from tritonpy.request import InferRequest
+from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.response import InferResponse
 from tritonpy.shared_memory.registry import SharedMemoryRegions
-from tritonpy_sdk.testing import DEADLINE_S
 
 from .streams import Stream
 
@@ -114,10 +112,10 @@ class FakeDataplane:
     def infer(self, request: InferRequest, sink: ResponseSink) -> None:
         """`echo` answers at once, `manual` and `decoupled` wait for the test, others fail in their ways."""
         self.seen = request
-        request.sink = sink
+        request.ticket.sink = sink
         if request.model_name == "crash":
             raise RuntimeError("boom")
-        request.on_cancel = self
+        request.ticket.on_cancel = self
         request.model_version = request.model_version or "3"
         if request.model_name == "echo":
             request.deliver(echo(request))
@@ -138,7 +136,7 @@ class FakeDataplane:
     def wait_for(self, condition: Callable[[FakeDataplane], bool]) -> None:
         """Wait until requests have come or were cancelled as the test expects."""
         with self.arrived:
-            assert self.arrived.wait_for(lambda: condition(self), timeout=DEADLINE_S)
+            assert self.arrived.wait_for(lambda: condition(self), timeout=20)
 
     def _find(self, name: str) -> None:
         if name == "nope":
@@ -231,7 +229,7 @@ class Harness:
         # in the log of whichever test comes next.
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         if tasks:
-            await asyncio.wait(tasks, timeout=DEADLINE_S)
+            await asyncio.wait(tasks, timeout=20)
 
 
 @pytest.fixture

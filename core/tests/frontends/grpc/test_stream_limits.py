@@ -55,7 +55,7 @@ def test_stream_does_not_keep_a_dropped_request_alive(
     gc.disable()  # reference counts alone must free it
     try:
         request = harness.dataplane.requests.pop()
-        request.attach(Outbox())
+        request.ticket.outbox = Outbox()
         del request
         message, id, _, final = described(stream.receive())
     finally:

@@ -288,7 +288,7 @@ def test_frontend_does_not_keep_a_dropped_request_alive(
     gc.disable()  # reference counts alone must free it
     try:
         request = harness.dataplane.requests.pop()
-        request.attach(Outbox())
+        request.ticket.outbox = Outbox()
         del request
         error = answer.exception(20)
     finally:

@@ -11,8 +11,7 @@ from tritonpy.config.validate_steps import StepModel, check_steps
 from tritonpy.errors import Internal, TritonError
 from tritonpy.model.pauses import Pauses
 from tritonpy.model.signature import Signature
-from tritonpy.parties import ResponseSink
-from tritonpy.request import InferRequest
+from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.response import InferResponse, ParameterValue
 from tritonpy.scheduler.ensemble.ensemble import EnsembleScheduler
 from tritonpy.scheduler.ensemble.plan import Plan
@@ -67,10 +66,10 @@ class FakeModel:
 
     @property
     def open(self) -> list[InferRequest]:
-        return [request for request in self.requests if not request.answered]
+        return [request for request in self.requests if not request.ticket.answered]
 
     def infer(self, request: InferRequest, sink: ResponseSink) -> None:
-        request.sink = sink
+        request.ticket.sink = sink
         self.signature.check(request)
         self.requests.append(request)
         if self.on_request is not None:
@@ -143,7 +142,8 @@ class Ensemble:
         """Send a request; upper-case arguments are inputs, the others are fields of it."""
         client = Client()
         inputs = {name: number(name, request.pop(name)) for name in list(request) if name.isupper()}
-        made = InferRequest("e", inputs, requested_outputs=requested or None, sink=client, **request)
+        made = InferRequest("e", inputs, requested_outputs=requested or None, **request)
+        made.ticket.sink = client
         self.signature.check(made)
         self.scheduler.enqueue(made)
         return made, client

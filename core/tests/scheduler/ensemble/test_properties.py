@@ -123,7 +123,7 @@ def test_each_request_is_answered_once_whatever_happens(
         else:
             assert not client.answers
             assert client.error.message.startswith("in ensemble 'e', ")
-        if request.cancelled:
+        if request.ticket.cancelled:
             assert request in touched
     stats = ensemble.stats
     failed = sum(client.error is not None for _, client, _ in asked)

@@ -292,8 +292,8 @@ def test_durations_are_the_sums_over_the_steps() -> None:
     ensemble.ask(IN=1)
     for model, durations in ((first, (1, 2, 3)), (second, (10, 20, 30))):
         request = model.open[0]
-        assert request.meter is not None
-        request.meter.executed(*durations)
+        assert request.ticket.on_executed is not None
+        request.ticket.on_executed(*durations)
         answer(request, Y=1)
 
     stats = ensemble.stats
@@ -312,9 +312,9 @@ def test_a_duration_that_comes_after_the_answer_counts_too_also_for_an_outer_ens
     outer.ask(IN=1)
     request = model.open[0]
     answer(request, Y=1)
-    assert request.meter is not None
+    assert request.ticket.on_executed is not None
 
-    request.meter.executed(1, 2, 3)
+    request.ticket.on_executed(1, 2, 3)
 
     assert [each.stats.compute_infer_ns for each in (inner, outer)] == [2, 2]
     assert outer.stats.batch_stats[1].compute_output_ns == 3

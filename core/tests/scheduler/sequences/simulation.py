@@ -98,7 +98,7 @@ class Simulation:
             "m", {"X": tensor}, id=id, flags=flags, correlation_id=sequence, timeout_us=timeout_us
         )
         sent = Sent(request)
-        request.sink = sent
+        request.ticket.sink = sent
         request.batch_size = rows
         request.queue_start_ns = self.now_ns
         self.policy.add(request)
@@ -166,7 +166,7 @@ class Simulation:
 
     def cancel(self, sent: Sent) -> None:
         """The client of a request hangs up."""
-        sent.request.cancelled = True
+        sent.request.ticket.cancelled = True
         if self.policy.remove(sent.request):
             sent.request.fail(Unavailable("cancelled"))
         self.pump()

@@ -148,7 +148,7 @@ def test_a_null_request_has_zeros_and_false() -> None:
     null = controls.null(like)
 
     assert null.is_null
-    assert null.answered
+    assert null.ticket.answered
     assert {name: tensor.numpy().tolist() for name, tensor in null.inputs.items()} == {
         "X": [[0.0, 0.0]],
         "TEXT": [[b"", b""]],

@@ -206,14 +206,14 @@ def step(model, request_of, sequences, values, datatype):
     requests = []
     for states, value in zip(sequences, values, strict=True):
         request = request_of(X=Tensor.from_numpy("X", np.array([[value]]), datatype), outputs=("Y",))
-        request.states = states
-        states.enter(request)
+        request.ticket.states = states
+        request.inputs = states.enter(request.inputs)
         requests.append(request)
     answers = model.execute(requests)
     results = []
     for request, answer in zip(requests, answers, strict=True):
-        request.states.own(answer.only)
-        assert request.states.take(answer.only, True) is None
+        request.ticket.states.own(answer.only)
+        assert request.ticket.states.take(answer.only, True) is answer.only
         results.append(outputs(answer))
     return results
 

@@ -227,7 +227,7 @@ class BackendConformance:
     def test_cancelled_request_is_still_answered(self, model_name: str) -> None:
         with self.driver.load(model_name) as model:
             request = self._request(model, model_name)
-            request.cancelled = True
+            request.ticket.cancelled = True
             (answer,) = model.execute([request])
 
             assert answer.final_count == 1

@@ -160,7 +160,9 @@ class DrivenModel:
         answers = self._threads[instance].submit(self._execute, requests, instance).result()
         for response in chain.from_iterable(answer.responses for answer in answers):
             if reshape is not None:
-                reshape.to_clients(response)
+                given = reshape.to_clients(response)
+                if given is not response and given.error is not None:
+                    raise given.error
         return answers
 
     def is_ready(self, instance: int = 0) -> object:
@@ -200,7 +202,7 @@ class DrivenModel:
         assert hook is not None, "the backend brings its own worker program; drive it through a server"
         outbox = _Outbox(requests)
         for request in requests:
-            request.attach(outbox)
+            request.ticket.outbox = outbox
         instance = self.instances[index]
         instance.compute_start_ns = instance.compute_end_ns = 0
         try:
@@ -211,10 +213,10 @@ class DrivenModel:
                 return outbox.wait()
         except BaseException:
             for request in requests:
-                request.attach(None)
+                request.ticket.outbox = None
             raise
         for request in requests:
-            request.attach(None)
+            request.ticket.outbox = None
         assert not any(answer.responses or answer.final_count for answer in outbox.answers), (
             "model_instance_execute returned responses and also sent some through request.respond"
         )
@@ -241,7 +243,7 @@ class _Outbox:
         self._lock = threading.Condition()
 
     def post(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
-        """See `tritonpy.parties.Outbox`."""
+        """See `tritonpy.request.Outbox`."""
         with self._lock:
             answer = self.answers[self._index[id(request)]]
             if response is not None:

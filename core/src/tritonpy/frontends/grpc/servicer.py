@@ -34,8 +34,8 @@ from tritonpy.frontends.outputs import UNTREATED, References, of_model
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.frontends.trace_settings import TraceSettings
 from tritonpy.handles import JsonObject
-from tritonpy.parties import RequestTrace
 from tritonpy.request import InferRequest
+from tritonpy.request_trace import RequestTrace
 from tritonpy.response import InferResponse
 
 _log = logging.getLogger("tritonpy.grpc")
@@ -118,7 +118,7 @@ class Servicer:
             return outcome
         except asyncio.CancelledError:  # the client went away, or its deadline passed
             alive = request()
-            if alive is not None and not alive.answered:
+            if alive is not None and not alive.ticket.answered:
                 admission.hold(byte_size)  # until the model, which has the tensors, is done with them
                 sink.on_end = partial(admission.release, byte_size)
                 _log.debug("Cancellation notification received for ModelInferHandler", extra=alive.about)
@@ -148,7 +148,9 @@ class Servicer:
             request.parameters = {**request.parameters, **self._forwarding.parameters(metadata)}
         request.arrival_ns = arrival_ns
         if self._tracing.is_on:
-            request.trace = sink.trace = begin_trace(self._tracing, metadata, request.model_name, arrival_ns)
+            request.ticket.trace = sink.trace = begin_trace(
+                self._tracing, metadata, request.model_name, arrival_ns
+            )
         model.infer(request, sink)
         return weakref.ref(request)
 

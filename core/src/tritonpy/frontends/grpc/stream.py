@@ -167,7 +167,9 @@ class InferStream:
                 request.parameters = {**request.parameters, **self._forwarding()}
             request.arrival_ns = arrival_ns
             if self._tracing is not None and self._tracing.is_on:
-                request.trace = begin_trace(self._tracing, self._metadata, request.model_name, arrival_ns)
+                request.ticket.trace = begin_trace(
+                    self._tracing, self._metadata, request.model_name, arrival_ns
+                )
             if wants_empty_final:
                 sink.empty_final = encode_empty_final(request.model_name, request.model_version, request.id)
             self._open[sink] = weakref.ref(request)
@@ -355,8 +357,8 @@ class _StreamSink:
             item: bytes | TritonError | None = self._stream.encode(request, response, final, self.treatments)
         else:
             item = self.empty_final
-        if request.trace is not None and isinstance(item, bytes):
-            item = TracedMessage.of(item, request.trace)
+        if request.ticket.trace is not None and isinstance(item, bytes):
+            item = TracedMessage.of(item, request.ticket.trace)
         if final:
             self.complete(item)
         elif item is not None:

@@ -12,7 +12,7 @@ from tritonpy import protos
 from tritonpy.errors import InvalidArg
 from tritonpy.frontends.grpc.forwarding import Metadata
 from tritonpy.frontends.trace_settings import TraceSettings
-from tritonpy.parties import RequestTrace
+from tritonpy.request_trace import RequestTrace
 from tritonpy.tracing.trace import Trace
 from tritonpy.tracing.tracing import Tracing
 

@@ -34,8 +34,7 @@ from tritonpy.frontends.http.generate import (
 )
 from tritonpy.frontends.http.inference import hand_over
 from tritonpy.frontends.http.orca import FAMILY, REQUEST_HEADER, Series, load_header
-from tritonpy.parties import ResponseSink
-from tritonpy.request import InferRequest
+from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.response import InferResponse
 from tritonpy.tracing.tracing import Tracing
 

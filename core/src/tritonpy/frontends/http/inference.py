@@ -26,8 +26,7 @@ from tritonpy.frontends.http.tracing import begin_trace
 from tritonpy.frontends.inflation import inflated
 from tritonpy.frontends.outputs import References, of_model
 from tritonpy.frontends.services import FrontendServices
-from tritonpy.parties import ResponseSink
-from tritonpy.request import InferRequest
+from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.tracing.tracing import Tracing
 
 _MOST_DIGITS = 20  # of a size; so many are more than any body has, and `int` refuses thousands
@@ -190,11 +189,11 @@ def hand_over(
     """Give a request to its model; it is cancelled if its client leaves."""
     connection.request_id = infer_request.id
     if tracing.is_on:
-        infer_request.trace = begin_trace(
+        infer_request.ticket.trace = begin_trace(
             tracing, connection, infer_request.model_name, infer_request.arrival_ns
         )
     model.infer(infer_request, sink)
-    if not infer_request.answered:
+    if not infer_request.ticket.answered:
         connection.watch(Canceller(infer_request))
 
 

@@ -47,7 +47,7 @@ class EnsembleScheduler:
             raise self._refusal
         request.queue_start_ns = time.monotonic_ns()
         run = EnsembleRun(self, request)
-        request.on_cancel = run
+        request.ticket.on_cancel = run
         self._runs.add(run)
         run.start(self._plan.course(request.requested_outputs))
 

@@ -15,8 +15,7 @@ from tritonpy.config.validate_steps import decoupled_origins, in_order, inner_di
 from tritonpy.handles import JsonObject
 from tritonpy.model.pauses import Pauses
 from tritonpy.model.signature import Signature
-from tritonpy.parties import ResponseSink
-from tritonpy.request import InferRequest
+from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.tensor import Tensor
 
 _MOST_REMEMBERED = 64

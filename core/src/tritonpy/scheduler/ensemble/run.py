@@ -104,8 +104,8 @@ class EnsembleRun:
         if self._is_counted:  # a decoupled model answers before it returns
             request = self.request
             self._ensemble.stats.add_compute(request.batch_size, (input_ns, infer_ns, output_ns))
-            if request.meter is not None:
-                request.meter.executed(input_ns, infer_ns, output_ns)
+            if request.ticket.on_executed is not None:
+                request.ticket.on_executed(input_ns, infer_ns, output_ns)
         else:
             self._input_ns += input_ns
             self._infer_ns += infer_ns
@@ -246,23 +246,23 @@ class EnsembleRun:
             timeout_us=parent.timeout_us,
             arrival_ns=time.monotonic_ns(),
         )
-        request.meter = self
         step.request = request
+        request.ticket.on_executed = self.executed
+        if parent.ticket.trace is not None:
+            request.ticket.trace = parent.ticket.trace.child(plan.model.name, plan.model.version_text)
         if way.sequences is not None:
             for _, source, _ in plan.inputs:
                 if source in way.sequences:
                     request.correlation_id, request.flags = way.sequences[source]
-        if parent.trace is not None:
-            request.trace = parent.trace.child(plan.model.name, plan.model.version_text)
         if plan.opens is not None:
             request.response_flow().upstream = parent.response_flow()
         self._open.add(request)
         try:
-            if parent.chain:
+            if parent.ticket.chain:
                 self._refuse_cycle(request, step)
             plan.model.infer(request, step)
         except TritonError as error:
-            request.sink = step.request = None
+            request.ticket.sink = step.request = None
             self._open.discard(request)
             if self._ensemble.limits is not None:
                 self._ensemble.limits.leave(plan.number)
@@ -270,9 +270,9 @@ class EnsembleRun:
 
     def _refuse_cycle(self, request: InferRequest, step: OpenStep) -> None:
         """A model that called the ensemble waits for it; an instance that waits cannot run a step of it."""
-        request.chain = self.request.chain
+        request.ticket.chain = chain = self.request.ticket.chain
         model = step.step.model
-        path = path_to_caller(model.instances, request.chain) if isinstance(model, Instantiated) else None
+        path = path_to_caller(model.instances, chain) if isinstance(model, Instantiated) else None
         if path is not None:
             waits = " waits for ".join(f"'{name}'" for name in path)
             raise Internal(
@@ -323,8 +323,8 @@ class EnsembleRun:
             compute_ns=(input_ns, infer_ns, output_ns),
         )
         self._is_counted = True
-        if request.meter is not None:  # it is a step itself
-            request.meter.executed(input_ns, infer_ns, output_ns)
+        if request.ticket.on_executed is not None:  # it is a step itself
+            request.ticket.on_executed(input_ns, infer_ns, output_ns)
         self._finish()
         request.deliver(response)
 
@@ -339,7 +339,7 @@ class EnsembleRun:
 
     def _finish(self) -> None:
         self.is_over = True
-        self.request.on_cancel = None
+        self.request.ticket.on_cancel = None
         self._ensemble.run_ended(self)
 
 

@@ -198,10 +198,10 @@ class SequenceBatching:
     def batch_finished(self, execution: Execution) -> None:
         """See `BatchOwner`."""
         for request in execution.requests:
-            if request.states is None or request.answered or self.is_iterative:
+            if request.ticket.states is None or request.ticket.answered or self.is_iterative:
                 self._finish(request)
             else:  # the model answers later: only then is known what the next request has to be given
-                request.states.when_known(partial(self._finish_late, request))
+                request.ticket.states.when_known(partial(self._finish_late, request))
         self._forget_unused()
 
     def _finish_late(self, request: InferRequest) -> None:
@@ -222,8 +222,8 @@ class SequenceBatching:
     def make_null(self, like: InferRequest) -> NullRequest:
         """A request that only fills a place, with inputs like those of another one."""
         null = self._controls.null(like)
-        if like.states is not None:
-            null.states = like.states.throw_away()
+        if like.ticket.states is not None:
+            null.ticket.states = like.ticket.states.throw_away()
         return null
 
     def _finish(self, request: InferRequest) -> None:
@@ -301,4 +301,4 @@ class SequenceBatching:
         assert sequence is not None  # it was just added
         if sequence.states is None or request.flags & SEQUENCE_START:
             sequence.states = states.fresh()
-        request.states = sequence.states
+        request.ticket.states = sequence.states

@@ -75,7 +75,7 @@ class HookWorker:
         if window is not None and not final:
             window.wait()
         if final:
-            request.answered = True
+            request.ticket.answered = True
             if window is not None:
                 window.end()
         mark_ns = request.mark_ns
@@ -187,7 +187,7 @@ class HookWorker:
             responses = None
         if responses is not None or failure is not None:
             for request in requests:
-                request.attach(None)  # the server answers them, and their slots go to other requests
+                request.ticket.outbox = None  # the server answers them, and their slots go to other requests
         answers = [self._encode(response) for response in responses] if responses is not None else None
         end = time.monotonic_ns()
         times = (start, instance.compute_start_ns or start, instance.compute_end_ns or end, end)
@@ -220,7 +220,7 @@ class HookWorker:
                 tensor.shape for tensor in request.inputs.values() if tensor.name not in self._shape_tensors
             )
             request.batch_size = max(1, next(shapes, (1,))[0])
-        request.attach(self)
+        request.ticket.outbox = self
         return request
 
     def _encode(self, response: InferResponse) -> tuple[Any, ...]:
@@ -258,13 +258,15 @@ class _WorkerRequest(InferRequest):
     """A request rebuilt here, whose cancellation is a byte of shared memory.
 
     Attributes:
-        channel: where that byte is.
+        slot: names the request to the server, and that byte.
+        channel: has that byte.
         mark_ns: when it came, or its last response was ready, in a decoupled model; 0 in others.
         window: how far its responses are ahead, in a decoupled model.
     """
 
-    __slots__ = ("channel", "mark_ns", "window")
+    __slots__ = ("channel", "mark_ns", "slot", "window")
 
+    slot: int
     channel: WorkerChannel
     mark_ns: int
     window: SendWindow | None

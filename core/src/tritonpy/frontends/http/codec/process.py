@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,20 +24,32 @@ from tritonpy.frontends.http.codec.worker import (
     TAKE_FLAT,
     WRITE_DATA,
 )
-from tritonpy.ipc.channel import INLINE_BYTE_SIZE, Endpoint, TensorData
-from tritonpy.ipc.child import ChildGone
-from tritonpy.ipc.child_channel import ChildChannel, Program, launch_process
-from tritonpy.ipc.frame import Message
+from tritonpy.ipc import frame
+from tritonpy.ipc.channel import (
+    CHANNEL_VARIABLE,
+    INLINE_BYTE_SIZE,
+    SEGMENT_VARIABLE,
+    Endpoint,
+    TensorData,
+)
+from tritonpy.ipc.frame import FrameReader, Message
 from tritonpy.secret_variables import without_secrets
 from tritonpy.tensor import Tensor
+from tritonpy.workers.child_process import how_it_ended, spawn
 
 _COMMAND = [sys.executable, "-P", "-m", "tritonpy.frontends.http.codec.worker"]
 _START_TIMEOUT_S = 30.0
+_EXIT_TIMEOUT_S = 2.0
 _COPY_HERE = 64 * 1024
+_STANDARD_ERROR = 2
 
 
-class CodecProcess:
-    """A running process, spoken to through a `ChildChannel` that it owns; on the loop only.
+class CodecGone(Exception):
+    """The process ended while it was asked for something; says how."""
+
+
+class CodecProcess(asyncio.Protocol):
+    """A running process; on the loop only.
 
     Attributes:
         is_alive: it takes requests.
@@ -43,40 +57,68 @@ class CodecProcess:
 
     def __init__(self) -> None:
         self.is_alive = False
-        self._channel = ChildChannel(self)
+        self._reader = FrameReader()
         self._replies: dict[int, asyncio.Future[Message]] = {}
-        self._last_request = 0
+        self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._job_count = 0
+        self._transport: asyncio.Transport | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reaper: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int:
         """Its process id."""
-        return self._channel.pid
+        assert self._process is not None  # started
+        return self._process.pid
 
     async def start(self) -> None:
         """Exec the program, and wait until it runs.
 
         Raises:
             OSError, ValueError: processes, or descriptors for them, cannot be had here.
-            ChildGone: it ended at once, or did not say that it runs.
+            CodecGone: it ended at once, or did not say that it runs.
         """
-
-        async def launch(channel: socket.socket, segments: socket.socket) -> Program:
-            return await launch_process(channel, segments, _COMMAND, without_secrets(os.environ))
-
-        await self._channel.open(launch, _prepare)
-        self.is_alive = self._channel.is_connected
+        with ExitStack() as ours, ExitStack() as theirs:
+            channel, their_channel = socket.socketpair()
+            ours.callback(channel.close)
+            theirs.callback(their_channel.close)
+            segments, their_segments = socket.socketpair()
+            # What it decodes is read by a model's worker where it is, so its blocks can be lent on.
+            self._endpoint = Endpoint(segments, lends=True)
+            ours.callback(self._endpoint.close)
+            theirs.callback(their_segments.close)
+            self._endpoint.arena.keep_byte_size = KEPT_BYTE_SIZE
+            channel.setblocking(False)
+            segments.setblocking(False)
+            descriptors = (their_channel.fileno(), their_segments.fileno())
+            environment = {
+                **without_secrets(os.environ),
+                CHANNEL_VARIABLE: str(descriptors[0]),
+                SEGMENT_VARIABLE: str(descriptors[1]),
+            }
+            outputs = (subprocess.DEVNULL, _STANDARD_ERROR)
+            self._process = await spawn(_COMMAND, environment, descriptors, outputs)
+            try:
+                await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=channel)
+            except BaseException:  # there is no connection whose end would have it reaped
+                self._process.kill()
+                await asyncio.to_thread(self._process.wait)
+                raise
+            ours.pop_all()
         try:
-            await self._channel.started(_START_TIMEOUT_S)
+            async with asyncio.timeout(_START_TIMEOUT_S):
+                await asyncio.shield(self._started)
         except TimeoutError:
             self.kill()
-            raise ChildGone(f"did not start within {_START_TIMEOUT_S:g} seconds") from None
+            raise CodecGone(f"did not start within {_START_TIMEOUT_S:g} seconds") from None
 
     async def take_apart(self, text: bytes | memoryview) -> Parts:
         """See `large_json.take_apart`; the tensors are where the process put them.
 
         Raises:
             TritonError: as there.
-            ChildGone: the process died of it, or meanwhile.
+            CodecGone: the process died of it, or meanwhile.
         """
         data = await self._export(text)
         _, _, _, rest, outcomes = await self._ask(TAKE_APART, (data,))
@@ -87,7 +129,7 @@ class CodecProcess:
 
         Raises:
             TritonError: as there.
-            ChildGone: the process died of it, or meanwhile.
+            CodecGone: the process died of it, or meanwhile.
         """
         data = await self._export(text)
         _, _, _, rest, inputs = await self._ask(TAKE_FLAT, (data, dict(forms)))
@@ -103,50 +145,54 @@ class CodecProcess:
 
         Raises:
             TritonError: as there.
-            ChildGone: the process died of it, or meanwhile.
+            CodecGone: the process died of it, or meanwhile.
         """
         encoded = []
         for tensor in tensors:
             buffer = tensor.buffer
-            lent = self._channel.endpoint.arena.lend(buffer) if isinstance(buffer, np.ndarray) else None
+            lent = self._endpoint.arena.lend(buffer) if isinstance(buffer, np.ndarray) else None
             wire = tensor.wire()
             data = (lent, len(wire)) if lent is not None else await self._export(wire)
             encoded.append((tensor.name, tensor.datatype, tensor.shape, data))
         *_, texts = await self._ask(WRITE_DATA, encoded)
-        return [_view(self._channel.endpoint.adopt(text)) for text in texts]
+        return [_view(self._endpoint.adopt(text)) for text in texts]
 
     def kill(self) -> None:
         """End it at once."""
         self.is_alive = False
-        self._channel.kill()
+        if self._process is not None:
+            self._process.kill()
 
     async def close(self) -> None:
         """Let it go, and return when it is gone."""
         self.is_alive = False
-        self._channel.close()
-        await asyncio.shield(self._channel.gone)
+        if self._transport is not None:
+            self._transport.close()
+            await asyncio.shield(self._gone)
 
-    # ChildOwner
+    # asyncio.Protocol
 
-    def take(self, messages: Sequence[Message]) -> None:
-        """Bring answers to those who wait for them."""
-        for message in messages:
-            if message[0] in (DONE, FAILED):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The channel is open."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without inheriting from it
+        self.is_alive = True
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the process wrote."""
+        for message in self._reader.feed(data):
+            self._endpoint.accept(message)
+            kind = message[0]
+            if kind in (DONE, FAILED):
                 reply = self._replies.pop(message[2])
                 if not reply.done():
                     reply.set_result(message)
+            elif kind == frame.STARTED and not self._started.done():
+                self._started.set_result(None)
 
-    def channel_lost(self) -> None:
-        """Take no more requests."""
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The process is gone, or will be in a moment."""
         self.is_alive = False
-
-    async def child_ended(self, how: str) -> None:
-        """Tell those who wait for answers."""
-        replies, self._replies = self._replies, {}
-        for reply in replies.values():
-            if not reply.done():
-                reply.set_exception(ChildGone(how))
-                reply.exception()  # retrieved, though nobody may wait any more
+        self._reaper = asyncio.get_running_loop().create_task(self._reap())
 
     # Inside
 
@@ -156,11 +202,11 @@ class CodecProcess:
         if byte_size <= INLINE_BYTE_SIZE:
             return bytes(data)
         if not self.is_alive:
-            raise ChildGone("was gone")
+            raise CodecGone("was gone")
         try:
-            reference, view = self._channel.endpoint.arena.allocate(byte_size)
+            reference, view = self._endpoint.arena.allocate(byte_size)
         except ConnectionError:
-            raise ChildGone("was gone") from None
+            raise CodecGone("was gone") from None
         if byte_size <= _COPY_HERE:
             view[:] = data
         else:  # unlike the copying of a memoryview, numpy's lets other threads run
@@ -169,12 +215,12 @@ class CodecProcess:
         return reference, byte_size
 
     async def _ask(self, kind: int, payload: Any) -> Message:  # Any: see worker.py
-        if not self.is_alive:
-            raise ChildGone("was gone")
-        self._last_request += 1
+        if not self.is_alive or self._transport is None:
+            raise CodecGone("was gone")
+        self._job_count += 1
         reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._replies[self._last_request] = reply
-        self._channel.send(kind, self._last_request, payload)
+        self._replies[self._job_count] = reply
+        self._transport.write(self._endpoint.pack(kind, self._job_count, payload))
         message = await reply
         if message[0] == FAILED:
             raise TritonError(message[4], ErrorCode(message[3]))
@@ -186,11 +232,27 @@ class CodecProcess:
         if len(outcome) == 2:
             return TritonError(outcome[1], ErrorCode(outcome[0]))
         name, datatype, shape, data = outcome
-        return Tensor(name, datatype, shape, self._channel.endpoint.adopt(data))
+        return Tensor(name, datatype, shape, self._endpoint.adopt(data))
 
-
-def _prepare(endpoint: Endpoint) -> None:
-    endpoint.arena.keep_byte_size = KEPT_BYTE_SIZE
+    async def _reap(self) -> None:
+        process = self._process
+        assert process is not None  # connected
+        try:
+            status = await asyncio.to_thread(process.wait, _EXIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:  # busy; nobody waits for what it does
+            process.kill()
+            status = await asyncio.to_thread(process.wait)
+        self._endpoint.close()
+        gone = CodecGone(how_it_ended(status))
+        replies, self._replies = self._replies, {}
+        if not self._started.done():
+            self._started.set_exception(gone)
+            self._started.exception()  # retrieved, though nobody may wait any more
+        for reply in replies.values():
+            if not reply.done():
+                reply.set_exception(gone)
+                reply.exception()  # likewise
+        self._gone.set_result(None)
 
 
 def _view(data: bytes | np.ndarray[Any, Any]) -> memoryview:

@@ -28,7 +28,7 @@ from tritonpy.frontends.http.connection.port import Handler, Port
 from tritonpy.frontends.http.connection.reader import RequestReader
 from tritonpy.frontends.http.connection.stream import ResponseStream
 from tritonpy.frontends.sockets import end_sending, has_unread
-from tritonpy.parties import RequestTrace
+from tritonpy.request_trace import RequestTrace
 
 _JOIN_BELOW = 64 * 1024
 

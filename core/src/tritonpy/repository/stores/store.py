@@ -1,0 +1,67 @@
+"""What the server asks of a place that holds models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from tritonpy.repository.fingerprint import Fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFiles:
+    """The files of a model on a local disk.
+
+    Attributes:
+        directory: the model's directory, called like the model.
+        fingerprint: the files as they lie there.
+        is_temporary: the directory was made for this load, in a directory of its own, and both go when the
+            model is gone.
+    """
+
+    directory: Path
+    fingerprint: Fingerprint
+    is_temporary: bool = False
+
+
+class Store(Protocol):
+    """One repository. All calls block: they are made on threads, perhaps several at once.
+
+    Attributes:
+        root: the repository as it was named on the command line; holds no secret.
+    """
+
+    root: str
+
+    def model_names(self) -> list[str]:
+        """The directories of the repository, sorted, without those that begin with a dot.
+
+        Raises:
+            Internal, InvalidArg, Unavailable: the repository does not exist, is no directory, or cannot be
+                reached; names it, and says what would mend it.
+        """
+
+    def place_of(self, name: str) -> str:
+        """What is the same for two models exactly when they are the same files: a real path, a URL."""
+
+    def look(self, name: str) -> Fingerprint | None:
+        """The files of a model as they are now; None when there is no such model.
+
+        Raises:
+            Internal, Unavailable: the repository cannot be read.
+        """
+
+    def fetch(self, name: str) -> LocalFiles:
+        """Bring the files of a model to a local disk, complete and as they lie in the repository.
+
+        Raises:
+            NotFound: there is no such model.
+            Internal, Unavailable: the files cannot be read, or change all the time.
+        """
+
+    def stop(self) -> None:
+        """Give up fetches that are under way and begin no more; from any thread, and does not wait."""
+
+    def close(self) -> None:
+        """Leave nothing on the disk; there are no fetches and no models any more."""
