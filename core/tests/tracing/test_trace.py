@@ -280,4 +280,4 @@ def test_a_backend_notes_its_own_steps_in_the_trace_of_a_request() -> None:
     asked.trace.report_activity("MY_STEP", 7)
     del asked
 
-    assert [("MY_STEP", 7)] == kept.traces[0].spans[0].stamps
+    assert kept.traces[0].spans[0].stamps == [("MY_STEP", 7)]
