@@ -25,12 +25,14 @@ from tritonpy.frontends.sockets import listening_sockets
 from tritonpy.lifecycle.agents.repository_agents import RepositoryAgents
 from tritonpy.lifecycle.following.polling import RepositoryPolling
 from tritonpy.lifecycle.following.watcher import RepositoryWatcher
+from tritonpy.lifecycle.load import ModelLoad
 from tritonpy.lifecycle.loading.loader import LoaderSettings, ModelLoader
-from tritonpy.lifecycle.manager import RepositoryManager
+from tritonpy.lifecycle.manager import ModelManager
 from tritonpy.lifecycle.metrics_feed import MetricsFeed
 from tritonpy.lifecycle.model_control import ModelControl, WorkerModelControl
-from tritonpy.lifecycle.preparation import ModelPreparation
-from tritonpy.lifecycle.registry import ModelRegistry, ModelState
+from tritonpy.lifecycle.record import ModelState
+from tritonpy.lifecycle.registry import ModelRegistry
+from tritonpy.lifecycle.replacement import Replacement
 from tritonpy.lifecycle.shutdown import drain_and_unload, end_sequences
 from tritonpy.lifecycle.start_table import backends_table, models_table, options_table
 from tritonpy.metrics.cache import CacheMetrics
@@ -147,15 +149,19 @@ class ServerRuntime:
                 self.registry, self._services, flow_limits(options), frozenset(options.worker_environment)
             ),
         )
-        self._repository = RepositoryManager(
+        replacement = Replacement(self.registry, self._loader.settings)
+        self._repository = ModelManager(
             Repositories(
                 options.model_repositories,
                 namespacing=options.model_namespacing,
                 open_store=partial(open_store, timeout_s=options.repository_timeout_s),
             ),
-            self._loader,
             self.registry,
-            ModelPreparation(
+            replacement,
+            ModelLoad(
+                self.registry,
+                replacement,
+                self._loader,
                 RepositoryAgents(managers["repo_agents"], managers["loaders"], options.repo_agent_directory),
                 auto_complete_config=options.auto_complete_config,
                 config_name=options.model_config_name,
@@ -163,9 +169,7 @@ class ServerRuntime:
             ),
             load_thread_count=options.model_load_thread_count,
         )
-        control = ModelControl(
-            self._repository, self.registry, is_explicit=options.model_control_mode == "explicit"
-        )
+        control = ModelControl(self._repository, is_explicit=options.model_control_mode == "explicit")
         self._services.add("models", WorkerModelControl(control, self._loader.gate))
         self._watcher: RepositoryWatcher | None = None
         self.dataplane = LocalDataplane(

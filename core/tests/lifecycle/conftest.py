@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from tritonpy.errors import Internal, TritonError
 from tritonpy.lifecycle.agents.repository_agents import RepositoryAgents
+from tritonpy.lifecycle.load import ModelLoad
 from tritonpy.lifecycle.loading.instance_update import InstanceUpdate
 from tritonpy.lifecycle.loading.settings import LoaderSettings
-from tritonpy.lifecycle.manager import RepositoryManager
-from tritonpy.lifecycle.preparation import ModelPreparation
+from tritonpy.lifecycle.manager import ModelManager
 from tritonpy.lifecycle.registry import ModelRegistry
+from tritonpy.lifecycle.replacement import Replacement
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.layout import ModelDirectory
 from tritonpy.repository.repositories import FoundModel, Repositories
@@ -119,11 +120,15 @@ class Harness:
         self.loader = FakeLoader()
         self.agents = PluginManager("repo_agents", discover=False)
         self.registry = ModelRegistry()
-        self.manager = RepositoryManager(
+        replacement = Replacement(self.registry, self.loader.settings)
+        self.manager = ModelManager(
             Repositories((str(root),)),
-            self.loader,  # type: ignore[arg-type]
             self.registry,
-            ModelPreparation(
+            replacement,
+            ModelLoad(
+                self.registry,
+                replacement,
+                self.loader,  # type: ignore[arg-type]
                 RepositoryAgents(self.agents, PluginManager("loaders", discover=False), ""),
                 auto_complete_config=True,
             ),

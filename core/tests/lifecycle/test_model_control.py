@@ -11,7 +11,7 @@ from tritonpy_sdk.testing import until_async
 
 
 def serving(harness: Any, *, is_explicit: bool = True) -> ModelControl:
-    control = ModelControl(harness.manager, harness.registry, is_explicit=is_explicit)
+    control = ModelControl(harness.manager, is_explicit=is_explicit)
     control.set_serving(True)
     return control
 
@@ -33,7 +33,7 @@ async def test_only_the_explicit_mode_loads_and_unloads_on_request(harness: Any,
 
 async def test_a_server_that_starts_or_stops_loads_nothing_on_request(harness: Any) -> None:
     harness.write("m")
-    control = ModelControl(harness.manager, harness.registry, is_explicit=True)
+    control = ModelControl(harness.manager, is_explicit=True)
 
     with pytest.raises(Unavailable, match=r"^Server not ready$"):
         await control.load("m")
@@ -119,7 +119,7 @@ async def test_an_unknown_question_is_refused(harness: Any) -> None:
 
 
 async def test_nothing_is_answered_before_the_server_has_started(harness: Any) -> None:
-    worker = WorkerModelControl(ModelControl(harness.manager, harness.registry, is_explicit=True))
+    worker = WorkerModelControl(ModelControl(harness.manager, is_explicit=True))
 
     for what, args in (
         ("load", ("m", None, None, True)),

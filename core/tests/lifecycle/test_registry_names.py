@@ -33,7 +33,7 @@ def test_a_name_of_one_repository_is_enough() -> None:
     registry = ModelRegistry()
     model = loaded()
 
-    registry.switch(HERE, [model])
+    registry.record(HERE).switch([model])
 
     assert registry.find("m") is model
     assert registry.find("m", "1") is model
@@ -43,8 +43,8 @@ def test_a_name_of_one_repository_is_enough() -> None:
 @pytest.mark.parametrize("version", ["", "1", "7"])
 def test_a_name_that_two_models_have_says_neither(version: str) -> None:
     registry = ModelRegistry()
-    registry.switch(HERE, [loaded()])
-    registry.switch(THERE, [loaded()])
+    registry.record(HERE).switch([loaded()])
+    registry.record(THERE).switch([loaded()])
 
     with pytest.raises(InvalidArg) as error:
         registry.find("m", version)
@@ -56,36 +56,36 @@ def test_a_name_that_two_models_have_says_neither(version: str) -> None:
 def test_a_name_is_claimed_by_a_load_that_is_under_way_and_by_one_that_failed() -> None:
     registry = ModelRegistry()
     model = loaded()
-    registry.switch(HERE, [model])
+    registry.record(HERE).switch([model])
 
-    registry.note_loading(THERE, 1)
+    registry.record(THERE).note_loading(1)
     assert registry.ambiguity_of("m") == AMBIGUOUS
-    registry.note_failed(THERE, 1, "boom")
+    registry.record(THERE).note_failed(1, "boom")
     with pytest.raises(InvalidArg, match="There are 2 identifiers"):
         registry.find("m")
 
-    registry.switch(THERE, [])
+    registry.record(THERE).switch([])
     assert registry.find("m") is model
 
 
 def test_the_name_is_the_others_when_one_of_two_is_unloaded() -> None:
     registry = ModelRegistry()
     here, there = loaded(), loaded(2)
-    registry.switch(HERE, [here])
-    registry.switch(THERE, [there])
+    registry.record(HERE).switch([here])
+    registry.record(THERE).switch([there])
 
-    registry.switch(HERE, [])
+    registry.record(HERE).switch([])
 
     assert registry.find("m") is there
-    registry.switch(THERE, [])
+    registry.record(THERE).switch([])
     with pytest.raises(NotFound, match="'m' has no available versions"):
         registry.find("m")
 
 
 def test_a_model_that_was_refused_unread_is_unknown_but_one_without_versions_has_none() -> None:
     registry = ModelRegistry()
-    registry.refuse(ModelKey("unread"), "no such field")
-    registry.refuse(ModelKey("empty"), "no version", has_versions=False)
+    registry.record(ModelKey("unread")).refuse("no such field")
+    registry.record(ModelKey("empty")).refuse("no version", lacks_versions=True)
 
     with pytest.raises(NotFound, match=r"^Request for unknown model: 'unread' is not found$"):
         registry.find("unread")
@@ -95,8 +95,8 @@ def test_a_model_that_was_refused_unread_is_unknown_but_one_without_versions_has
 
 def test_every_loaded_version_is_listed_with_its_namespace() -> None:
     registry = ModelRegistry()
-    registry.switch(THERE, [loaded()])
-    registry.switch(HERE, [loaded(1), loaded(2)])
+    registry.record(THERE).switch([loaded()])
+    registry.record(HERE).switch([loaded(1), loaded(2)])
 
     assert [(key.namespace, model.version) for key, model in registry.all_keyed()] == [
         ("/here", 1),

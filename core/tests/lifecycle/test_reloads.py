@@ -17,7 +17,7 @@ async def reloaded(harness: Any, name: str) -> list[str]:
     before = len(harness.loader.loaded)
     harness.manager.reload_soon(harness.found(name), only_wanted=True)
     await harness.manager.unload("none")  # some turns of the loop later
-    async with harness.manager._turns.lock(name):  # and when the reload is over
+    async with harness.registry.turn(name):  # and when the reload is over
         return [model.content for model in harness.loader.loaded[before:]]
 
 
@@ -55,7 +55,7 @@ async def test_a_model_unloaded_before_its_reload_begins_is_not_reloaded(harness
     harness.manager.reload_soon(harness.found("m"), only_wanted=True)
     harness.loader.gate.set()
     await asyncio.gather(loading, unloading)
-    async with harness.manager._turns.lock("m"):
+    async with harness.registry.turn("m"):
         assert [model.content for model in harness.loader.loaded] == ["first", "second"]
     await until_async(lambda: harness.states("m") == {"1": ("UNAVAILABLE", "unloaded")})
     assert len(harness.loader.loaded) == 2
@@ -114,7 +114,7 @@ def odd(harness: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A model whose files the system cannot read, for a reason of its own; and another one beside it."""
     harness.write("odd")
     harness.write("other")
-    preparation = harness.manager._preparation
+    preparation = harness.manager._load
     original = preparation._read
 
     def read(directory: Any, override: str | None) -> Any:

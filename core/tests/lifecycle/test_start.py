@@ -21,7 +21,7 @@ async def test_all_models_are_loaded_and_refusals_told(harness: Any) -> None:
 
     assert harness.states("good") == {"1": ("READY", "")}
     assert harness.states("bad") == {"1": ("UNAVAILABLE", "Internal: boom")}
-    assert "nonsense" in harness.registry.refusals[ModelKey("worse")]
+    assert "nonsense" in harness.registry.record(ModelKey("worse")).refusal
     assert list(harness.registry.unready())
 
 

@@ -9,10 +9,9 @@ from typing import Any
 from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
 from tritonpy.handles import JsonObject
 from tritonpy.lifecycle.loading.gate import LoadGate
-from tritonpy.lifecycle.manager import RepositoryManager
-from tritonpy.lifecycle.registry import UNLOADED, ModelRegistry, ModelState
-from tritonpy.lifecycle.turns import NOT_READY
-from tritonpy.lifecycle.waits import Waits
+from tritonpy.lifecycle.manager import ModelManager
+from tritonpy.lifecycle.record import UNLOADED, ModelState
+from tritonpy.lifecycle.registry import NOT_READY
 from tritonpy.repository.store_threads import SharedCall
 from tritonpy.workers.services import Caller
 
@@ -25,22 +24,19 @@ class ModelControl:
 
     Args:
         manager: loads and unloads.
-        registry: what is loaded.
         is_explicit: the control mode is *explicit*; in all others requests are refused.
+
+    Attributes:
+        registry: the records of all models.
     """
 
-    def __init__(self, manager: RepositoryManager, registry: ModelRegistry, *, is_explicit: bool) -> None:
+    def __init__(self, manager: ModelManager, *, is_explicit: bool) -> None:
         self._manager = manager
-        self._registry = registry
+        self.registry = manager.registry
         self._is_explicit = is_explicit
         self._is_serving = False
         self._request_count = 0
         self._listed = SharedCall(manager.repositories.listed)
-
-    @property
-    def waits(self) -> Waits:
-        """Loads that wait for others."""
-        return self._manager.composing.waits
 
     def set_serving(self, is_serving: bool) -> None:
         """Take requests from now on, or no more."""
@@ -63,7 +59,7 @@ class ModelControl:
         *,
         force: bool = False,
     ) -> None:
-        """See `RepositoryManager.load`.
+        """See `ModelManager.load`.
 
         Raises:
             Unavailable: not now, or not in this control mode.
@@ -72,7 +68,7 @@ class ModelControl:
             await self._manager.load(name, config_override, files, force=force)
 
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
-        """See `RepositoryManager.unload`.
+        """See `ModelManager.unload`.
 
         Raises:
             Unavailable: not now, or not in this control mode.
@@ -81,7 +77,7 @@ class ModelControl:
             await self._manager.unload(name, unload_dependents)
 
     def unload_soon(self, name: str, unload_dependents: bool = False) -> None:
-        """See `RepositoryManager.unload_soon`.
+        """See `ModelManager.unload_soon`.
 
         Raises:
             Unavailable: not now, or not in this control mode.
@@ -103,17 +99,17 @@ class ModelControl:
         Raises:
             InvalidArg: `version` is no number.
         """
-        ambiguity = self._registry.ambiguity_of(name)
+        ambiguity = self.registry.ambiguity_of(name)
         if ambiguity:
             return ambiguity
         try:
-            model = self._registry.find(name, version)
+            model = self.registry.find(name, version)
         except TritonError as error:
             if isinstance(error, InvalidArg):
                 raise
             reasons = [
                 row["reason"]
-                for row in self._registry.unready()
+                for row in self.registry.unready()
                 if row["name"] == name and row.get("reason") and version in ("", row.get("version"))
             ]
             return "; ".join([error.message, *reasons])
@@ -129,16 +125,16 @@ class ModelControl:
         With `ready`, only versions that serve.
         """
         if ready:
-            return self._registry.index(ready)
+            return self.registry.index(ready)
         lying = await self._listed.get()
         twice = {key.name: reason for key, reason in lying.items() if reason}
         rows: list[JsonObject] = []
-        for row in self._registry.index():
+        for row in self.registry.index():
             if row["name"] in twice and "version" not in row:
                 continue  # told below
             if row["name"] not in twice or row.get("reason") != UNLOADED:
                 rows.append(row)
-        rows.extend({"name": key.name} for key in lying if not (lying[key] or self._registry.shows(key)))
+        rows.extend({"name": key.name} for key in lying if not (lying[key] or self.registry.shows(key)))
         rows.extend(
             {"name": name, "state": str(ModelState.UNAVAILABLE), "reason": reason}
             for name, reason in twice.items()
@@ -185,7 +181,7 @@ class WorkerModelControl:
     def __init__(self, control: ModelControl, gate: LoadGate | None = None) -> None:
         self._control = control
         self._gate = gate or LoadGate(1)
-        self._waits = control.waits
+        self._registry = control.registry
 
     async def ask(self, caller: Caller, what: str, args: tuple[Any, ...]) -> Any:  # Any: plain values
         """Answer `load`, `unload` and `ready`; see `Subject`."""
@@ -222,12 +218,12 @@ class WorkerModelControl:
         if not is_initializing and not caller.is_loading:
             await self._control.load(name, config_override, files)
             return
-        chain = self._waits.chain(name, caller.model)
+        chain = self._registry.wait_chain(name, caller.model)
         if chain:
             raise InvalidArg(
                 f"'{caller.model}' cannot wait for '{name}' while it is itself being loaded, because that "
                 f"would wait for it: {' -> '.join([caller.model, *chain])}"
             )
-        with self._waits.waiting(caller.model, name):
+        with self._registry.waiting(caller.model, name):
             async with self._gate.step_aside((caller.model, caller.version)):
                 await self._control.load(name, config_override, files)

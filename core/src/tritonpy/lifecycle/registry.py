@@ -1,179 +1,110 @@
-"""All models the server knows: the loaded ones, and why the others are not."""
+"""The records of all models, by name and version: what requests find, and what the index shows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from tritonpy.errors import InvalidArg, NotFound, TritonError, Unavailable
 from tritonpy.handles import JsonObject
-from tritonpy.lifecycle.turns import NOT_READY
+from tritonpy.lifecycle.record import ModelRecord, NamedModels
 from tritonpy.model.model import LoadedModel
 from tritonpy.repository.key import ModelKey
 
-UNLOADED = "unloaded"
-"""The reason of a version that was taken out of service on request."""
+NOT_READY = "Server not ready"
+"""The answer to requests that come before the server has started, or while it stops."""
 
 _HIGHEST_VERSION = 2**63 - 1
 _MOST_DIGITS = 19
 
 
-class ModelState(StrEnum):
-    """The states of the model repository extension."""
-
-    UNKNOWN = "UNKNOWN"
-    LOADING = "LOADING"
-    READY = "READY"
-    UNLOADING = "UNLOADING"
-    UNAVAILABLE = "UNAVAILABLE"
-
-
-@dataclass(slots=True)
-class VersionEntry:
-    """One version of one model.
-
-    Attributes:
-        state: where it is in its life.
-        reason: why it is UNAVAILABLE.
-        model: what takes its requests while it is READY.
-        leaving: what still answers the requests it has accepted while it is UNLOADING.
-        is_excused: nobody wants it any more, so the server may be ready without it.
-    """
-
-    state: ModelState
-    reason: str = ""
-    model: LoadedModel | None = None
-    leaving: LoadedModel | None = None
-    is_excused: bool = False
-
-
 class ModelRegistry:
     """Finds models by name and version; owned by the loop.
 
-    With namespaces several models may have one name. A name that more than one of them lays claim to says
-    nothing: requests are refused, rather than answered by whichever has loaded. A model claims its name from
-    its first load on, also a failed one, until it is unloaded.
-
     Attributes:
-        refusals: why a model was refused before any version was tried.
         failure: why the server serves no model at all, whatever it is asked for; None if it does.
     """
 
     def __init__(self) -> None:
-        self._entries: dict[ModelKey, dict[int, VersionEntry]] = {}
-        self._keys: dict[str, list[ModelKey]] = {}
-        self._by_text: dict[tuple[str, str], LoadedModel] = {}
-        self._claims: set[ModelKey] = set()
-        self._without_versions: set[ModelKey] = set()
-        self.refusals: dict[ModelKey, str] = {}
+        self._names: dict[str, NamedModels] = {}
         self.failure: TritonError | None = None
-        self._stale: dict[ModelKey, str] = {}
-        self._gone: set[ModelKey] = set()
 
-    def note_loading(self, key: ModelKey, version: int) -> None:
-        """A version is being loaded; one that serves goes on to serve meanwhile, and stays READY."""
-        self._note(key, version, VersionEntry(ModelState.LOADING))
-        if key not in self._claims:
-            self._claims.add(key)
-            self._reindex(key.name)
+    # For those that load and unload.
 
-    def note_failed(self, key: ModelKey, version: int, reason: str) -> None:
-        """A version could not be loaded; one that serves goes on to serve, and stays READY."""
-        self._note(key, version, VersionEntry(ModelState.UNAVAILABLE, reason))
+    def named(self, name: str) -> NamedModels:
+        """The models of a name; made when it is first asked for."""
+        named = self._names.get(name)
+        if named is None:
+            named = self._names[name] = NamedModels(name)
+        return named
 
-    def note_leaving(self, key: ModelKey, model: LoadedModel) -> None:
-        """A version that was loaded but never served is taken down again."""
-        self._note(key, model.version, VersionEntry(ModelState.UNLOADING, leaving=model))
+    def lookup(self, name: str) -> NamedModels | None:
+        """The models of a name; None for one of which nothing is known."""
+        return self._names.get(name)
 
-    def refuse(self, key: ModelKey, reason: str, *, has_versions: bool = True) -> None:
-        """Note a model that was refused before any of its versions was tried.
+    def record(self, key: ModelKey) -> ModelRecord:
+        """The record of a model; made when it is first asked for, and kept for good."""
+        named = self.named(key.name)
+        record = named.records.get(key)
+        if record is None:
+            record = named.records[key] = ModelRecord(key, named)
+        return record
 
-        Args:
-            key: the model.
-            reason: why.
-            has_versions: False if that is the reason; clients are told so, not that there is no such model.
+    @asynccontextmanager
+    async def turn(self, name: str) -> AsyncIterator[NamedModels]:
+        """Load or unload models of a name while inside; one after the other, first come, first served."""
+        named = self.named(name)
+        named.user_count += 1
+        try:
+            async with named.lock:
+                yield named
+        finally:
+            named.user_count -= 1
+            self._drop_unknown(named)
+
+    def is_busy(self, name: str) -> bool:
+        """Whether models of a name are being loaded or unloaded, or are about to be."""
+        named = self._names.get(name)
+        return named is not None and named.is_busy
+
+    @contextmanager
+    def waiting(self, model: str, awaited: str) -> Iterator[None]:
+        """Wait inside, with the load of `model`, for that of `awaited`.
+
+        A model waits for another one when its `initialize` has asked for that one to be loaded, an ensemble
+        for those it is made of.
         """
-        self._drop_closed(key)
-        self.refusals[key] = reason
-        if not has_versions:
-            self._without_versions.add(key)
+        named = self.named(model)
+        named.user_count += 1
+        named.awaited.append(awaited)
+        try:
+            yield
+        finally:
+            named.awaited.remove(awaited)
+            named.user_count -= 1
+            self._drop_unknown(named)
 
-    def note_stale(self, key: ModelKey, reason: str) -> None:
-        """What serves is not what lies in the repository, because that could not be loaded; "" if it is."""
-        self._stale[key] = reason
+    def wait_chain(self, name: str, target: str) -> list[str]:
+        """The names from `name` to `target`, each waiting for the next; empty if none leads there."""
+        chains = [[name]]
+        seen = {name}
+        while chains:
+            chain = chains.pop()
+            if chain[-1] == target:
+                return chain
+            named = self._names.get(chain[-1])
+            for awaited in named.awaited if named is not None else ():
+                if awaited not in seen:
+                    seen.add(awaited)
+                    chains.append([*chain, awaited])
+        return []
 
-    def forget(self, key: ModelKey) -> None:
-        """A model lies in no repository any more: what is left of it goes when its last version is closed."""
-        self._drop_closed(key)
-        self.refusals.pop(key, None)
-        self._without_versions.discard(key)
-        self._gone.add(key)
+    def _drop_unknown(self, named: NamedModels) -> None:
+        """Keep no name that clients have made up."""
+        if not (named.user_count or named.records or named.is_wanted):
+            self._names.pop(named.name, None)
 
-    def excuse(self, key: ModelKey) -> None:
-        """Nobody wants a model any more; that it failed to load is in nobody's way."""
-        self.refusals.pop(key, None)
-        for entry in self._entries.get(key, {}).values():
-            entry.is_excused = entry.state is ModelState.UNAVAILABLE
-
-    def switch(self, key: ModelKey, models: Sequence[LoadedModel]) -> list[LoadedModel]:
-        """Serve these versions of a model from now on and no others, in one step.
-
-        Returns:
-            The versions that served until now and do not go on. What they have accepted is theirs to answer;
-            `left` is to be called for each when it is closed.
-        """
-        before = self.versions_of(key)
-        if not models:
-            self._claims.discard(key)
-            if not before:
-                self._reindex(key.name)
-                return []
-        entries = self._entries_of(key)
-        for version, entry in list(entries.items()):
-            if entry.model is not None and entry.model not in models:
-                entries[version] = VersionEntry(ModelState.UNLOADING, leaving=entry.model)
-            elif entry.state is ModelState.UNAVAILABLE and entry.reason != UNLOADED and models:
-                del entries[version]  # why it failed then says nothing about what is loaded now
-        for model in models:
-            entries[model.version] = VersionEntry(ModelState.READY, model=model)
-        self._stale.pop(key, None)
-        if models:
-            self.refusals.pop(key, None)
-            self._without_versions.discard(key)
-            self._claims.add(key)
-        self._reindex(key.name)
-        return [model for model in before if model not in models]
-
-    def left(self, key: ModelKey, model: LoadedModel) -> None:
-        """A version that `switch` took out of service, or that never served, is closed."""
-        entries = self._entries[key]
-        entry = entries.get(model.version)
-        if entry is not None and entry.leaving is model:  # else a newer load has its place
-            if key in self._gone or key in self.refusals:
-                del entries[model.version]
-            else:
-                entries[model.version] = VersionEntry(ModelState.UNAVAILABLE, UNLOADED)
-
-    def _drop_closed(self, key: ModelKey) -> None:
-        entries = self._entries_of(key)
-        for version in [version for version, entry in entries.items() if not (entry.model or entry.leaving)]:
-            del entries[version]
-
-    def _entries_of(self, key: ModelKey) -> dict[int, VersionEntry]:
-        self._gone.discard(key)
-        entries = self._entries.get(key)
-        if entries is None:
-            entries = self._entries[key] = {}
-            self._keys.setdefault(key.name, []).append(key)
-        return entries
-
-    def _note(self, key: ModelKey, version: int, entry: VersionEntry) -> None:
-        entries = self._entries_of(key)
-        self.refusals.pop(key, None)  # it has come further now
-        present = entries.get(version)
-        if present is None or present.model is None:
-            entries[version] = entry
+    # For requests.
 
     def find(self, name: str, version: str = "") -> LoadedModel:
         """The model version a client means; "" is the newest ready one.
@@ -181,12 +112,14 @@ class ModelRegistry:
         Raises:
             NotFound, Unavailable, InvalidArg: in Triton's words.
         """
-        model = self._by_text.get((name, version))
+        named = self._names.get(name)
+        ready = named.ready if named is not None else {}
+        model = ready.get(version)
         if model is not None:
             return model
         number = _parse_version(version) if version else None
         if number is not None:  # perhaps written differently, such as "01"
-            model = self._by_text.get((name, str(number)))
+            model = ready.get(str(number))
         if model is None:
             raise self._why_not(name, number)
         return model
@@ -200,26 +133,10 @@ class ModelRegistry:
         if self.failure is not None:
             raise Unavailable(NOT_READY)
 
-    def _why_not(self, name: str, number: int | None) -> TritonError:
-        self.check_failure()
-        ambiguity = self.ambiguity_of(name)
-        if ambiguity:
-            return InvalidArg(ambiguity)
-        keys = [key for key in self.keys_of(name) if self._is_known(key)]
-        if not keys:
-            return NotFound(f"Request for unknown model: '{name}' is not found")
-        if number is None:
-            return NotFound(f"Request for unknown model: '{name}' has no available versions")
-        if not any(number in self._entries[key] for key in keys):
-            return NotFound(f"Request for unknown model: '{name}' version {number} is not found")
-        return Unavailable(f"Request for unknown model: '{name}' version {number} is not at ready state")
-
-    def _is_known(self, key: ModelKey) -> bool:
-        return bool(self._entries[key]) or key in self._without_versions or key in self._gone
-
     def ambiguity_of(self, name: str) -> str:
         """Why a name does not say which model is meant, in Triton's words; "" when it does."""
-        count = len(self._claimed(name))
+        named = self._names.get(name)
+        count = len(named.claimed) if named is not None else 0
         if count < 2:
             return ""
         return (
@@ -227,40 +144,35 @@ class ModelRegistry:
             f"provided to resolve ambiguity."
         )
 
-    def _claimed(self, name: str) -> list[ModelKey]:
-        return [key for key in self.keys_of(name) if key in self._claims]
+    def _why_not(self, name: str, number: int | None) -> TritonError:
+        self.check_failure()
+        ambiguity = self.ambiguity_of(name)
+        if ambiguity:
+            return InvalidArg(ambiguity)
+        records = [record for record in self.records_of(name) if record.is_answered_for]
+        if not records:
+            return NotFound(f"Request for unknown model: '{name}' is not found")
+        if number is None:
+            return NotFound(f"Request for unknown model: '{name}' has no available versions")
+        if not any(number in record.versions for record in records):
+            return NotFound(f"Request for unknown model: '{name}' version {number} is not found")
+        return Unavailable(f"Request for unknown model: '{name}' version {number} is not at ready state")
 
-    def _reindex(self, name: str) -> None:
-        for text in [text for text in self._by_text if text[0] == name]:
-            del self._by_text[text]
-        claimed = self._claimed(name)
-        models = self.versions_of(claimed[0]) if len(claimed) == 1 else []
-        for model in models:
-            self._by_text[name, model.version_text] = model
-        if models:
-            self._by_text[name, ""] = models[-1]
+    # What there is.
 
-    def failure_of(self, key: ModelKey) -> str:
-        """Why no version of a model could be loaded; "" if none was tried, or one was unloaded."""
-        if key in self.refusals:
-            return self.refusals[key]
-        return "".join(
-            f"version {version} is at {entry.state} state: {entry.reason};"
-            for version, entry in sorted(self._entries.get(key, {}).items())
-            if entry.state is ModelState.UNAVAILABLE and entry.reason != UNLOADED
-        )
+    def records(self) -> list[ModelRecord]:
+        """Every model that was ever tried or refused, in the order of their keys."""
+        known = [record for named in self._names.values() for record in named.known]
+        return sorted(known, key=lambda record: record.key)
 
-    def keys_of(self, name: str) -> list[ModelKey]:
-        """The models known under a name: at most one without namespacing."""
-        return list(self._keys.get(name, ()))
-
-    def versions_of(self, key: ModelKey) -> list[LoadedModel]:
-        """The loaded versions of a model, ascending."""
-        return [entry.model for _, entry in sorted(self._entries.get(key, {}).items()) if entry.model]
+    def records_of(self, name: str) -> list[ModelRecord]:
+        """The models known under a name, in the order of their keys: at most one without namespacing."""
+        named = self._names.get(name)
+        return sorted(named.known, key=lambda record: record.key) if named is not None else []
 
     def loaded_as(self, name: str) -> list[LoadedModel]:
         """Every loaded version of a name, ascending within each model of that name."""
-        return [model for key in sorted(self.keys_of(name)) for model in self.versions_of(key)]
+        return [model for record in self.records_of(name) for model in record.models]
 
     def ready_versions(self, name: str) -> list[int]:
         """The version numbers that take requests, ascending."""
@@ -268,47 +180,26 @@ class ModelRegistry:
 
     def all_models(self) -> list[LoadedModel]:
         """Every loaded model version, by name and version."""
-        return [model for _, model in self.all_keyed()]
+        return [model for record in self.records() for model in record.models]
 
     def all_keyed(self) -> list[tuple[ModelKey, LoadedModel]]:
-        """Every loaded model version with what tells its model from others of its name."""
-        return [(key, model) for key in sorted(self._entries) for model in self.versions_of(key)]
-
-    def unready(self) -> Iterator[JsonObject]:
-        """Rows as in the index, of every known version that neither serves nor was unloaded on purpose."""
-        for key, versions in sorted(self._entries.items()):
-            if key in self.refusals:
-                yield self._refusal_row(key)
-            for version, entry in versions.items():
-                model = entry.model
-                is_out = entry.is_excused or entry.reason == UNLOADED
-                if not (model.is_ready if model is not None else is_out):
-                    row: JsonObject = {"name": key.name, "version": str(version), "state": str(entry.state)}
-                    reason = entry.reason if model is None else model.down_reason
-                    yield {**row, "reason": reason} if reason else row
+        """Every loaded model version with the key that tells its model from others of its name."""
+        return [(record.key, model) for record in self.records() for model in record.models]
 
     def shows(self, key: ModelKey) -> bool:
         """Whether the index tells of a model."""
-        return key in self.refusals or bool(self._entries.get(key))
+        named = self._names.get(key.name)
+        record = named.records.get(key) if named is not None else None
+        return record is not None and record.is_shown
 
     def index(self, ready: bool = False) -> list[JsonObject]:
         """Name, version, state and reason of everything known."""
-        rows: list[JsonObject] = []
-        for key, versions in sorted(self._entries.items()):
-            if key in self.refusals and not ready:
-                rows.append(self._refusal_row(key))
-            for version, entry in sorted(versions.items()):
-                if ready and entry.state is not ModelState.READY:
-                    continue
-                row: JsonObject = {"name": key.name, "version": str(version), "state": str(entry.state)}
-                reason = entry.reason if entry.model is None else self._stale.get(key, "")
-                if reason:
-                    row["reason"] = reason
-                rows.append(row)
-        return rows
+        return [row for record in self.records() for row in record.rows(ready=ready)]
 
-    def _refusal_row(self, key: ModelKey) -> JsonObject:
-        return {"name": key.name, "state": str(ModelState.UNAVAILABLE), "reason": self.refusals[key]}
+    def unready(self) -> Iterator[JsonObject]:
+        """Rows as in the index, of every known version that neither serves nor was unloaded on purpose."""
+        for record in self.records():
+            yield from record.unready_rows()
 
 
 def _parse_version(version: str) -> int:

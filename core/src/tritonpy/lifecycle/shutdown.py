@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from tritonpy.errors import Unavailable
-from tritonpy.lifecycle.manager import RepositoryManager
+from tritonpy.lifecycle.manager import ModelManager
 
 _log = logging.getLogger("tritonpy.repository")
 
 
-async def end_sequences(repository: RepositoryManager, timeout_s: float) -> float:
+async def end_sequences(repository: ModelManager, timeout_s: float) -> float:
     """Let running sequences go on until they end, while no others begin; the time that is left.
 
     Clients have to reach them meanwhile, so this comes before the ports are closed.
@@ -54,7 +54,7 @@ async def end_sequences(repository: RepositoryManager, timeout_s: float) -> floa
     return countdown.left_s
 
 
-async def drain_and_unload(repository: RepositoryManager, timeout_s: float) -> None:
+async def drain_and_unload(repository: ModelManager, timeout_s: float) -> None:
     """Wait until every accepted request is answered, then take all models down.
 
     Args:

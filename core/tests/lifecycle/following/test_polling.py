@@ -35,7 +35,7 @@ class Follower:
         """Look so many times; by default what that begins is waited for."""
         for _ in range(times):
             self._polling.follow(self._look())
-            while wait and (tasks := list(self._harness.manager._turns._tasks)):
+            while wait and (tasks := list(self._harness.manager._background._tasks)):
                 await asyncio.wait(tasks)
                 await asyncio.sleep(0)
 

@@ -7,7 +7,7 @@ import logging
 from functools import partial
 
 from tritonpy.lifecycle.following.changes import ChangeDetector, ReadErrors
-from tritonpy.lifecycle.manager import RepositoryManager
+from tritonpy.lifecycle.manager import ModelManager
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.repositories import Look
 
@@ -30,7 +30,7 @@ class RepositoryPolling:
 
     def __init__(
         self,
-        manager: RepositoryManager,
+        manager: ModelManager,
         first: Look,
         *,
         only_wanted: bool = False,

@@ -15,7 +15,7 @@ from tritonpy.handles import Backend, BackendAttributes, JsonObject, Model
 from tritonpy.lifecycle.loading.caching import check_cached_steps, generation_of_ensemble, with_cache
 from tritonpy.lifecycle.loading.instance_update import copied_config
 from tritonpy.lifecycle.loading.settings import LoaderSettings
-from tritonpy.lifecycle.preparation import PreparedModel
+from tritonpy.lifecycle.prepared_model import PreparedModel
 from tritonpy.lifecycle.resolved_config import first_config, settled_config
 from tritonpy.model.instance_set import InstanceSet
 from tritonpy.model.model import LoadedModel

@@ -9,7 +9,7 @@ from tritonpy.config.load import FORMS
 from tritonpy.config.schema import ModelConfig
 from tritonpy.devices.gpus import Gpus
 from tritonpy.handles import BackendAttributes, JsonObject, Model
-from tritonpy.lifecycle.preparation import PreparedModel
+from tritonpy.lifecycle.prepared_model import PreparedModel
 from tritonpy.lifecycle.resolved_config import first_config, settled_config
 from tritonpy.model.instance_set import InstanceChange
 from tritonpy.model.model import LoadedModel

@@ -8,12 +8,17 @@ from pathlib import Path
 
 import pytest
 from tritonpy.lifecycle.agents.repository_agents import RepositoryAgents
-from tritonpy.lifecycle.preparation import ModelPreparation
+from tritonpy.lifecycle.load import ModelLoad
+from tritonpy.lifecycle.loading.settings import LoaderSettings
+from tritonpy.lifecycle.registry import ModelRegistry
+from tritonpy.lifecycle.replacement import Replacement
 from tritonpy.plugin import hookimpl
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.layout import read_model
 from tritonpy.repository.source import ModelSource
+
+from core.tests.lifecycle.conftest import FakeLoader
 
 AGENT = "model_repository_agents { agents { name: 'slow' } }"
 
@@ -56,10 +61,14 @@ def watch(caplog: pytest.LogCaptureFixture) -> Iterator[Watch]:
     log.removeHandler(watch)
 
 
-def preparation(watch: Watch, interval_s: float) -> ModelPreparation:
+def preparation(watch: Watch, interval_s: float) -> ModelLoad:
     agents = PluginManager("repo_agents", discover=False)
     agents.register("slow", SlowAgent(watch))
-    return ModelPreparation(
+    registry, settings = ModelRegistry(), LoaderSettings()
+    return ModelLoad(
+        registry,
+        Replacement(registry, settings),
+        FakeLoader(),  # type: ignore[arg-type]
         RepositoryAgents(agents, PluginManager("loaders", discover=False), ""),
         auto_complete_config=True,
         progress_interval_s=interval_s,
@@ -88,9 +97,9 @@ async def test_files_and_agents_that_take_long_are_told_of_meanwhile(tmp_path: P
 async def test_only_the_end_of_what_took_long_is_told(
     tmp_path: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tritonpy.lifecycle.preparation._WORTH_TELLING_S", 3600.0)
+    monkeypatch.setattr("tritonpy.lifecycle.load._WORTH_TELLING_S", 3600.0)
     await preparation(watch, 0).prepare("quick", lambda: source(tmp_path / "quick"))
-    monkeypatch.setattr("tritonpy.lifecycle.preparation._WORTH_TELLING_S", 0.0)
+    monkeypatch.setattr("tritonpy.lifecycle.load._WORTH_TELLING_S", 0.0)
     await preparation(watch, 0).prepare("net", lambda: source(tmp_path / "net"))
 
     (told,) = watch.texts

@@ -1,0 +1,53 @@
+"""Loads and unloads under way: carried through though nobody waits for them any more, given up at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from tritonpy.errors import Unavailable
+from tritonpy.lifecycle.registry import NOT_READY
+
+Result = TypeVar("Result")
+
+
+class Background:
+    """Tasks that are under way; owned by the loop."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()  # Any: each result is for those that wait for it
+
+    def start(self, work: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
+        """Begin work that nobody has to wait for; its errors are logged where they happen."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def finish(self, work: Coroutine[object, object, Result]) -> Result:
+        """Do work to its end, also when the caller is cancelled.
+
+        Raises:
+            Unavailable: it was given up, because the server stops.
+        """
+        task = self.start(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise Unavailable(NOT_READY) from None
+            raise
+
+    async def stop(self) -> None:
+        """Give up what is under way; nothing new may be begun."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:  # Any: see `_tasks`
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # logged where it happened; perhaps no caller is left to be told
