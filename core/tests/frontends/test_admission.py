@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from asyncio import sleep
+
 from tritonpy.frontends.admission import Admission
+
+from ..simulator.virtual_loop import in_virtual_time
 
 
 class Reader:
@@ -11,12 +15,16 @@ class Reader:
     def __init__(self, admission: Admission, held: int) -> None:
         self.held = held
         self.admission = admission
+        self.has_given_up = False
         self.may_read = admission.hold(held)
         if not self.may_read:
             admission.wait(self)
 
     def on_room(self) -> None:
         self.may_read = True
+
+    def on_no_room(self) -> None:
+        self.has_given_up = True
 
 
 def test_room_is_what_the_limit_leaves() -> None:
@@ -38,7 +46,8 @@ def test_without_a_limit_there_is_always_room() -> None:
     assert admission.admits(10**15)
 
 
-def test_those_who_wait_are_woken_in_their_order_as_room_is_made() -> None:
+@in_virtual_time
+async def test_those_who_wait_are_woken_in_their_order_as_room_is_made() -> None:
     admission = Admission(100)
     admission.hold(90)
     first, second = Reader(admission, 20), Reader(admission, 50)
@@ -52,7 +61,8 @@ def test_those_who_wait_are_woken_in_their_order_as_room_is_made() -> None:
     assert second.may_read
 
 
-def test_one_who_holds_everything_goes_on_whatever_its_size() -> None:
+@in_virtual_time
+async def test_one_who_holds_everything_goes_on_whatever_its_size() -> None:
     admission = Admission(100)
     admission.hold(10)
     large = Reader(admission, 500)
@@ -61,7 +71,8 @@ def test_one_who_holds_everything_goes_on_whatever_its_size() -> None:
     assert large.may_read
 
 
-def test_one_who_has_left_is_not_called() -> None:
+@in_virtual_time
+async def test_one_who_has_left_is_not_called() -> None:
     admission = Admission(100)
     admission.hold(100)
     gone, patient = Reader(admission, 10), Reader(admission, 10)
@@ -71,6 +82,23 @@ def test_one_who_has_left_is_not_called() -> None:
 
     assert not gone.may_read
     assert patient.may_read
+
+
+@in_virtual_time
+async def test_one_who_waits_for_long_is_told_once_that_there_was_no_room() -> None:
+    admission = Admission(100, patience_s=5)
+    admission.hold(100)
+    first = Reader(admission, 10)
+    await sleep(3)
+    second, gone = Reader(admission, 10), Reader(admission, 10)
+    admission.leave(gone)
+    await sleep(3)
+    assert (first.has_given_up, second.has_given_up) == (True, False)
+    admission.release(130)
+    await sleep(10)
+
+    assert (first.may_read, second.may_read, gone.may_read) == (False, True, False)
+    assert (second.has_given_up, gone.has_given_up) == (False, False)
 
 
 def test_a_refusal_names_the_sizes_and_the_knob() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import selectors
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
+Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
@@ -54,3 +56,22 @@ def run(main: Callable[[VirtualLoop], Coroutine[Any, Any, Result]]) -> Result:
         return loop.run_until_complete(main(loop))
     finally:
         loop.close()
+
+
+def in_virtual_time(test: Callable[Given, Awaitable[None]]) -> Callable[Given, None]:
+    """Run a test on a loop of its own."""
+
+    @functools.wraps(test)
+    def started(*args: Given.args, **kwargs: Given.kwargs) -> None:
+        async def main(_: VirtualLoop) -> None:
+            await test(*args, **kwargs)
+
+        run(main)
+
+    return started
+
+
+async def turns() -> None:
+    """Let the loop do everything that is due."""
+    for _ in range(5):
+        await asyncio.sleep(0)

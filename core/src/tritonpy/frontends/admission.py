@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections import deque
 from typing import Protocol
 
 from tritonpy.errors import Unavailable
@@ -18,6 +18,9 @@ class Waiter(Protocol):
 
     def on_room(self) -> None:
         """There is room again."""
+
+    def on_no_room(self) -> None:
+        """There was none for as long as one may wait."""
 
 
 class Admission:
@@ -40,7 +43,7 @@ class Admission:
         self.patience_s = patience_s
         self.held = 0
         self._most = limit or sys.maxsize
-        self._waiting: deque[Waiter] = deque()
+        self._waiting: dict[Waiter, asyncio.TimerHandle] = {}
 
     def admits(self, byte_size: int) -> bool:
         """Whether so many bytes more may be held now."""
@@ -58,13 +61,15 @@ class Admission:
             self._wake()
 
     def wait(self, waiter: Waiter) -> None:
-        """Have `waiter.on_room` called when there is room; those who came first are called first."""
-        self._waiting.append(waiter)
+        """Have a waiter told when there is room, or that there was none for long; the first come first."""
+        loop = asyncio.get_running_loop()
+        self._waiting[waiter] = loop.call_later(self.patience_s, self._give_up, waiter)
 
     def leave(self, waiter: Waiter) -> None:
-        """Do not call `waiter.on_room` any more."""
-        if waiter in self._waiting:
-            self._waiting.remove(waiter)
+        """Tell a waiter nothing any more."""
+        timer = self._waiting.pop(waiter, None)
+        if timer is not None:
+            timer.cancel()
 
     def refusal(self, byte_size: int) -> Unavailable:
         """What the client of a request is told that is not admitted."""
@@ -74,6 +79,13 @@ class Admission:
         )
 
     def _wake(self) -> None:
-        waiting = self._waiting
-        while waiting and (self.held <= self._most or self.held <= waiting[0].held):
-            waiting.popleft().on_room()
+        while self._waiting:
+            first = next(iter(self._waiting))
+            if self.held > self._most and self.held > first.held:
+                break
+            self.leave(first)
+            first.on_room()
+
+    def _give_up(self, waiter: Waiter) -> None:
+        del self._waiting[waiter]
+        waiter.on_no_room()

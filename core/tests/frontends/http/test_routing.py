@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from tritonpy.frontends.http.connection.answering import HttpConnection
 from tritonpy.frontends.http.connection.message import HttpRequest
-from tritonpy.frontends.http.connection.protocol import HttpConnection
 from tritonpy.frontends.http.routing import Names, Route, RouteTable, get, post
 
 

@@ -10,8 +10,8 @@ from typing import TypeVar
 from tritonpy.errors import Cancelled, Internal, TritonError
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.compression import compress, compressed, is_quick
+from tritonpy.frontends.http.connection.answering import HttpConnection
 from tritonpy.frontends.http.connection.message import BINARY, JSON, Chunk, error_response, response_head
-from tritonpy.frontends.http.connection.protocol import HttpConnection
 from tritonpy.frontends.http.encoder import Encoded, ResponseEncoder, Unfinished
 from tritonpy.frontends.http.infer import OutputForm
 from tritonpy.request import InferRequest, label_of

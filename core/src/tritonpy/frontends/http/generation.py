@@ -21,9 +21,9 @@ from tritonpy.frontends.http.answer import AnswerWriter, unless_lost, unwritable
 from tritonpy.frontends.http.codec.json_body import NotQuick
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.codec.large_json import LARGE
+from tritonpy.frontends.http.connection.answering import HttpConnection
 from tritonpy.frontends.http.connection.errors import STATUS
 from tritonpy.frontends.http.connection.message import JSON, HttpRequest, error_body, response_head
-from tritonpy.frontends.http.connection.protocol import HttpConnection
 from tritonpy.frontends.http.connection.stream import ResponseStream
 from tritonpy.frontends.http.encoder import Unfinished
 from tritonpy.frontends.http.generate import (

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Container
 
 from tritonpy.dataplane import Dataplane
+from tritonpy.frontends.http.connection.answering import HttpConnection
 from tritonpy.frontends.http.connection.message import TEXT, HttpRequest, json_response, response_head
-from tritonpy.frontends.http.connection.protocol import HttpConnection
 from tritonpy.handles import JsonObject
 
 

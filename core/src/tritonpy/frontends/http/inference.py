@@ -16,9 +16,9 @@ from tritonpy.frontends.http.codec.json_body import NotQuick
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.codec.large_json import LARGE
 from tritonpy.frontends.http.compression import ACCEPT_ENCODING, accepted_coding, content_coding
+from tritonpy.frontends.http.connection.answering import HttpConnection
 from tritonpy.frontends.http.connection.limits import INFER_HEADER_LENGTH
 from tritonpy.frontends.http.connection.message import RETRY_AFTER, HttpRequest, refusal
-from tritonpy.frontends.http.connection.protocol import HttpConnection
 from tritonpy.frontends.http.infer import Body, OutputForm, RequestDecoder, split_body
 from tritonpy.frontends.http.raw_request import parse_raw_request
 from tritonpy.frontends.http.settings import HttpSettings

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Awaitable, Iterable
 
 from tritonpy.errors import Internal, TritonError
+from tritonpy.frontends.http.connection.answering import HttpConnection
 from tritonpy.frontends.http.connection.message import RETRY_AFTER, HttpRequest, error_response, refusal
-from tritonpy.frontends.http.connection.protocol import HttpConnection
 from tritonpy.frontends.http.routing import Route, RouteTable
 from tritonpy.frontends.restriction import Restriction, guards
 
@@ -16,7 +16,7 @@ _log = logging.getLogger("tritonpy.http")
 
 
 class Router:
-    """Answers HTTP requests from a table of routes; satisfies `protocol.Handler`.
+    """Answers HTTP requests from a table of routes; satisfies `answering.Handler`.
 
     Args:
         routes: the table.
@@ -86,7 +86,7 @@ class Router:
 class HealthAlone:
     """Answers for a router when there is no room for connections: probes, one to a connection.
 
-    Satisfies `protocol.Handler`.
+    Satisfies `answering.Handler`.
 
     Args:
         router: answers them.

@@ -13,8 +13,8 @@ from inspect import isawaitable
 
 from tritonpy.errors import InvalidArg
 from tritonpy.frontends.http.codec.json_body import Json
+from tritonpy.frontends.http.connection.answering import HttpConnection
 from tritonpy.frontends.http.connection.message import HttpRequest, json_response
-from tritonpy.frontends.http.connection.protocol import HttpConnection
 from tritonpy.frontends.restriction import CATEGORIES
 
 Names = tuple[str, ...]

@@ -11,7 +11,7 @@ from tritonpy.frontends.header_forwarding import HeaderForwarding
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.connection.access_log import AccessLog
 from tritonpy.frontends.http.connection.port import Port
-from tritonpy.frontends.http.connection.protocol import HttpConnection
+from tritonpy.frontends.http.connection.protocol import HttpProtocol
 from tritonpy.frontends.http.connection.quiet_order import QuietOrder
 from tritonpy.frontends.http.connection.reserve import Reserve
 from tritonpy.frontends.http.connection.stalled_clients import Sweeper
@@ -51,9 +51,9 @@ class HttpServer:
         self._forwarding = HeaderForwarding(pattern, "--http-header-forward-pattern") if pattern else None
         self._port = settings.port
         self._admission = services.admission
-        self.connections: dict[HttpConnection, None] = {}
-        self._quiet_order = QuietOrder[HttpConnection]()
-        self._reserve = Reserve[HttpConnection]()
+        self.connections: dict[HttpProtocol, None] = {}
+        self._quiet_order = QuietOrder[HttpProtocol]()
+        self._reserve = Reserve[HttpProtocol]()
         self._limit = most_connections(settings.max_connection_count, _SHARE, _MOST_CONNECTIONS)
         self._closed = asyncio.Event()
         self._servers: list[asyncio.Server] = []
@@ -93,10 +93,10 @@ class HttpServer:
             quiet_order=self._quiet_order,
         )
 
-        def connection() -> HttpConnection:
+        def connection() -> HttpProtocol:
             if shares_scratch:
-                return HttpConnection(port)
-            return HttpConnection(replace(port, scratch=memoryview(bytearray(_SCRATCH_BYTE_SIZE))))
+                return HttpProtocol(port)
+            return HttpProtocol(replace(port, scratch=memoryview(bytearray(_SCRATCH_BYTE_SIZE))))
 
         listening = await listening_sockets(settings.address, settings.port, settings.reuse_port)
         self._port = listening[0].getsockname()[1]
@@ -133,14 +133,14 @@ class HttpServer:
         if self._access_log is not None:
             await asyncio.to_thread(self._access_log.close)
 
-    def _opened(self, connection: HttpConnection) -> None:
+    def _opened(self, connection: HttpProtocol) -> None:
         if len(self.connections) < self._limit:
             self._quiet_order.add(connection)
         else:
             self._make_room(connection)
         self.connections[connection] = None
 
-    def _make_room(self, newcomer: HttpConnection) -> None:
+    def _make_room(self, newcomer: HttpProtocol) -> None:
         """End the quietest connection; where all are busy, the newcomer may only ask for health."""
         displaced = self._quiet_order.take()
         if displaced is not None:
@@ -152,7 +152,7 @@ class HttpServer:
             self._lost(displaced)  # it counts no longer, though it is gone a turn later
             displaced.abort()
 
-    def _lost(self, connection: HttpConnection) -> None:
+    def _lost(self, connection: HttpProtocol) -> None:
         self.connections.pop(connection, None)
         self._quiet_order.discard(connection)
         self._reserve.discard(connection)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tritonpy.errors import Internal
 from tritonpy.frontends.http.codec.json_body import Json, parse_json
-from tritonpy.frontends.http.connection.protocol import HttpConnection
+from tritonpy.frontends.http.connection.answering import HttpConnection
 from tritonpy.frontends.http.infer import Body
 from tritonpy.frontends.trace_settings import TraceSettings
 from tritonpy.tracing.trace import Trace

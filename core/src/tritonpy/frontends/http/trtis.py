@@ -19,6 +19,7 @@ from collections.abc import Container
 
 from tritonpy.dataplane import Dataplane
 from tritonpy.errors import NotFound, TritonError
+from tritonpy.frontends.http.connection.answering import HttpConnection
 from tritonpy.frontends.http.connection.message import (
     JSON,
     TEXT,
@@ -27,7 +28,6 @@ from tritonpy.frontends.http.connection.message import (
     json_bytes,
     response_head,
 )
-from tritonpy.frontends.http.connection.protocol import HttpConnection
 from tritonpy.handles import JsonObject
 
 

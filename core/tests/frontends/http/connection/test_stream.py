@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tritonpy.frontends.admission import Admission
+from tritonpy.frontends.http.connection.answering import HttpConnection
 from tritonpy.frontends.http.connection.message import HttpRequest
 from tritonpy.frontends.http.connection.port import Port
-from tritonpy.frontends.http.connection.protocol import HttpConnection
+from tritonpy.frontends.http.connection.protocol import HttpProtocol
 from tritonpy.frontends.http.connection.stream import ResponseStream
 
 REQUEST = b"POST /generate HTTP/1.%d\r\nHost: t\r\nContent-Length: 2\r\n\r\nhi"
@@ -42,16 +43,16 @@ def streamer() -> Streamer:
 
 @pytest.fixture
 async def port(streamer: Streamer) -> AsyncIterator[int]:
-    opened: set[HttpConnection] = set()
+    opened: set[HttpProtocol] = set()
     closed = asyncio.Event()
 
-    def forget(connection: HttpConnection) -> None:
+    def forget(connection: HttpProtocol) -> None:
         opened.remove(connection)
         closed.set()
 
     scratch = memoryview(bytearray(65536))
     shared = Port(streamer, Admission(0), 1000, scratch, opened.add, forget)
-    server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(shared), "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(lambda: HttpProtocol(shared), "127.0.0.1", 0)
     yield server.sockets[0].getsockname()[1]
     server.close()
     while opened:  # until it has heard that their clients are gone

@@ -11,21 +11,11 @@ from __future__ import annotations
 import asyncio
 import select
 import socket
-from typing import Protocol
+from collections.abc import Callable
 
 _FIRST_LOOK_S = 0.02
 _LAST_LOOK_S = 1.0
 _UNREAD_LOOK_S = 0.5
-
-
-class Unread(Protocol):
-    """A connection that is not read."""
-
-    def descriptor(self) -> int:
-        """Its number; -1 for none."""
-
-    def on_end(self, is_gone: bool) -> None:
-        """Its client sends nothing more; with `is_gone`, it takes nothing either."""
 
 
 class UnreadWatch:
@@ -36,33 +26,38 @@ class UnreadWatch:
     """
 
     def __init__(self) -> None:
-        self._unread: set[Unread] = set()
+        self._unread: dict[asyncio.Transport, Callable[[bool], None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, connection: Unread) -> None:
-        """It is not read any more."""
-        self._unread.add(connection)
+    def add(self, transport: asyncio.Transport, on_end: Callable[[bool], None]) -> None:
+        """A connection is not read any more.
+
+        Args:
+            transport: of the connection.
+            on_end: called, again and again, when its client sends nothing more; with True, it takes nothing
+                either.
+        """
+        self._unread[transport] = on_end
         if self._timer is None and hasattr(select, "poll"):  # Windows has none
-            self._timer = asyncio.get_running_loop().call_later(_UNREAD_LOOK_S, self.look)
+            self._timer = asyncio.get_running_loop().call_later(_UNREAD_LOOK_S, self._look)
 
-    def discard(self, connection: Unread) -> None:
+    def discard(self, transport: asyncio.Transport) -> None:
         """It is read again, or over."""
-        self._unread.discard(connection)
+        self._unread.pop(transport, None)
 
-    def look(self) -> None:
-        """Tell the connections whose clients have ended them, and look again later if there are any left."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def _look(self) -> None:
         poll = select.poll()
-        by_descriptor = {connection.descriptor(): connection for connection in self._unread}
-        by_descriptor.pop(-1, None)
-        for descriptor in by_descriptor:
-            poll.register(descriptor, getattr(select, "POLLRDHUP", 0))
+        by_descriptor: dict[int, Callable[[bool], None]] = {}
+        for transport, on_end in self._unread.items():
+            end = None if transport.is_closing() else transport.get_extra_info("socket")
+            if end is not None:
+                by_descriptor[end.fileno()] = on_end
+                poll.register(end.fileno(), getattr(select, "POLLRDHUP", 0))
         for descriptor, events in poll.poll(0):
-            by_descriptor[descriptor].on_end(bool(events & (select.POLLERR | select.POLLHUP)))
+            by_descriptor[descriptor](bool(events & (select.POLLERR | select.POLLHUP)))
+        self._timer = None
         if self._unread:
-            self._timer = asyncio.get_running_loop().call_later(_UNREAD_LOOK_S, self.look)
+            self._timer = asyncio.get_running_loop().call_later(_UNREAD_LOOK_S, self._look)
 
 
 class HalfClosed:

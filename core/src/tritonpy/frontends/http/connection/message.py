@@ -38,6 +38,7 @@ class HttpRequest:
         forwarded: the headers that become parameters of an inference, as they were written; None when there
             are none.
         begun_ns: when its first bytes came, if the last did not come with them.
+        held: the bytes of its body that are counted, until it is answered.
     """
 
     method: bytes
@@ -48,6 +49,7 @@ class HttpRequest:
     is_http_1_0: bool = False
     forwarded: list[tuple[bytes, bytes]] | None = None
     begun_ns: int = 0
+    held: int = 0
 
 
 def response_head(

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Generic, TypeVar
 
 from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.header_forwarding import HeaderForwarding
 from tritonpy.frontends.http.connection.access_log import AccessLog
+from tritonpy.frontends.http.connection.answering import Handler
 from tritonpy.frontends.http.connection.half_closed import UnreadWatch
-from tritonpy.frontends.http.connection.message import HttpRequest
-from tritonpy.frontends.http.connection.quiet_order import QuietOrder
+from tritonpy.frontends.http.connection.quiet_order import Quietable, QuietOrder
 
-if TYPE_CHECKING:
-    from tritonpy.frontends.http.connection.protocol import HttpConnection
-
-
-class Handler(Protocol):
-    """Answers requests; called on the loop."""
-
-    def __call__(self, request: HttpRequest, connection: HttpConnection) -> None:
-        """Answer through `connection.write` or `connection.write_parts`, now or later, exactly once."""
-
-    def objection(self, request: HttpRequest, keep_alive: bool) -> bytes | None:
-        """The answer to a request that is refused whatever its body says; None for others."""
+Connection = TypeVar("Connection", bound=Quietable)
 
 
 @dataclass(frozen=True, slots=True)
-class Port:
+class Port(Generic[Connection]):
     """One for all connections; a connection only refers to it.
 
     Attributes:
@@ -48,10 +37,10 @@ class Port:
     admission: Admission
     json_limit: int
     scratch: memoryview
-    on_open: Callable[[HttpConnection], None]
-    on_close: Callable[[HttpConnection], None]
+    on_open: Callable[[Connection], None]
+    on_close: Callable[[Connection], None]
     forwarding: HeaderForwarding | None = None
     access_log: AccessLog | None = None
     is_tls: bool = False
-    quiet_order: QuietOrder[HttpConnection] = field(default_factory=QuietOrder)
+    quiet_order: QuietOrder[Connection] = field(default_factory=QuietOrder)
     unread: UnreadWatch = field(default_factory=UnreadWatch)

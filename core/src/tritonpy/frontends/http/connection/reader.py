@@ -34,8 +34,8 @@ _SLASH = ord("/")
 class Receiver(Protocol):
     """Takes what a reader finds."""
 
-    def on_request(self, request: HttpRequest, held: int) -> None:
-        """A request is complete; `held` bytes of it are counted, and are the receiver's to release."""
+    def on_request(self, request: HttpRequest) -> None:
+        """A request is complete; the bytes that are counted of it are the receiver's to release."""
 
     def on_expectation(self, request: HttpRequest) -> None:
         """A client waits to be told to send the body of this request.
@@ -61,11 +61,10 @@ class RequestReader:
         forwarding: which headers are kept as they were written; None for none.
 
     Attributes:
-        headers: of the request that is being read, by lower-case name; of a repeated header the first.
-        held: the bytes of its body that are counted.
-        announced: the size of its body as far as that is known.
-        is_mid_message: a request has begun to arrive, but is not complete.
-        is_in_head: and neither are its headers.
+        announced: the size of the body of the request that is being read, as far as that is known.
+        is_mid_message: it has begun to arrive.
+        is_in_head: and its headers are not complete.
+        is_awaited: its client waits to be told to send the body; whoever tells it unsets this.
         view: where a large body goes; None when what comes next is to be fed.
         filled: how much of it has been filled.
         number: of the request, to tell it from others of this connection.
@@ -73,26 +72,21 @@ class RequestReader:
 
     __slots__ = (
         "_admission",
-        "_begun_ns",
         "_body",
         "_chunks",
         "_fed",
-        "_forwarded",
         "_forwarding",
         "_head_bytes",
         "_header_sink",
         "_is_chunked",
-        "_is_http_1_0",
         "_json_limit",
-        "_keep_alive",
-        "_method",
         "_parser",
         "_receiver",
+        "_request",
         "_url",
         "announced",
         "filled",
-        "headers",
-        "held",
+        "is_awaited",
         "is_in_head",
         "is_mid_message",
         "number",
@@ -115,6 +109,11 @@ class RequestReader:
         self._start_message()
 
     # What the connection calls.
+
+    @property
+    def held(self) -> int:
+        """The bytes of the request that are counted."""
+        return self._request.held
 
     @property
     def rest(self) -> memoryview:
@@ -144,12 +143,12 @@ class RequestReader:
         if self.number == number:  # else it is unknown how much of it is this one's
             self._fed += len(data)
             self._check_framing()
-        if self.is_mid_message and not self._begun_ns:
-            self._begun_ns: int = time.monotonic_ns()
+        if self.is_mid_message and not self._request.begun_ns:
+            self._request.begun_ns = time.monotonic_ns()
 
     def discard(self) -> None:
         """Forget the request that was being read."""
-        held = self.held
+        held = self._request.held
         self._start_message()
         self._admission.release(held)
 
@@ -162,21 +161,19 @@ class RequestReader:
 
     def _start_message(self) -> None:
         self.number += 1
+        self._request = HttpRequest(b"", "", {}, b"", True)
+        self._header_sink = self._request.headers
         self._url = b""
-        self.headers: dict[bytes, bytes] = {}
-        self._header_sink = self.headers
-        self._forwarded: list[tuple[bytes, bytes]] | None = None
         self._head_bytes = 0
-        self._begun_ns = 0
         self._fed: int = 0
         self._body: bytes | bytearray = b""
         self.view: memoryview | None = None
         self.filled = 0
         self._is_chunked = False
         self.announced = 0
-        self.held = 0
         self.is_mid_message: bool = False
         self.is_in_head: bool = False
+        self.is_awaited = False
 
     def on_message_begin(self) -> None:
         """A request starts."""
@@ -197,28 +194,31 @@ class RequestReader:
             raise headers_too_large()
         self._header_sink.setdefault(name.lower(), value)
         if self._forwarding is not None and self.is_in_head and self._forwarding.finds(name):
-            if self._forwarded is None:
-                self._forwarded = []
-            self._forwarded.append((name, value))
+            request = self._request
+            request.forwarded = [*(request.forwarded or ()), (name, value)]
 
     def on_headers_complete(self) -> None:
         """All headers are here: decide how, and whether, the body is received."""
-        headers = self.headers
-        parser = self._parser
+        request, parser = self._request, self._parser
+        headers = request.headers
         self.is_in_head = False
-        self._method = parser.get_method()
-        self._keep_alive = parser.should_keep_alive()
+        url = self._url if self._url[0] == _SLASH else _origin_form(self._url)
+        query = url.find(b"?")
+        request.path = (url if query < 0 else url[:query]).decode("latin-1")
+        request.method = parser.get_method()
+        request.keep_alive = keep_alive = parser.should_keep_alive()
         # Asked only of clients that can be older ones: those say that they want to stay, or do not stay.
-        self._is_http_1_0 = (
-            not self._keep_alive or b"connection" in headers
-        ) and parser.get_http_version() in ("1.0", "0.9")
+        if not keep_alive or b"connection" in headers:
+            request.is_http_1_0 = parser.get_http_version() in ("1.0", "0.9")
         length = headers.get(b"content-length")
         if length is not None:
             self._announce(int(length))
         elif b"transfer-encoding" in headers:
             self._announce_chunks(headers[b"transfer-encoding"])
-        if b"expect" in headers:
-            self._ask_for_body()
+        # Whatever it is that the client expects: it has said that it waits, and may do so for ever.
+        if b"expect" in headers and self.announced and not request.is_http_1_0:
+            self.is_awaited = True
+            self._receiver.on_expectation(request)
 
     def on_chunk_header(self) -> None:
         """A chunk follows, or the end of all."""
@@ -242,7 +242,7 @@ class RequestReader:
             if self._chunks > MOST_CHUNKS:
                 raise too_many_chunks()
             if len(self._body) > self._json_limit:
-                check_size(self.headers, len(self._body), self._json_limit)
+                check_size(self._request.headers, len(self._body), self._json_limit)
             self._fill(len(self._body))
 
     def on_message_complete(self) -> None:
@@ -256,20 +256,16 @@ class RequestReader:
     # Inside.
 
     def _announce(self, size: int) -> None:
+        request = self._request
         if size > self._json_limit:
-            check_size(self.headers, size, self._json_limit)
+            check_size(request.headers, size, self._json_limit)
         self.announced = size
         # The parser stops at an offered upgrade, which is not taken up: then the body is read without it.
-        if size > LARGE_BODY or (size and b"upgrade" in self.headers):
+        if size > LARGE_BODY or (size and b"upgrade" in request.headers):
             self.view = body_buffer(size, self._admission.limit)
-        self.held = size if size < LARGE_BODY else LARGE_BODY
-        if not self._admission.hold(self.held):
+        request.held = size if size < LARGE_BODY else LARGE_BODY
+        if not self._admission.hold(request.held):
             self._receiver.on_lack_of_room()
-
-    def _ask_for_body(self) -> None:
-        # Whatever it is that the client expects: it has said that it waits, and may do so for ever.
-        if self.announced and not self._is_http_1_0:
-            self._receiver.on_expectation(self._request(b""))
 
     def _announce_chunks(self, coding: bytes) -> None:
         if coding.lower() != b"chunked":
@@ -295,9 +291,9 @@ class RequestReader:
 
     def _fill(self, filled: int) -> None:
         self.filled = filled
-        more = filled - self.held
+        more = filled - self._request.held
         if more > 0:
-            self.held = filled
+            self._request.held = filled
             if not self._admission.hold(more) and filled < self.announced:
                 self._receiver.on_lack_of_room()
 
@@ -327,28 +323,11 @@ class RequestReader:
             self._complete(view)
         return data[taken:]
 
-    def _request(self, body: bytes | memoryview) -> HttpRequest:
-        url = self._url
-        if url[0] != _SLASH:
-            url = _origin_form(url)
-        query = url.find(b"?")
-        path = (url if query < 0 else url[:query]).decode("latin-1")
-        return HttpRequest(
-            self._method,
-            path,
-            self.headers,
-            body,
-            self._keep_alive,
-            self._is_http_1_0,
-            self._forwarded,
-            self._begun_ns,
-        )
-
     def _complete(self, body: bytes | memoryview) -> None:
-        request = self._request(body)
-        held = self.held
+        request = self._request
+        request.body = body
         self._start_message()
-        self._receiver.on_request(request, held)
+        self._receiver.on_request(request)
 
 
 def _origin_form(url: bytes) -> bytes:
