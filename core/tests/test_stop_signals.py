@@ -13,12 +13,13 @@ import pytest
 from tritonpy_sdk.testing import DEADLINE_S, until
 
 PROGRAM = """
-import asyncio, ctypes, signal, sys, threading, time
+import asyncio, ctypes, signal, subprocess, sys, threading, time
 from tritonpy import stop_signals
 from tritonpy.loop_thread import new_loop
 
 stop_signals._ANSWER_S = 20 if sys.argv[1] in ("slow", "well") else 0.5
 stop_signals._PAUSE_S = 0.1
+stop_signals._LATE_S = 0.05
 stop_signals._SAME_S = 0 if sys.argv[1].startswith("twice") else 60
 
 if sys.argv[1].startswith("twice"):
@@ -44,18 +45,46 @@ def include():
         libc.write(1, b"ready\\n", 6)
         libc.read(0, ctypes.create_string_buffer(1), 1)
         return
+    if sys.argv[1] == "held later":
+        sys.setswitchinterval(500)
+        signal.alarm(0)
+        libc = ctypes.PyDLL(None)
+        libc.write(1, b"held\\n", 5)
+        libc.read(0, ctypes.create_string_buffer(1), 1)
+        libc.alarm.restype = ctypes.c_uint
+        print("seconds left:", libc.alarm(0), flush=True)
+        sys.setswitchinterval(0.005)
+        return
     time.sleep(500)
 
 async def main():
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
+    other = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, told.set)
+    loop.add_signal_handler(signal.SIGUSR1, other.set)
     signals = stop_signals.StopSignals(0.1)
-    if not sys.argv[1].startswith("held"):
+    if sys.argv[1] in ("held later", "late", "children"):
         print("ready", flush=True)
-    if sys.argv[1] in ("stuck", "twice stuck", "held", "held for now"):
+        await other.wait()
+    elif not sys.argv[1].startswith("held"):
+        print("ready", flush=True)
+    if sys.argv[1] in ("stuck", "twice stuck", "held", "held for now", "held later"):
         Strategy().ask()
+    if sys.argv[1] == "late":
+        signal.alarm(60)
+        while signal.getitimer(signal.ITIMER_REAL)[0]:
+            await asyncio.sleep(0.01)
+        signals.close()
+        print("put off", flush=True)
+        return
+    if sys.argv[1] == "children":
+        child = "import pathlib; print(pathlib.Path('/proc/self/status').read_text())"
+        subprocess.run([sys.executable, "-c", child], check=True)
+        signals.close()
+        subprocess.run([sys.executable, "-c", child], check=True)
+        return
     if sys.argv[1] == "untold":
         sys.stdin.read()
         signals.close()
@@ -163,6 +192,38 @@ def test_nothing_ends_a_program_that_was_not_told_to_end() -> None:
     status, output, errors = end_of("untold", "own")
 
     assert (status, output, errors) == (0, "seconds left: 0\n", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals of descriptors are Linux's")
+def test_a_lock_that_is_kept_after_another_signal_was_answered_is_guarded_against() -> None:
+    with begin("held later", "own") as process:
+        assert process.stdout is not None
+        process.send_signal(signal.SIGUSR1)
+        assert process.stdout.readline() == "held\n"
+        process.send_signal(signal.SIGTERM)
+        until(lambda: not has_signals_to_come(process.pid))
+        output, errors = process.communicate("\n", timeout=DEADLINE_S)
+
+    left, end = output.splitlines()
+    assert int(left.removeprefix("seconds left: ")) > 20
+    assert (process.returncode, end, errors) == (0, "ended", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals of descriptors are Linux's")
+def test_an_end_that_is_set_off_late_is_put_off_as_well() -> None:
+    assert end_of("late", "own", signal.SIGUSR1) == (0, "put off\n", "")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals of descriptors are Linux's")
+def test_children_ignore_no_signal_that_the_guard_uses() -> None:
+    status, output, errors = end_of("children", "own", signal.SIGUSR1)
+
+    ignored = [int(line.split()[1], 16) for line in output.splitlines() if line.startswith("SigIgn:")]
+    assert (status, errors) == (0, "")
+    assert len(ignored) == 2
+    for mask in ignored:
+        numbers = {number + 1 for number in range(64) if mask >> number & 1}
+        assert not numbers & {signal.SIGALRM, *range(signal.SIGRTMIN, signal.SIGRTMAX + 1)}
 
 
 @pytest.mark.stress  # it takes 34 seconds, which nothing but a number of a signal says

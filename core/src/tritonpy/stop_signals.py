@@ -30,6 +30,10 @@ _PAUSE_S = 5.0  # between an answer and the next question
 _SAME_S = 1.0
 """Signals that come so close together are one wish: a terminal and a supervisor may both pass on a Ctrl-C."""
 
+_LATE_S = 10.0
+_LATE_LOOKS = 6
+"""For how long an alarm is looked for that a signal sets off late: none is set for more than 64 s."""
+
 _FAILED = 1
 
 _STOPS = frozenset((signal.SIGINT, signal.SIGTERM))
@@ -66,7 +70,7 @@ class StopSignals:
         """Give the signals back to the loop, which is about to end."""
         self._closed.set()
         if self._alarm is not None:
-            self._alarm.cancel()  # the end of the socket would set it off
+            self._alarm.close()  # the end of the socket would set it off
         signal.set_wakeup_fd(self._of_loop)
         self._theirs.close()
         self._relay.join()
@@ -75,16 +79,26 @@ class StopSignals:
 
     def _pass_on(self) -> None:
         told_s: float | None = None
+        late_looks = 0
         # No `recv` that blocks: of what such a thread is woken by, the system does not tell `_Alarm`.
         with selectors.DefaultSelector() as selector:
             selector.register(self._ours, selectors.EVENT_READ)
-            while selector.select() and (numbers := self._ours.recv(64)):
+            while True:
+                if self._alarm is not None and late_looks and not selector.select(_LATE_S):
+                    late_looks -= 1
+                    self._alarm.put_off()
+                    continue
+                selector.select()
+                numbers = self._ours.recv(64)
+                if not numbers:
+                    return
+                late_looks = _LATE_LOOKS
                 told_s = self._take(numbers, told_s)
 
     def _take(self, numbers: bytes, told_s: float | None) -> float | None:
         """Take signals that have come; returns when the first came that asks for the end."""
         if self._alarm is not None:
-            self._alarm.cancel()
+            self._alarm.put_off()
         with contextlib.suppress(OSError):  # it has so many that one more changes nothing
             os.write(self._of_loop, numbers)
         if not _STOPS & set(numbers):
@@ -162,7 +176,10 @@ class _Alarm:
     socket it sends another signal, whose handler is `alarm(2)` itself: this takes the number of the signal
     for seconds, anew with each byte. When they are over, the stacks of all threads are written, and the
     process ends. A second byte must not end it: two may come before the relay of a server that is well runs.
-    The relay cancels all this, for good, once it runs.
+    The relay puts the end off whenever it runs. The byte is the same for each signal that Python handles, so
+    a lock that is kept for that long ends the process after any of them.
+
+    No signal is ever ignored for this: children would inherit that.
     """
 
     _F_SETSIG = 10
@@ -188,16 +205,29 @@ class _Alarm:
             faulthandler.register(signal.SIGALRM, file=logs.descriptor(), all_threads=True, chain=True)
         handler = ctypes.cast(self._libc.alarm, ctypes.c_void_p).value
         self._handle(self._number, handler, self._SA_RESTART)
+        self._told = told
         descriptor = told.fileno()
         fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(descriptor, self._F_SETSIG, self._number)
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | fcntl.FASYNC)
 
-    def cancel(self) -> None:
-        """Leave the end to those who can run; signals that are still on their way change nothing."""
+    def put_off(self) -> None:
+        """Take back what a signal has set off: threads of Python run."""
+        signal.alarm(0)
+
+    def close(self) -> None:
+        """Set nothing off any more; signals that are still on their way change nothing."""
+        import fcntl
+
+        descriptor = self._told.fileno()
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags & ~fcntl.FASYNC)
+        faulthandler.unregister(signal.SIGALRM)
+        nothing = ctypes.cast(self._libc.abs, ctypes.c_void_p).value  # a handler that has no effect
         for number in (self._number, signal.SIGALRM):
-            self._handle(number, int(signal.SIG_IGN), 0)
+            self._handle(number, nothing, self._SA_RESTART)
+        signal.alarm(0)
 
     def _handle(self, number: int, handler: int | None, flags: int) -> None:
         action = self._Action(handler=handler, flags=flags)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ import pytest
 from tritonpy.handles import Backend, Model
 from tritonpy.model.async_hooks import AsyncHooks
 from tritonpy.model.bridge import LoopBridge
+from tritonpy.model.load_turn import LoadTurn
 from tritonpy.model.placement import Slot
 from tritonpy.model.threads import ThreadRunner
 from tritonpy.options import ServerOptions
@@ -213,10 +215,13 @@ def load(server: Server, model: str) -> tuple[int, str]:
 
 @pytest.fixture
 def explicit(tmp_path: Path) -> Callable[..., Any]:
-    def serve(models: Sequence[str], hooks: dict[str, Any], **settings: Any) -> Server:
-        for model in models:
+    def serve(
+        models: Sequence[str], hooks: dict[str, Any], even: Sequence[str] = (), **settings: Any
+    ) -> Server:
+        for model in (*models, *even):
+            config = CONFIG if model in models else CONFIG.replace("odd", "even")
             (tmp_path / model / "1").mkdir(parents=True, exist_ok=True)
-            (tmp_path / model / "config.pbtxt").write_text(CONFIG)
+            (tmp_path / model / "config.pbtxt").write_text(config)
         options = ServerOptions(
             (str(tmp_path),),
             http_address="127.0.0.1",
@@ -227,7 +232,8 @@ def explicit(tmp_path: Path) -> Callable[..., Any]:
             **settings,
         )
         plugin = SimpleNamespace(**{name: hookimpl(hook) for name, hook in hooks.items()})
-        return Server(options, plugins={"backends": {"odd": plugin}}, discover=False)
+        backends = {"odd": plugin, "even": SimpleNamespace(model_instance_execute=hookimpl(execute))}
+        return Server(options, plugins={"backends": backends}, discover=False)
 
     return serve
 
@@ -355,12 +361,41 @@ def test_hooks_that_load_models_of_one_backend_take_turns_unless_it_says_otherwi
     assert met == [False] * 12
 
 
+@pytest.mark.parametrize("hook", ["backend_initialize", "model_initialize", "model_instance_initialize"])
+def test_a_loading_hook_that_hangs_holds_up_loads_of_its_own_backend_only(
+    explicit: Callable[..., Any], hook: str
+) -> None:
+    hangs, begun = threading.Event(), threading.Event()
+
+    def hang(_: Any) -> None:
+        begun.set()
+        assert hangs.wait(60)
+
+    hooks: dict[str, Any] = {"model_instance_execute": execute, hook: _loading_hook(hook, hang)}
+    if hook == "backend_initialize":
+        hooks[hook] = lambda backend: hang(backend)
+    names = [f"m{number}" for number in range(4)]
+    with (
+        explicit(names, hooks, even=["other"], model_load_thread_count=2) as server,
+        ThreadPoolExecutor(len(names)) as clients,
+    ):
+        try:
+            loads = [clients.submit(load, server, name) for name in names]
+            assert begun.wait(20)
+            until(lambda: len(server.runtime.registry.index()) == len(names))
+            assert load(server, "other") == (200, "")
+        finally:
+            hangs.set()
+        assert [each.result(60) for each in loads] == [(200, "")] * len(names)
+
+
 async def test_a_load_that_is_given_up_while_another_has_the_turn_finalises_what_it_began() -> None:
     hooks = ("model_initialize", "model_finalize", "model_instance_execute")
     called: list[str] = []
-    turn = asyncio.Lock()
+    turn = LoadTurn()
     backend: Any = SimpleNamespace(
         load_turn=turn,
+        open_turn=LoadTurn(),
         instance_initialize=None,
         acquire=lambda: called.append("acquire"),
         release=lambda: called.append("release"),
@@ -371,7 +406,7 @@ async def test_a_load_that_is_given_up_while_another_has_the_turn_finalises_what
     runner = ThreadRunner(backend, Model("m", 1, {}, Path(), Backend("odd", {})), bridge)
     await runner.open()
     await runner.initialize_model({})
-    async with turn:
+    async with turn.take(turn.number(), nullcontext):
         starting = asyncio.ensure_future(
             runner.start_instance(Slot("m_0", 0, "KIND_CPU", 0), lambda: None, lambda _: None)
         )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 from tritonpy.errors import Internal, TritonError, exception_text
 from tritonpy.handles import Backend, BackendAttributes
+from tritonpy.model.load_turn import LoadTurn
 from tritonpy.plugin_manager import Hook, PluginManager, source_file
 
 
@@ -32,7 +32,8 @@ class BoundBackend:
 
     Attributes:
         source: the file that the plugin was imported from; "" for one that has none.
-        load_turn: held by the one loading hook that runs in the server's process, unless several may at once.
+        load_turn: of the loading hooks that run in the server's process, unless several may at once.
+        open_turn: of `acquire`, in any case.
 
     Raises:
         TritonError: the plugin is missing or broken, or lacks `model_instance_execute`.
@@ -52,7 +53,8 @@ class BoundBackend:
         self.name = name
         self.source = source_file(plugin)
         self.handle = Backend(name, settings, directory=directory, completes_config=completes_config)
-        self.load_turn = asyncio.Lock()
+        self.load_turn = LoadTurn()
+        self.open_turn = LoadTurn()
         self._lock = threading.Lock()
         self._users = 0
 

@@ -29,6 +29,7 @@ from tritonpy.model.execution import (
     checked_responses,
     own_states,
 )
+from tritonpy.model.load_turn import Aside
 from tritonpy.model.placement import Slot
 from tritonpy.model.stream_outbox import StreamOutbox
 from tritonpy.own_thread import on_own_thread
@@ -53,6 +54,7 @@ class ThreadRunner:
         first_policy: that of the first instance; hooks of the model keep to it too, because what they open
             often has threads of its own that stay.
         is_parallel: loading hooks do not wait for those of other models and instances of the backend.
+        aside: where they wait.
     """
 
     def __init__(
@@ -64,9 +66,12 @@ class ThreadRunner:
         policies: HostPolicies | None = None,
         first_policy: HostPolicy | None = None,
         is_parallel: bool = False,
+        aside: Aside = nullcontext,
     ) -> None:
         self._backend = backend
-        self._turn = nullcontext() if is_parallel else backend.load_turn
+        self._open_turn = partial(backend.open_turn.take, backend.open_turn.number(), aside)
+        turn = backend.load_turn
+        self._turn: Aside = nullcontext if is_parallel else partial(turn.take, turn.number(), aside)
         self._model = model
         self._bridge = bridge
         self._policies = policies or HostPolicies()
@@ -77,7 +82,8 @@ class ThreadRunner:
 
     async def open(self) -> None:
         """Initialise the backend if this is its first model."""
-        await on_own_thread(self._backend.acquire, "hook")
+        async with self._open_turn():
+            await on_own_thread(self._backend.acquire, "hook")
         self._is_acquired = True
 
     async def complete_config(self) -> JsonObject | None:
@@ -86,7 +92,7 @@ class ThreadRunner:
         if hook is None:
             return None
         try:
-            async with self._turn:
+            async with self._turn():
                 completed: JsonObject | None = await run_under(self._first_policy, hook, self._model)
         except Exception as exc:
             raise hook_failure(f"autofill failed for model '{self._model.name}'", exc) from exc
@@ -98,7 +104,7 @@ class ThreadRunner:
         hook = self._backend.model_initialize
         if hook is not None:
             try:
-                async with self._turn:
+                async with self._turn():
                     await run_under(self._first_policy, hook, self._model)
             except Exception as exc:
                 raise hook_failure(f"failed to initialize model '{self._model.name}'", exc) from exc
@@ -113,7 +119,7 @@ class ThreadRunner:
     ) -> ThreadInstance:
         """Start a thread and wait until its `model_instance_initialize` has run and it is warm."""
         policy = self._policies.find(slot.host_policy)
-        async with self._turn:
+        async with self._turn():
             instance = ThreadInstance(self._backend, slot.handle(self._model), self._bridge, on_idle, policy)
             self._instances = [other for other in self._instances if other.is_left_behind]
             self._instances.append(instance)  # not before: one that never began would count as left behind

@@ -152,6 +152,38 @@ async def test_one_that_gives_up_waiting_for_its_place_takes_none(loads: Loads) 
     assert loads.running == ["d", "e"]
 
 
+async def test_one_that_is_given_up_while_it_waits_does_not_wait_for_a_place(loads: Loads) -> None:
+    for name in "abc":
+        await loads.begin(name)
+    waits = loads.gate.step_aside(("a", 1))
+    await waits.__aenter__()
+    await settle()
+    assert loads.running == ["a", "b", "c"]
+
+    error = asyncio.CancelledError()
+    back = asyncio.ensure_future(waits.__aexit__(asyncio.CancelledError, error, None))
+    await settle()
+    assert back.done()
+    assert not back.result()
+
+    for name in "abc":
+        await loads.end(name)
+    for name in "def":
+        await loads.begin(name)
+    assert loads.running == ["d", "e"]
+
+
+async def test_one_that_waits_in_vain_takes_its_place_again(loads: Loads) -> None:
+    await loads.begin("a")
+    with pytest.raises(LookupError):
+        async with loads.gate.step_aside(("a", 1)):
+            raise LookupError
+
+    for name in "bc":
+        await loads.begin(name)
+    assert loads.running == ["a", "b"]
+
+
 async def test_a_version_that_is_not_being_loaded_has_nothing_to_give_away(loads: Loads) -> None:
     for name in "abc":
         await loads.begin(name)

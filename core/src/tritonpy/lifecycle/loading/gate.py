@@ -1,7 +1,8 @@
 """How many model versions load at once; `--model-load-thread-count`.
 
 A model that waits while it is loaded, because its `initialize` loads another model, gives its place away for
-that time: otherwise so many waiting models as there are places would wait for ever.
+that time: otherwise so many waiting models as there are places would wait for ever. So does one that waits
+for the loading hook of another model of its backend, which may take long, or never end.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class LoadGate:
     async def step_aside(self, version: VersionName) -> AsyncIterator[None]:
         """Give the place of a load away while inside, and wait for one again at the end.
 
-        Nothing happens for a version that is not being loaded.
+        Nothing happens for a version that is not being loaded. One that is given up takes no place again.
         """
         place = next(iter(self._places.get(version, ())), None)
         if place is None:
@@ -67,10 +68,19 @@ class LoadGate:
             self._free.release()
         try:
             yield
-        finally:
+        except asyncio.CancelledError:
             place.waiting_count -= 1
-            if not place.waiting_count and not place.is_over:
-                await self._take_again(place)
+            raise
+        except BaseException:
+            await self._come_back(place)
+            raise
+        else:
+            await self._come_back(place)
+
+    async def _come_back(self, place: _Place) -> None:
+        place.waiting_count -= 1
+        if not place.waiting_count and not place.is_over:
+            await self._take_again(place)
 
     async def _take_again(self, place: _Place) -> None:
         await self._free.acquire()

@@ -63,8 +63,8 @@ class ModelLoader:
     ) -> None:
         self._backends = backends
         self.settings = settings
-        self._tools = LoadTools(settings, strategies, bridge, observer, access)
         self.gate = LoadGate(settings.load_thread_count)
+        self._tools = LoadTools(settings, self.gate, strategies, bridge, observer, access)
         self._bound: dict[tuple[str, BackendFiles | None], BoundBackend] = {}
 
     def bind_backend(self, config: ModelConfig, *model_directories: Path) -> BoundBackend:

@@ -10,6 +10,7 @@ from tritonpy.devices.gpus import NO_GPUS, Gpus
 from tritonpy.devices.host_policy import HostPolicies
 from tritonpy.handles import JsonObject, Model
 from tritonpy.latencies import Latencies
+from tritonpy.lifecycle.loading.gate import LoadGate
 from tritonpy.lifecycle.loading.progress import INTERVAL_S
 from tritonpy.metrics.settings import MetricsSettings
 from tritonpy.model.bridge import LoopBridge
@@ -96,6 +97,7 @@ class LoadTools:
 
     Attributes:
         settings: of all loads.
+        gate: lets so many loads run at once as the settings say.
         strategies: finds batching strategies.
         bridge: the way back from instance threads.
         observer: hears of restarts and slow strategies.
@@ -103,6 +105,7 @@ class LoadTools:
     """
 
     settings: LoaderSettings
+    gate: LoadGate
     strategies: StrategyFinder
     bridge: LoopBridge
     observer: LoadObserver

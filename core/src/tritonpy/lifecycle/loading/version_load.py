@@ -210,6 +210,7 @@ class Loading:
                 policies=settings.host_policies,
                 first_policy=first_policy,
                 is_parallel=_is_parallel(self._backend.attributes),
+                aside=partial(self._tools.gate.step_aside, (name, self._handle.version)),
             )
         workers = read_worker_settings(
             self._backend.name,
