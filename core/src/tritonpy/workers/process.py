@@ -5,25 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import mmap
-import os
 import socket
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from tritonpy import ipc
+from tritonpy.devices.binding import bind
 from tritonpy.devices.host_policy import HostPolicy
 from tritonpy.errors import ErrorCode, Internal, TritonError
 from tritonpy.ipc import frame
 from tritonpy.ipc.arena import CONTROL_SLOTS
-from tritonpy.ipc.channel import CHANNEL_VARIABLE, SEGMENT_VARIABLE, Endpoint
-from tritonpy.ipc.frame import FrameReader, Message
-from tritonpy.own_thread import on_own_thread
+from tritonpy.ipc.channel import Endpoint
+from tritonpy.ipc.child import ChildGone
+from tritonpy.ipc.child_channel import ChildChannel, Launch, Program, launch_process
+from tritonpy.ipc.frame import Message
 from tritonpy.workers.calls import WorkerCalls
-from tritonpy.workers.child_process import Program, how_it_ended, spawn
 from tritonpy.workers.output import LEVELS, PipeReader, WorkerLines
 from tritonpy.workers.settings import SharedMemorySettings
 from tritonpy.workers.thread import Serve, WorkerThread
@@ -37,35 +35,35 @@ OnMessage = Callable[[Message], None]
 OnExit = Callable[[TritonError], None]
 
 
-class WorkerProcess(asyncio.Protocol):
-    """A running worker and the server's end of its channel; on the loop only.
+class WorkerProcess:
+    """A running worker, spoken to through a `ChildChannel` that it owns; on the loop only.
 
     Args:
         name: the instance it will hold, for messages.
 
     Attributes:
         calls: handles what its model asks for; set before it is started.
+        endpoint: tensors in memory that is shared with it.
         is_connected: False from the moment the channel is known to be closed; `on_exit` follows when the
             process has been reaped.
         cancel_flags: shared with the worker; byte `slot` set to 1 cancels the request in that slot.
     """
 
     calls: WorkerCalls
+    endpoint: Endpoint
     cancel_flags: mmap.mmap | bytearray
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_connected = False
+        self.channel = ChildChannel(self)
+        self._is_started = False
         self._on_message: OnMessage = _ignore
         self._on_exit: OnExit = _ignore
-        self._reader = FrameReader()
         self._reply: asyncio.Future[Message] | None = None
         self._probed: asyncio.Future[bool] | None = None
         self._end: TritonError | None = None
         self._is_closing = False
-        self._transport: asyncio.Transport | None = None
-        self._process: Program | None = None
-        self._gone = asyncio.get_running_loop().create_future()
         self._pipes: list[PipeReader] = []
 
     async def start(
@@ -86,39 +84,24 @@ class WorkerProcess(asyncio.Protocol):
         Raises:
             Internal: the program cannot be started, or the policy not be put in force.
         """
-        with ExitStack() as ours, ExitStack() as theirs:
-            try:
-                channel, their_channel, their_segments = self._make_channel(memory, ours)
-                theirs.callback(their_channel.close)
-                theirs.callback(their_segments.close)
-                pipes = []
-                for _ in _STREAMS:
-                    read, write = os.pipe()
-                    ours.callback(os.close, read)
-                    theirs.callback(os.close, write)
-                    pipes.append((read, write))
-                environment = {
-                    **variables,
-                    CHANNEL_VARIABLE: str(their_channel.fileno()),
-                    SEGMENT_VARIABLE: str(their_segments.fileno()),
-                    IPC_PATH_VARIABLE: str(Path(ipc.__file__).parent),
-                }
-                self._process = await spawn(
-                    command,
-                    environment,
-                    (their_channel.fileno(), their_segments.fileno()),
-                    [write for _, write in pipes],
-                    policy,
-                )
-            except OSError as exc:
-                raise Internal(f"cannot start the worker of instance '{self.name}': {exc}") from exc
-            ours.pop_all()  # it runs: what is ours is closed when it ends
-        self._lines.pid = self._process.pid
-        self._pipes = [
-            PipeReader(read, name, level, self._lines)
-            for (read, _), (name, level) in zip(pipes, _STREAMS, strict=True)
-        ]
-        await self._connect(channel)
+        environment = {**variables, IPC_PATH_VARIABLE: str(Path(ipc.__file__).parent)}
+        prepare = partial(bind, policy) if policy is not None else None
+
+        async def launch(channel: socket.socket, segments: socket.socket) -> Program:
+            process = await launch_process(
+                channel, segments, command, environment, has_pipes=True, prepare=prepare
+            )
+            self._lines.pid = process.pid
+            self._pipes = [
+                PipeReader(read, name, level, self._lines)
+                for read, (name, level) in zip(process.outputs, _STREAMS, strict=True)
+            ]
+            return process
+
+        try:
+            await self._open(launch, memory)
+        except OSError as exc:
+            raise Internal(f"cannot start the worker of instance '{self.name}': {exc}") from exc
 
     async def start_thread(self, serve: Serve, memory: SharedMemorySettings) -> None:
         """Run the worker's program on a thread of this process.
@@ -126,50 +109,23 @@ class WorkerProcess(asyncio.Protocol):
         Raises:
             OSError: there are no descriptors for its channel.
         """
-        with ExitStack() as ours:
-            channel, theirs, their_segments = self._make_channel(memory, ours)
-            self._process = WorkerThread(self.name, serve, theirs, their_segments)
-            ours.pop_all()
-        await self._connect(channel)
 
-    def _make_channel(
-        self, memory: SharedMemorySettings, ours: ExitStack
-    ) -> tuple[socket.socket, socket.socket, socket.socket]:
-        """Our end of the channel and the worker's two sockets; `ours` closes what stays here."""
-        channel, theirs = socket.socketpair()
-        ours.callback(channel.close)
-        with ExitStack() as failing:
-            failing.callback(theirs.close)
-            segments, their_segments = socket.socketpair()
-            failing.callback(their_segments.close)
-            # The loop never waits for a worker that takes no segments: such a request fails.
-            segments.setblocking(False)
-            self.endpoint = Endpoint(segments, lends=True)
-            ours.callback(self.endpoint.close)
-            self.endpoint.arena.on_forget = partial(self.send, frame.FORGET)
-            memory.apply(self.endpoint.arena)
-            self.cancel_flags = self.endpoint.arena.add_segment(CONTROL_SLOTS)
-            failing.pop_all()
+        async def launch(channel: socket.socket, segments: socket.socket) -> Program:
+            return WorkerThread(self.name, serve, channel, segments)
+
+        await self._open(launch, memory)
+
+    async def _open(self, launch: Launch, memory: SharedMemorySettings) -> None:
+        def prepare(endpoint: Endpoint) -> None:
+            self.endpoint = endpoint
+            endpoint.arena.on_forget = partial(self.send, frame.FORGET)
+            memory.apply(endpoint.arena)
+            self.cancel_flags = endpoint.arena.add_segment(CONTROL_SLOTS)
+
         self._lines = WorkerLines(self.calls.caller, self._set_reading)
-        self._reply = asyncio.get_running_loop().create_future()  # of STARTED
-        return channel, theirs, their_segments
-
-    async def _connect(self, ours: socket.socket) -> None:
-        ours.setblocking(False)
-        loop = asyncio.get_running_loop()
-        # Cancelled in the middle, uvloop would leave a transport behind that nobody closes.
-        connecting = asyncio.ensure_future(loop.create_unix_connection(lambda: self, sock=ours))
-        try:
-            await asyncio.shield(connecting)
-        except BaseException:
-            self.kill()
-            await asyncio.wait((connecting,))
-            if connecting.cancelled() or connecting.exception() is not None:
-                ours.close()
-                await self._reap()  # there is no connection whose end would have it reaped
-                self.calls.close()
-            await self._gone
-            raise
+        await self.channel.open(launch, prepare)
+        self._is_started = True
+        self.is_connected = self.channel.is_connected
 
     def adopt(self, name: str, on_message: OnMessage, on_exit: OnExit) -> None:
         """Give the running worker to an instance.
@@ -187,17 +143,11 @@ class WorkerProcess(asyncio.Protocol):
     @property
     def pid(self) -> int:
         """The worker's process id."""
-        assert self._process is not None  # started
-        return self._process.pid
+        return self.channel.pid
 
     def send(self, kind: int, *payload: Any) -> None:  # Any: see frame
-        """Queue one message; it leaves at the end of this turn of the loop.
-
-        Nothing happens when the worker is gone: `on_exit` is about to say so.
-        """
-        assert self._transport is not None  # started
-        if self.is_connected and not self._transport.is_closing():
-            self._transport.write(self.endpoint.pack(kind, *payload))
+        """Queue one message; nothing happens when the worker is gone: `on_exit` is about to say so."""
+        self.channel.send(kind, *payload)
 
     async def started(self, timeout_s: float | None, late: str) -> None:
         """Wait until its program runs; what the model itself takes comes after that.
@@ -209,7 +159,12 @@ class WorkerProcess(asyncio.Protocol):
         Raises:
             TritonError: it died, or is late.
         """
-        await self._replied(timeout_s, late)
+        try:
+            await self.channel.started(timeout_s)
+        except TimeoutError:
+            raise Internal(late) from None
+        except ChildGone as gone:
+            raise self._ended(str(gone)) from None
 
     async def ask(
         self, kind: int, *payload: Any, timeout_s: float | None = None, late: str = ""
@@ -229,10 +184,6 @@ class WorkerProcess(asyncio.Protocol):
             raise self._end
         self._reply = asyncio.get_running_loop().create_future()
         self.send(kind, *payload)
-        return await self._replied(timeout_s, late)
-
-    async def _replied(self, timeout_s: float | None, late: str) -> Message:
-        assert self._reply is not None  # made by whoever waits
         try:
             async with asyncio.timeout(timeout_s):
                 message = await self._reply
@@ -272,37 +223,31 @@ class WorkerProcess(asyncio.Protocol):
     async def close(self, timeout_s: float) -> None:
         """Ask the worker to finalize and go; after `timeout_s` seconds it is killed."""
         was_killed, self._is_closing = self._is_closing, True
-        if self._process is None:
+        if not self._is_started:
             return
-        if not self._gone.done() and not was_killed:
+        gone = self.channel.gone
+        if not gone.done() and not was_killed:
             try:
                 message = await self.ask(frame.FINALIZE, timeout_s=timeout_s)
                 if message[2]:
                     _log.error("finalize of instance '%s' failed: %s", self.name, message[2])
                 async with asyncio.timeout(timeout_s):
-                    await asyncio.shield(self._gone)
+                    await asyncio.shield(gone)
             except (TritonError, TimeoutError) as exc:
                 _log.warning("worker of instance '%s' is killed: %s", self.name, exc or "it did not exit")
                 self.kill()
-        await self._gone
+        await gone
 
     def kill(self) -> None:
         """End the worker at once."""
         self._is_closing = True
-        if self._process is not None:
-            self._process.kill()
+        self.channel.kill()
 
-    # asyncio.Protocol
+    # ChildOwner
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The channel is open."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without inheriting from it
-        self.is_connected = True
-
-    def data_received(self, data: bytes) -> None:
-        """Take what the worker wrote."""
-        for message in self._reader.feed(data):
-            self.endpoint.accept(message)
+    def take(self, messages: Sequence[Message]) -> None:
+        """Pass on what the worker wrote."""
+        for message in messages:
             kind = message[0]
             if kind == frame.EXECUTED or kind == frame.RESPONSE or kind == frame.RESCHEDULE:
                 self._on_message(message)
@@ -316,37 +261,29 @@ class WorkerProcess(asyncio.Protocol):
             elif self._reply is not None and not self._reply.done():
                 self._reply.set_result(message)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The worker is gone, or will be in a moment."""
+    def channel_lost(self) -> None:
+        """Give up what was asked of the worker, and what it has asked for."""
         self.is_connected = False
         self._take_probed(False, None)
         self.calls.close()
-        task = asyncio.get_running_loop().create_task(self._reap())
-        task.add_done_callback(lambda _: None)  # holds the task until it is done
-        self._reaper = task
 
-    async def _reap(self) -> None:
-        process = self._process
-        assert process is not None  # connected
-        try:
-            status = await on_own_thread(partial(process.wait, 2.0), "reaper")
-        except subprocess.TimeoutExpired:  # it closed its channel but lives
-            process.kill()
-            status = await on_own_thread(process.wait, "reaper")
-        await self._end_output()
-        self.endpoint.close()
+    async def child_ended(self, how: str) -> None:
+        """Tell whoever waits for the worker, or the instance that has it."""
+        for pipe in self._pipes:
+            pipe.close()
+        await self._lines.end()  # its last words are logged before anything is said about its end
         self.cancel_flags = bytearray(CONTROL_SLOTS)  # nobody's: those of the worker are to be unmapped
-        error = Internal(f"Stub process '{self.name}' is not healthy. It {how_it_ended(status)}")
-        self._end = error
+        self._end = error = self._ended(how)
         if self._reply is not None and not self._reply.done():
             # Whoever waits for the answer hears of the end, and need not be told twice.
             self._is_closing = True
             self._reply.set_result((frame.FAILED, (), int(error.code), error.message, ""))
-        if not self._gone.done():
-            self._gone.set_result(None)
         if not self._is_closing:
             self._is_closing = True
             self._on_exit(error)
+
+    def _ended(self, how: str) -> Internal:
+        return Internal(f"Stub process '{self.name}' is not healthy. It {how}")
 
     # Output.
 
@@ -354,19 +291,7 @@ class WorkerProcess(asyncio.Protocol):
         """Stop reading what the worker says, whichever way it comes, or go on."""
         for pipe in self._pipes:
             pipe.set_reading(is_reading)
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        if is_reading:
-            transport.resume_reading()
-        else:
-            transport.pause_reading()
-
-    async def _end_output(self) -> None:
-        """Log its last words before anything is said about its end."""
-        for pipe in self._pipes:
-            pipe.close()
-        await self._lines.end()
+        self.channel.set_reading(is_reading)
 
 
 def _ignore(_: Any) -> None:  # Any: a message or an error that nobody waits for yet

@@ -19,6 +19,7 @@ from tritonpy.errors import ErrorCode, Internal, TritonError, Unavailable
 from tritonpy.frontends.http.codec import json_codec, process
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.codec.large_json import Parts
+from tritonpy.ipc import child_channel
 from tritonpy.tensor import Tensor
 from tritonpy_sdk.testing import until, until_async
 
@@ -135,8 +136,8 @@ async def test_memory_is_given_back_when_nobody_reads_it_any_more(codec: JsonCod
     gc.collect()
     await codec.read(b"{}")
 
-    assert process._endpoint.arena.leased_count == 0
-    assert process._endpoint.arena.byte_size <= 16 * 1024 * 1024
+    assert process._channel.endpoint.arena.leased_count == 0
+    assert process._channel.endpoint.arena.byte_size <= 16 * 1024 * 1024
 
 
 async def test_a_process_that_is_killed_is_started_again_and_its_work_done_once_more(
@@ -219,7 +220,7 @@ async def test_where_there_can_be_no_process_a_thread_does_it_and_the_log_says_s
     async def no_process(*_: object) -> None:
         raise failure
 
-    monkeypatch.setattr(process, "spawn", no_process)
+    monkeypatch.setattr(process, "launch_process", no_process)
     codec = JsonCodec()
 
     document = await codec.read(request())
@@ -260,7 +261,7 @@ async def test_closing_ends_the_process_and_what_comes_later_is_refused(codec: J
 async def test_closing_does_not_wait_for_a_process_that_hangs(
     codec: JsonCodec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "_EXIT_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(child_channel, "_EXIT_TIMEOUT_S", 0.1)
     await codec.read(b"{}")
     pid = codec.pid
     assert pid is not None

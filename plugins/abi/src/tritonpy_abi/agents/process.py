@@ -8,12 +8,13 @@ import os
 import queue
 import signal
 import socket
-import subprocess
 import sys
 import threading
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from tritonpy.abi_host import ChildProcess, describe_end
 from tritonpy.plugin import Internal, JsonObject, TritonError
 
 from tritonpy_abi.agents import metrics
@@ -56,51 +57,36 @@ class AgentProcess:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._numbers = itertools.count(1)
-        self._lock = threading.Lock()  # guards the next four, and the process's number
+        self._lock = threading.Lock()  # guards the next three
         self._models: dict[int, str] = {}
         self._waiting: dict[int, _Call] = {}
         self._end: tuple[str, bool] | None = None  # what became of it: see `ProcessGone`
-        self._is_reaped = False
         self._is_told_to_end = False
         self._is_killed = False
         self._gone = threading.Event()
-        self._is_set_up = threading.Event()
         self._log = connect()
-        with ExitStack() as ours, ExitStack() as theirs:
+        with ExitStack() as ours:
             try:
                 here, there = socket.socketpair()
                 ours.callback(here.close)
-                theirs.callback(there.close)
-                streams = {}
-                for level in (logging.INFO, logging.WARNING):
-                    read, write = os.pipe()
-                    ours.callback(os.close, read)
-                    theirs.callback(os.close, write)
-                    streams[read] = (write, level)
-                stdout, stderr = (write for write, _ in streams.values())
-                descriptors = (there.fileno(), self._log.levels_descriptor)
                 ended = os.eventfd(0, os.EFD_CLOEXEC)
                 ours.callback(os.close, ended)
-                self._process = self._start(descriptors, stdout, stderr)
+                with there:
+                    self._process = self._start(there.fileno())
             except OSError as exc:
                 raise Internal(f"cannot start a process for repository agent library {path}: {exc}") from exc
             ours.pop_all()  # it runs: what is ours is closed when it ends
         self._messages = Messages(here)
-        levels = {read: level for read, (_, level) in streams.items()}
+        levels = dict(zip(self._process.outputs, (logging.INFO, logging.WARNING), strict=True))
         self._output = AgentOutput(path, self._process.pid, levels, ended, self._log)
         self._reader = threading.Thread(target=self._receive, name=f"answers of {path.name}", daemon=True)
         self._reader.start()
-        self._is_set_up.set()
+        self._process.ended.add_done_callback(self._settle_end)
 
     @property
     def is_gone(self) -> bool:
         """Whether the process has ended, by whatever cause."""
-        if self._gone.is_set():
-            return True
-        try:
-            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:
-            return True
+        return self._gone.is_set() or self._process.is_gone
 
     def call(self, name: str, where: str, model: int | None = None, **arguments: object) -> JsonObject:
         """Call one of the agent's functions, and wait for as long as it takes.
@@ -144,37 +130,23 @@ class AgentProcess:
         self._is_told_to_end = True
         with suppress(OSError):
             self._messages.send({"call": "end"})
-        if not (self._gone.wait(_END_S) or self._is_reaped):  # else its last lines are being written
+        # One that has ended and is not gone has its last lines written.
+        if not (self._gone.wait(_END_S) or self._process.ended.done()):
             _log.warning("the process of %s does not end by itself in %g s; it is killed", self.path, _END_S)
             self._is_killed = True
-            self._kill()
+            self._process.kill()
         self._gone.wait()
 
-    def _start(self, descriptors: tuple[int, int], stdout: int, stderr: int) -> subprocess.Popen[bytes]:
-        """Make the process, on the thread that waits for its end: with that thread the process ends, too."""
-        outcome = queue.SimpleQueue[subprocess.Popen[bytes] | OSError]()
-
-        def live() -> None:
-            try:
-                process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", _PROGRAM, str(self.path), *map(str, descriptors)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=stdout,
-                    stderr=stderr,
-                    pass_fds=descriptors,
-                    start_new_session=True,  # keys pressed in the server's terminal are not meant for it
-                )
-            except OSError as exc:
-                outcome.put(exc)
-                return
-            outcome.put(process)
-            self._is_set_up.wait()
-            self._watch()
-
-        threading.Thread(target=live, name=f"end of {self.path.name}", daemon=True).start()
-        process = outcome.get()
-        if isinstance(process, OSError):
-            raise process
+    def _start(self, messages: int) -> ChildProcess:
+        descriptors = (messages, self._log.levels_descriptor)
+        process = ChildProcess(
+            [sys.executable, "-P", "-m", _PROGRAM, str(self.path), *map(str, descriptors)],
+            descriptors=descriptors,
+            has_pipes=True,
+            has_session=True,
+            name=f"end of {self.path.name}",
+        )
+        process.started.result()
         return process
 
     def _receive(self) -> None:
@@ -189,7 +161,7 @@ class AgentProcess:
                 exc,
             )
         if not self._is_told_to_end:  # it has closed its end, or said what nobody understands
-            self._kill()
+            self._process.kill()
 
     def _settle(self, message: JsonObject) -> None:
         number = message.get("number")
@@ -204,19 +176,8 @@ class AgentProcess:
         metrics.show(self._process.pid, families)
         call.outcome.put(message)
 
-    def _kill(self) -> None:
-        with self._lock:
-            if not self._is_reaped:  # until then its number is nobody else's
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
-
-    def _watch(self) -> None:
-        with suppress(ChildProcessError):  # the program that the server is part of reaps all its children
-            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
-        self._kill()  # what it has started
-        with self._lock:
-            status = self._process.wait()
-            self._is_reaped = True
+    def _settle_end(self, ended: Future[int]) -> None:
+        status = ended.result()
         self._messages.end()  # also where something that the agent has started holds the other end
         self._reader.join()
         self._messages.close()
@@ -225,7 +186,7 @@ class AgentProcess:
         with self._lock:
             waiting = list(self._waiting.values())
             self._waiting.clear()
-            message = f"the process of repository agent library {self.path} {_how(status)}"
+            message = f"the process of repository agent library {self.path} {describe_end(status)}"
             if waiting:
                 message += " " + " and ".join(call.where for call in waiting)
             self._end = message, status == -signal.SIGKILL
@@ -250,12 +211,3 @@ class _Call:
         self.where = where
         self.model = model
         self.outcome = queue.SimpleQueue[JsonObject | ProcessGone]()
-
-
-def _how(status: int) -> str:
-    if status >= 0:
-        return f"exited with code {status}"
-    try:
-        return f"was killed by signal {-status} ({signal.Signals(-status).name})"
-    except ValueError:
-        return f"was killed by signal {-status}"

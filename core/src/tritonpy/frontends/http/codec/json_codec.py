@@ -17,8 +17,9 @@ from tritonpy.errors import Internal, Unavailable
 from tritonpy.frontends.http.codec import large_json
 from tritonpy.frontends.http.codec.flat_json import FlatParts, InputForms, put_together_flat, take_apart_flat
 from tritonpy.frontends.http.codec.json_body import Json
-from tritonpy.frontends.http.codec.process import CodecGone, CodecProcess
+from tritonpy.frontends.http.codec.process import CodecProcess
 from tritonpy.ipc.arena import SharedMemoryExhausted
+from tritonpy.ipc.child import ChildGone
 from tritonpy.tensor import Tensor
 
 _log = logging.getLogger("tritonpy.http")
@@ -145,7 +146,7 @@ class JsonCodec:
                 return await there(process)
             except SharedMemoryExhausted as exc:
                 raise Unavailable(f"{byte_size} bytes of JSON cannot be {what} now: {exc}") from None
-            except CodecGone as gone:
+            except ChildGone as gone:
                 if is_second:
                     raise Internal(
                         f"{byte_size} bytes of JSON cannot be {what}: the process that does it {gone}, twice"
@@ -166,7 +167,7 @@ class JsonCodec:
         process = CodecProcess()
         try:
             await process.start()
-        except (OSError, ValueError, NotImplementedError, AttributeError, CodecGone) as exc:
+        except (OSError, ValueError, NotImplementedError, AttributeError, ChildGone) as exc:
             self._retry_at = now + _RETRY_S
             _log.warning(
                 "large JSON is read and written on a thread, where it stops others for 20 ms a MiB: the "
