@@ -149,7 +149,7 @@ def test_a_batch_whose_answers_do_not_match_is_failed_and_not_lost(serve, tmp_pa
     write_caller(tmp_path, "echo")
     server = serve(tmp_path)
     [instance] = server.runtime.registry.find("echo").instances
-    take = instance.take
+    take = instance._take
 
     def cut(message):
         if message[0] == frame.EXECUTED and message[4] is not None:

@@ -56,7 +56,7 @@ from tritonpy.shared_memory.registry import SharedMemoryRegions
 from tritonpy.temporary import OF_THIS_PROCESS
 from tritonpy.tracing.configuration import make_tracing
 from tritonpy.workers.calls import ServerAccess
-from tritonpy.workers.services import Services
+from tritonpy.workers.worker_services import Services
 
 _log = logging.getLogger("tritonpy.server")
 

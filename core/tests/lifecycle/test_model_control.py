@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tritonpy.errors import ErrorCode, InvalidArg, TritonError, Unavailable
 from tritonpy.lifecycle.model_control import ModelControl, WorkerModelControl
-from tritonpy.workers.services import Caller
+from tritonpy.workers.worker_services import Caller
 from tritonpy_sdk.testing import until_async
 
 

@@ -23,7 +23,7 @@ from tritonpy.model.async_hooks import AsyncHooks
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.load_turn import LoadTurn
 from tritonpy.model.placement import Slot
-from tritonpy.model.threads import ThreadRunner
+from tritonpy.model.threads import ThreadLauncher
 from tritonpy.options import ServerOptions
 from tritonpy.plugin import BackendAttributes, InferResponse, InvalidArg, hookimpl
 from tritonpy.server import Server
@@ -403,7 +403,7 @@ async def test_a_load_that_is_given_up_while_another_has_the_turn_finalises_what
         **{hook: lambda _, hook=hook: called.append(hook) for hook in hooks},
     )
     bridge = LoopBridge(asyncio.get_running_loop())
-    runner = ThreadRunner(backend, Model("m", 1, {}, Path(), Backend("odd", {})), bridge)
+    runner = ThreadLauncher(backend, Model("m", 1, {}, Path(), Backend("odd", {})), bridge)
     await runner.open()
     await runner.initialize_model({})
     async with turn.take(turn.number(), nullcontext):

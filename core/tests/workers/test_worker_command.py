@@ -26,10 +26,9 @@ from tritonpy.response import InferResponse
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor
 from tritonpy.workers.calls import ServerAccess
-from tritonpy.workers.instance import ProcessInstance
-from tritonpy.workers.launcher import ProcessRunner
-from tritonpy.workers.services import Services
-from tritonpy.workers.worker_events import WorkerEvents
+from tritonpy.workers.instance import ProcessInstance, WorkerEvents
+from tritonpy.workers.launcher import WorkerLauncher
+from tritonpy.workers.worker_services import Services
 
 PLUGIN = """
 import ctypes
@@ -99,7 +98,7 @@ async def running(
     *, on_restart: Callable[[], None] = lambda: None, start_timeout_s: float = 60
 ) -> AsyncIterator[Client]:
     backend = BoundBackend("command_test", PluginManager("backends"), {})
-    runner = ProcessRunner(
+    launcher = WorkerLauncher(
         backend,
         Model("m", 1, {"name": "m", "max_batch_size": 0}, Path("/"), backend.handle),
         access=ServerAccess(ModelRegistry(), Services()),
@@ -107,15 +106,15 @@ async def running(
         start_timeout_s=start_timeout_s,
         finalize_timeout_s=30,
     )
-    await runner.open()
-    instance = await runner.start_instance(
+    await launcher.open()
+    instance = await launcher.start_instance(
         Slot("m_0_0", 0, "KIND_CPU", 0), lambda: None, lambda request: None
     )
     try:
         yield Client(instance)
     finally:
         await instance.close()
-        await runner.close()
+        await launcher.close()
 
 
 async def test_a_worker_gets_the_variables_its_backend_names_and_loses_those_it_takes_away(

@@ -24,10 +24,9 @@ from tritonpy.response import InferResponse
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor
 from tritonpy.workers.calls import ServerAccess
-from tritonpy.workers.instance import ProcessInstance
-from tritonpy.workers.launcher import ProcessRunner
-from tritonpy.workers.services import Services
-from tritonpy.workers.worker_events import WorkerEvents
+from tritonpy.workers.instance import ProcessInstance, WorkerEvents
+from tritonpy.workers.launcher import WorkerLauncher
+from tritonpy.workers.worker_services import Services
 
 CONFIG: dict[str, Any] = {
     "name": "m",
@@ -58,9 +57,9 @@ class Answer:
 
 
 @asynccontextmanager
-async def runner(events: WorkerEvents | None = None) -> AsyncIterator[ProcessRunner]:
+async def launcher(events: WorkerEvents | None = None) -> AsyncIterator[WorkerLauncher]:
     backend = BoundBackend("identity", PluginManager("backends"), {})
-    made = ProcessRunner(
+    made = WorkerLauncher(
         backend,
         Model("m", 1, CONFIG, Path("/"), backend.handle),
         access=ServerAccess(ModelRegistry(), Services()),
@@ -76,7 +75,7 @@ async def runner(events: WorkerEvents | None = None) -> AsyncIterator[ProcessRun
         await made.close()
 
 
-def start(made: ProcessRunner, warm_up: WarmUp | None = None) -> Awaitable[ProcessInstance]:
+def start(made: WorkerLauncher, warm_up: WarmUp | None = None) -> Awaitable[ProcessInstance]:
     slot = Slot("m_0_0", 0, "KIND_CPU", 0)
     return asyncio.wait_for(made.start_instance(slot, lambda: None, lambda request: None, warm_up), 60)
 
@@ -94,7 +93,7 @@ async def test_a_worker_that_ends_between_two_warmups_holds_up_no_load() -> None
         await killed(instance)
         raise Internal(await Answer(instance).error())
 
-    async with runner() as made:
+    async with launcher() as made:
         with pytest.raises(TritonError, match="its worker has ended while it was warmed up"):
             await start(made, warm_up)
 
@@ -103,7 +102,7 @@ async def test_batches_that_end_their_workers_one_after_the_other_hold_up_no_res
     restarted = asyncio.Event()
     down: list[TritonError] = []
 
-    async with runner(WorkerEvents(down.append, restarted.set)) as made:
+    async with launcher(WorkerEvents(down.append, restarted.set)) as made:
         instance = await start(made)
         assert await Answer(instance).error() == ""
         for _ in range(3):
@@ -133,7 +132,7 @@ async def test_a_restart_whose_worker_ends_in_its_warmup_is_tried_again() -> Non
         if error:
             raise Internal(error)
 
-    async with runner(WorkerEvents(lambda error: None, restarted.set)) as made:
+    async with launcher(WorkerEvents(lambda error: None, restarted.set)) as made:
         instance = await start(made, warm_up)
         await killed(instance)
         early = Answer(instance)  # it waits for the next worker, which there is none of
@@ -151,7 +150,7 @@ async def test_an_instance_comes_back_whatever_kept_the_system_from_starting_its
     down: list[TritonError] = []
     starts: list[Callable[..., Any]] = []
 
-    async with runner(WorkerEvents(down.append, restarted.set)) as made:
+    async with launcher(WorkerEvents(down.append, restarted.set)) as made:
         instance = await start(made)
         original = made._start_worker
 

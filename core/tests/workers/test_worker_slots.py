@@ -24,10 +24,9 @@ from tritonpy.response import InferResponse
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor
 from tritonpy.workers.calls import ServerAccess
-from tritonpy.workers.instance import ProcessInstance
-from tritonpy.workers.launcher import ProcessRunner
-from tritonpy.workers.services import Services
-from tritonpy.workers.worker_events import WorkerEvents
+from tritonpy.workers.instance import ProcessInstance, WorkerEvents
+from tritonpy.workers.launcher import WorkerLauncher
+from tritonpy.workers.worker_services import Services
 
 RETURNS, RAISES, RESPONDS, RESPONDS_AND_RAISES = range(4)
 
@@ -106,7 +105,7 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BoundBackend:
 
 async def answers_to(backend: BoundBackend, behaviours: list[int], open_count: int) -> list[tuple[int, str]]:
     model = Model("m", 1, {"name": "m", "max_batch_size": 0}, Path("/"), backend.handle)
-    runner = ProcessRunner(
+    launcher = WorkerLauncher(
         backend,
         model,
         access=ServerAccess(ModelRegistry(), Services()),
@@ -115,8 +114,8 @@ async def answers_to(backend: BoundBackend, behaviours: list[int], open_count: i
         finalize_timeout_s=30,
     )
     client = Client(behaviours, open_count)
-    await runner.open()
-    client.instance = await runner.start_instance(
+    await launcher.open()
+    client.instance = await launcher.start_instance(
         Slot("m_0_0", 0, "KIND_CPU", 0), client.send, lambda request: None
     )
     try:
@@ -125,7 +124,7 @@ async def answers_to(backend: BoundBackend, behaviours: list[int], open_count: i
             await client.done.wait()
     finally:
         await client.instance.close()
-        await runner.close()
+        await launcher.close()
     return client.answers
 
 

@@ -19,7 +19,7 @@ from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.layout import read_model, require_versions
 from tritonpy.scheduler.strategy_finder import StrategyFinder
 from tritonpy.workers.calls import ServerAccess
-from tritonpy.workers.services import Services
+from tritonpy.workers.worker_services import Services
 
 
 def settled_preview(

@@ -13,7 +13,7 @@ from tritonpy.lifecycle.manager import ModelManager
 from tritonpy.lifecycle.record import UNLOADED, ModelState
 from tritonpy.lifecycle.registry import NOT_READY
 from tritonpy.repository.store_threads import SharedCall
-from tritonpy.workers.services import Caller
+from tritonpy.workers.worker_services import Caller
 
 MOST_REQUESTS = 1000
 """How many requests to load and unload models may be under way at once."""

@@ -35,7 +35,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Owner(Protocol):
-    """The worker that asks; `tritonpy.workers.services.Caller`."""
+    """The worker that asks; `tritonpy.workers.worker_services.Caller`."""
 
     @property
     def instance(self) -> str:
@@ -121,7 +121,7 @@ class CustomMetrics:
         self._by_owner: dict[Owner, set[int]] = {}
 
     async def ask(self, caller: Owner, what: str, args: tuple[Any, ...]) -> Any:  # Any: plain values
-        """Answer `hold`, `series` or `value`; see `tritonpy.workers.services.Subject`.
+        """Answer `hold`, `series` or `value`; see `tritonpy.workers.worker_services.Subject`.
 
         Raises:
             TritonError: refused, in Triton's words.
@@ -141,7 +141,7 @@ class CustomMetrics:
         raise Internal(f"instance '{caller.instance}' asked for 'metrics.{what}', which does not exist")
 
     def tell(self, caller: Owner, what: str, args: tuple[Any, ...]) -> None:  # Any: plain values
-        """Take `change` or `release`; see `tritonpy.workers.services.Subject`."""
+        """Take `change` or `release`; see `tritonpy.workers.worker_services.Subject`."""
         try:
             if what == "change":
                 for change in args[0]:

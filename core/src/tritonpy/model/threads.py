@@ -43,7 +43,7 @@ OnIdle = Callable[[], None]
 _LEAVE_BEHIND_S = 1.0
 
 
-class ThreadRunner:
+class ThreadLauncher:
     """Runs the hooks of one model version in this process.
 
     Args:

@@ -1,4 +1,4 @@
-"""What the model in a worker asks of the server while it works: calls of other models, and services."""
+"""BLS: the calls of other models that the model in a worker makes, and what else it asks of the server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -15,43 +15,25 @@ from tritonpy.errors import Cancelled, Internal, TritonError
 from tritonpy.flow import DEFAULT_LIMITS, Backlog, FlowLimits
 from tritonpy.ipc import frame
 from tritonpy.ipc.arena import SharedMemoryExhausted
-from tritonpy.ipc.channel import Endpoint
+from tritonpy.ipc.child_channel import ChildChannel
 from tritonpy.ipc.frame import OPEN_QUESTION, TAKEN_NOTICE, Message
-from tritonpy.model.execution import Execution
+from tritonpy.model.model import LoadedModel
 from tritonpy.model.pauses import Pauses
-from tritonpy.request import InferRequest, ResponseSink, checked_correlation_id
+from tritonpy.request import InferRequest, checked_correlation_id
 from tritonpy.request_trace import RequestTrace
 from tritonpy.response import InferResponse
-from tritonpy.workers.call_cycles import WaitingInstance, path_to_caller
-from tritonpy.workers.services import Caller, Services
-from tritonpy.workers.wire import EMPTY_RESPONSE, decode_call, encode_response
+from tritonpy.workers.call_cycles import path_to_caller
+from tritonpy.workers.in_flight import InFlight
+from tritonpy.workers.request_frames import EMPTY_RESPONSE, decode_call, encode_response
+from tritonpy.workers.worker_services import Caller, Services
 
 _log = logging.getLogger("tritonpy.worker")
-
-
-class CalledModel(Protocol):
-    """A model that can be called; a `LoadedModel`."""
-
-    name: str
-    is_decoupled: bool
-    pauses: Pauses
-
-    @property
-    def instances(self) -> Sequence[WaitingInstance]:
-        """Its execution slots."""
-
-    @property
-    def all_models(self) -> Collection[CalledModel]:
-        """Itself and, of an ensemble, all that it is made of."""
-
-    def infer(self, request: InferRequest, sink: ResponseSink) -> None:
-        """Check a request and queue it; see `LoadedModel`."""
 
 
 class ModelFinder(Protocol):
     """Finds models by name and version; a `ModelRegistry`."""
 
-    def find(self, name: str, version: str = "") -> CalledModel:
+    def find(self, name: str, version: str = "") -> LoadedModel:
         """The model version that is meant; see `ModelRegistry`."""
 
 
@@ -72,55 +54,27 @@ class ServerAccess:
     passed_variables: frozenset[str] = frozenset()
 
 
-class CallingInstance(Protocol):
-    """The instance in the worker, as far as its calls are concerned."""
-
-    def running(self, batch: int) -> Execution | None:
-        """The execution of that number, while `execute` has not returned."""
-
-    def request_in(self, slot: int) -> InferRequest | None:
-        """The request in a slot, while it has no final response."""
-
-    def when_open(self, slot: int, go_on: Callable[[], None]) -> None:
-        """Call `go_on` when the request in a slot may have more responses; see `ResponseFlow`."""
-
-
-class Worker(Protocol):
-    """The worker that asks; a `WorkerProcess`."""
-
-    endpoint: Endpoint
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether answers can still be sent."""
-
-    def send(self, kind: int, *payload: Any) -> None:  # Any: see frame
-        """Queue one message."""
-
-
 class WorkerCalls:
     """Everything one worker has asked for and has not been answered; on the loop only.
 
     Args:
-        worker: where answers go.
+        channel: where answers go.
         caller: who asks, for services.
         access: what can be reached.
 
     Attributes:
-        caller: as given.
-        instance: the instance in the worker, once there is one.
+        work: what the instance in the worker has in flight, once there is one.
     """
 
-    def __init__(self, worker: Worker, caller: Caller, access: ServerAccess) -> None:
-        self._worker = worker
-        self.caller = caller
+    def __init__(self, channel: ChildChannel, caller: Caller, access: ServerAccess) -> None:
+        self.work: InFlight | None = None
+        self._channel = channel
+        self._caller = caller
         self._access = access
         self._open: dict[int, tuple[InferRequest, int]] = {}
         self._unread: dict[int, UnreadResponses] = {}
-        self._holding_open: dict[int, list[Pauses]] = {}
+        self._kept_running: dict[int, list[Pauses]] = {}
         self._questions: set[asyncio.Task[None]] = set()
-        self.instance: CallingInstance | None = None
-        self.has_called = False
 
     def take(self, message: Message) -> None:
         """Handle CALL, CANCEL, ASK and TELL."""
@@ -131,8 +85,8 @@ class WorkerCalls:
             request, _ = self._open.get(message[2], (None, 0))
             if request is not None:
                 request.cancel()
-        elif kind == frame.ASK and message[3] == OPEN_QUESTION and self.instance is not None:
-            self.instance.when_open(message[4][0], partial(self._answer, message[2]))
+        elif kind == frame.ASK and message[3] == OPEN_QUESTION and self.work is not None:
+            self.work.when_open(message[4][0], partial(self._answer, message[2]))
         elif kind == frame.ASK:
             task = asyncio.get_running_loop().create_task(self._ask(message))
             self._questions.add(task)
@@ -145,20 +99,15 @@ class WorkerCalls:
                     unread.take(args[1])
                 return
             try:
-                self._access.services.tell(self.caller, what, args)
+                self._access.services.tell(self._caller, what, args)
             except Exception:  # a service that fails costs what it was told, not the channel
-                _log.exception("instance '%s': '%s' failed", self.caller.instance, what)
+                _log.exception("instance '%s': '%s' failed", self._caller.instance, what)
 
     def give_up(self, batch: int) -> None:
-        """Nobody wants the results of a batch any more: cancel what it waits for."""
+        """Cancel the calls that a batch waits for, whose results are not wanted any more."""
         for request, waiting in list(self._open.values()):
             if waiting == batch:
                 request.cancel()
-
-    @property
-    def count(self) -> int:
-        """Calls that have not been answered."""
-        return len(self._open)
 
     def awaited(self) -> Mapping[int, Sequence[InferRequest]]:
         """Unanswered calls by the batch that waits for them."""
@@ -170,15 +119,16 @@ class WorkerCalls:
     def close(self) -> None:
         """The worker is gone: give up what it has asked for."""
         calls, self._open = self._open, {}
+        self.work = None  # its flags are memory of the worker
         for unread in self._unread.values():
             unread.close()
         self._unread.clear()
         for call, (request, _) in calls.items():
-            self._let_pause(call)
+            self._allow_pauses(call)
             request.cancel()
         for task in self._questions:
             task.cancel()
-        self._access.services.caller_gone(self.caller)
+        self._access.services.caller_gone(self._caller)
 
     def is_awaited(self, call: int) -> bool:
         """Whether a call has had no final response, and its caller is there."""
@@ -188,25 +138,26 @@ class WorkerCalls:
         """Send one response to a call."""
         if final:
             self._open.pop(call, None)
-            self._let_pause(call)
+            self._allow_pauses(call)
             unread = self._unread.pop(call, None)
             if unread is not None:
                 unread.close()
-        worker = self._worker
-        if not worker.is_connected:
+        channel = self._channel
+        if not channel.is_connected:
             return
         try:
-            encoded = encode_response(response, worker.endpoint)
+            encoded = encode_response(response, channel.endpoint)
         except ConnectionError:  # the worker is gone, and nobody waits
             return
         except SharedMemoryExhausted as exc:
             encoded = (*EMPTY_RESPONSE[:2], (int(Internal("").code), str(exc)))
-        worker.send(frame.CALLED, call, encoded, final)
+        channel.send(frame.CALLED, call, encoded, final)
 
     def _call(self, message: Message) -> None:
         _, _, call, batch, decoupled, model, version, encoded = message
-        self.has_called = True
-        request = decode_call(model, version, encoded, self._worker.endpoint)
+        if self.work is not None:
+            self.work.has_called = True
+        request = decode_call(model, version, encoded, self._channel.endpoint)
         request.arrival_ns = time.monotonic_ns()
         if len(encoded) > 9:
             slot, number = encoded[9]
@@ -231,23 +182,23 @@ class WorkerCalls:
                 checked_correlation_id(request.correlation_id)
             self._refuse_cycle(request, batch, target)
             if target.is_decoupled:
-                self._let_none_pause(call, target)
+                self._keep_running(call, target)
             target.infer(request, sink)
         except TritonError as error:
             self.reply(call, InferResponse(error=error), True)
         except Exception as exc:  # costs this call, not the channel and the worker behind it
-            _log.exception("the call of '%s' by instance '%s' failed", model, self.caller.instance)
+            _log.exception("the call of '%s' by instance '%s' failed", model, self._caller.instance)
             self.reply(call, InferResponse(error=Internal(f"{type(exc).__name__}: {exc}")), True)
 
     def _child_trace(self, slot: int, number: int, model: str) -> RequestTrace | None:
         """The trace of a call, a part of that of the request in a slot, if it is that request still."""
-        parent = self.instance.request_in(slot) if self.instance is not None else None
+        parent = self.work.requests.get(slot) if self.work is not None else None
         trace = parent.ticket.trace if parent is not None else None
         return trace.child(model) if trace is not None and trace.id == number else None
 
-    def _refuse_cycle(self, request: InferRequest, batch: int, target: CalledModel) -> None:
+    def _refuse_cycle(self, request: InferRequest, batch: int, target: LoadedModel) -> None:
         """Note who waits for the request, and refuse it if they wait for each other for ever."""
-        execution = self.instance.running(batch) if self.instance is not None else None
+        execution = self.work.running(batch) if self.work is not None else None
         if execution is None:
             return
         chain: tuple[object, ...] = (execution,)
@@ -256,9 +207,9 @@ class WorkerCalls:
         request.ticket.chain = chain
         path = path_to_caller(target.instances, chain)
         if path is not None:
-            waits = " waits for ".join(f"'{name}'" for name in (self.caller.instance, *path))
+            waits = " waits for ".join(f"'{name}'" for name in (self._caller.instance, *path))
             raise Internal(
-                f"model '{self.caller.model}' cannot call '{target.name}': the call would wait for itself "
+                f"model '{self._caller.model}' cannot call '{target.name}': the call would wait for itself "
                 f"for ever ({waits}). Give '{target.name}' more instances (instance_group count) or break "
                 f"the cycle"
             )
@@ -272,42 +223,41 @@ class WorkerCalls:
             "%sa call of '%s' by instance '%s' is ended: %s",
             request.label,
             model,
-            self.caller.instance,
+            self._caller.instance,
             reason,
             extra=request.about,
         )
         self.reply(call, InferResponse(error=Cancelled(reason)), True)
         request.give_up()
 
-    def _let_none_pause(self, call: int, target: CalledModel) -> None:
-        """Nobody is to hold up what a call waits for."""
+    def _keep_running(self, call: int, target: LoadedModel) -> None:
+        """Have no model paused that the call waits for."""
         pauses = [model.pauses for model in target.all_models if model.is_decoupled]
-        self._holding_open[call] = pauses
+        self._kept_running[call] = pauses
         for each in pauses:
             each.caller_came()
 
-    def _let_pause(self, call: int) -> None:
-        """A call waits no more."""
-        if self._holding_open:
-            for each in self._holding_open.pop(call, ()):
+    def _allow_pauses(self, call: int) -> None:
+        """Let models be paused again that were kept running for a call."""
+        if self._kept_running:
+            for each in self._kept_running.pop(call, ()):
                 each.caller_left()
 
     def _answer(self, ask: int) -> None:
-        if self._worker.is_connected:
-            self._worker.send(frame.ANSWER, ask, None, None)
+        self._channel.send(frame.ANSWER, ask, None, None)
 
     async def _ask(self, message: Message) -> None:
         _, _, ask, what, args = message
         value: Any = None  # Any: a plain value
         error: tuple[int, str] | None = None
         try:
-            value = await self._access.services.ask(self.caller, what, args)
+            value = await self._access.services.ask(self._caller, what, args)
         except TritonError as exc:
             error = int(exc.code), exc.message
         except Exception as exc:  # a service that fails costs this question, not the channel
-            _log.exception("instance '%s': '%s' failed", self.caller.instance, what)
+            _log.exception("instance '%s': '%s' failed", self._caller.instance, what)
             error = int(Internal("").code), f"{type(exc).__name__}: {exc}"
-        self._worker.send(frame.ANSWER, ask, value, error)
+        self._channel.send(frame.ANSWER, ask, value, error)
 
 
 class UnreadResponses:
@@ -331,7 +281,7 @@ class UnreadResponses:
             self._backlog.take(self._byte_sizes.popleft())
 
     def close(self) -> None:
-        """Nobody counts any more."""
+        """Forget all of them."""
         self._byte_sizes.clear()
         self._backlog.close()
 

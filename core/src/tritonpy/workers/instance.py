@@ -11,26 +11,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
 
 from tritonpy.errors import ErrorCode, Internal, TritonError, Unavailable
 from tritonpy.handles import Model
 from tritonpy.ipc import frame
 from tritonpy.ipc.arena import CONTROL_SLOTS, SharedMemoryExhausted
 from tritonpy.ipc.frame import Message
-from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution, WarmUp, about_batch
+from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution, Instance, WarmUp, about_batch
 from tritonpy.model.placement import Slot
 from tritonpy.request import COUNTED, InferRequest
-from tritonpy.workers.linger import Linger
-from tritonpy.workers.open_work import Flags, OpenWork
-from tritonpy.workers.pace import Pace
-from tritonpy.workers.process import WorkerProcess
+from tritonpy.workers.in_flight import InFlight, UnsentBatches
+from tritonpy.workers.read_ahead import ReadAhead, SpinWait
+from tritonpy.workers.request_frames import decode_response, discard, encode_request
 from tritonpy.workers.unanswered import UnansweredWatch
-from tritonpy.workers.unsent import UnsentBatches
-from tritonpy.workers.wire import decode_response, discard, encode_request
-from tritonpy.workers.worker_events import OnIdle, OnReschedule, WorkerEvents
+from tritonpy.workers.worker_process import WorkerProcess
 
 _log = logging.getLogger("tritonpy.worker")
 
@@ -38,15 +35,31 @@ INTERNAL = int(ErrorCode.INTERNAL)
 _LONGEST_PAUSE_S = 30.0
 
 
-class WorkerSource(Protocol):
-    """Starts workers; a `ProcessRunner`."""
+OnIdle = Callable[[], None]
+OnReschedule = Callable[[InferRequest], None]
 
-    finalize_timeout_s: float
+StartWorker = Callable[[WorkerProcess | None, Callable[[WorkerProcess], None]], Awaitable[WorkerProcess]]
+"""Starts a worker, unless one is given, and initialises the instance in it.
 
-    async def start_worker_for(
-        self, slot: Slot, worker: WorkerProcess | None, instance: ProcessInstance
-    ) -> WorkerProcess:
-        """Bring a worker to the point where it executes batches of `instance`."""
+Between the two it hands the worker over, by calling what it is given. When it raises, the worker is gone.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEvents:
+    """Whom the instances of one model version tell; all of it on the loop.
+
+    Attributes:
+        on_down: an instance is dead and could not be restarted at once.
+        on_restart: a worker was started again and executes.
+        on_unanswered: a request has been open for long after its `execute` returned.
+        on_death: a worker has died, and with it all that its model knew.
+    """
+
+    on_down: Callable[[TritonError], None]
+    on_restart: Callable[[], None]
+    on_unanswered: Callable[[], None] = lambda: None
+    on_death: Callable[[Instance, TritonError], None] = lambda instance, error: None
 
 
 class ProcessInstance:
@@ -57,7 +70,7 @@ class ProcessInstance:
     other models is not: a batch that waits behind one that calls could be what the call waits for.
 
     Args:
-        source: starts workers.
+        start_worker: starts the first worker and those that follow it.
         slot: which instance this is.
         model: the model.
         concurrency: executions that the model runs side by side.
@@ -66,14 +79,11 @@ class ProcessInstance:
         on_reschedule: takes a request that the model wants to execute again.
         unanswered: hears of requests that are open when `execute` returns.
         warm_up: what every worker goes through before it takes requests, one that was restarted too.
-
-    Attributes:
-        is_probed: its model is to be asked whether it is ready; set when it has been initialised.
     """
 
     def __init__(
         self,
-        source: WorkerSource,
+        start_worker: StartWorker,
         slot: Slot,
         model: Model,
         concurrency: int,
@@ -88,13 +98,11 @@ class ProcessInstance:
         self.depth = 0
         self.capacity = concurrency
         self.concurrency = concurrency
-        self.is_probed = False
-        self._pace = Pace()
+        self._read_ahead = ReadAhead()
         self._loop = asyncio.get_running_loop()
-        self._linger = Linger(self._loop, lambda: self.depth > 0)
+        self._spin_wait = SpinWait(self._loop, self)
         self._is_open = False
-        self._source = source
-        self._slot = slot
+        self._start_worker = start_worker
         self._rows = min(max(1, model.max_batch_size), CONTROL_SLOTS)
         self._on_idle = on_idle
         self._events = events
@@ -110,7 +118,7 @@ class ProcessInstance:
         self._has_worked = False
         self._unsent = UnsentBatches()
         self._batch = 0
-        self._work = OpenWork(unanswered)
+        self._work = InFlight(unanswered)
 
     @property
     def is_ready(self) -> bool:
@@ -124,7 +132,7 @@ class ProcessInstance:
 
     async def open(self, worker: WorkerProcess | None = None) -> None:
         """Start the worker (or take a started one), initialise the instance in it and warm it up."""
-        self._worker = worker = await self._source.start_worker_for(self._slot, worker, self)
+        self._worker = worker = await self._start_worker(worker, self._hold)
         if self._warm_up is not None:
             self._is_warming_up = True
             try:
@@ -134,37 +142,29 @@ class ProcessInstance:
                 raise
             finally:
                 self._is_warming_up = False
-        worker.calls.caller.is_loading = False
+        worker.finish_loading()
         self._is_open = True
+
+    def _hold(self, worker: WorkerProcess) -> None:
+        """Take a started worker over, before the model's own code runs in it."""
+        self._work = InFlight(self._unanswered, worker.cancel_flags)
+        worker.adopt(self.name, self._work, self._take, self._died)
 
     async def _give_up(self, worker: WorkerProcess) -> None:
         """Close a worker that could not be warmed up; whatever it still executes is a part of that."""
         if self._work.batches:
             worker.kill()
             self._fail_sent(Internal(f"instance '{self.name}' was closed while it was warmed up"))
-        await worker.close(self._source.finalize_timeout_s)
-        self._work = OpenWork(self._unanswered)
+        await worker.close()
+        self._work = InFlight(self._unanswered)
         self._worker = None
-
-    def running(self, batch: int) -> Execution | None:
-        """See `CallingInstance`."""
-        sent = self._work.batches.get(batch)
-        return sent[0] if sent is not None else None
-
-    def request_in(self, slot: int) -> InferRequest | None:
-        """See `CallingInstance`."""
-        return self._work.requests.get(slot)
-
-    def when_open(self, slot: int, go_on: Callable[[], None]) -> None:
-        """See `CallingInstance`."""
-        self._work.when_open(slot, go_on)
 
     async def probe(self) -> bool:
         """See `Instance`."""
         worker = self._worker
         if worker is None or not self.is_ready:
             return False
-        if self.depth or not self.is_probed:
+        if self.depth or not worker.is_probed:
             return True
         return await worker.probe(PROBE_TIMEOUT_S)
 
@@ -172,7 +172,7 @@ class ProcessInstance:
         """See `Instance`."""
         if self._worker is None:
             return ()
-        awaited = self._worker.calls.awaited()
+        awaited = self._worker.awaited_calls()
         return [
             (execution, awaited.get(batch, ()))
             for batch, (execution, _) in islice(self._work.batches.items(), self.concurrency)
@@ -219,8 +219,10 @@ class ProcessInstance:
             if self._worker is not None:
                 self._worker.kill()
         if self._worker is not None:
-            await self._worker.close(self._source.finalize_timeout_s)
+            await self._worker.close()
+            self._worker = None
         self._fail_open(Internal(f"instance '{self.name}' was closed before it answered"))
+        self._work = InFlight(self._unanswered)  # the flags of the last one are shared memory
 
     def _fail_open(self, error: TritonError) -> None:
         """Answer everything that was given to this instance."""
@@ -236,7 +238,9 @@ class ProcessInstance:
         """Tell the worker through shared memory."""
         worker = self._worker
         if request.ticket.slot >= 0 and worker is not None:
-            self._work.cancel(request, worker.cancel_flags, worker.calls)
+            unwanted = self._work.cancel(request)
+            if unwanted is not None:
+                worker.give_up_calls(unwanted)
 
     def _send(self, worker: WorkerProcess, execution: Execution) -> None:
         slots: list[int] = []
@@ -246,7 +250,7 @@ class ProcessInstance:
         endpoint = worker.endpoint
         try:
             for request in execution.requests:
-                slot = work.add(request, worker.cancel_flags)
+                slot = work.add(request)
                 slots.append(slot)
                 encoded.append(encode_request(slot, request, endpoint))
                 request.ticket.on_cancel = self
@@ -256,7 +260,7 @@ class ProcessInstance:
             for sent in encoded:
                 discard(sent[8], endpoint)
             for slot in slots:
-                work.release(slot, worker.cancel_flags)
+                work.release(slot)
             if isinstance(exc, TritonError) and len(encoded) < len(execution.requests):
                 # One request's input cannot be read, such as shared memory that its client has cut meanwhile.
                 execution.fail_one(len(encoded), exc)
@@ -269,8 +273,8 @@ class ProcessInstance:
             self._not_sent(execution, exc)
             return
         work.batches[self._batch] = execution, slots
-        if self.depth == 1 and self._pace.is_quick:
-            self._linger.begin()
+        if self.depth == 1 and self._read_ahead.is_quick:
+            self._spin_wait.begin()
         if work.room < self._rows:
             self._is_open = False  # until open requests are answered: decoupled models may keep many
 
@@ -287,13 +291,13 @@ class ProcessInstance:
             execution.fail(Internal(f"instance '{self.name}' cannot be sent the request: {reason}"))
         self._loop.call_soon(self._on_idle)
 
-    def take(self, message: Message) -> None:
+    def _take(self, message: Message) -> None:
         """Handle EXECUTED, RESPONSE and RESCHEDULE."""
         assert self._worker is not None
-        endpoint = self._worker.endpoint
+        endpoint, work = self._worker.endpoint, self._work
         if message[0] == frame.EXECUTED:
             _, _, batch, times, responses, failure = message
-            sent = self._work.batches.pop(batch, None)
+            sent = work.batches.pop(batch, None)
             if sent is None:  # answered when the instance was closed by force
                 return
             execution, slots = sent
@@ -302,50 +306,48 @@ class ProcessInstance:
                 count = len(responses)
                 responses = None
                 failure = INTERNAL, f"{count} responses for a batch of {len(slots)} requests"
-            if self.concurrency > 1 or self._worker.calls.has_called:
+            if self.concurrency > 1 or work.has_called:
                 self.capacity = self.concurrency
             else:
-                self.capacity = self._pace.learn(times[3] - times[0])
+                self.capacity = self._read_ahead.learn(times[3] - times[0])
             if not self._is_warming_up:
                 self._early_deaths = 0
                 self._has_worked = True
-            if failure is not None:
-                self._release(execution, slots, self._worker.cancel_flags)
-                execution.fail(TritonError(failure[1], ErrorCode(failure[0])), times)
-            elif responses is None:
-                execution.leave(times, self._work.leave(batch, execution, slots))
+            if failure is None and responses is None:
+                execution.leave(times, work.leave(batch, execution, slots))
             else:
-                self._release(execution, slots, self._worker.cancel_flags)
-                execution.finish(times, [decode_response(encoded, endpoint) for encoded in responses])
+                work.release_all(execution, slots)
+                if not self._is_open:
+                    self._reopen()
+                if failure is not None:
+                    execution.fail(TritonError(failure[1], ErrorCode(failure[0])), times)
+                else:
+                    execution.finish(times, [decode_response(encoded, endpoint) for encoded in responses])
             self._on_idle()
         elif message[0] == frame.RESPONSE:
             _, _, slot, encoded, final, durations = message
-            request = self._work.requests.get(slot)
+            request = work.requests.get(slot)
             if request is None:
                 return
             response = decode_response(encoded, endpoint) if encoded is not None else None
             if durations is not None:
                 request.count_response(response, durations)
             if final:
-                self._work.release(slot, self._worker.cancel_flags)
+                work.release(slot)
                 self._reopen()
             request.deliver(response, final)
         else:
-            self._reschedule(message[2], self._worker.cancel_flags)
+            self._reschedule(message[2])
         if self._drained is not None:
             self._check_drained()
 
-    def _reschedule(self, slot: int, flags: Flags) -> None:
+    def _reschedule(self, slot: int) -> None:
         request = self._work.reschedule(slot)
         if request is not None:
-            self._work.release(slot, flags)
+            self._work.release(slot)
             self._reopen()
             request.ticket.tally = COUNTED
             self._on_reschedule(request)
-
-    def _release(self, execution: Execution, slots: list[int], flags: Flags) -> None:
-        self._work.release_all(execution, slots, flags)
-        self._reopen()
 
     def _reopen(self) -> None:
         """Take executions again if it was for lack of slots that none were taken."""
@@ -355,10 +357,10 @@ class ProcessInstance:
             self._is_open = True
             self._on_idle()
 
-    def died(self, error: TritonError) -> None:
+    def _died(self, error: TritonError) -> None:
         """The worker has ended without having been asked to."""
         self._is_open = False
-        work, self._work = self._work, OpenWork(self._unanswered)
+        work, self._work = self._work, InFlight(self._unanswered)
         about = about_batch(list(work.requests.values()), self.name)
         _log.error("%s; %d requests were at it", error.message, len(work.requests), extra=about)
         self._worker = None

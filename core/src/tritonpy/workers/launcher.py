@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable
 from functools import partial
 
 from tritonpy.devices.binding import bind, run_under
@@ -21,26 +22,25 @@ from tritonpy.own_thread import on_own_thread
 from tritonpy.plugin_manager import Hook
 from tritonpy.request import InferRequest
 from tritonpy.secret_variables import without_secrets
-from tritonpy.workers.calls import ServerAccess, WorkerCalls
-from tritonpy.workers.instance import ProcessInstance
-from tritonpy.workers.process import WorkerProcess
-from tritonpy.workers.services import Caller
-from tritonpy.workers.settings import (
+from tritonpy.workers.calls import ServerAccess
+from tritonpy.workers.instance import OnIdle, OnReschedule, ProcessInstance, WorkerEvents
+from tritonpy.workers.unanswered import UnansweredWatch
+from tritonpy.workers.worker_process import WorkerProcess
+from tritonpy.workers.worker_services import Caller
+from tritonpy.workers.worker_settings import (
     INITIALIZE_TIMEOUT,
     START_TIMEOUT,
     UNANSWERED_WARNING,
     SharedMemorySettings,
 )
-from tritonpy.workers.thread import Serve
-from tritonpy.workers.unanswered import UnansweredWatch
-from tritonpy.workers.worker_events import OnIdle, OnReschedule, WorkerEvents
+from tritonpy.workers.worker_thread import Serve
 
 _log = logging.getLogger("tritonpy.worker")
 
 CONCURRENCY_PARAMETER = "TRITONPY_CONCURRENT_BATCHES"
 
 
-class ProcessRunner:
+class WorkerLauncher:
     """Runs one model version in workers, one for each instance.
 
     Args:
@@ -82,7 +82,7 @@ class ProcessRunner:
         self._start_timeout_s = start_timeout_s
         self._initialize_timeout_s = initialize_timeout_s
         self._unanswered_after_s = unanswered_after_s
-        self.finalize_timeout_s = finalize_timeout_s
+        self._finalize_timeout_s = finalize_timeout_s
         self._memory = memory or SharedMemorySettings()
         self._in_process = in_process
         self._policies = policies or HostPolicies()
@@ -122,7 +122,7 @@ class ProcessRunner:
         if self._policies.find(slot.host_policy) == self._first_policy:  # it was born under that one
             worker, self._spare = self._spare, None
         instance = ProcessInstance(
-            self,
+            partial(self._bring_up, slot),
             slot,
             self._model,
             self._concurrency,
@@ -141,7 +141,7 @@ class ProcessRunner:
         """End the spare worker if no instance took it."""
         if self._spare is not None:
             self._spare.kill()
-            await self._spare.close(self.finalize_timeout_s)
+            await self._spare.close()
             self._spare = None
 
     def _ask_command(self, hook: Hook) -> WorkerCommand:
@@ -154,9 +154,8 @@ class ProcessRunner:
         return command if isinstance(command, WorkerCommand) else WorkerCommand(command)
 
     async def _start_worker(self, name: str, policy: HostPolicy | None) -> WorkerProcess:
-        worker = WorkerProcess(name)
         caller = Caller(self._model.name, self._model.version, name)
-        worker.calls = WorkerCalls(worker, caller, self._access)
+        worker = WorkerProcess(caller, self._access, self._finalize_timeout_s)
         if self._in_process:
             assert self._backend.worker_serve is not None  # checked by the loader
             serve = partial(self._backend.worker_serve, self._model)
@@ -190,7 +189,7 @@ class ProcessRunner:
             await worker.started(self._start_timeout_s, late)
         except BaseException:
             worker.kill()
-            await worker.close(self.finalize_timeout_s)
+            await worker.close()
             raise
         return worker
 
@@ -200,15 +199,13 @@ class ProcessRunner:
         variables.update(self._command.environment)
         return {name: value for name, value in variables.items() if value is not None}
 
-    async def start_worker_for(
-        self, slot: Slot, worker: WorkerProcess | None, instance: ProcessInstance
+    async def _bring_up(
+        self, slot: Slot, worker: WorkerProcess | None, hand_over: Callable[[WorkerProcess], None]
     ) -> WorkerProcess:
-        """See `WorkerSource`."""
+        """Start a worker unless one is given, and initialise an instance in it; see `StartWorker`."""
         if worker is None:
             worker = await self._start_worker(slot.name, self._policies.find(slot.host_policy))
-        worker.adopt(slot.name, instance.take, instance.died)
-        worker.calls.instance = instance
-        worker.calls.caller.instance = slot.name
+        hand_over(worker)
         spec = json.dumps(
             {
                 "name": slot.name,
@@ -221,18 +218,16 @@ class ProcessRunner:
                 "concurrent_batches": self._concurrency,
             }
         )
+        late = self._too_late(f"initializing instance '{slot.name}'")
         try:
             message = await worker.ask(
-                frame.INITIALIZE,
-                spec,
-                timeout_s=self._initialize_timeout_s,
-                late=self._too_late(f"initializing instance '{slot.name}'"),
+                frame.INITIALIZE, spec, timeout_s=self._initialize_timeout_s, late=late
             )
         except BaseException:  # also when a closing instance cancels its restart: no process may be left
             worker.kill()
-            await worker.close(self.finalize_timeout_s)
+            await worker.close()
             raise
-        instance.is_probed = message[2]
+        worker.is_probed = message[2]
         return worker
 
     def _report_unanswered(self, slot: Slot, request: InferRequest, age_s: float) -> None:

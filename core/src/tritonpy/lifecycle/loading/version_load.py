@@ -20,7 +20,7 @@ from tritonpy.model.instance_set import InstanceSet
 from tritonpy.model.model import LoadedModel
 from tritonpy.model.placement import Slot, first_slot
 from tritonpy.model.signature import Signature
-from tritonpy.model.threads import ThreadRunner
+from tritonpy.model.threads import ThreadLauncher
 from tritonpy.model.warmup import Warmup, read_warmup
 from tritonpy.own_thread import on_own_thread
 from tritonpy.repository.labels import read_labels
@@ -28,9 +28,9 @@ from tritonpy.scheduler.batcher import BoundStrategy
 from tritonpy.scheduler.scheduler import Scheduler
 from tritonpy.scheduler.selection import make_scheduler
 from tritonpy.stats import ModelStats
-from tritonpy.workers.launcher import ProcessRunner
-from tritonpy.workers.settings import read_worker_settings
-from tritonpy.workers.worker_events import WorkerEvents
+from tritonpy.workers.instance import WorkerEvents
+from tritonpy.workers.launcher import WorkerLauncher
+from tritonpy.workers.worker_settings import read_worker_settings
 
 _log = logging.getLogger("tritonpy.repository")
 
@@ -56,7 +56,7 @@ class Loading:
         self._is_override = is_override
         self._backend = backend
         self._handle = handle
-        self._runner: ThreadRunner | ProcessRunner | None = None
+        self._launcher: ThreadLauncher | WorkerLauncher | None = None
         self._strategy: BoundStrategy | None = None
         self._scheduler: Scheduler | None = None
         self._instances: InstanceSet | None = None
@@ -78,10 +78,10 @@ class Loading:
         """The steps as far as the settled configuration, which hooks see from then on."""
         handle, backend = self._handle, self._backend
         self._progress.begin("start of the backend")
-        self._runner = runner = self._make_runner()
-        await runner.open()
+        self._launcher = launcher = self._make_launcher()
+        await launcher.open()
         self._progress.begin("auto-complete")
-        completed = await runner.complete_config() if self._tools.settings.auto_complete_config else None
+        completed = await launcher.complete_config() if self._tools.settings.auto_complete_config else None
         document = handle.config if completed is None else completed
         handle.config = await asyncio.to_thread(
             settled_config,
@@ -98,9 +98,9 @@ class Loading:
         config = await self.settle()
         labels = await asyncio.to_thread(read_labels, config, handle.directory)
         self._progress.begin("initialize", "model")
-        runner = self._runner
-        assert runner is not None  # `settle` made it
-        await runner.initialize_model(config)
+        launcher = self._launcher
+        assert launcher is not None  # `settle` made it
+        await launcher.initialize_model(config)
         self._progress.begin("batching strategy")
         find = partial(self._tools.strategies.find, handle, backend, is_strict=self._is_override)
         strategy = await on_own_thread(find, "hook")
@@ -125,7 +125,7 @@ class Loading:
                 await asyncio.to_thread(self._tools.settings.gpus.check_load, slot.name, slot.device_id)
             _log.info("TRITONBACKEND_ModelInstanceInitialize: %s (%s)", slot.name, slot.device)
             warm_up = warmup.run if samples else None
-            return await runner.start_instance(slot, scheduler.pump, scheduler.enqueue_again, warm_up)
+            return await launcher.start_instance(slot, scheduler.pump, scheduler.enqueue_again, warm_up)
 
         if handle.name in self._tools.settings.debugged_models:
             _log.info("model '%s' runs on a thread of process %d, to be debugged", handle.name, os.getpid())
@@ -166,9 +166,9 @@ class Loading:
         strategy, self._strategy = self._strategy, None
         if strategy is not None:
             await self._end_strategy(strategy)
-        runner, self._runner = self._runner, None
-        if runner is not None:
-            await runner.close()
+        launcher, self._launcher = self._launcher, None
+        if launcher is not None:
+            await launcher.close()
 
     async def _end_strategy(self, strategy: BoundStrategy) -> None:
         ending = asyncio.create_task(on_own_thread(strategy.close, "hook"))
@@ -183,7 +183,7 @@ class Loading:
         )
         return None
 
-    def _make_runner(self) -> ThreadRunner | ProcessRunner:
+    def _make_launcher(self) -> ThreadLauncher | WorkerLauncher:
         name = self._handle.name
         settings = self._tools.settings
         first = first_slot(self._handle.config)
@@ -203,7 +203,7 @@ class Loading:
                     f"model '{name}': backend '{self._backend.name}' runs in processes of its own only, but "
                     f"'thread' was asked for by parameter {ISOLATION_PARAMETER} or --debug-model"
                 )
-            return ThreadRunner(
+            return ThreadLauncher(
                 self._backend,
                 self._handle,
                 self._tools.bridge,
@@ -217,7 +217,7 @@ class Loading:
             self._backend.handle.settings,
             start_timeout_s=settings.worker_start_timeout_s,
         )
-        return ProcessRunner(
+        return WorkerLauncher(
             self._backend,
             self._handle,
             access=self._tools.access,

@@ -31,7 +31,7 @@ from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse, plain_parameter
 from tritonpy.tensor import Tensor
 from tritonpy.workers.child.inbox import WorkerInbox
-from tritonpy.workers.settings import SharedMemorySettings
+from tritonpy.workers.worker_settings import SharedMemorySettings
 
 
 class HookWorker:

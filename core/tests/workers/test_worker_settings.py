@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from tritonpy.errors import InvalidArg
-from tritonpy.workers.settings import SharedMemorySettings, WorkerSettings, read_worker_settings
+from tritonpy.workers.worker_settings import SharedMemorySettings, WorkerSettings, read_worker_settings
 
 
 def test_nothing_said_leaves_the_defaults():

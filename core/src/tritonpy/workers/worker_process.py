@@ -21,10 +21,13 @@ from tritonpy.ipc.channel import Endpoint
 from tritonpy.ipc.child import ChildGone
 from tritonpy.ipc.child_channel import ChildChannel, Launch, Program, launch_process
 from tritonpy.ipc.frame import Message
-from tritonpy.workers.calls import WorkerCalls
-from tritonpy.workers.output import LEVELS, PipeReader, WorkerLines
-from tritonpy.workers.settings import SharedMemorySettings
-from tritonpy.workers.thread import Serve, WorkerThread
+from tritonpy.request import InferRequest
+from tritonpy.workers.calls import ServerAccess, WorkerCalls
+from tritonpy.workers.in_flight import InFlight
+from tritonpy.workers.worker_output import LEVELS, PipeReader, WorkerLines
+from tritonpy.workers.worker_services import Caller
+from tritonpy.workers.worker_settings import SharedMemorySettings
+from tritonpy.workers.worker_thread import Serve, WorkerThread
 
 _log = logging.getLogger("tritonpy.worker")
 _STREAMS = (("stdout", logging.INFO), ("stderr", logging.WARNING))
@@ -39,24 +42,29 @@ class WorkerProcess:
     """A running worker, spoken to through a `ChildChannel` that it owns; on the loop only.
 
     Args:
-        name: the instance it will hold, for messages.
+        caller: who asks the server, with the name of the instance that it will hold.
+        access: what its model can reach.
+        finalize_timeout_s: how long it may take to finalize, and then to go.
 
     Attributes:
-        calls: handles what its model asks for; set before it is started.
         endpoint: tensors in memory that is shared with it.
         is_connected: False from the moment the channel is known to be closed; `on_exit` follows when the
             process has been reaped.
         cancel_flags: shared with the worker; byte `slot` set to 1 cancels the request in that slot.
+        is_probed: its model is to be asked whether it is ready; known when it has been initialised.
     """
 
-    calls: WorkerCalls
     endpoint: Endpoint
     cancel_flags: mmap.mmap | bytearray
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, caller: Caller, access: ServerAccess, finalize_timeout_s: float) -> None:
         self.is_connected = False
-        self.channel = ChildChannel(self)
+        self.is_probed = False
+        self._caller = caller
+        self._finalize_timeout_s = finalize_timeout_s
+        self._channel = ChildChannel(self)
+        self._calls = WorkerCalls(self._channel, caller, access)
+        self._lines = WorkerLines(caller, self._set_reading)
         self._is_started = False
         self._on_message: OnMessage = _ignore
         self._on_exit: OnExit = _ignore
@@ -118,36 +126,54 @@ class WorkerProcess:
     async def _open(self, launch: Launch, memory: SharedMemorySettings) -> None:
         def prepare(endpoint: Endpoint) -> None:
             self.endpoint = endpoint
-            endpoint.arena.on_forget = partial(self.send, frame.FORGET)
+            endpoint.arena.on_forget = partial(self._channel.send, frame.FORGET)
             memory.apply(endpoint.arena)
             self.cancel_flags = endpoint.arena.add_segment(CONTROL_SLOTS)
 
-        self._lines = WorkerLines(self.calls.caller, self._set_reading)
-        await self.channel.open(launch, prepare)
+        await self._channel.open(launch, prepare)
         self._is_started = True
-        self.is_connected = self.channel.is_connected
+        self.is_connected = self._channel.is_connected
 
-    def adopt(self, name: str, on_message: OnMessage, on_exit: OnExit) -> None:
+    def adopt(self, name: str, work: InFlight, on_message: OnMessage, on_exit: OnExit) -> None:
         """Give the running worker to an instance.
 
         Args:
             name: the instance.
+            work: what the instance sends it.
             on_message: takes EXECUTED, RESPONSE and RESCHEDULE messages.
             on_exit: called once when the process is gone without having been asked to go, with an error that
                 names exit code or signal.
         """
-        self.name = name
+        self._caller.instance = name
+        self._calls.work = work
         self._on_message = on_message
         self._on_exit = on_exit
 
     @property
+    def name(self) -> str:
+        """The instance in it, or the model while it has none."""
+        return self._caller.instance
+
+    def finish_loading(self) -> None:
+        """Say to services that its instance takes requests from now on."""
+        self._caller.is_loading = False
+
+    def give_up_calls(self, batch: int) -> None:
+        """Cancel the calls of other models whose answers are only for that batch."""
+        self._calls.give_up(batch)
+
+    def awaited_calls(self) -> Mapping[int, Sequence[InferRequest]]:
+        """Unanswered calls by the batch that waits for them."""
+        return self._calls.awaited()
+
+    @property
     def pid(self) -> int:
         """The worker's process id."""
-        return self.channel.pid
+        return self._channel.pid
 
     def send(self, kind: int, *payload: Any) -> None:  # Any: see frame
         """Queue one message; nothing happens when the worker is gone: `on_exit` is about to say so."""
-        self.channel.send(kind, *payload)
+        self._channel.send(kind, *payload)
 
     async def started(self, timeout_s: float | None, late: str) -> None:
         """Wait until its program runs; what the model itself takes comes after that.
@@ -160,7 +186,7 @@ class WorkerProcess:
             TritonError: it died, or is late.
         """
         try:
-            await self.channel.started(timeout_s)
+            await self._channel.started(timeout_s)
         except TimeoutError:
             raise Internal(late) from None
         except ChildGone as gone:
@@ -220,12 +246,13 @@ class WorkerProcess:
         if error is not None:
             _log.error("instance '%s' failed to say whether it is ready: %s", self.name, error)
 
-    async def close(self, timeout_s: float) -> None:
-        """Ask the worker to finalize and go; after `timeout_s` seconds it is killed."""
+    async def close(self) -> None:
+        """Ask the worker to finalize and go; one that takes too long is killed."""
+        timeout_s = self._finalize_timeout_s
         was_killed, self._is_closing = self._is_closing, True
         if not self._is_started:
             return
-        gone = self.channel.gone
+        gone = self._channel.gone
         if not gone.done() and not was_killed:
             try:
                 message = await self.ask(frame.FINALIZE, timeout_s=timeout_s)
@@ -241,7 +268,7 @@ class WorkerProcess:
     def kill(self) -> None:
         """End the worker at once."""
         self._is_closing = True
-        self.channel.kill()
+        self._channel.kill()
 
     # ChildOwner
 
@@ -254,7 +281,7 @@ class WorkerProcess:
             elif kind == frame.PROBED:
                 self._take_probed(message[2], message[3])
             elif kind >= frame.CALL and kind != frame.STARTED:
-                self.calls.take(message)
+                self._calls.take(message)
             elif kind == frame.LOG:
                 _, _, level, text, request_id, file, line, trace = message
                 self._lines.add(LEVELS[level], text, request_id, file, line, trace)
@@ -265,7 +292,7 @@ class WorkerProcess:
         """Give up what was asked of the worker, and what it has asked for."""
         self.is_connected = False
         self._take_probed(False, None)
-        self.calls.close()
+        self._calls.close()
 
     async def child_ended(self, how: str) -> None:
         """Tell whoever waits for the worker, or the instance that has it."""
@@ -291,7 +318,7 @@ class WorkerProcess:
         """Stop reading what the worker says, whichever way it comes, or go on."""
         for pipe in self._pipes:
             pipe.set_reading(is_reading)
-        self.channel.set_reading(is_reading)
+        self._channel.set_reading(is_reading)
 
 
 def _ignore(_: Any) -> None:  # Any: a message or an error that nobody waits for yet

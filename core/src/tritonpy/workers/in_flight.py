@@ -1,42 +1,49 @@
-"""What a worker has been given and has not answered: batches by number, and requests by slot."""
+"""Batches and requests that an instance has not answered: at its worker, or waiting for the next one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableSequence
+import weakref
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
+from itertools import chain
 from mmap import mmap
 
 from tritonpy.errors import Internal, TritonError
 from tritonpy.ipc.arena import CONTROL_SLOTS
 from tritonpy.model.execution import Execution
 from tritonpy.request import InferRequest
-from tritonpy.workers.hang_ups import Calls, HangUps
 from tritonpy.workers.unanswered import UnansweredWatch
 
 Flags = mmap | MutableSequence[int]
 """Shared with the worker: byte `slot` set to 1 cancels the request in that slot."""
 
 _SLOTS_AT_ONCE = 64  # few instances ever need all there are: their numbers would weigh half a megabyte
+_MOST_ANSWERED = 64  # batches that are remembered although they are over
 
 
-class OpenWork:
+class InFlight:
     """The batches and requests of one worker, from its start to its end; on the loop only.
 
     A request may stay open when its batch has been executed: it keeps its slot until its final response.
 
     Args:
         unanswered: hears of requests that are open when `execute` returns.
+        flags: cancel requests; none while there is no worker, which is sent nothing then.
 
     Attributes:
         batches: those that have not been executed, each with the slots of its requests, by number; the oldest
             first.
         requests: those that have no final response, by slot.
+        has_called: the model has called other models.
     """
 
-    def __init__(self, unanswered: UnansweredWatch) -> None:
+    def __init__(self, unanswered: UnansweredWatch, flags: Flags = bytearray()) -> None:  # noqa: B008 (empty)
         self.batches: dict[int, tuple[Execution, list[int]]] = {}
         self.requests: dict[int, InferRequest] = {}
+        self.has_called = False
         self._unanswered = unanswered
-        self._hang_ups = HangUps()
+        self._flags = flags
+        # Coroutines may call other models when `execute` has returned: such batches, without holding them.
+        self._left: dict[int, list[weakref.ref[InferRequest]]] = {}
         self._free: list[int] = []
         self._slot_count = 0  # those that are free or taken; the others have not been needed yet
         unanswered.clear()
@@ -53,41 +60,50 @@ class OpenWork:
             self._slot_count = min(first + max(count, _SLOTS_AT_ONCE), CONTROL_SLOTS)
             self._free[:0] = range(self._slot_count - 1, first - 1, -1)
 
-    def add(self, request: InferRequest, flags: Flags) -> int:
+    def add(self, request: InferRequest) -> int:
         """Give a request a slot, which must be reserved."""
         request.ticket.slot = slot = self._free.pop()
         self.requests[slot] = request
         if request.ticket.cancelled:
-            flags[slot] = 1
+            self._flags[slot] = 1
         return slot
 
-    def release(self, slot: int, flags: Flags) -> None:
+    def release(self, slot: int) -> None:
         """A request has its final response, or was not sent: its slot is free for another one."""
         request = self.requests.pop(slot, None)
         if request is None:
             return
         self._unanswered.remove(slot)
         if request.ticket.cancelled:
-            flags[slot] = 0
+            self._flags[slot] = 0
         request.ticket.slot = -1
         self._free.append(slot)
 
-    def release_all(self, execution: Execution, slots: list[int], flags: Flags) -> None:
+    def release_all(self, execution: Execution, slots: list[int]) -> None:
         """A batch has been answered."""
         for request, slot in zip(execution.requests, slots, strict=True):
             # A request that answered by itself has given its slot back, and another may have it by now.
             if self.requests.get(slot) is request:
-                self.release(slot, flags)
+                self.release(slot)
 
     def leave(self, batch: int, execution: Execution, slots: list[int]) -> list[InferRequest]:
         """A batch has been executed, and is answered one by one; returns the requests that are open."""
-        self._hang_ups.leave(batch, execution.requests, len(self.requests))
+        self._left[batch] = [weakref.ref(request) for request in execution.requests]
+        if len(self._left) > 2 * len(self.requests) + _MOST_ANSWERED:
+            for number, left in list(self._left.items()):
+                if all(map(_is_over, left)):
+                    del self._left[number]
         left_open = []
         for request, slot in zip(execution.requests, slots, strict=True):
             if self.requests.get(slot) is request:
                 self._unanswered.add(slot, request)
                 left_open.append(request)
         return left_open
+
+    def running(self, batch: int) -> Execution | None:
+        """The execution of that number, while `execute` has not returned."""
+        sent = self.batches.get(batch)
+        return sent[0] if sent is not None else None
 
     def when_open(self, slot: int, go_on: Callable[[], None]) -> None:
         """Call `go_on` when the request in a slot may have more responses; see `ResponseFlow`."""
@@ -106,14 +122,30 @@ class OpenWork:
                     execution.rescheduled_count += 1
         return request
 
-    def cancel(self, request: InferRequest, flags: Flags, calls: Calls) -> None:
+    def cancel(self, request: InferRequest) -> int | None:
         """Tell the worker; a model polls `is_cancelled`.
 
-        What the model waits for is cancelled as well, once no request of its batch is wanted any more.
+        Returns:
+            The request's batch if the model calls others, and no request of the batch is wanted any more.
         """
-        flags[request.ticket.slot] = 1
-        running = ((batch, execution.requests) for batch, (execution, _) in self.batches.items())
-        self._hang_ups.note(request, running, calls)
+        self._flags[request.ticket.slot] = 1
+        if not self.has_called:
+            return None
+        for batch, requests in chain(self._executing(), self._executed()):
+            if request in requests:
+                is_unwanted = all(
+                    each is None or each.ticket.cancelled or each.ticket.answered for each in requests
+                )
+                return batch if is_unwanted else None
+        return None
+
+    def _executing(self) -> Iterator[tuple[int, Sequence[InferRequest | None]]]:
+        for batch, (execution, _) in self.batches.items():
+            yield batch, execution.requests
+
+    def _executed(self) -> Iterator[tuple[int, Sequence[InferRequest | None]]]:
+        for batch, requests in self._left.items():
+            yield batch, [each() for each in requests]
 
     def fail(self, error: TritonError) -> None:
         """Answer everything with `error`."""
@@ -147,3 +179,47 @@ class OpenWork:
         for request in self.requests.values():  # their execution was over, their answers were not
             request.fail(Internal(f"{error.message} before this request had its final response"))
         return spared
+
+
+class UnsentBatches:
+    """The batches of one instance that wait for its next worker, in their order; on the loop only."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: list[Execution] = []
+
+    def add(self, execution: Execution) -> None:
+        """Have one wait behind the others."""
+        self._waiting.append(execution)
+
+    def add_first(self, executions: Sequence[Execution]) -> None:
+        """Have some wait before the others: a worker had them that has not begun them."""
+        self._waiting[:0] = executions
+
+    def take_all(self) -> list[Execution]:
+        """There is a worker: what it is to be sent."""
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def fail(
+        self, reason: TritonError, is_meant: Callable[[Execution], bool] = lambda execution: True
+    ) -> int:
+        """Answer those that are meant with an error; how many they are."""
+        failed_count = 0
+        for execution in self.take_all():
+            if is_meant(execution):
+                failed_count += 1
+                execution.fail(reason)
+            else:
+                self._waiting.append(execution)
+        return failed_count
+
+
+def _is_over(reference: weakref.ref[InferRequest]) -> bool:
+    request = reference()
+    return request is None or request.ticket.answered
+
+
+def _is_unwanted(request: InferRequest | None) -> bool:
+    return request is None or request.ticket.cancelled or request.ticket.answered

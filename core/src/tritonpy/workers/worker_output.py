@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 
 from tritonpy.logs import has_room
-from tritonpy.workers.services import Caller
+from tritonpy.workers.worker_services import Caller
 
 _log = logging.getLogger("tritonpy.worker")
 

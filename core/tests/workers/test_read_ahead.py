@@ -3,16 +3,16 @@ from __future__ import annotations
 import os
 
 import pytest
-from tritonpy.workers.pace import Pace
+from tritonpy.workers.read_ahead import ReadAhead
 
 
-def pace_of(duration_ns: int, times: int = 200) -> tuple[Pace, int]:
-    """The pace of a model whose executions all take so long, and how many batches its worker may have."""
-    pace = Pace()
+def ahead_of(duration_ns: int, times: int = 200) -> tuple[ReadAhead, int]:
+    """What is known of a model whose executions all take this long, and how many batches its worker gets."""
+    ahead = ReadAhead()
     capacity = 0
     for _ in range(times):
-        capacity = pace.learn(duration_ns)
-    return pace, capacity
+        capacity = ahead.learn(duration_ns)
+    return ahead, capacity
 
 
 @pytest.mark.parametrize(
@@ -31,25 +31,25 @@ def pace_of(duration_ns: int, times: int = 200) -> tuple[Pace, int]:
 def test_about_a_millisecond_of_work_is_sent_ahead_and_one_batch_up_to_ten(
     duration_ns: int, capacity: int
 ) -> None:
-    assert pace_of(duration_ns)[1] == capacity
+    assert ahead_of(duration_ns)[1] == capacity
 
 
 def test_a_model_is_taken_for_a_slow_one_until_it_has_shown_otherwise() -> None:
-    pace, capacity = pace_of(1_000, times=1)
+    ahead, capacity = ahead_of(1_000, times=1)
 
-    assert (pace.is_quick, capacity) == (False, 2)
+    assert (ahead.is_quick, capacity) == (False, 2)
 
 
 def test_one_slow_execution_among_quick_ones_does_not_stop_the_feeding() -> None:
-    pace, _ = pace_of(20_000)
+    ahead, _ = ahead_of(20_000)
 
-    assert pace.learn(2_000_000) > 1
+    assert ahead.learn(2_000_000) > 1
     for _ in range(50):
-        capacity = pace.learn(20_000)
+        capacity = ahead.learn(20_000)
     assert capacity == 16
 
 
 @pytest.mark.skipif(os.cpu_count() == 1, reason="with one core nobody may stay awake")
 def test_only_what_answers_within_microseconds_is_worth_staying_awake_for() -> None:
-    assert pace_of(20_000)[0].is_quick
-    assert not pace_of(100_000)[0].is_quick
+    assert ahead_of(20_000)[0].is_quick
+    assert not ahead_of(100_000)[0].is_quick

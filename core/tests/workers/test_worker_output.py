@@ -16,9 +16,9 @@ import pytest
 from tritonpy import logs
 from tritonpy.log_lines import CONTEXT
 from tritonpy.options import ServerOptions
-from tritonpy.workers import output
-from tritonpy.workers.output import MAX_LINE_BYTES, PipeReader, WorkerLines
-from tritonpy.workers.services import Caller
+from tritonpy.workers import worker_output
+from tritonpy.workers.worker_output import MAX_LINE_BYTES, PipeReader, WorkerLines
+from tritonpy.workers.worker_services import Caller
 from tritonpy_sdk.testing import until_async
 
 
@@ -176,8 +176,8 @@ async def test_a_flood_is_read_at_the_speed_of_the_log_and_nothing_is_lost(
 async def test_a_log_that_nobody_reads_does_not_hold_up_the_worker_for_ever(
     worker: Worker, monkeypatch: pytest.MonkeyPatch, heard: Heard
 ) -> None:
-    monkeypatch.setattr("tritonpy.workers.output.has_room", lambda: False)
-    monkeypatch.setattr("tritonpy.workers.output._MOST_LOOKS", 3)
+    monkeypatch.setattr("tritonpy.workers.worker_output.has_room", lambda: False)
+    monkeypatch.setattr("tritonpy.workers.worker_output._MOST_LOOKS", 3)
 
     await worker.says(b"line\n" * 5000)
 
@@ -195,8 +195,8 @@ async def test_that_the_whole_process_stood_still_says_nothing_of_the_log(
         return next(answers, True)
 
     hours = itertools.count(step=3600.0)
-    monkeypatch.setattr(output, "time", SimpleNamespace(monotonic=lambda: next(hours)))
-    monkeypatch.setattr(output, "has_room", has_room)
+    monkeypatch.setattr(worker_output, "time", SimpleNamespace(monotonic=lambda: next(hours)))
+    monkeypatch.setattr(worker_output, "has_room", has_room)
 
     await worker.says(b"first\nsecond\n")
 
