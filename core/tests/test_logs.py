@@ -11,7 +11,6 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from tritonpy import logs
@@ -150,66 +149,6 @@ def test_close_gives_up_on_a_reader_that_never_reads(monkeypatch: pytest.MonkeyP
 
     assert not stuck.is_set()
     stuck.set()
-
-
-class HeldStream:
-    """Writes a line each time it is let."""
-
-    def __init__(self) -> None:
-        self.written: list[str] = []
-        self.may_write = threading.Semaphore(0)
-
-    def write(self, text: str) -> None:
-        assert self.may_write.acquire(timeout=20)
-        self.written.append(text)
-
-    def flush(self) -> None:
-        pass
-
-
-def test_close_waits_for_a_reader_for_as_long_as_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = HeldStream()
-    monkeypatch.setattr(sys, "stderr", stream)
-    running = logs.configure(ServerOptions(model_repositories=()))
-    writer = running._writer
-
-    def join(timeout: float) -> None:
-        """Let the time pass in which one more line is written."""
-        before = running._waiting.qsize()
-        stream.may_write.release()
-        until(lambda: running._waiting.qsize() < before or not writer.is_alive())
-
-    monkeypatch.setattr(running, "_writer", SimpleNamespace(is_alive=writer.is_alive, join=join))
-    for index in range(5):
-        LOG.info("line %d", index)
-    until(lambda: running._waiting.qsize() == 4)  # the writer has the first one
-
-    running.close()
-
-    assert re.findall(r'\] "(.*)"', "".join(stream.written)) == [f"line {index}" for index in range(5)]
-
-
-def test_time_in_which_the_machine_stands_still_is_not_the_readers(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream, waits_s = HeldStream(), list[float]()
-    monkeypatch.setattr(sys, "stderr", stream)
-    running = logs.configure(ServerOptions(model_repositories=()))
-    writer = running._writer
-
-    def join(timeout: float) -> None:
-        """The first time is over before the writer has come to do anything."""
-        waits_s.append(timeout)
-        if len(waits_s) > 1:
-            stream.may_write.release()
-            writer.join(20)
-
-    monkeypatch.setattr(running, "_writer", SimpleNamespace(is_alive=writer.is_alive, join=join))
-    LOG.info("the last line")
-    until(lambda: running._waiting.qsize() == 0)  # the writer has it
-
-    running.close()
-
-    assert '"the last line"' in "".join(stream.written)
-    assert waits_s[0] < logs.CLOSE_TIMEOUT_S
 
 
 def test_a_log_file_that_cannot_be_opened_is_an_error_that_names_it(tmp_path: Path) -> None:

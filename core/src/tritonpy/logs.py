@@ -13,16 +13,15 @@ import atexit
 import contextlib
 import copy
 import logging
-import queue
 import sys
 import threading
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from io import TextIOWrapper
-from logging.handlers import QueueHandler
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from tritonpy.line_writer import LineWriter
 from tritonpy.log_lines import make_formatter
 from tritonpy.private_files import open_private
 
@@ -34,9 +33,6 @@ MAX_WAITING_LINES = 10_000
 
 CLOSE_TIMEOUT_S = 2
 """How long `Logs.close` waits for a reader that does not read."""
-
-_CLOSE_TURNS = 20  # in so many parts: a machine that stands still for a while takes one of them, not all
-_CLOSE_LIMIT_S = 8  # and for one that reads slowly
 
 _MAX_VERBOSE = logging.DEBUG  # one level of `logging` each, from DEBUG downwards
 
@@ -97,17 +93,16 @@ class Logs:
             self._output = logging.StreamHandler(sys.stderr)
         self._output.setFormatter(make_formatter(settings.log_format))
         self._settings = settings
-        self._waiting: queue.Queue[logging.LogRecord | None] = queue.Queue(MAX_WAITING_LINES)
-        self._handler = _LoopHandler(self._waiting)
+        self._writer = LineWriter(
+            "log-lines", self._write, self._say_dropped, self._end, MAX_WAITING_LINES + 1, most_at_once=1
+        )  # the one more is the one that is being written
+        self._handler = _LoopHandler(self._writer)
         self._handler.addFilter(self._admits)
-        # A daemon, so that a log nobody reads cannot keep the process alive.
-        self._writer = threading.Thread(target=self._write, name="tritonpy-log", daemon=True)
         self._restore: list[tuple[logging.Logger, int, bool]] = []
         self._open = True
         _running.append(self)
         for name in ("tritonpy", *_LIBRARIES):
             self._take_over(logging.getLogger(name))
-        self._writer.start()
         atexit.register(self.close)
         _tell_followers()
 
@@ -136,7 +131,7 @@ class Logs:
     @property
     def is_half_full(self) -> bool:
         """Whether so many lines wait that a few thousand more would be dropped."""
-        return self._waiting.qsize() > MAX_WAITING_LINES // 2
+        return self._writer.held > MAX_WAITING_LINES // 2
 
     def close(self) -> None:
         """Write what is waiting, give the loggers back and close the file; gives up on a stuck reader."""
@@ -152,13 +147,7 @@ class Logs:
             logger.setLevel(level)
             logger.propagate = propagate
         _tell_followers()
-        self._handler.report_dropped(wait=True)
-        if not self._handler.put(None, wait=True):
-            return
-        self._await_writer()
-        if not self._writer.is_alive():
-            with contextlib.suppress(OSError):  # the disk is full, which has been said
-                self._output.close()
+        self._writer.close(CLOSE_TIMEOUT_S)
 
     def __enter__(self) -> Self:
         return self
@@ -171,18 +160,17 @@ class Logs:
     def _admits(self, record: logging.LogRecord) -> bool:
         return isinstance(record, AdmittedRecord) or self._settings.admits(record.levelno)
 
-    def _write(self) -> None:
-        while (record := self._waiting.get()) is not None:
+    def _write(self, records: Sequence[logging.LogRecord]) -> None:
+        for record in records:
             self._output.handle(record)
 
-    def _await_writer(self) -> None:
-        """Wait for the last line, unless none is written for a while; thousands of them take long."""
-        until = time.monotonic() + _CLOSE_LIMIT_S
-        left, idle_turns = self._waiting.qsize(), 0
-        while self._writer.is_alive() and idle_turns < _CLOSE_TURNS and time.monotonic() < until:
-            self._writer.join(CLOSE_TIMEOUT_S / _CLOSE_TURNS)
-            before, left = left, self._waiting.qsize()
-            idle_turns = idle_turns + 1 if left == before else 0
+    def _say_dropped(self, count: int) -> None:
+        text = f"{count} log lines were dropped because the log could not be written fast enough"
+        self._output.handle(_own_line(text))
+
+    def _end(self) -> None:
+        with contextlib.suppress(OSError):  # the disk is full, which has been said
+            self._output.close()
 
     def _take_over(self, logger: logging.Logger) -> None:
         self._restore.append((logger, logger.level, logger.propagate))
@@ -277,7 +265,7 @@ class _FileOutput(logging.FileHandler):
         if lost and self._lost == lost:
             self._lost = 0
             text = f"{lost} log lines could not be written to the log file when they were due"
-            super().emit(logging.LogRecord("tritonpy.logs", logging.WARNING, __file__, 0, text, None, None))
+            super().emit(_own_line(text))
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Called by `emit` while it handles an exception."""
@@ -292,46 +280,27 @@ class _FileOutput(logging.FileHandler):
         self._lost += 1
 
 
-class _LoopHandler(QueueHandler):
-    """Puts records into the queue without ever waiting; counts what finds no room."""
+class _LoopHandler(logging.Handler):
+    """Has records written without ever waiting."""
 
-    def __init__(self, waiting: queue.Queue[logging.LogRecord | None]) -> None:
-        super().__init__(waiting)
-        self._waiting = waiting
-        self._dropped = 0
+    def __init__(self, writer: LineWriter[logging.LogRecord]) -> None:
+        super().__init__()
+        self._writer = writer
 
-    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+    def emit(self, record: logging.LogRecord) -> None:
         """Settle everything that may have changed by the time the record is written."""
-        record = copy.copy(record)
-        record.msg = record.getMessage()
-        record.args = None
-        if record.exc_info:
-            record.exc_text = logging.Formatter().formatException(record.exc_info)
-            record.exc_info = None
-        return record
-
-    def enqueue(self, record: logging.LogRecord) -> None:
-        """Called by `emit` with the handler's lock held."""
-        if self._dropped:
-            self.report_dropped()
         try:
-            self._waiting.put_nowait(record)
-        except queue.Full:
-            self._dropped += 1
+            record = copy.copy(record)
+            record.msg = record.getMessage()
+            record.args = None
+            if record.exc_info:
+                record.exc_text = logging.Formatter().formatException(record.exc_info)
+                record.exc_info = None
+        except Exception:  # as handlers do: the arguments are not those of the message
+            self.handleError(record)
+        else:
+            self._writer.put(record)
 
-    def report_dropped(self, *, wait: bool = False) -> None:
-        """Put a line that says how many are missing, once there is room for it."""
-        if not self._dropped:
-            return
-        text = f"{self._dropped} log lines were dropped because the log could not be written fast enough"
-        record = logging.LogRecord("tritonpy.logs", logging.WARNING, __file__, 0, text, None, None)
-        if self.put(record, wait=wait):
-            self._dropped = 0
 
-    def put(self, record: logging.LogRecord | None, *, wait: bool) -> bool:
-        """Put a line into the queue, or its end: if there is room, or room is made while this waits."""
-        for _ in range(_CLOSE_TURNS if wait else 1):
-            with contextlib.suppress(queue.Full):
-                self._waiting.put(record, block=wait, timeout=CLOSE_TIMEOUT_S / _CLOSE_TURNS)
-                return True
-        return False
+def _own_line(text: str) -> logging.LogRecord:
+    return logging.LogRecord("tritonpy.logs", logging.WARNING, __file__, 0, text, None, None)

@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import gc
 import logging
-import queue
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from tritonpy.tracing.files import TraceStream
@@ -97,25 +95,6 @@ def test_a_destination_that_fails_costs_what_it_was_given(caplog: pytest.LogCapt
     assert "traces could not be written" in caplog.text
 
 
-def test_a_trace_that_comes_just_before_the_end_is_written() -> None:
-    kept = Kept()
-    output = TraceOutput(kept)
-    closing = threading.Thread(target=output.close)
-
-    class Busy(queue.SimpleQueue[object]):
-        def put(self, item: object, block: bool = True, timeout: float | None = None) -> None:
-            if isinstance(item, FinishedTrace):
-                closing.start()
-                closing.join(0.1)
-            super().put(item)
-
-    output._queue = Busy()  # type: ignore[assignment]
-    output.put(finished(STREAM))
-    closing.join(20)
-
-    assert len(kept.traces) == 1
-
-
 def test_a_trace_that_comes_too_late_is_dropped() -> None:
     kept = Kept()
     output = TraceOutput(kept)
@@ -150,29 +129,3 @@ def test_a_trace_may_end_while_another_one_is_put() -> None:
     output.close()
 
     assert len(kept.traces) == 100
-
-
-def test_a_trace_that_ends_while_the_thread_is_made_starts_no_second_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    kept = Kept()
-    output = TraceOutput(kept)
-    early = [finished(STREAM, "early")]
-    started: list[threading.Thread] = []
-
-    class Thread(threading.Thread):
-        def __init__(self, **options: Any) -> None:
-            super().__init__(**options)
-            while early:  # as the garbage collector would
-                output.put(early.pop())
-
-        def start(self) -> None:
-            started.append(self)
-            super().start()
-
-    monkeypatch.setattr(threading, "Thread", Thread)
-    output.put(finished(STREAM, "first"))
-    output.close()
-
-    assert [trace.spans[0].request_id for trace in kept.traces] == ["early", "first"]
-    assert len(started) == 1

@@ -13,60 +13,24 @@ the method and path "-". A file that was renamed or removed is begun anew: log r
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import sys
-import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from io import FileIO
-from queue import Empty, SimpleQueue
 
 import orjson
 
 from tritonpy.errors import InvalidArg
 from tritonpy.frontends.http.connection.message import HttpRequest
+from tritonpy.line_writer import LineWriter
 from tritonpy.private_files import open_private
 
 _log = logging.getLogger("tritonpy.http")
 
 _MOST_WAITING = 100_000
-_MOST_AT_ONCE = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """What one line says; see the module."""
-
-    time_ns: int
-    client: str
-    method: bytes
-    path: str
-    status: int
-    request_byte_size: int
-    response_byte_size: int
-    duration_ns: int
-    request_id: str
-
-    def line(self) -> bytes:
-        """The line, with its end."""
-        seconds, rest_ns = divmod(self.time_ns, 1_000_000_000)
-        until_second = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        document = {
-            "time": f"{until_second}.{rest_ns // 1000:06d}Z",
-            "client": self.client,
-            "method": self.method.decode("latin-1"),
-            "path": self.path,
-            "status": self.status,
-            "request_bytes": self.request_byte_size,
-            "response_bytes": self.response_byte_size,
-            "duration_us": self.duration_ns // 1000,
-        }
-        if self.request_id:
-            document["request_id"] = self.request_id
-        return orjson.dumps(document, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def address_of(peer: object) -> str:
@@ -92,26 +56,33 @@ class Note:
         self._body_size = 0 if request is None else len(request.body)
 
     def end(self, response: bytes, byte_size: int, request_id: str = "") -> None:
-        """Write the line.
+        """Have the line written.
 
         Args:
             response: the answer, or as much of it as holds its head.
             byte_size: of the whole answer with its head; 0 when the client was gone.
             request_id: as the client gave it.
         """
-        self._log.add(
-            Access(
-                time.time_ns(),
-                self._client,
-                self._method,
-                self._path,
-                int(response[9:12]),
-                self._body_size,
-                max(0, byte_size - response.index(b"\r\n\r\n") - 4),
-                time.monotonic_ns() - self._begun_ns,
-                request_id,
-            )
-        )
+        said: dict[str, str | int] = {
+            "time": "",
+            "client": self._client,
+            "method": self._method.decode("latin-1"),
+            "path": self._path,
+            "status": int(response[9:12]),
+            "request_bytes": self._body_size,
+            "response_bytes": max(0, byte_size - response.index(b"\r\n\r\n") - 4),
+            "duration_us": (time.monotonic_ns() - self._begun_ns) // 1000,
+        }
+        if request_id:
+            said["request_id"] = request_id
+        self._log.add(time.time_ns(), said)
+
+
+def _line(time_ns: int, said: dict[str, str | int]) -> bytes:
+    seconds, rest_ns = divmod(time_ns, 1_000_000_000)
+    until_second = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    said["time"] = f"{until_second}.{rest_ns // 1000:06d}Z"
+    return orjson.dumps(said, option=orjson.OPT_APPEND_NEWLINE)
 
 
 class AccessLog:
@@ -127,15 +98,12 @@ class AccessLog:
     def __init__(self, path: str) -> None:
         self._path = path
         self._file: FileIO | None = None
-        self._queue: SimpleQueue[Access | None] = SimpleQueue()
-        self._dropped = 0
         self._has_failed = False
         try:
             self._open()
         except OSError as exc:
             raise InvalidArg(f"--http-access-log: cannot write to '{path}': {exc.strerror}") from None
-        self._thread = threading.Thread(target=self._run, name="tritonpy-access-log", daemon=True)
-        self._thread.start()
+        self._writer = LineWriter("access-lines", self._write, self._say_dropped, self._end, _MOST_WAITING)
 
     def begin(self, peer: object, request: HttpRequest | None) -> Note:
         """Note that an answer is begun.
@@ -146,19 +114,14 @@ class AccessLog:
         """
         return Note(self, peer, request)
 
-    def add(self, access: Access) -> None:
+    def add(self, time_ns: int, said: dict[str, str | int]) -> None:
         """Have a line written; never waits. A disk that does not keep up loses lines, and the log says so."""
-        if self._queue.qsize() < _MOST_WAITING:
-            self._queue.put(access)
-        else:
-            self._dropped += 1
+        self._writer.put((time_ns, said))
 
     def close(self) -> None:
-        """Write what is left."""
-        self._queue.put(None)
-        self._thread.join()
-        if self._file is not None and self._path != "-":
-            self._file.close()
+        """Write what is left, as far as the disk takes it."""
+        if not self._writer.close():
+            _log.error("the access log '%s' could not be written to its end: lines are lost", self._path)
 
     def _open(self) -> None:
         if self._path == "-":
@@ -166,34 +129,28 @@ class AccessLog:
         else:
             self._file = FileIO(self._path, "a", opener=open_private)
 
-    def _run(self) -> None:
-        is_open = True
-        while is_open:
-            batch = [self._queue.get()]
-            with contextlib.suppress(Empty):
-                while len(batch) < _MOST_AT_ONCE:
-                    batch.append(self._queue.get_nowait())
-            is_open = None not in batch
-            try:
-                self._write(b"".join([access.line() for access in batch if access is not None]))
-                self._has_failed = False
-            except OSError as exc:
-                if not self._has_failed:  # once, not for each line
-                    _log.error("the access log '%s' cannot be written: %s", self._path, exc.strerror)
-                self._has_failed = True
-            dropped, self._dropped = self._dropped, 0
-            if dropped:
-                _log.warning("%d lines of the access log were dropped: it is written too slowly", dropped)
+    def _end(self) -> None:
+        if self._file is not None and self._path != "-":
+            self._file.close()
 
-    def _write(self, lines: bytes) -> None:
-        if self._path != "-" and self._was_moved():
-            if self._file is not None:
-                self._file.close()
-                self._file = None
-            self._open()
-        left = memoryview(lines)
-        while left and self._file is not None:
-            left = left[self._file.write(left) :]
+    def _say_dropped(self, count: int) -> None:
+        _log.warning("%d lines of the access log were dropped: it is written too slowly", count)
+
+    def _write(self, lines: Sequence[tuple[int, dict[str, str | int]]]) -> None:
+        try:
+            if self._path != "-" and self._was_moved():
+                if self._file is not None:
+                    self._file.close()
+                    self._file = None
+                self._open()
+            left = memoryview(b"".join([_line(*line) for line in lines]))
+            while left and self._file is not None:
+                left = left[self._file.write(left) :]
+            self._has_failed = False
+        except OSError as exc:
+            if not self._has_failed:  # once, not for each line
+                _log.error("the access log '%s' cannot be written: %s", self._path, exc.strerror)
+            self._has_failed = True
 
     def _was_moved(self) -> bool:
         if self._file is None:
