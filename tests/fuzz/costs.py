@@ -39,7 +39,6 @@ from tritonpy.frontends.grpc.wire import field_head
 from tritonpy.frontends.header_forwarding import HeaderForwarding
 from tritonpy.frontends.http import infer
 from tritonpy.frontends.http.codec import large_json
-from tritonpy.frontends.http.codec.json_body import NotQuick
 from tritonpy.frontends.http.connection.message import HttpRequest
 from tritonpy.frontends.http.connection.reader import RequestReader
 from tritonpy.frontends.inflation import inflated
@@ -379,14 +378,12 @@ def json_case(dice: Random) -> Case:
             body: bytes | memoryview = text
             if pack is not None:
                 body = asyncio.run(inflated(sent, b"gzip", MOST_INFLATED, "--flag", Admission(0)))
-            try:
-                if len(body) > large_json.LARGE:
-                    raise NotQuick
-                request = infer.parse_infer_request(body, None, "m", "", REFERENCES)[0]
-            except NotQuick:  # done by the codec's process, whose work counts as well
+            is_large = len(body) > large_json.LARGE
+            read = None if is_large else infer.parse_infer_request(body, None, "m", "", REFERENCES)
+            if read is None:  # done by the codec's process, whose work counts as well
                 document = large_json.put_together(large_json.take_apart(memoryview(body)))
-                request = infer.read_document(document, memoryview(b""), "m", "", REFERENCES)[0]
-            SIGNATURE.check(request)
+                read = infer.read_document(document, memoryview(b""), "m", "", REFERENCES)
+            SIGNATURE.check(read[0])
 
         _refusable(read)
 

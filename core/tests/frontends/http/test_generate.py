@@ -14,12 +14,11 @@ from tritonpy.dataplane import TensorSpec
 from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.frontends.http.codec.flat_json import put_together_flat, take_apart_flat
 from tritonpy.frontends.http.codec.json_data import data_json
-from tritonpy.frontends.http.encoder import Unfinished
 from tritonpy.frontends.http.generate import (
-    generated_json,
+    encode_event,
+    encode_generated,
     parse_generate_request,
     read_generate_request,
-    unfinished_json,
 )
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
@@ -81,7 +80,7 @@ def test_what_names_no_input_is_a_parameter_as_it_came(members: dict[str, object
 
 def _json(response: InferResponse, request_id: str = "") -> bytes:
     request = InferRequest("m", {}, model_version="1", id=request_id)
-    return generated_json(request, response)
+    return encode_event(request, response).header
 
 
 def test_keys_are_sorted_and_one_element_stands_alone() -> None:
@@ -116,12 +115,11 @@ def test_large_arrays_are_left_to_others_to_write_in_their_places() -> None:
     response.add("hidden", np.zeros(60_000, np.float32)).add("m", np.array([1, 2]))
     request = InferRequest("m", {}, model_version="1")
 
-    unfinished = unfinished_json(request, response)
+    unfinished = encode_generated(request, response)
 
-    assert isinstance(unfinished, Unfinished)
-    assert [tensor.name for tensor in unfinished.tensors] == ["a", "z"]
-    written = b"".join(unfinished.filled([data_json(tensor) for tensor in unfinished.tensors]))
-    assert written == generated_json(request, response)
+    assert [tensor.name for tensor in unfinished.missing] == ["a", "z"]
+    written = b"".join(unfinished.filled([data_json(tensor) for tensor in unfinished.missing]))
+    assert written == encode_event(request, response).header
 
 
 MANY = st.one_of(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import orjson
 
@@ -22,30 +21,35 @@ GAP = b"\0"
 """Where data is to come; it stands in no JSON text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unfinished:
-    """A response whose JSON is too large to be written on the loop.
+class Encoded:
+    """A response that is ready to be sent, or nearly so.
 
     Attributes:
-        frame: its JSON with a gap for the data of each of `tensors`.
-        tensors: whose data is missing.
-        wires: the binary tensors that follow the JSON.
+        header: its JSON, with a gap for the data of each of `missing`.
+        wires: the binary tensors behind the JSON.
+        missing: tensors whose JSON is too large to be made on the loop.
+        coding: how the client wants the body compressed; None for not at all.
+        headers: further header lines.
+        status: of the response.
     """
 
-    frame: bytes
-    tensors: list[Tensor]
-    wires: list[Chunk]
+    __slots__ = ("coding", "header", "headers", "missing", "status", "wires")
+
+    def __init__(self, header: bytes, wires: Sequence[Chunk] = (), missing: Sequence[Tensor] = ()) -> None:
+        self.header = header
+        self.wires = wires
+        self.missing = missing
+        self.coding: bytes | None = None
+        self.headers: Sequence[bytes] = ()
+        self.status = 200
 
     def filled(self, texts: Sequence[Chunk]) -> list[Chunk]:
         """The pieces of the JSON, with the data that was missing; nothing is copied."""
-        pieces = self.frame.split(GAP)
+        pieces = self.header.split(GAP)
         parts: list[Chunk] = [pieces[0]]
         for text, piece in zip(texts, pieces[1:], strict=True):
             parts += (text, piece)
         return parts
-
-
-Encoded: TypeAlias = tuple[bytes, list[Chunk], int | None] | Unfinished
 
 
 class ResponseEncoder:
@@ -59,10 +63,6 @@ class ResponseEncoder:
     def encode(self, request: InferRequest, response: InferResponse, form: OutputForm) -> Encoded:
         """Write a successful response.
 
-        Returns:
-            The JSON, the binary tensors that follow it, and their size together; None when that is nothing.
-            Or what is still to be done elsewhere.
-
         Raises:
             TritonError: an output cannot travel as JSON, be classified, or be put where the client wants it.
         """
@@ -71,25 +71,28 @@ class ResponseEncoder:
         default = form.binary_by_default
         if form.treatments:
             return self._treated(request, response, form)
-        if outputs and all([binary.get(tensor.name, default) for tensor in outputs]):  # noqa: C419 (faster)
-            wires = [tensor.wire() for tensor in outputs]
-            sizes = [len(wire) for wire in wires]
-            if request.id or response.parameters:
-                return self._header(request, response, sizes), wires, sum(sizes) or None
-            key = (
-                request.model_name,
-                request.model_version,
-                *[part for tensor in outputs for part in (tensor.name, tensor.datatype, tensor.shape)],
-                *sizes,
-            )
-            header = self._headers.get(key)
-            if header is None:
-                header = self._header(request, response, sizes)
-                if len(self._headers) >= self.MOST_REMEMBERED:
-                    self._headers.clear()
-                self._headers[key] = header
-            return header, wires, sum(sizes) or None
-        return self._mixed(request, response, form)
+        if not outputs or not (binary or default):
+            return self._mixed(request, response, form)
+        for tensor in outputs:
+            if not binary.get(tensor.name, default):
+                return self._mixed(request, response, form)
+        wires = [tensor.wire() for tensor in outputs]
+        sizes = list(map(len, wires))
+        if request.id or response.parameters:
+            return Encoded(self._header(request, response, sizes), wires)
+        key = (
+            request.model_name,
+            request.model_version,
+            *[part for tensor in outputs for part in (tensor.name, tensor.datatype, tensor.shape)],
+            *sizes,
+        )
+        header = self._headers.get(key)
+        if header is None:
+            header = self._header(request, response, sizes)
+            if len(self._headers) >= self.MOST_REMEMBERED:
+                self._headers.clear()
+            self._headers[key] = header
+        return Encoded(header, wires)
 
     def _treated(self, request: InferRequest, response: InferResponse, form: OutputForm) -> Encoded:
         outputs, placed = treat(response.outputs, form.treatments)
@@ -138,9 +141,7 @@ class ResponseEncoder:
             entries.append(entry)
         document = _head(request, response)
         document["outputs"] = entries
-        if missing:
-            return Unfinished(orjson.dumps(document), missing, wires)
-        return orjson.dumps(document), wires, sum(map(len, wires)) or None
+        return Encoded(orjson.dumps(document), wires, missing)
 
 
 def _head(request: InferRequest, response: InferResponse) -> dict[str, Any]:  # Any: JSON

@@ -14,10 +14,10 @@ import orjson
 from tritonpy.dataplane import TensorSpec
 from tritonpy.errors import Internal, InvalidArg, TritonError
 from tritonpy.frontends.http.codec.flat_json import NESTED, input_tensor
-from tritonpy.frontends.http.codec.json_body import MOST_LAX_HERE, Json, parse_json, string, text
+from tritonpy.frontends.http.codec.json_body import ELSEWHERE, Json, parse_quickly, string, text
 from tritonpy.frontends.http.codec.json_data import data_json
 from tritonpy.frontends.http.codec.large_json import LARGE, ReadData, json_byte_size
-from tritonpy.frontends.http.encoder import GAP, Unfinished
+from tritonpy.frontends.http.encoder import GAP, Encoded
 from tritonpy.frontends.http.infer import Body
 from tritonpy.frontends.http.parameters import custom_parameter, response_parameters
 from tritonpy.request import InferRequest
@@ -27,7 +27,7 @@ from tritonpy.tensor import Tensor
 
 def parse_generate_request(
     body: Body, specs: Mapping[str, TensorSpec], model_name: str, model_version: str
-) -> InferRequest:
+) -> InferRequest | None:
     """Make a request of a body.
 
     Args:
@@ -36,12 +36,16 @@ def parse_generate_request(
         model_name: from the path.
         model_version: from the path, "" for the newest.
 
+    Returns:
+        The request, or None if its JSON would keep the loop busy and has to be read elsewhere.
+
     Raises:
         TritonError: with Triton's code and text for whatever is wrong with the body by itself; whether it
             fits the model is checked later.
-        NotQuick: it has to be read elsewhere.
     """
-    document = parse_json(body, most_lax=MOST_LAX_HERE)
+    document = parse_quickly(body)
+    if document is ELSEWHERE:
+        return None
     return read_generate_request(document, specs, model_name, model_version)
 
 
@@ -105,8 +109,8 @@ def _map(
     request.inputs[key] = tensor
 
 
-def generated_json(request: InferRequest, response: InferResponse) -> bytes:
-    """The JSON of a successful response, its keys sorted; one element alone stands there without brackets.
+def encode_event(request: InferRequest, response: InferResponse) -> Encoded:
+    """A successful response as JSON, its keys sorted; one element alone stands there without brackets.
 
     What the server says hides a parameter of the same name, and a parameter hides an output.
 
@@ -115,10 +119,10 @@ def generated_json(request: InferRequest, response: InferResponse) -> bytes:
     """
     members, outputs = _members_and_outputs(request, response)
     members.update((name, _fragment(tensor)) for name, tensor in outputs.items())
-    return orjson.dumps(members, option=orjson.OPT_SORT_KEYS)
+    return Encoded(orjson.dumps(members, option=orjson.OPT_SORT_KEYS))
 
 
-def unfinished_json(request: InferRequest, response: InferResponse) -> bytes | Unfinished:
+def encode_generated(request: InferRequest, response: InferResponse) -> Encoded:
     """The same, but without the elements of large arrays if there are any."""
     members, outputs = _members_and_outputs(request, response)
     missing: dict[str, Tensor] = {}
@@ -129,7 +133,7 @@ def unfinished_json(request: InferRequest, response: InferResponse) -> bytes | U
         else:
             members[name] = _fragment(tensor)
     document = orjson.dumps(members, option=orjson.OPT_SORT_KEYS)
-    return Unfinished(document, [missing[name] for name in sorted(missing)], []) if missing else document
+    return Encoded(document, missing=[missing[name] for name in sorted(missing)])
 
 
 def _members_and_outputs(

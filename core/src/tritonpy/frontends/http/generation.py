@@ -12,25 +12,23 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
 
 from tritonpy.dataplane import Dataplane, ServedModel, TensorSpec
 from tritonpy.errors import InvalidArg
 from tritonpy.flow import Backlog, FlowLimits
 from tritonpy.frontends.http.answer import AnswerWriter, unless_lost, unwritable
-from tritonpy.frontends.http.codec.json_body import NotQuick
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.codec.large_json import LARGE
 from tritonpy.frontends.http.connection.answering import HttpConnection
 from tritonpy.frontends.http.connection.errors import STATUS
-from tritonpy.frontends.http.connection.message import JSON, HttpRequest, error_body, response_head
+from tritonpy.frontends.http.connection.message import HttpRequest, error_body
 from tritonpy.frontends.http.connection.stream import ResponseStream
-from tritonpy.frontends.http.encoder import Unfinished
+from tritonpy.frontends.http.encoder import Encoded
 from tritonpy.frontends.http.generate import (
-    generated_json,
+    encode_event,
+    encode_generated,
     parse_generate_request,
     read_generate_request,
-    unfinished_json,
 )
 from tritonpy.frontends.http.inference import hand_over
 from tritonpy.frontends.http.orca import FAMILY, REQUEST_HEADER, Series, load_header
@@ -52,14 +50,12 @@ _NOT_ONE = (
     b'generates various number of responses"}'
 )
 
-_Json = TypeVar("_Json")
-Encode = Callable[[InferRequest, InferResponse], _Json]
 Headers = Callable[[], Sequence[bytes]]
 """Header lines of a response, made when it begins."""
 
 
 class Generation:
-    """Answers both paths; see `routing.Answer`.
+    """Answers both paths, and holds what their requests share; see `routing.Answer`.
 
     Args:
         dataplane: takes the requests.
@@ -78,10 +74,10 @@ class Generation:
         *,
         flow_limits: FlowLimits,
     ) -> None:
-        self._dataplane = dataplane
+        self.dataplane = dataplane
+        self.tracing = tracing
+        self.codec = codec
         self._load = load
-        self._tracing = tracing
-        self._codec = codec
         self._writer = AnswerWriter(codec)
         self._flow_limits = flow_limits
 
@@ -89,58 +85,15 @@ class Generation:
         self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]
     ) -> Awaitable[None] | None:
         """Answer with the one response of the model."""
-        return self._infer(
-            request, connection, names, _OneAnswer(connection, self._writer, self._headers(request))
-        )
+        sink = _OneAnswer(connection, self._writer, self._headers(request))
+        return HttpGeneration(self, request, connection, names, sink).start()
 
     def generate_stream(
         self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]
     ) -> Awaitable[None] | None:
         """Answer with every response of the model as it comes."""
         sink = _EventStream(connection, self._headers(request), self._flow_limits)
-        return self._infer(request, connection, names, sink)
-
-    def _infer(
-        self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...], sink: ResponseSink
-    ) -> Awaitable[None] | None:
-        arrival_ns = time.monotonic_ns()
-        model = self._dataplane.find(*names)
-        if request.headers.get(b"content-encoding", b"identity") != b"identity":
-            raise InvalidArg("Unsupported content-encoding, only 'identity' is supported.")
-        if len(request.body) > LARGE:
-            return self._infer_large(request, connection, names, model.inputs, sink, arrival_ns)
-        try:
-            infer_request = parse_generate_request(request.body, model.inputs, *names)
-        except NotQuick:
-            return self._infer_large(request, connection, names, model.inputs, sink, arrival_ns)
-        self._submit(model, infer_request, connection, sink, arrival_ns)
-        return None
-
-    async def _infer_large(
-        self,
-        request: HttpRequest,
-        connection: HttpConnection,
-        names: tuple[str, ...],
-        specs: Mapping[str, TensorSpec],
-        sink: ResponseSink,
-        arrival_ns: int,
-    ) -> None:
-        forms = {name: (spec.datatype, spec.shape) for name, spec in specs.items()}
-        document = await unless_lost(connection, self._codec.read_flat(request.body, forms))
-        request.body = b""  # so large a text need not be held while the model works
-        infer_request = read_generate_request(document, specs, *names)
-        self._submit(self._dataplane.find(*names), infer_request, connection, sink, arrival_ns)
-
-    def _submit(
-        self,
-        model: ServedModel,
-        infer_request: InferRequest,
-        connection: HttpConnection,
-        sink: ResponseSink,
-        arrival_ns: int,
-    ) -> None:
-        infer_request.arrival_ns = arrival_ns
-        hand_over(infer_request, sink, connection, model, self._tracing)
+        return HttpGeneration(self, request, connection, names, sink).start()
 
     def _headers(self, request: HttpRequest) -> Headers:
         wanted = request.headers.get(REQUEST_HEADER)
@@ -155,49 +108,101 @@ class Generation:
         return headers
 
 
+class HttpGeneration:
+    """One request on its way to its model; its methods are the steps.
+
+    Args:
+        shared: what all requests share.
+        request: as it was received.
+        connection: whose current request it is.
+        names: model and version, from the path.
+        sink: answers it.
+    """
+
+    __slots__ = ("_arrival_ns", "_connection", "_names", "_request", "_shared", "_sink")
+
+    def __init__(
+        self,
+        shared: Generation,
+        request: HttpRequest,
+        connection: HttpConnection,
+        names: tuple[str, ...],
+        sink: ResponseSink,
+    ) -> None:
+        self._shared = shared
+        self._request = request
+        self._connection = connection
+        self._names = names
+        self._sink = sink
+        self._arrival_ns = time.monotonic_ns()
+
+    def start(self) -> Awaitable[None] | None:
+        """Find the model, and read the body: here, or elsewhere if that takes long."""
+        request = self._request
+        model = self._shared.dataplane.find(*self._names)
+        if request.headers.get(b"content-encoding", b"identity") != b"identity":
+            raise InvalidArg("Unsupported content-encoding, only 'identity' is supported.")
+        if len(request.body) > LARGE:
+            return self._read_elsewhere(model.inputs)
+        infer_request = parse_generate_request(request.body, model.inputs, *self._names)
+        if infer_request is None:
+            return self._read_elsewhere(model.inputs)
+        self._submit(model, infer_request)
+        return None
+
+    async def _read_elsewhere(self, specs: Mapping[str, TensorSpec]) -> None:
+        forms = {name: (spec.datatype, spec.shape) for name, spec in specs.items()}
+        reading = self._shared.codec.read_flat(self._request.body, forms)
+        document = await unless_lost(self._connection, reading)
+        self._request.body = b""  # so large a text need not be held while the model works
+        infer_request = read_generate_request(document, specs, *self._names)
+        self._submit(self._shared.dataplane.find(*self._names), infer_request)
+
+    def _submit(self, model: ServedModel, infer_request: InferRequest) -> None:
+        infer_request.arrival_ns = self._arrival_ns
+        hand_over(infer_request, self._sink, self._connection, model, self._shared.tracing)
+
+
 def _encoded(
-    request: InferRequest, response: InferResponse, encode: Encode[_Json]
-) -> tuple[int, _Json | bytes]:
-    """The status and the JSON of one response."""
+    request: InferRequest, response: InferResponse, encode: Callable[[InferRequest, InferResponse], Encoded]
+) -> Encoded:
+    """One response, or the error in its place."""
     error = response.error
     if error is None:
         try:
-            return 200, encode(request, response)
+            return encode(request, response)
         except Exception as exc:
             error = unwritable(request.about, exc)
-    return STATUS[error.code], error_body(error.message)
+    encoded = Encoded(error_body(error.message))
+    encoded.status = STATUS[error.code]
+    return encoded
 
 
 class _OneAnswer:
     """Waits for the one response; satisfies `ResponseSink`. Of several the first decides the status."""
 
-    __slots__ = ("_body", "_connection", "_count", "_headers", "_status", "_writer")
+    __slots__ = ("_connection", "_count", "_encoded", "_headers", "_writer")
 
     def __init__(self, connection: HttpConnection, writer: AnswerWriter, headers: Headers) -> None:
         self._connection = connection
         self._writer = writer
         self._headers = headers
         self._count = 0
-        self._status = 200
-        self._body: bytes | Unfinished = _NOT_ONE
+        self._encoded = Encoded(_NOT_ONE)
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """See `ResponseSink`."""
         if response is not None:
             self._count += 1
             if self._count == 1:
-                self._status, self._body = _encoded(request, response, unfinished_json)
-            else:
-                self._body = _NOT_ONE
+                self._encoded = _encoded(request, response, encode_generated)
+            elif self._count == 2:
+                status = self._encoded.status
+                self._encoded = Encoded(_NOT_ONE)
+                self._encoded.status = status
         if final:
-            connection = self._connection
-            body = self._body
-            if isinstance(body, Unfinished):
-                rest = self._writer.write_unfinished(connection, body, headers=self._headers())
-                self._writer.finish_later(connection, request.about, rest)
-                return
-            head = response_head(self._status, JSON, len(body), connection.keep_alive, self._headers())
-            connection.write(head + body)
+            self._encoded.headers = self._headers()
+            self._writer.send(self._connection, request, self._encoded)
 
 
 class _EventStream:
@@ -231,10 +236,10 @@ class _EventStream:
         stream = self._stream
         if stream is not None and not stream.is_open:  # the client is gone
             return
-        status, document = _encoded(request, response, generated_json)
+        encoded = _encoded(request, response, encode_event)
         if stream is None:
-            stream = self._begin(status)
-        event = b"data: %b\n\n" % document
+            stream = self._begin(encoded.status)
+        event = b"data: %b\n\n" % encoded.header
         if not self._held and not stream.is_paused:
             self._write(stream, event)
             return

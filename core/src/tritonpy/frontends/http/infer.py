@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
+from typing import TypeAlias
 
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import Internal, InvalidArg
 from tritonpy.frontends.http.codec.json_body import (
-    MOST_LAX_HERE,
+    ELSEWHERE,
     Json,
     array,
     boolean,
     member,
-    parse_json,
+    parse_quickly,
     string,
     unsigned,
 )
@@ -50,9 +51,13 @@ _ALL_JSON = OutputForm(False, {})
 ALL_BINARY = OutputForm(True, {})
 
 
+Decoded: TypeAlias = tuple[InferRequest, OutputForm]
+"""A request, and how its client wants the answer."""
+
+
 def parse_infer_request(
     body: Body, header_length: int | None, model_name: str, model_version: str, references: References
-) -> tuple[InferRequest, OutputForm]:
+) -> Decoded | None:
     """Read a request whose JSON is the first `header_length` bytes, or all of the body when that is None.
 
     Args:
@@ -62,13 +67,17 @@ def parse_infer_request(
         model_version: from the path, "" for none.
         references: what the request may name beside its own bytes.
 
+    Returns:
+        The request, or None if its JSON would keep the loop busy and has to be read elsewhere.
+
     Raises:
         TritonError: with Triton's code and text for whatever is wrong with the body by itself; whether it
             fits the model is checked later.
-        NotQuick: it has to be read elsewhere.
     """
     text, tail = split_body(body, header_length)
-    document = parse_json(text, most_lax=MOST_LAX_HERE)
+    document = parse_quickly(text)
+    if document is ELSEWHERE:
+        return None
     return read_document(document, tail, model_name, model_version, references)
 
 
@@ -97,7 +106,7 @@ def split_body(body: Body, header_length: int | None) -> tuple[Body, memoryview 
 
 def read_document(
     document: Json, tail: memoryview | None, model_name: str, model_version: str, references: References
-) -> tuple[InferRequest, OutputForm]:
+) -> Decoded:
     """Read a request whose JSON has been parsed; see `parse_infer_request`.
 
     Args:
@@ -153,7 +162,7 @@ class RequestDecoder:
 
     def decode(
         self, body: Body, header_length: int | None, model_name: str, model_version: str
-    ) -> tuple[InferRequest, OutputForm]:
+    ) -> Decoded | None:
         """See `parse_infer_request`."""
         if header_length is None or header_length > self.LARGEST_HEADER:
             return parse_infer_request(body, header_length, model_name, model_version, self._references)
@@ -170,13 +179,12 @@ class RequestDecoder:
                 model_name, inputs, model_version=model_version, requested_outputs=requested
             )
             return request, template.form
-        request, form = parse_infer_request(body, header_length, model_name, model_version, self._references)
-        self._remember(header, len(body) - header_length, request, form)
-        return request, form
+        decoded = parse_infer_request(body, header_length, model_name, model_version, self._references)
+        if decoded is not None:
+            self._remember(header, len(body) - header_length, *decoded)
+        return decoded
 
-    def read(
-        self, document: Json, tail: memoryview | None, model_name: str, model_version: str
-    ) -> tuple[InferRequest, OutputForm]:
+    def read(self, document: Json, tail: memoryview | None, model_name: str, model_version: str) -> Decoded:
         """See `read_document`."""
         return read_document(document, tail, model_name, model_version, self._references)
 

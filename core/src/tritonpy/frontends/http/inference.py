@@ -1,7 +1,8 @@
-"""Inference over HTTP: from a request to the data plane."""
+"""Inference over HTTP: the steps of one request, and what all requests share."""
 
 from __future__ import annotations
 
+import logging
 import time
 import weakref
 from collections.abc import Awaitable, Callable
@@ -9,17 +10,17 @@ from dataclasses import replace
 from functools import partial
 
 from tritonpy.dataplane import Dataplane, ServedModel
-from tritonpy.errors import InvalidArg, Unavailable, Unsupported
+from tritonpy.errors import Internal, InvalidArg, Unavailable, Unsupported
 from tritonpy.frontends.header_forwarding import forwarded_parameters
-from tritonpy.frontends.http.answer import AnswerWriter, InferAnswer, unless_lost
-from tritonpy.frontends.http.codec.json_body import NotQuick
+from tritonpy.frontends.http.answer import AnswerWriter, refuse, unless_lost
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.codec.large_json import LARGE
 from tritonpy.frontends.http.compression import ACCEPT_ENCODING, accepted_coding, content_coding
 from tritonpy.frontends.http.connection.answering import HttpConnection
 from tritonpy.frontends.http.connection.limits import INFER_HEADER_LENGTH
-from tritonpy.frontends.http.connection.message import RETRY_AFTER, HttpRequest, refusal
-from tritonpy.frontends.http.infer import Body, OutputForm, RequestDecoder, split_body
+from tritonpy.frontends.http.connection.message import RETRY_AFTER, HttpRequest, error_response, refusal
+from tritonpy.frontends.http.encoder import ResponseEncoder
+from tritonpy.frontends.http.infer import ALL_BINARY, Body, OutputForm, RequestDecoder, split_body
 from tritonpy.frontends.http.raw_request import parse_raw_request
 from tritonpy.frontends.http.settings import HttpSettings
 from tritonpy.frontends.http.tracing import begin_trace
@@ -27,18 +28,19 @@ from tritonpy.frontends.inflation import inflated
 from tritonpy.frontends.outputs import References, of_model
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.request import InferRequest, ResponseSink
+from tritonpy.response import InferResponse
 from tritonpy.tracing.tracing import Tracing
+
+_log = logging.getLogger("tritonpy.http")
 
 _MOST_DIGITS = 20  # of a size; so many are more than any body has, and `int` refuses thousands
 
-OnDone = Callable[[], None]
-
 
 class Inference:
-    """Answers `infer`.
+    """Answers `infer`, and holds what its requests share.
 
     Args:
-        dataplane: what requests are answered with.
+        dataplane: finds the models.
         services: what HTTP shares with other frontends.
         settings: of the HTTP port.
         codec: reads and writes JSON that is large.
@@ -47,124 +49,162 @@ class Inference:
     def __init__(
         self, dataplane: Dataplane, services: FrontendServices, settings: HttpSettings, codec: JsonCodec
     ) -> None:
-        self._dataplane = dataplane
-        self._tracing = services.tracing
-        self._admission = services.admission
-        self._limit = settings.max_input_byte_size
-        self._codec = codec
-        self._decoder = RequestDecoder(References(services.regions, settings.max_input_byte_size))
-        self._writer = AnswerWriter(codec)
+        self.dataplane = dataplane
+        self.tracing = services.tracing
+        self.admission = services.admission
+        self.limit = settings.max_input_byte_size
+        self.codec = codec
+        self.decoder = RequestDecoder(References(services.regions, settings.max_input_byte_size))
+        self.encoder = ResponseEncoder()
+        self.writer = AnswerWriter(codec)
 
     def infer(
         self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]
     ) -> Awaitable[None] | None:
         """Answer one request; see `routing.Answer`."""
-        arrival_ns = time.monotonic_ns()
-        model = self._find(names)
+        return HttpInference(self, request, connection, names).start()
+
+
+class HttpInference:
+    """One request, from its arrival to its answer; satisfies `ResponseSink`. Its methods are the steps.
+
+    Args:
+        shared: what all requests share.
+        request: as it was received.
+        connection: whose current request it is.
+        names: model and version, from the path.
+    """
+
+    __slots__ = (
+        "_arrival_ns",
+        "_coding",
+        "_connection",
+        "_form",
+        "_is_answered",
+        "_model",
+        "_names",
+        "_on_done",
+        "_request",
+        "_shared",
+    )
+
+    def __init__(
+        self, shared: Inference, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]
+    ) -> None:
+        self._shared = shared
+        self._request = request
+        self._connection = connection
+        self._names = names
+        self._arrival_ns = time.monotonic_ns()
+        self._form = ALL_BINARY
+        self._coding: bytes | None = None
+        self._on_done: Callable[[], None] | None = None
+        self._is_answered = False
+
+    def start(self) -> Awaitable[None] | None:
+        """Find the model, and read the body as the client has coded it."""
+        request = self._request
+        self._find_model()
         encoding = request.headers.get(b"content-encoding")
         if encoding is not None:
             try:
                 coding = content_coding(encoding)
             except Unsupported as error:
+                connection = self._connection
                 connection.write(refusal(501, error.message, connection.keep_alive, (ACCEPT_ENCODING,)))
                 return None
             if coding is not None:
-                return self._infer_compressed(request, coding, connection, names, arrival_ns)
-        return self._infer_body(model, request, request.body, connection, names, arrival_ns, None)
+                return self._inflate(coding)
+        return self._read(request.body)
 
-    def _find(self, names: tuple[str, ...]) -> ServedModel:
-        model = self._dataplane.find(*names)
+    def _find_model(self) -> None:
+        model: ServedModel = self._shared.dataplane.find(*self._names)
         if model.is_decoupled:
             raise Unsupported("HTTP end point doesn't support models with decoupled transaction policy")
-        return model
+        self._model = model
 
-    async def _infer_compressed(
-        self,
-        request: HttpRequest,
-        coding: bytes,
-        connection: HttpConnection,
-        names: tuple[str, ...],
-        arrival_ns: int,
-    ) -> None:
-        admission = self._admission
-        inflating = inflated(request.body, coding, self._limit, "--http-max-input-size", admission)
+    async def _inflate(self, coding: bytes) -> None:
+        connection, admission = self._connection, self._shared.admission
+        limit = self._shared.limit
+        inflating = inflated(self._request.body, coding, limit, "--http-max-input-size", admission)
         try:
             body = await unless_lost(connection, inflating)
         except Unavailable as error:
             connection.write(refusal(503, error.message, connection.keep_alive, (RETRY_AFTER,)))
             return
         admission.hold(len(body))
-        release = partial(admission.release, len(body))
+        self._on_done = release = partial(admission.release, len(body))
         try:
-            rest = self._infer_body(self._find(names), request, body, connection, names, arrival_ns, release)
+            self._find_model()
+            rest = self._read(body)
             if rest is not None:
                 await rest
         except BaseException:  # it never got so far that its answer would release it
             release()
             raise
 
-    def _infer_body(
-        self,
-        model: ServedModel,
-        request: HttpRequest,
-        body: Body,
-        connection: HttpConnection,
-        names: tuple[str, ...],
-        arrival_ns: int,
-        on_done: OnDone | None,
-    ) -> Awaitable[None] | None:
-        """Answer a request whose body is as the client wrote it."""
-        name, version = names
-        header_length = _header_length(request, len(body))
+    def _read(self, body: Body) -> Awaitable[None] | None:
+        """Read a body that is as the client wrote it: here, or elsewhere if that takes long."""
+        header_length = _header_length(self._request, len(body))
         if header_length == 0 or not body:
+            model = self._model
             is_batched = model.max_batch_size > 0
-            infer_request, form = parse_raw_request(body, model.inputs, name, version, is_batched=is_batched)
-        elif (len(body) if header_length is None else header_length) > LARGE:
-            return self._infer_large(request, body, header_length, connection, names, arrival_ns, on_done)
-        else:
-            try:
-                infer_request, form = self._decoder.decode(body, header_length, name, version)
-            except NotQuick:
-                return self._infer_large(request, body, header_length, connection, names, arrival_ns, on_done)
-        self._submit(model, request, infer_request, form, connection, arrival_ns, on_done)
+            self._submit(*parse_raw_request(body, model.inputs, *self._names, is_batched=is_batched))
+            return None
+        if (len(body) if header_length is None else header_length) > LARGE:
+            return self._read_elsewhere(body, header_length)
+        decoded = self._shared.decoder.decode(body, header_length, *self._names)
+        if decoded is None:
+            return self._read_elsewhere(body, header_length)
+        self._submit(*decoded)
         return None
 
-    async def _infer_large(
-        self,
-        request: HttpRequest,
-        body: Body,
-        header_length: int | None,
-        connection: HttpConnection,
-        names: tuple[str, ...],
-        arrival_ns: int,
-        on_done: OnDone | None,
-    ) -> None:
+    async def _read_elsewhere(self, body: Body, header_length: int | None) -> None:
         text, tail = split_body(body, header_length)
-        document = await unless_lost(connection, self._codec.read(text))
-        request.body = b""  # so large a text need not be held while the model works
-        infer_request, form = self._decoder.read(document, tail, *names)
-        self._submit(self._find(names), request, infer_request, form, connection, arrival_ns, on_done)
+        document = await unless_lost(self._connection, self._shared.codec.read(text))
+        self._request.body = b""  # so large a text need not be held while the model works
+        self._find_model()
+        self._submit(*self._shared.decoder.read(document, tail, *self._names))
 
-    def _submit(
-        self,
-        model: ServedModel,
-        request: HttpRequest,
-        infer_request: InferRequest,
-        form: OutputForm,
-        connection: HttpConnection,
-        arrival_ns: int,
-        on_done: OnDone | None,
-    ) -> None:
+    def _submit(self, infer_request: InferRequest, form: OutputForm) -> None:
+        """Give the request to its model, and note how the client wants the answer."""
+        request = self._request
         if request.forwarded is not None:
             forwarded = forwarded_parameters(request.forwarded)
             infer_request.parameters = {**infer_request.parameters, **forwarded}
-        infer_request.arrival_ns = arrival_ns
+        infer_request.arrival_ns = self._arrival_ns
         accepts = request.headers.get(b"accept-encoding")
-        coding = accepted_coding(accepts) if accepts is not None else None
+        if accepts is not None:
+            self._coding = accepted_coding(accepts)
         if form.treatments:
-            form = replace(form, treatments=of_model(form.treatments, model))
-        sink = InferAnswer(connection, self._writer, form, coding, on_done)
-        hand_over(infer_request, sink, connection, model, self._tracing)
+            form = replace(form, treatments=of_model(form.treatments, self._model))
+        self._form = form
+        hand_over(infer_request, self, self._connection, self._model, self._shared.tracing)
+
+    def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        """Write the answer; see `ResponseSink`."""
+        if self._is_answered:  # by now the connection may be answering its next request
+            if response is not None:
+                text = "%sexpected a single response, got another one"
+                _log.error(text, request.label, extra=request.about)
+            return
+        self._is_answered = True
+        connection = self._connection
+        if self._on_done is not None:
+            self._on_done()
+        if response is None:
+            response = InferResponse(error=Internal(f"{request.label}the model sent no response"))
+        if response.error is not None:
+            # Not raised: its traceback would hold the frames below this one, and with them a worker that died
+            # together with its shared memory, until the garbage collector happens to run.
+            connection.write(error_response(response.error, connection.keep_alive))
+            return
+        try:
+            encoded = self._shared.encoder.encode(request, response, self._form)
+            encoded.coding = self._coding
+            self._shared.writer.send(connection, request, encoded)
+        except Exception as exc:
+            refuse(connection, request.about, exc)
 
 
 def _header_length(request: HttpRequest, body_size: int) -> int | None:
@@ -189,24 +229,14 @@ def hand_over(
     """Give a request to its model; it is cancelled if its client leaves."""
     connection.request_id = infer_request.id
     if tracing.is_on:
-        infer_request.ticket.trace = begin_trace(
-            tracing, connection, infer_request.model_name, infer_request.arrival_ns
-        )
+        infer_request.ticket.trace = begin_trace(tracing, connection, model.name, infer_request.arrival_ns)
     model.infer(infer_request, sink)
     if not infer_request.ticket.answered:
-        connection.watch(Canceller(infer_request))
+        connection.watch(partial(_cancel, weakref.ref(infer_request)))
 
 
-class Canceller:
-    """Cancels a request whose client is gone, without keeping the request alive."""
-
-    __slots__ = ("_request",)
-
-    def __init__(self, request: InferRequest) -> None:
-        self._request = weakref.ref(request)
-
-    def __call__(self) -> None:
-        """The client is gone; see `HttpConnection.watch`."""
-        request = self._request()
-        if request is not None:
-            request.cancel()
+def _cancel(reference: weakref.ref[InferRequest]) -> None:
+    """Cancel a request whose client is gone; the connection must not keep it alive."""
+    request = reference()
+    if request is not None:
+        request.cancel()

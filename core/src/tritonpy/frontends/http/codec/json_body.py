@@ -12,38 +12,47 @@ from tritonpy.frontends.http.codec.json_scanner import WrongText, parse_laxly
 Json = Any  # Any: JSON
 
 
+_REQUEST = "the request JSON buffer"
+
 MOST_LAX_HERE = 64 * 1024
 """Up to this size a text that the quick parser refuses is read here: the slow one needs 1 µs a byte."""
 
 
-class NotQuick(Exception):
-    """The text has to be read by the slow parser, and is too long for that where it was tried."""
+ELSEWHERE = object()
+"""Stands for a document that has to be read elsewhere than on the loop."""
 
 
-def parse_json(
-    body: bytes | bytearray | memoryview,
-    what: str = "the request JSON buffer",
-    *,
-    most_lax: int | None = None,
-) -> Json:
-    """Parse a body; also what only Triton's parser takes: `NaN`, `Infinity`, strings that are not UTF-8.
-
-    Args:
-        body: the text.
-        what: it is, for errors.
-        most_lax: bytes that the slow parser may be given; None for any number.
+def parse_quickly(body: bytes | bytearray | memoryview) -> Json:
+    """Parse a body on the loop, as `parse_json`; gives `ELSEWHERE` for one that would keep the loop busy.
 
     Raises:
-        Internal: it is not JSON; says where.
-        InvalidArg: it is nested too deeply.
-        NotQuick: there are more than `most_lax`, and the quick parser does not take them.
+        Internal, InvalidArg: as `parse_json`.
     """
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
         pass
-    if most_lax is not None and len(body) > most_lax:
-        raise NotQuick
+    return _parse_laxly(body, _REQUEST) if len(body) <= MOST_LAX_HERE else ELSEWHERE
+
+
+def parse_json(body: bytes | bytearray | memoryview, what: str = _REQUEST) -> Json:
+    """Parse a body; also what only Triton's parser takes: `NaN`, `Infinity`, strings that are not UTF-8.
+
+    Args:
+        body: the text.
+        what: it is, for errors.
+
+    Raises:
+        Internal: it is not JSON; says where.
+        InvalidArg: it is nested too deeply.
+    """
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return _parse_laxly(body, what)
+
+
+def _parse_laxly(body: bytes | bytearray | memoryview, what: str) -> Json:
     try:
         return parse_laxly(bytes(body))
     except WrongText as wrong:
