@@ -50,12 +50,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Callable[[VirtualLoop], Coroutine[Any, Any, Result]]) -> Result:
-    """Run `main` on a loop of its own until it is over."""
+    """Run `main` on a loop of its own until it is over; what it has left running is cancelled."""
     loop = VirtualLoop()
     try:
         return loop.run_until_complete(main(loop))
     finally:
+        loop.run_until_complete(_cancel_all())
         loop.close()
+
+
+async def _cancel_all() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 def in_virtual_time(test: Callable[Given, Awaitable[None]]) -> Callable[Given, None]:

@@ -28,7 +28,7 @@ from tritonpy.frontends.grpc.logging import log_settings
 from tritonpy.frontends.grpc.repository import RepositoryCalls
 from tritonpy.frontends.grpc.settings import GrpcSettings
 from tritonpy.frontends.grpc.shared_memory import SharedMemoryCalls
-from tritonpy.frontends.grpc.stream import STOPPING, InferStream, Read, Write
+from tritonpy.frontends.grpc.stream import STOPPING, InferStream, Read, StreamPort, Write
 from tritonpy.frontends.grpc.tracing import TraceCalls, WhenDone, begin_trace, note_sending
 from tritonpy.frontends.outputs import UNTREATED, References, of_model
 from tritonpy.frontends.services import FrontendServices
@@ -67,8 +67,15 @@ class Servicer:
         self._references = References(services.regions)
         self._tracing = services.tracing
         self._trace_settings = TraceSettings(dataplane, services.tracing)
-        self._max_held_byte_size = settings.max_held_byte_size
-        self._flow_limits = settings.flow_limits
+        self._stream_port = StreamPort(
+            dataplane,
+            self._encoder,
+            self._references,
+            services.admission,
+            services.tracing,
+            settings.max_held_byte_size,
+            settings.flow_limits,
+        )
         self._forwarding = MetadataForwarding.of(settings.header_forward_pattern)
         self.reads_metadata = self._forwarding is not None or services.tracing.takes_context
         self._streams: set[InferStream] = set()
@@ -167,15 +174,9 @@ class Servicer:
             TritonError: what the call ends with instead of OK.
         """
         stream = InferStream(
-            self._dataplane,
-            self._encoder,
-            self._references,
-            self._admission,
-            max_held_byte_size=self._max_held_byte_size,
-            flow_limits=self._flow_limits,
+            self._stream_port,
             ends_on_error=("triton_grpc_error", "true") in metadata,
             forwarding=partial(self._forwarding.parameters, metadata) if self._forwarding else None,
-            tracing=self._tracing,
             metadata=metadata,
         )
         if self._is_stopping:

@@ -20,6 +20,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
 from tritonpy.dataplane import Dataplane
 from tritonpy.errors import Internal, TritonError, Unavailable
@@ -54,50 +55,55 @@ Write = Callable[[bytes], Awaitable[None]]
 """Sends a serialized response; returns when the next one may follow."""
 
 
-class InferStream:
-    """The state of one call; on the loop only.
+@dataclass(frozen=True, slots=True)
+class StreamPort:
+    """What all streams of a server share.
 
-    Args:
+    Attributes:
         dataplane: takes the requests.
         encoder: writes the responses.
         references: what requests may name beside their own bytes.
         admission: counts the bytes of open requests of all calls; those that it does not admit are refused.
-        max_held_byte_size: bytes of requests that may be open. One that finds none is let in whatever its
-            size.
-        flow_limits: how far the client may fall behind.
+        tracing: says which requests are traced.
+        max_held_byte_size: bytes of requests that may be open in one stream. One that finds none is let in
+            whatever its size.
+        flow_limits: how far a client may fall behind.
+    """
+
+    dataplane: Dataplane
+    encoder: ResponseEncoder
+    references: References
+    admission: Admission
+    tracing: Tracing
+    max_held_byte_size: int
+    flow_limits: FlowLimits
+
+
+class InferStream:
+    """The state of one call; on the loop only.
+
+    Args:
+        port: where the call came in.
         ends_on_error: the first error that comes from running a request ends the call with that error's
             status, instead of travelling as a message.
         forwarding: gives parameters that every request of the stream gets from its metadata, or raises.
-        tracing: says which requests are traced.
         metadata: what the client sent along, which may bring a trace.
     """
 
     def __init__(
         self,
-        dataplane: Dataplane,
-        encoder: ResponseEncoder,
-        references: References,
-        admission: Admission,
+        port: StreamPort,
         *,
-        max_held_byte_size: int,
-        flow_limits: FlowLimits,
         ends_on_error: bool = False,
         forwarding: Callable[[], Mapping[str, ParameterValue]] | None = None,
-        tracing: Tracing | None = None,
         metadata: Metadata = (),
     ) -> None:
-        self._dataplane = dataplane
-        self._encoder = encoder
-        self._references = references
-        self._admission = admission
-        self._limit = max_held_byte_size
+        self._port = port
         self._ends_on_error = ends_on_error
         self._forwarding = forwarding
-        self._tracing = tracing
         self._metadata = metadata
         self._queue: deque[bytes | TritonError] = deque()
-        self._backlog = Backlog(flow_limits, self._give_up)
-        self._half_of_backlog = flow_limits.max_byte_size // 2
+        self._backlog = Backlog(port.flow_limits, self._give_up)
         self._open_byte_size = 0
         self._line: deque[_StreamSink] = deque()
         # Only weakly: a request that its backend dropped must be able to die, which is how it gets an answer.
@@ -148,27 +154,27 @@ class InferStream:
 
     def _receive(self, body: bytes | memoryview) -> None:
         """Take one serialized request; whatever is wrong with it becomes a response."""
-        arrival_ns = time.monotonic_ns()
+        port, arrival_ns = self._port, time.monotonic_ns()
         sink = _StreamSink(self, len(body) + _REQUEST_OVERHEAD_BYTES)
         self._open_byte_size += sink.byte_size
         self._line.append(sink)
         try:
             message, raw_contents = parse_infer_request(body)
             sink.request_id = message.id
-            model = self._dataplane.find(message.model_name, message.model_version)
+            model = port.dataplane.find(message.model_name, message.model_version)
             if model.is_decoupled:
                 sink.is_decoupled = True
                 self._line.pop()
             self._admit(sink)
-            request, wants_empty_final, treatments = to_infer_request(message, raw_contents, self._references)
+            request, wants_empty_final, treatments = to_infer_request(message, raw_contents, port.references)
             if treatments:
                 sink.treatments = of_model(treatments, model)
             if self._forwarding is not None:
                 request.parameters = {**request.parameters, **self._forwarding()}
             request.arrival_ns = arrival_ns
-            if self._tracing is not None and self._tracing.is_on:
+            if port.tracing.is_on:
                 request.ticket.trace = begin_trace(
-                    self._tracing, self._metadata, request.model_name, arrival_ns
+                    port.tracing, self._metadata, request.model_name, arrival_ns
                 )
             if wants_empty_final:
                 sink.empty_final = encode_empty_final(request.model_name, request.model_version, request.id)
@@ -180,7 +186,7 @@ class InferStream:
             sink.complete(encode_refusal(as_triton_error(exc, where, sink.request_id), sink.request_id))
 
     def _admit(self, sink: _StreamSink) -> None:
-        admission = self._admission
+        admission = self._port.admission
         if not admission.admits(sink.byte_size):
             raise admission.refusal(sink.byte_size)
         admission.hold(sink.byte_size)
@@ -202,7 +208,7 @@ class InferStream:
             error = response.error
         else:
             try:
-                return self._encoder.encode_streamed(request, response, final, treatments)
+                return self._port.encoder.encode_streamed(request, response, final, treatments)
             except Exception as exc:
                 where = f"{request.label}writing a response of model '{request.model_name}'"
                 error = as_triton_error(exc, where, request.id)
@@ -243,7 +249,7 @@ class InferStream:
         self._open.pop(sink, None)
         self._open_byte_size -= sink.byte_size
         if sink.is_admitted:
-            self._admission.release(sink.byte_size)
+            self._port.admission.release(sink.byte_size)
         self._make_room()
         if not self._open:
             self._wake()
@@ -282,7 +288,11 @@ class InferStream:
             self._room.set_result(None)
 
     def _has_room(self) -> bool:
-        return self._open_byte_size <= self._limit and self._backlog.byte_size <= self._half_of_backlog
+        port = self._port
+        return (
+            self._open_byte_size <= port.max_held_byte_size
+            and self._backlog.byte_size <= port.flow_limits.max_byte_size // 2
+        )
 
     def _give_up(self, reason: str) -> None:
         """The client does not take what it asked for."""
