@@ -55,6 +55,42 @@ def test_an_exception_says_where_without_the_loop_s_own_lines(load_execute, exce
     assert worker.infer(worker.request(parameters={"a": 1}))[0]["OUTPUT0"].tolist() == [1]
 
 
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_an_execute_that_is_cancelled_before_it_begins_is_answered(load_execute, decoupled):
+    worker = load_execute(
+        """
+        def cancel():
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
+
+        create, loop = asyncio.BaseEventLoop.create_task, asyncio.get_running_loop()
+
+        def create_task(*args, **named):
+            loop.call_soon(cancel)  # it comes before the first step of a task that is made now
+            del loop.create_task
+            return create(loop, *args, **named)
+
+        loop.create_task = create_task
+        requests[0].get_response_sender().send(answer(), FINAL)
+        """,
+        is_async=True,
+        decoupled=decoupled,
+    )
+
+    worker.start(worker.request(4))
+    assert {worker.receive()[0], worker.receive()[0]} == {frame.EXECUTED, frame.RESPONSE}
+    worker.start(worker.request(5))
+    if decoupled:
+        messages = sorted([worker.receive(), worker.receive()])
+        assert messages[1][2] == 5
+        code, text = messages[1][3][2]
+    else:
+        _, _, responses, (code, text) = worker.expect(frame.EXECUTED)
+        assert responses is None
+    assert code == 1
+    assert text.startswith(f"{PREFIX}CancelledError")
+
+
 def test_a_decoupled_model_takes_the_next_batch_while_its_coroutines_run(load_execute):
     worker = load_execute(
         """

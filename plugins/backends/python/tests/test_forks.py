@@ -150,6 +150,42 @@ def test_a_call_of_a_child_with_more_than_there_is_memory_for_fails_alone(load_f
     assert outcome(worker) == [-1, 1]
 
 
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_a_child_cannot_send_responses_and_is_told_so(load_forking, decoupled):
+    worker = load_forking(
+        """
+        sender = requests[0].get_response_sender()
+        response = pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.zeros(1, np.float32))])
+
+        def work(results):
+            try:
+                for _ in range(20):  # more than may be ahead of the client
+                    sender.send(response)
+            except pb_utils.TritonModelException as exc:
+                results.put(str(exc))
+            else:
+                results.put("sent")
+
+        results = fork.SimpleQueue()
+        child = fork.Process(target=work, args=(results,))
+        child.start()
+        pb_utils.Logger.log_info(results.get())
+        child.join()
+        found = [child.exitcode]
+"""
+        + ("        return sender.send(response, 1)" if decoupled else ""),
+        decoupled=decoupled,
+    )
+
+    worker.start(worker.request())
+    response, executed = worker.receive(), worker.receive()
+    assert (response[0], executed[0]) == (frame.RESPONSE, frame.EXECUTED)
+    assert worker.arrays(response[3])["OUTPUT0"].tolist() == [0]
+    assert [text for _, text, _ in worker.logs] == [
+        "Unable to send response. This process was forked by the model's: only that one can send responses."
+    ]
+
+
 def test_a_child_logs_and_counts(load_forking):
     worker = load_forking(
         """

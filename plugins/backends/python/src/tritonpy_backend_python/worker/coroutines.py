@@ -45,7 +45,14 @@ class Coroutines:
         def begin() -> None:
             task = self._loop.create_task(run())
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(ended)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if task.cancelled():  # before its first step: afterwards `_settled` has the exception
+                if asyncio.iscoroutine(awaitable):
+                    awaitable.close()
+                on_done(None, asyncio.CancelledError())
 
         self._loop.call_soon_threadsafe(begin)
 

@@ -3,7 +3,7 @@
 Only one process can read the server's channel. So each child gets a socket to its parent and sends over it
 what it would send to the server: calls, questions, messages. A thread of the parent passes them on under
 numbers of its own, and a thread for each call brings the replies back. Tensors go through that socket, not
-through shared memory.
+through shared memory. Requests are the parent's to answer: a sender raises in a child.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -37,12 +38,16 @@ class Forks:
         channel: to the server; in a child, to the parent.
         inbox: reads it.
         link: says for which batch the parent works, which is the one that its children work for.
+        on_child: called in each child.
     """
 
-    def __init__(self, channel: Channel, inbox: Inbox, link: ServerLink) -> None:
+    def __init__(
+        self, channel: Channel, inbox: Inbox, link: ServerLink, on_child: Callable[[], None]
+    ) -> None:
         self._channel = channel
         self._inbox = inbox
         self._link = link
+        self._on_child = on_child
         self._pairs: dict[int, tuple[socket.socket, socket.socket]] = {}  # by the thread that forks
         self._children: set[socket.socket] = set()
 
@@ -89,6 +94,7 @@ class Forks:
             own[0].close()
             self._channel.continue_over(own[1])
         go_on_in_child()
+        self._on_child()
 
 
 class _Relay:

@@ -8,7 +8,7 @@ from _queue import SimpleQueue  # the C part alone: its `put` may be called from
 from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
-from triton_python_backend_utils import InferenceRequest, InferenceResponse
+from triton_python_backend_utils import InferenceRequest, InferenceResponse, TritonModelException
 from triton_python_backend_utils._server_metrics import flush_metrics
 from triton_python_backend_utils._wire import (
     Answer,
@@ -85,6 +85,7 @@ class ModelInstance:
         self._abandoned: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
         self._reaper: threading.Thread | None = None
         self._coroutines: Any = None  # Any: `Coroutines`, imported when needed
+        self._is_forked = False
 
     def execute(self, batch: int, wires: Sequence[tuple[Any, ...]]) -> None:  # Any: see `frame.py`
         """Run one batch and say that it is done."""
@@ -126,6 +127,10 @@ class ModelInstance:
             if self._coroutines is not None:
                 self._coroutines.close()
 
+    def refuse_responses(self) -> None:
+        """Let senders raise from now on; in a forked child, whose parent answers the requests."""
+        self._is_forked = True
+
     def is_cancelled(self, slot: int) -> bool:
         """See `Server`."""
         return self._channel.is_cancelled(slot)
@@ -133,13 +138,18 @@ class ModelInstance:
     def wait_to_send(self, slot: int) -> None:
         """See `Server`."""
         own = self._windows.get(slot)
-        if own is not None:
+        if own is not None and not self._is_forked:
             own.wait()
 
     def respond(
         self, slot: int, requested: tuple[str, ...] | None, response: InferenceResponse | None, final: bool
     ) -> None:
         """See `Server`."""
+        if self._is_forked:
+            raise TritonModelException(
+                "Unable to send response. This process was forked by the model's: only that one can send "
+                "responses."
+            )
         computed_ns = time.monotonic_ns() if self.is_decoupled else 0
         answer = None
         if response is not None:

@@ -52,7 +52,7 @@ class Session:
         """Handle messages until the server asks to finalize or closes the channel."""
         set_link(self._link)
         if self._owns_process:
-            Forks(self._channel, self._inbox, self._link).install()
+            Forks(self._channel, self._inbox, self._link, self._on_child).install()
         self._channel.send(frame.STARTED)
         receive = self._inbox.next_command
         while True:
@@ -81,6 +81,10 @@ class Session:
                 close_metrics(self._link)
                 self._channel.send(frame.FINALIZED, failure)
                 return
+
+    def _on_child(self) -> None:
+        if self._instance is not None:
+            self._instance.refuse_responses()
 
     def forget(self) -> None:
         """Leave the process to others that go on in it."""
