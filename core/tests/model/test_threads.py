@@ -34,6 +34,33 @@ backend: "odd"
 input [ { name: "I" data_type: TYPE_FP32 dims: [ 1 ] } ]
 output [ { name: "O" data_type: TYPE_FP32 dims: [ 1 ] } ]
 """
+LEFT_BEHIND = """
+import asyncio
+import pathlib
+
+from tritonpy.plugin import InferResponse, hookimpl
+
+TASKS, DONE = set(), []
+
+
+async def stay(place):
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:  # and not when it is garbage
+        pathlib.Path(place).write_text(" ".join(DONE))
+
+
+@hookimpl
+async def model_instance_execute(instance, requests):
+    TASKS.add(asyncio.create_task(stay(instance.model.parameter("place"))))
+    await asyncio.sleep(0)
+    return [InferResponse().add("O", request.input("I")) for request in requests]
+
+
+@hookimpl
+def model_instance_finalize(instance):
+    DONE.append("finalized")
+"""
 LATER = """
 import asyncio
 import threading
@@ -304,29 +331,59 @@ def test_as_many_models_load_at_once_as_the_options_say_and_hold_up_nobody_else(
         assert [each.result(20) for each in loads] == [(200, "")] * count
 
 
-@pytest.mark.parametrize("isolation", ["thread", "process"])
-def test_tasks_that_an_async_hook_leaves_behind_answer_their_requests(
-    tmp_path: Path, isolation: str, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(params=["thread", "process"])
+def installed(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str, str], Server]:
+    """Make a server of a model whose backend is this module, installed under a name."""
+
+    def install(name: str, module: str) -> Server:
+        site = tmp_path / "site"
+        info = site / f"acme_{name}-1.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: acme-{name}\nVersion: 1\n")
+        (info / "entry_points.txt").write_text(f"[tritonpy.backends]\n{name} = acme_{name}\n")
+        (site / f"acme_{name}.py").write_text(module)
+        monkeypatch.syspath_prepend(site)
+        monkeypatch.setenv("PYTHONPATH", str(site))
+        given = {"TRITONPY_ISOLATION": request.param, "place": str(tmp_path / "place")}
+        parameters = "".join(
+            f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n'
+            for key, value in given.items()
+        )
+        (tmp_path / "models/m/1").mkdir(parents=True)
+        (tmp_path / "models/m/config.pbtxt").write_text(CONFIG.replace("odd", name) + parameters)
+        return Server(
+            ServerOptions(
+                (str(tmp_path / "models"),),
+                http_address="127.0.0.1",
+                http_port=0,
+                allow_grpc=False,
+                allow_metrics=False,
+            )
+        )
+
+    return install
+
+
+def test_tasks_that_an_async_hook_leaves_behind_are_cancelled_after_its_instance_has_ended(
+    installed: Callable[[str, str], Server], tmp_path: Path
 ) -> None:
-    installed = tmp_path / "site"
-    info = installed / "acme_later-1.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-later\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[tritonpy.backends]\nlater = acme_later\n")
-    (installed / "acme_later.py").write_text(LATER)
-    monkeypatch.syspath_prepend(installed)
-    monkeypatch.setenv("PYTHONPATH", str(installed))
-    parameters = f'parameters {{ key: "TRITONPY_ISOLATION" value {{ string_value: "{isolation}" }} }}'
-    (tmp_path / "models/m/1").mkdir(parents=True)
-    (tmp_path / "models/m/config.pbtxt").write_text(CONFIG.replace("odd", "later") + parameters)
-    options = ServerOptions(
-        (str(tmp_path / "models"),),
-        http_address="127.0.0.1",
-        http_port=0,
-        allow_grpc=False,
-        allow_metrics=False,
-    )
-    with Server(options) as server:
+    with installed("left_behind", LEFT_BEHIND) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
+        connection.request("POST", "/v2/models/m/infer", BODY)
+        with connection.getresponse() as response:
+            assert response.status == 200
+        connection.close()
+        assert not (tmp_path / "place").exists()
+
+    assert (tmp_path / "place").read_text() == "finalized"
+
+
+def test_tasks_that_an_async_hook_leaves_behind_answer_their_requests(
+    installed: Callable[[str, str], Server],
+) -> None:
+    with installed("later", LATER) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
         for _ in range(3):
             connection.request("POST", "/v2/models/m/infer", BODY)

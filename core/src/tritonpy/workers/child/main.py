@@ -246,6 +246,7 @@ class HookWorker:
         try:
             if self._instance is not None and backend.instance_finalize is not None:
                 backend.instance_finalize(self._instance)
+            self._async_hooks.close()
             if self._instance is not None and backend.model_finalize is not None:
                 backend.model_finalize(self._model)
             backend.release()
