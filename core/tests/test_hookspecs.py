@@ -13,6 +13,7 @@ SIGNATURES = {
         "backend_initialize": ["backend"],
         "backend_finalize": ["backend"],
         "backend_attributes": ["backend"],
+        "model_execution": ["model"],
         "worker_command": ["model"],
         "worker_serve": ["model", "channel"],
         "model_auto_complete_config": ["model"],

@@ -222,6 +222,12 @@ class CompletesByTheClock(Scaler):
         return {**model.config, "metric_tags": {"calls": str(self.calls)}}
 
 
+class ChoosesTooLate(Scaler):
+    @hookimpl
+    def model_execution(self, model):
+        return model.backend.state["execution"]  # which `backend_initialize` would make
+
+
 class CountsFilesInPublic(Scaler):
     is_open = True
 
@@ -261,6 +267,7 @@ WRONG = {
     IsPerhapsReady: "readiness_is_a_truth_value",
     ChangesWhatWasGiven: "auto_complete_keeps_what_was_given",
     CompletesByTheClock: "auto_complete_says_the_same_twice",
+    ChoosesTooLate: "execution_of_a_model_is_told_before_the_backend_is_initialized",
     CountsFilesInPublic: "model_without_files_leaves_the_others_alone",
 }
 ALL = sorted(name for name in vars(BackendConformance) if name.startswith("test_"))

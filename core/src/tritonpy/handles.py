@@ -34,13 +34,18 @@ class PreferredGroup:
     count: int = 1
 
 
+EXECUTIONS = ("thread", "process")
+"""How instances run: on threads of the server, or each in a worker."""
+
+
 @dataclass(frozen=True, slots=True)
 class BackendAttributes:
     """What a backend says about itself once, before its first model is loaded.
 
     Attributes:
-        execution: `thread` promises that `model_instance_execute` releases the GIL in its hot call (or is
-            over in microseconds); `process` puts every instance into a worker of its own.
+        execution: how models run of which the hook `model_execution` says nothing else. `thread` promises
+            that `model_instance_execute` releases the GIL in its hot call (or is over in microseconds);
+            `process` puts every instance into a worker of its own.
         preferred_groups: instance groups for models that configure none, the most wanted first: the first one
             that this machine has the devices for is taken. None means `KIND_AUTO`.
         parallel_instance_loading: loading hooks may run at the same time, for the instances of a model and
@@ -63,7 +68,7 @@ class BackendAttributes:
         Raises:
             ValueError: `execution` is neither `thread` nor `process`.
         """
-        if self.execution not in ("thread", "process"):
+        if self.execution not in EXECUTIONS:
             raise ValueError(f"execution is {self.execution!r}, expected 'thread' or 'process'")
 
 

@@ -17,7 +17,7 @@ What holds for all hooks:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pluggy
 
@@ -55,7 +55,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT_NAME)
 class BackendHooks:
     """Group `tritonpy.backends`: runs models of one framework. Mirrors TRITONBACKEND.
 
-    Order: `backend_initialize`, `backend_attributes`; per model version `model_auto_complete_config`,
+    Order: `backend_attributes`, `backend_initialize`; per model version `model_auto_complete_config`,
     `model_initialize`; per instance `model_instance_initialize`, then `model_instance_execute` any number
     of times; then `model_instance_finalize`, `model_finalize`, `backend_finalize`. Only
     `model_instance_execute` is required. A finalize hook is called exactly when its initialize succeeded.
@@ -84,8 +84,20 @@ class BackendHooks:
         """
 
     @hookspec(firstresult=True)
+    def model_execution(self, model: Model) -> Literal["thread", "process"] | None:
+        """Optional: say how the instances of this model run, where that differs from model to model.
+
+        None leaves it to `backend_attributes`. Asked once per load, in the server's process on a loading
+        thread, before the configuration is completed; it may read the model's files. The parameter
+        `TRITONPY_ISOLATION` and `--debug-model` decide over it, and then it is not asked.
+
+        Must not import the framework, and comes before `backend_initialize`: a server whose models all run
+        in workers never loads the framework itself. An exception makes this version UNAVAILABLE.
+        """
+
+    @hookspec(firstresult=True)
     def worker_command(self, model: Model) -> WorkerCommand | Sequence[str] | None:
-        """The program to exec for the workers of this model, when `execution` is `process`.
+        """The program to exec for the workers of this model, when it runs in processes.
 
         Default (None): the server's interpreter running this plugin's hooks. A backend that names its own
         program speaks the frames of `tritonpy.ipc` on the descriptors in the environment variables

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tritonpy.errors import Internal, TritonError, exception_text
-from tritonpy.handles import Backend, BackendAttributes
+from tritonpy.handles import EXECUTIONS, Backend, BackendAttributes, Model
 from tritonpy.model.load_turn import LoadTurn
 from tritonpy.plugin_manager import Hook, PluginManager, source_file
 
@@ -63,6 +63,7 @@ class BoundBackend:
 
         self.initialize = bound("backend_initialize")
         self.finalize = bound("backend_finalize")
+        self.model_execution = bound("model_execution")
         self.worker_command = bound("worker_command")
         self.worker_serve = bound("worker_serve")
         self.model_auto_complete_config = bound("model_auto_complete_config")
@@ -90,6 +91,29 @@ class BoundBackend:
                 f"backend_attributes of backend '{self.name}' returned {kind}; expected BackendAttributes"
             )
         return attributes
+
+    def execution_of(self, model: Model) -> str:
+        """How the instances of a model run, `thread` or `process`, as far as the backend decides. Blocking.
+
+        Raises:
+            TritonError: the backend says neither, or fails to say.
+        """
+        hook = self.model_execution
+        if hook is None:
+            return self.attributes.execution
+        try:
+            execution = hook(model)
+        except Exception as exc:
+            where = f"backend '{self.name}' failed to say how model '{model.name}' is executed"
+            raise hook_failure(where, exc) from exc
+        if execution is None:
+            return self.attributes.execution
+        if execution not in EXECUTIONS:
+            raise Internal(
+                f"model_execution of backend '{self.name}' returned {execution!r} for model '{model.name}'; "
+                f"expected 'thread', 'process' or None"
+            )
+        return str(execution)
 
     def acquire(self) -> None:
         """Count one more model in this process; the first one initialises the backend. Blocking."""

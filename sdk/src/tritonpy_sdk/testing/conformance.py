@@ -82,6 +82,9 @@ class BackendConformance:
         assert isinstance(self.driver.bound.attributes, BackendAttributes)
         assert self.driver.bound.attributes.execution in ("thread", "process")
 
+    def test_execution_of_a_model_is_told_before_the_backend_is_initialized(self, model_name: str) -> None:
+        assert self.driver.bound.execution_of(self.driver.load(model_name).handle) in ("thread", "process")
+
     def test_model_loads_again_after_it_was_unloaded(self, model_name: str) -> None:
         for _ in range(2):
             with self.driver.load(model_name) as model:

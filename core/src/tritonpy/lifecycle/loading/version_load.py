@@ -8,7 +8,7 @@ import os
 from functools import partial
 
 from tritonpy.errors import TritonError, Unsupported
-from tritonpy.handles import BackendAttributes, JsonObject, Model
+from tritonpy.handles import EXECUTIONS, BackendAttributes, JsonObject, Model
 from tritonpy.lifecycle.loading.caching import generation_of, with_cache
 from tritonpy.lifecycle.loading.progress import LoadProgress
 from tritonpy.lifecycle.loading.settings import LoadTools
@@ -78,7 +78,7 @@ class Loading:
         """The steps as far as the settled configuration, which hooks see from then on."""
         handle, backend = self._handle, self._backend
         self._progress.begin("start of the backend")
-        self._launcher = launcher = self._make_launcher()
+        self._launcher = launcher = self._make_launcher(await self._execution())
         await launcher.open()
         self._progress.begin("auto-complete")
         completed = await launcher.complete_config() if self._tools.settings.auto_complete_config else None
@@ -183,25 +183,33 @@ class Loading:
         )
         return None
 
-    def _make_launcher(self) -> ThreadLauncher | WorkerLauncher:
+    async def _execution(self) -> str:
+        """How the instances run: `--debug-model` wins over the configuration, and that over the backend."""
+        name = self._handle.name
+        if name in self._tools.settings.debugged_models:
+            return "thread"
+        wish = self._handle.parameter(ISOLATION_PARAMETER)
+        if not wish:
+            if self._backend.model_execution is None:
+                return self._backend.attributes.execution
+            return await on_own_thread(partial(self._backend.execution_of, self._handle), "hook")
+        if wish not in EXECUTIONS:
+            raise TritonError(
+                f"model '{name}': parameter {ISOLATION_PARAMETER} is '{wish}', expected 'thread' or 'process'"
+            )
+        return wish
+
+    def _make_launcher(self, execution: str) -> ThreadLauncher | WorkerLauncher:
         name = self._handle.name
         settings = self._tools.settings
         first = first_slot(self._handle.config)
         first_policy = settings.host_policies.find(first.host_policy) if first is not None else None
         is_debugged = name in settings.debugged_models
-        execution = self._handle.parameter(ISOLATION_PARAMETER) or self._backend.attributes.execution
-        if is_debugged:
-            execution = "thread"
-        if execution not in ("thread", "process"):
-            raise TritonError(
-                f"model '{name}': parameter {ISOLATION_PARAMETER} is '{execution}', "
-                f"expected 'thread' or 'process'"
-            )
         if execution == "thread" and self._backend.worker_serve is None:
             if self._backend.execute is None:
                 raise Unsupported(
                     f"model '{name}': backend '{self._backend.name}' runs in processes of its own only, but "
-                    f"'thread' was asked for by parameter {ISOLATION_PARAMETER} or --debug-model"
+                    f"'thread' was asked for by parameter {ISOLATION_PARAMETER}, --debug-model or the backend"
                 )
             return ThreadLauncher(
                 self._backend,
