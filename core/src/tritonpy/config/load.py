@@ -10,10 +10,10 @@ from google.protobuf import text_format
 from tritonpy.config.config_error import Problem
 from tritonpy.config.json_text import find_place, read_json
 from tritonpy.config.named_files import check_named_file
-from tritonpy.config.read import Misfit, config_from_dict, read_document
+from tritonpy.config.read import Misfit, check_enums, config_from_dict, read_document
 from tritonpy.config.schema import ModelConfig
 from tritonpy.config.source_positions import place_of_field
-from tritonpy.config.write import ConfigForm, given_fields
+from tritonpy.config.write import ConfigForm
 from tritonpy.errors import Internal, InvalidArg, NotFound
 from tritonpy.protos import POOL
 
@@ -127,8 +127,8 @@ def _parse_text(text: str) -> ModelConfig:
     except RecursionError as exc:
         raise Problem("it is nested too deeply") from exc
     try:
-        read_document(given_fields(config))
-    except Misfit as exc:  # text format lets numbers pass that stand for nothing in an enum
+        check_enums(config)
+    except Misfit as exc:
         place = place_of_field(text, "pbtxt", str(exc.steps[0])) or (None, None)
         raise Problem(str(exc), *place) from exc
     return config

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from google.protobuf.message import Message
@@ -78,6 +78,41 @@ def read_document(document: object) -> ModelConfig:
     config = ModelConfig()
     _read_message(config, document, _Path())
     return config
+
+
+def check_enums(message: Message, path: _Path = _Path()) -> None:
+    """Refuse numbers that stand for nothing in an enum; protobuf's text format lets them pass.
+
+    Raises:
+        Misfit: names the field and says what was expected there.
+    """
+    given = {field.name: value for field, value in message.ListFields()}
+    for field in _fields_with_enums(message.DESCRIPTOR.full_name):
+        value = given.get(field.name)
+        if value is None:
+            continue
+        here = path.field(field.name)
+        if field.map_key is not None:
+            values = [(here.entry(key), value[key]) for key in sorted(value)]
+        elif field.is_repeated:
+            values = [(here.element(index), element) for index, element in enumerate(value)]
+        else:
+            values = [(here, value)]
+        for place, element in values:
+            if field.value.kind == "message":
+                check_enums(element, place)
+            elif element not in field.value.enum_names:
+                raise _unexpected(place, element, f"one of {', '.join(field.value.enum_names.values())}")
+
+
+@cache
+def _fields_with_enums(message: str) -> tuple[Field, ...]:
+    """The fields of a message that are enums, or messages with some at any depth."""
+    return tuple(
+        field
+        for field in message_fields(message)
+        if field.value.kind == "enum" or (field.value.message and _fields_with_enums(field.value.message))
+    )
 
 
 def _read_message(message: Message, values: object, path: _Path) -> None:

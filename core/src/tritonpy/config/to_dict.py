@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 from google.protobuf.message import Message
@@ -34,24 +34,35 @@ def config_to_dict(config: ModelConfig, *, with_defaults: bool = True) -> JsonOb
 
 
 def _show_message(with_defaults: bool, message: Message) -> JsonObject:
-    given = {field.name for field, _ in message.ListFields()}
-    return {
-        field.name: _show_field(with_defaults, field, getattr(message, field.name))
-        for field in message_fields(message.DESCRIPTOR.full_name)
-        if field.name in given or (with_defaults and not field.has_presence)
-    }
+    given = {field.name: value for field, value in message.ListFields()}
+    shown: JsonObject = {}
+    for field, show in _fields(message.DESCRIPTOR.full_name, with_defaults):
+        name = field.name
+        if name in given:
+            value = given[name]
+        elif with_defaults and not field.has_presence:
+            value = getattr(message, name)
+        else:
+            continue
+        if field.map_key is not None:
+            shown[name] = {str(key): show(value[key]) if show else value[key] for key in sorted(value)}
+        elif field.is_repeated:
+            shown[name] = [show(element) for element in value] if show else list(value)
+        else:
+            shown[name] = show(value) if show else value
+    return shown
 
 
-def _show_field(with_defaults: bool, field: Field, value: Any) -> object:  # Any: what protobuf holds
-    show = _printer(with_defaults, field.value)
-    if field.map_key is not None:
-        return {str(key): show(value[key]) for key in sorted(value)}
-    if field.is_repeated:
-        return [show(element) for element in value]
-    return show(value)
+Show = Callable[[Any], object]  # Any: what protobuf holds
 
 
-def _printer(with_defaults: bool, value: Value) -> Callable[[Any], object]:  # Any: what protobuf holds
+@cache
+def _fields(message: str, with_defaults: bool) -> Sequence[tuple[Field, Show | None]]:
+    """The fields of a message, each with a function that shows a value of it; None for one shown as it is."""
+    return [(field, _printer(with_defaults, field.value)) for field in message_fields(message)]
+
+
+def _printer(with_defaults: bool, value: Value) -> Show | None:
     match value.kind:
         case "message":
             return partial(_show_message, with_defaults)
@@ -62,11 +73,7 @@ def _printer(with_defaults: bool, value: Value) -> Callable[[Any], object]:  # A
         case "float64":
             return _show_float
         case _:
-            return _show_plain
-
-
-def _show_plain(value: object) -> object:
-    return value
+            return None
 
 
 def _show_enum(enum: Value, number: int) -> object:
