@@ -454,6 +454,7 @@ async def test_a_load_that_is_given_up_while_another_has_the_turn_finalises_what
         load_turn=turn,
         open_turn=LoadTurn(),
         instance_initialize=None,
+        has_life=True,
         acquire=lambda: called.append("acquire"),
         release=lambda: called.append("release"),
         execute=execute,

@@ -107,19 +107,17 @@ class ModelLoad:
         """
         with LoadProgress(name, interval_s=self._progress_interval_s, least_s=_WORTH_TELLING_S) as progress:
             progress.begin("files")
-            source = await self._fetch(fetch)
-            agents = None
+            source, config = await self._fetch(fetch, progress)
+            directory, agents = source.directory, None
+            if not config.model_repository_agents.agents:
+                return PreparedModel(source, directory, config)
             try:
+                agents = AgentSteps(self._agent_chain(source, config))
+                progress.begin("repository agents")
+                await agents.load()
                 progress.begin("configuration")
-                directory = source.directory
-                config = await asyncio.to_thread(self._read, directory, source.config_override)
-                if config.model_repository_agents.agents:
-                    agents = AgentSteps(self._agent_chain(source, config))
-                    progress.begin("repository agents")
-                    await agents.load()
-                    config = agents.chain.config
-                    directory = await asyncio.to_thread(_moved, directory, agents.chain.directory)
-                progress.begin("configuration")
+                config = agents.chain.config
+                directory = await asyncio.to_thread(_moved, directory, agents.chain.directory)
                 await asyncio.to_thread(check_config, config, directory, is_strict=self._is_strict)
                 return PreparedModel(source, directory, config, agents)
             except BaseException:
@@ -176,14 +174,31 @@ class ModelLoad:
 
     # Files and configuration.
 
-    async def _fetch(self, fetch: Callable[[], ModelSource]) -> ModelSource:
-        """`fetch` on a thread; cancelled, it leaves no directory behind."""
-        fetching = asyncio.ensure_future(self._threads.call(fetch))
+    async def _fetch(
+        self, fetch: Callable[[], ModelSource], progress: LoadProgress
+    ) -> tuple[ModelSource, ModelConfig]:
+        """Fetch and read on a thread; cancelled, it leaves no directory behind."""
+        fetching = asyncio.ensure_future(self._threads.call(self._fetch_and_read, fetch, progress))
         try:
             return await asyncio.shield(fetching)
         except asyncio.CancelledError:
-            source = await fetching
+            source, _ = await fetching
             await asyncio.to_thread(source.remove)
+            raise
+
+    def _fetch_and_read(
+        self, fetch: Callable[[], ModelSource], progress: LoadProgress
+    ) -> tuple[ModelSource, ModelConfig]:
+        """The configuration is checked unless repository agents are to see it before; blocking."""
+        source = fetch()
+        try:
+            progress.begin("configuration")
+            config = self._read(source.directory, source.config_override)
+            if not config.model_repository_agents.agents:
+                check_config(config, source.directory, is_strict=self._is_strict)
+            return source, config
+        except BaseException:
+            source.remove()
             raise
 
     def _read(self, directory: ModelDirectory, override: str | None) -> ModelConfig:

@@ -102,6 +102,7 @@ def settled_config(
     gpus: Gpus = NO_GPUS,
     *,
     name: str = "",
+    proposed: ModelConfig | None = None,
 ) -> JsonObject:
     """Normalise and check what the backend made of the configuration.
 
@@ -111,15 +112,19 @@ def settled_config(
         directory: the model's.
         gpus: where it can be placed beside the CPU.
         name: the model, if its directory is not called like it.
+        proposed: the configuration that the backend was asked to complete; where the document says the same,
+            it is not read once more.
 
     Raises:
         InvalidArg: a field is unknown, or a rule is broken.
         Internal: a label file is not there.
     """
     name = name or directory.name
-    config = config_from_dict(document, name)
-    validate_structure(config, name)
-    normalize(config, attributes.preferred_groups, gpus.ids, uses_gpus=attributes.uses_gpus)
-    validate_complete(config, gpus.ids, gpus.min_compute_capability)
-    validate_files(config, directory)
-    return config_to_dict(config)
+    if proposed is None or document != config_to_dict(proposed):
+        proposed = config_from_dict(document, name)
+        validate_structure(proposed, name)
+        normalize(proposed, attributes.preferred_groups, gpus.ids, uses_gpus=attributes.uses_gpus)
+        document = config_to_dict(proposed)
+    validate_complete(proposed, gpus.ids, gpus.min_compute_capability)
+    validate_files(proposed, directory)
+    return document

@@ -115,6 +115,11 @@ class BoundBackend:
             )
         return str(execution)
 
+    @property
+    def has_life(self) -> bool:
+        """Whether it wants to be initialised before its first model, or finalised after its last one."""
+        return self.initialize is not None or self.finalize is not None
+
     def acquire(self) -> None:
         """Count one more model in this process; the first one initialises the backend. Blocking."""
         with self._lock:

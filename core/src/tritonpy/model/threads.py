@@ -82,9 +82,10 @@ class ThreadLauncher:
 
     async def open(self) -> None:
         """Initialise the backend if this is its first model."""
-        async with self._open_turn():
-            await on_own_thread(self._backend.acquire, "hook")
-        self._is_acquired = True
+        if self._backend.has_life:
+            async with self._open_turn():
+                await on_own_thread(self._backend.acquire, "hook")
+            self._is_acquired = True
 
     async def complete_config(self) -> JsonObject | None:
         """Ask the backend to fill in what the configuration leaves out."""

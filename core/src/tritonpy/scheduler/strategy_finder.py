@@ -44,6 +44,15 @@ class StrategyFinder:
         self._is_strict = is_strict
         self._backend_directory = backend_directory
 
+    def is_expected(self, model: Model, backend: BoundBackend) -> bool:
+        """Whether a strategy is named, or lies where one is looked for: else `find` finds none. Blocking."""
+        return (
+            _named(model) is not None
+            or _file_beside(model) is not None
+            or first_file(self._backend_directories(backend), _FILENAMES) is not None
+            or any(backend.batching.values())
+        )
+
     def find(self, model: Model, backend: BoundBackend, *, is_strict: bool = False) -> BoundStrategy | None:
         """Bind the model's strategy, or return None when it has none. Blocking.
 

@@ -214,4 +214,4 @@ class ModelLoader:
         # On a thread, as all that reads a configuration whole: one of a megabyte takes a second.
         document = await asyncio.to_thread(first_config, own, backend.attributes, self.settings.gpus)
         handle = Model(directory.name, version, document, directory.path, backend.handle)
-        return Loading(self._tools, backend, handle, is_override)
+        return Loading(self._tools, backend, handle, own, is_override)

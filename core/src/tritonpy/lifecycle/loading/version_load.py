@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
+from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import TritonError, Unsupported
 from tritonpy.handles import EXECUTIONS, BackendAttributes, JsonObject, Model
 from tritonpy.lifecycle.loading.caching import generation_of, with_cache
@@ -21,12 +24,13 @@ from tritonpy.model.model import LoadedModel
 from tritonpy.model.placement import Slot, first_slot
 from tritonpy.model.signature import Signature
 from tritonpy.model.threads import ThreadLauncher
-from tritonpy.model.warmup import Warmup, read_warmup
+from tritonpy.model.warmup import Warmup, WarmupSample, read_warmup
 from tritonpy.own_thread import on_own_thread
-from tritonpy.repository.labels import read_labels
+from tritonpy.repository.labels import Labels, read_labels
 from tritonpy.scheduler.batcher import BoundStrategy
 from tritonpy.scheduler.scheduler import Scheduler
 from tritonpy.scheduler.selection import make_scheduler
+from tritonpy.states import StateSpecs
 from tritonpy.stats import ModelStats
 from tritonpy.workers.instance import WorkerEvents
 from tritonpy.workers.launcher import WorkerLauncher
@@ -41,6 +45,25 @@ _PATIENCE_S = 15.0
 """How long a strategy may take to end, as long as a repository agent: afterwards it is left alone."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """A settled configuration, and what was made of it and of the files that it names.
+
+    Attributes:
+        signature: the check of requests.
+        labels: of outputs.
+        states: of sequences; None for a model without.
+        samples: of the warmup.
+        may_have_strategy: a batching strategy is named, or lies where one is looked for.
+    """
+
+    signature: Signature
+    labels: Labels
+    states: StateSpecs | None
+    samples: Sequence[WarmupSample]
+    may_have_strategy: bool
+
+
 class Loading:
     """The steps of loading one version, and what they leave to take down; on the loop only.
 
@@ -48,11 +71,15 @@ class Loading:
         tools: what every load works with.
         backend: of the model.
         handle: describes the version; its configuration is not complete yet.
+        proposed: the same configuration, as the message that it was made from.
         is_override: the configuration came with a load request.
     """
 
-    def __init__(self, tools: LoadTools, backend: BoundBackend, handle: Model, is_override: bool) -> None:
+    def __init__(
+        self, tools: LoadTools, backend: BoundBackend, handle: Model, proposed: ModelConfig, is_override: bool
+    ) -> None:
         self._tools = tools
+        self._proposed = proposed
         self._is_override = is_override
         self._backend = backend
         self._handle = handle
@@ -76,34 +103,55 @@ class Loading:
 
     async def settle(self) -> JsonObject:
         """The steps as far as the settled configuration, which hooks see from then on."""
-        handle, backend = self._handle, self._backend
+        document = await self._completed_config()
+        return await asyncio.to_thread(self._settle, document)
+
+    async def _completed_config(self) -> JsonObject:
         self._progress.begin("start of the backend")
         self._launcher = launcher = self._make_launcher(await self._execution())
         await launcher.open()
         self._progress.begin("auto-complete")
         completed = await launcher.complete_config() if self._tools.settings.auto_complete_config else None
-        document = handle.config if completed is None else completed
-        handle.config = await asyncio.to_thread(
-            settled_config,
+        return self._handle.config if completed is None else completed
+
+    def _settle(self, document: JsonObject) -> JsonObject:
+        """Blocking."""
+        handle = self._handle
+        handle.config = settled_config(
             document,
-            backend.attributes,
+            self._backend.attributes,
             handle.directory,
             self._tools.settings.gpus,
             name=handle.name,
+            proposed=self._proposed,
         )
         return handle.config
 
+    def _settle_and_read(self, document: JsonObject) -> _Settled:
+        """Blocking; all that is read before the model sees its configuration, on one thread."""
+        config, directory = self._settle(document), self._handle.directory
+        signature = Signature(config)
+        return _Settled(
+            signature,
+            read_labels(config, directory),
+            read_states(config, directory),
+            read_warmup(config, signature, directory),
+            self._tools.strategies.is_expected(self._handle, self._backend),
+        )
+
     async def _run(self) -> LoadedModel:
         handle, backend = self._handle, self._backend
-        config = await self.settle()
-        labels = await asyncio.to_thread(read_labels, config, handle.directory)
+        settled = await asyncio.to_thread(self._settle_and_read, await self._completed_config())
+        config, signature, states = handle.config, settled.signature, settled.states
         self._progress.begin("initialize", "model")
         launcher = self._launcher
         assert launcher is not None  # `settle` made it
         await launcher.initialize_model(config)
         self._progress.begin("batching strategy")
-        find = partial(self._tools.strategies.find, handle, backend, is_strict=self._is_override)
-        strategy = await on_own_thread(find, "hook")
+        strategy = None
+        if settled.may_have_strategy:
+            find = partial(self._tools.strategies.find, handle, backend, is_strict=self._is_override)
+            strategy = await on_own_thread(find, "hook")
         if strategy is not None:
             self._strategy = strategy
             await on_own_thread(strategy.open, "hook")
@@ -112,19 +160,18 @@ class Loading:
             )
             strategy.on_slow_scan = partial(self._note_slow_scan, strategy.name)
         stats = ModelStats(latencies=self._tools.settings.latencies(config))
-        signature = Signature(config)
-        states = await asyncio.to_thread(read_states, config, handle.directory)
         self._scheduler = scheduler = make_scheduler(
             config, stats, strategy, states, self._tools.access.flow_limits
         )
-        samples = await asyncio.to_thread(read_warmup, config, signature, handle.directory)
-        warmup = Warmup(samples, handle.name, str(handle.version), signature.max_batch_size, stats, states)
+        warmup = Warmup(
+            settled.samples, handle.name, str(handle.version), signature.max_batch_size, stats, states
+        )
 
         async def start(slot: Slot) -> Instance:
             if slot.kind == "KIND_GPU":
                 await asyncio.to_thread(self._tools.settings.gpus.check_load, slot.name, slot.device_id)
             _log.info("TRITONBACKEND_ModelInstanceInitialize: %s (%s)", slot.name, slot.device)
-            warm_up = warmup.run if samples else None
+            warm_up = warmup.run if settled.samples else None
             return await launcher.start_instance(slot, scheduler.pump, scheduler.enqueue_again, warm_up)
 
         if handle.name in self._tools.settings.debugged_models:
@@ -149,7 +196,7 @@ class Loading:
             self.take_down,
             strategy_name=strategy.name if strategy is not None else "",
             load_duration_s=self._progress.duration_s,
-            labels=labels,
+            labels=settled.labels,
             generation=generation,
             sequences=scheduler if config.get("sequence_batching") is not None else None,
             is_debugged=handle.name in self._tools.settings.debugged_models,
