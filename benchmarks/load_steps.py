@@ -1,9 +1,9 @@
-"""Count what one load request costs: calls of the server's functions, files they stand in, switches of thread.
+"""Count what one load request costs: calls of our functions, the files they stand in, switches of thread.
 
     python benchmarks/load_steps.py [--backend identity]
 
-A model of six lines of configuration, in a directory, is loaded once to warm up, unloaded, and loaded again while
-every call of a function below `tritonpy/` is counted, on all threads. Counts do not depend on the machine.
+A model of six lines of configuration, in a directory, is loaded once to warm up, unloaded, and loaded again
+while every call of a function below `tritonpy/` is counted, on all threads. The counts are the same anywhere.
 """
 
 from __future__ import annotations
