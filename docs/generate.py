@@ -92,6 +92,7 @@ CHAPTERS = {
     ),
     "Completing a configuration": ("tritonpy.completion",),
     "What frontends ask": ("tritonpy.dataplane", "tritonpy.flow"),
+    "Model repositories": ("tritonpy.store", "tritonpy.fingerprint", "tritonpy.temporary"),
     "Errors": ("tritonpy.errors",),
 }
 """The chapters of the page on the Python API, and whose names they hold."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from tritonpy_sdk.testing import DEADLINE_S
+from tritonpy_sdk.testing import until
 
 QUIET_S = 0.2
 
@@ -15,19 +15,26 @@ T = TypeVar("T")
 
 def at_rest(read: Callable[[], T], quiet_s: float = QUIET_S) -> T:
     """What `read` gives as soon as it has given the same for a while."""
-    deadline = time.monotonic() + DEADLINE_S
     found, since = read(), time.monotonic()
-    while time.monotonic() - since < quiet_s:
-        time.sleep(0.02)
+
+    def rests() -> bool:
+        nonlocal found, since
         if (now := read()) != found:
-            assert time.monotonic() < deadline, f"it never rests: {now}"
             found, since = now, time.monotonic()
+        return time.monotonic() - since >= quiet_s
+
+    until(rests, lambda: f"it rests, at {found!r}")
     return found
 
 
 def comes_to(read: Callable[[], T], wanted: T) -> T:
-    """What `read` gives as soon as that is what is wanted, or what it gives in the end."""
-    deadline = time.monotonic() + DEADLINE_S
-    while (found := read()) != wanted and time.monotonic() < deadline:
-        time.sleep(0.02)
+    """What `read` gives as soon as that is what is wanted."""
+    found = read()
+
+    def is_wanted() -> bool:
+        nonlocal found
+        found = read()
+        return found == wanted
+
+    until(is_wanted, lambda: f"{found!r} becomes {wanted!r}")
     return found

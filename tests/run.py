@@ -74,6 +74,7 @@ TOUCHES: dict[str, tuple[str, ...]] = {
     "plugins/backends/onnxruntime/": ("tests/devices", "tests/gpu"),
     "plugins/batching/": ("tests/examples/test_batching_strategies", "tests/batching"),
     "plugins/caches/": ("plugins/caches", "tests/cache", "tests/docs/test_response_cache"),
+    "plugins/stores/": ("tests/stores", "plugins/stores"),
     "plugins/repo_agents/": ("tests/lifecycle/test_repo_agents",),
     "sdk/src/tritonpy_sdk/include/": ("plugins/abi", "tests/plugins", "tests/shared_objects"),
     "core/pyproject.toml": ("tests/plugins",),

@@ -21,7 +21,7 @@ OURS_AND_REAL = ["ours", pytest.param("real", marks=pytest.mark.parity)]
 """The kinds of servers, as parameters of a fixture or test that says the same of both."""
 
 
-def local_options(*repositories: Path, **options: Any) -> ServerOptions:
+def local_options(*repositories: Path | str, **options: Any) -> ServerOptions:
     """Options of a server that nobody else can reach, on ports that the system chooses."""
     local = {f"{service}_address": "127.0.0.1" for service in ("http", "grpc", "metrics")}
     free = {f"{service}_port": 0 for service in ("http", "grpc", "metrics")}

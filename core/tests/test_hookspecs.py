@@ -48,6 +48,7 @@ SIGNATURES = {
         "cache_insert": ["cache", "key", "entry"],
         "cache_usage": ["cache"],
     },
+    "stores": {"store_open": ["root", "options"]},
     "loaders": {"load_shared_object": ["kind", "path"]},
     "op_libraries": {"op_library_paths": ["framework", "model"]},
     "frontends": {"frontend_start": ["dataplane", "options"], "frontend_stop": []},
@@ -108,6 +109,8 @@ def test_hooks_with_one_owner_answer_bare(kind, hook):
         "RepoAgent",
         "RepoAgentModel",
         "Cache",
+        "Store",
+        "StoreOptions",
         "WorkerCommand",
     ],
 )

@@ -21,6 +21,8 @@ html_theme = "furo"
 html_theme_options = {"top_of_page_buttons": []}
 html_copy_source = False
 html_extra_path = ["index.html"]
+html_static_path = ["static"]
+html_css_files = ["wide.css"]
 
 root_doc = "docs/index"
 include_patterns = [

@@ -100,12 +100,6 @@ class Asker:
         (self._folder / "gate").touch()
 
     @property
-    def taken_s(self) -> float:
-        """From the release to the last execution, by the times of the files that tell of them."""
-        began, executed = ((self._folder / name).stat().st_mtime for name in ("gate", "journal"))
-        return executed - began
-
-    @property
     def executed(self) -> list[int]:
         return [number for batch in self.batches for number in batch]
 

@@ -12,13 +12,14 @@ import pytest
 from click.testing import CliRunner
 from tritonpy.cli.serve import serve
 from tritonpy.options import ServerOptions
-from tritonpy.repository.stores import cache, download
-from tritonpy.repository.stores.credentials import find_credentials
-from tritonpy.repository.stores.location import read_location
+from tritonpy_store_cloud import cache, download
+from tritonpy_store_cloud.credentials import find_credentials
+from tritonpy_store_cloud.location import read_location
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/how-to/object-stores.md").read_text()
-STORES = ROOT / "core/src/tritonpy/repository/stores"
+PLUGIN = ROOT / "plugins/stores/cloud"
+STORES = PLUGIN / "src/tritonpy_store_cloud"
 VARIABLE = re.compile(r"\b(?:AWS|GOOGLE|AZURE|TRITON|STORAGE)_[A-Z0-9_]+\b")
 
 OF_THE_LIBRARY = {
@@ -37,11 +38,14 @@ def test_the_command_of_the_page_is_read() -> None:
     assert "s3://bucket/path/to/models" in result.output
 
 
-def test_the_extra_of_the_page_is_there() -> None:
-    (extra,) = re.findall(r"^\$ pip install './core\[(.*)\]'$", PAGE, re.MULTILINE)
+def test_what_the_page_installs_offers_the_prefixes_of_the_page() -> None:
+    (folder,) = re.findall(r"^\$ pip install \./core \./(.*)$", PAGE, re.MULTILINE)
 
-    project = tomllib.loads((ROOT / "core/pyproject.toml").read_text())["project"]
-    assert [name.partition(">")[0] for name in project["optional-dependencies"][extra]] == ["obstore"]
+    project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+    assert ROOT / folder == PLUGIN
+    assert set(re.findall(r"^\| `(\w+)://", PAGE, re.MULTILINE)) == set(
+        project["entry-points"]["tritonpy.stores"]
+    )
 
 
 @pytest.mark.parametrize("root", re.findall(r"^\| `((?:s3|gs|as)://[^`]*)`", PAGE, re.MULTILINE))

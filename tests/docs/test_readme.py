@@ -50,6 +50,9 @@ def test_the_measured_numbers_are_those_of_the_files() -> None:
         rates = [f"{summary[name]['infer_per_s']:,.0f}" for name in ("triton", "ours")]
         assert [*rates, f"{summary['ratio']['infer_per_s']:.2f}"] == [triton, ours, ratio]
 
+    costs = [found[protocol, "identity_py", 1, 64]["ours"]["server_cpu_us"] for protocol in ("grpc", "http")]
+    assert f"{costs[0]:.0f} µs of processor time, {costs[1]:.0f} over HTTP" in MEASURED
+
 
 def test_no_cell_of_what_is_there_and_what_is_not_is_empty() -> None:
     table = PAGE[PAGE.index("| There | Not yet |") :].split("\n\n")[0].splitlines()[2:]

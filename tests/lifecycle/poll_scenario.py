@@ -9,7 +9,6 @@ import http.client
 import json
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Protocol
 
 import pytest
 from tritonpy.lifecycle.following.watcher import RepositoryWatcher
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 CONFIG = """
 backend: "python"
@@ -33,7 +33,6 @@ class TritonPythonModel:
             "Y", pb_utils.get_input_tensor_by_name(request, "X").as_numpy() + {number}
         )]) for request in requests]
 """
-_WAIT_S = 20.0
 
 
 class Tree(Protocol):
@@ -256,14 +255,16 @@ def run(owner: Owner, client: Client, poll_twice: Callable[[], None], *, is_ours
     for step in STEPS:
         step.act(owner)
         poll_twice()
-        deadline = time.monotonic() + _WAIT_S
-        while not (step.is_seen(client) and (not is_ours or step.is_told(client))):
+
+        def is_seen(step: Step = step) -> bool:
             assert client.infer("steady") == 1, step.name
-            if time.monotonic() > deadline:
-                rows = {name: client.rows(name) for name in ("m", "sick")}
-                pytest.fail(f"'{step.name}' was not seen: {rows}, m answers {client.infer('m')}")
-            time.sleep(0.02)
-        assert client.infer("steady") == 1, step.name
+            return step.is_seen(client) and (not is_ours or step.is_told(client))
+
+        def told(step: Step = step) -> str:
+            rows = {name: client.rows(name) for name in ("m", "sick")}
+            return f"'{step.name}' is seen: {rows}, m answers {client.infer('m')}"
+
+        until(is_seen, told)
 
 
 class PollsByHand:
@@ -283,9 +284,9 @@ class PollsByHand:
     def poll(self, times: int = 1) -> None:
         """Let the server look, and return when what it saw is with its loop."""
         for _ in range(times):
-            assert self._waiting.acquire(timeout=_WAIT_S)
+            assert self._waiting.acquire(timeout=DEADLINE_S)
             self._due.release()
-        assert self._waiting.acquire(timeout=_WAIT_S)
+        assert self._waiting.acquire(timeout=DEADLINE_S)
         self._waiting.release()
 
     def end(self) -> None:

@@ -8,18 +8,19 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
-from tritonpy_sdk.testing import DEADLINE_S, until
+from tritonpy_sdk.testing import DEADLINE_S, ServerProcess, until
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG: dict[str, Any] = {
@@ -55,30 +56,19 @@ STARTS = 3  # of a real server, which may crash by chance while it loads models
 
 @dataclass
 class Running:
-    """A server of either kind, and what it has written to standard error."""
+    """A server of either kind.
 
-    http: int
-    process: subprocess.Popen[str]
+    Attributes:
+        process: of it.
+        read: gives what it has written so far.
+        is_real: it is a tritonserver.
+        http: its port.
+    """
+
+    process: subprocess.Popen[bytes]
+    read: Callable[[], str]
     is_real: bool
-    lines: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        self.lines.extend(self.process.stderr)
-
-    def close(self) -> None:
-        """End it, if it has not ended."""
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait(60)
-        self._reader.join(60)
-        for stream in (self.process.stdout, self.process.stderr):
-            assert stream is not None
-            stream.close()
+    http: int = 0
 
     def post(self, path: str, body: bytes = b"{}") -> int:
         url = f"http://127.0.0.1:{self.http}{path}"
@@ -90,16 +80,16 @@ class Running:
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """Wait until `pattern` is found in the log."""
-        until = time.monotonic() + DEADLINE_S
-        while True:
-            has_ended = not self._reader.is_alive()
-            log = "".join(self.lines)
-            found = re.search(pattern, log)
-            if found:
-                return found
-            assert not has_ended, f"it has ended, and said no {pattern}\n{log}"
-            assert time.monotonic() < until, f"no {pattern}\n{log}"
-            time.sleep(0.01)
+
+        def find() -> re.Match[str] | None:
+            has_ended = self.process.poll() is not None
+            found = re.search(pattern, self.read())
+            assert found or not has_ended, f"it has ended, and said no {pattern}\n{self.read()}"
+            return found
+
+        found = until(find, lambda: f"{pattern} is in the log:\n{self.read()}")
+        assert found is not None
+        return found
 
     def head(self, letter: str) -> str:
         """A pattern of how a line begins; the real server sometimes writes two lines into one."""
@@ -109,54 +99,61 @@ class Running:
         self.wait_for(self.head(letter) + re.escape(f'"{text}'))
 
 
-def start(kind: str, repository: Path, *flags: str) -> Running:
-    """A server whose ports answer."""
-    for starts_left in reversed(range(STARTS if kind == "triton" else 1)):
-        running = begin(kind, repository, *flags)
+@contextmanager
+def serving_ours(repository: Path, *flags: str) -> Iterator[Running]:
+    with closing(ServerProcess(f"--model-repository={repository}", *flags)) as server:
+        yield Running(server.process, lambda: server.log, False, server.http_port)
+
+
+@contextmanager
+def serving_real(log: Path, repository: Path, *flags: str) -> Iterator[Running]:
+    """A real server whose ports answer.
+
+    Args:
+        log: where it writes.
+        repository: of its models.
+        flags: further ones.
+    """
+    program = [sys.executable, str(ROOT / "benchmarks/real_triton.py"), "serve"]
+    command = [*program, f"--model-repository={repository}", "--", *flags]
+    for starts_left in reversed(range(STARTS)):
+        with log.open("wb") as file:
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file)
+        running = Running(process, partial(log.read_text, errors="replace"), True)
         try:
             wait_for_ports(running)
-            break
+            yield running
+            return
         except AssertionError:
-            has_ended = running.process.poll() is not None
-            running.close()
-            if not (has_ended and starts_left):
+            if running.http or process.poll() is None or not starts_left:
                 raise
-    return running
-
-
-def begin(kind: str, repository: Path, *flags: str) -> Running:
-    if kind == "triton":
-        program = [sys.executable, str(ROOT / "benchmarks/real_triton.py"), "serve"]
-        command = [*program, f"--model-repository={repository}", "--", *flags]
-    else:
-        program = [str(Path(sys.executable).with_name("corectl")), "serve"]
-        ports = [
-            f"--{name}-{what}"
-            for name in ("http", "grpc", "metrics")
-            for what in ("address=127.0.0.1", "port=0")
-        ]
-        command = [*program, f"--model-repository={repository}", *ports, *flags]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    return Running(0, process, kind == "triton")
+        finally:
+            process.kill()
+            process.wait()
 
 
 def wait_for_ports(running: Running) -> None:
     started = running.head("I") + '"Started SERVICE at 127.0.0.1:([0-9]+)"'
     running.wait_for(started.replace("SERVICE", "GRPCInferenceService"))
-    running.http = int(running.wait_for(started.replace("SERVICE", "HTTPService"))[1])
+    http = running.wait_for(started.replace("SERVICE", "HTTPService"))
     running.wait_for(started.replace("SERVICE", "Metrics Service"))
+    running.http = int(http[1])
 
 
 @pytest.fixture(params=["tritonpy", pytest.param("triton", marks=pytest.mark.parity)])
-def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
+def running(
+    request: pytest.FixtureRequest, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Running]:
     models = ModelRepository(tmp_path)
     models.python("slow", SLOW, CONFIG)
     models.python("quick", SLOW, CONFIG)
     models.python("broken", BROKEN, CONFIG)
     setting = "--backend-config=python,shm-default-byte-size=4194304"
-    server = start(request.param, tmp_path, "--model-control-mode=explicit", "--load-model=slow", setting)
-    yield server
-    server.close()
+    flags = ("--model-control-mode=explicit", "--load-model=slow", setting)
+    log = tmp_path_factory.mktemp("log") / "stderr"
+    is_real = request.param == "triton"
+    with serving_real(log, tmp_path, *flags) if is_real else serving_ours(tmp_path, *flags) as server:
+        yield server
 
 
 def test_phrases_of_loading_serving_and_stopping(running: Running) -> None:

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 CONFIG = {
     "backend": "identity",
@@ -66,8 +66,7 @@ def test_a_terminated_server_answers_what_it_accepted_and_leaves_no_process(
     ]
     for thread in threads:
         thread.start()
-    while sum(map(len, outcomes)) < 20:
-        time.sleep(0.01)
+    until(lambda: sum(map(len, outcomes)) >= 20)
 
     status = server.stop(signal.SIGTERM)
 

@@ -6,8 +6,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +17,7 @@ import psutil
 import pytest
 from onnx import parser
 from tritonpy_sdk.repository import ModelRepository
-from tritonpy_sdk.testing import until
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 from .journal import Client, Journal, config, count_of, model, warmup
 
@@ -238,28 +236,20 @@ def test_a_worker_that_dies_in_its_warmup_after_a_restart_is_tried_again_more_an
         assert third - second > 1.99
 
 
-def test_a_server_that_is_told_to_stop_does_not_wait_for_a_warmup(tmp_path: Path) -> None:
+def test_a_server_that_is_told_to_stop_does_not_wait_for_a_warmup(
+    corectl: Callable[..., Any], tmp_path: Path
+) -> None:
     path = tmp_path / "journal"
     ModelRepository(tmp_path / "models").python(
         "m", model(execute="time.sleep(600)"), config(path, model_warmup=[warmup()])
     )
-    command = [
-        Path(sys.executable).with_name("corectl"),
-        "serve",
-        f"--model-repository={tmp_path / 'models'}",
-        "--exit-timeout-secs=300",
-    ]
-    server = subprocess.Popen([*command, "--http-port=0", "--grpc-port=0", "--metrics-port=0"])
-    try:
-        Journal(path).wait(2)
-        workers = psutil.Process(server.pid).children(recursive=True)
-        server.send_signal(signal.SIGTERM)
-        server.wait(40)  # it would wait ten minutes for the model, or five for requests that are under way
-    finally:
-        server.kill()
-        server.wait()
+    server = corectl(f"--model-repository={tmp_path / 'models'}", "--exit-timeout-secs=300", awaited=0)
+    Journal(path).wait(2)
+    workers = psutil.Process(server.process.pid).children(recursive=True)
 
-    assert psutil.wait_procs(workers, timeout=20)[1] == []
+    server.stop()  # it would wait ten minutes for the model, or five for requests that are under way
+
+    assert psutil.wait_procs(workers, timeout=DEADLINE_S)[1] == []
 
 
 @pytest.mark.parametrize("thread_count", [1, 4])

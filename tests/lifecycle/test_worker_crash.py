@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -158,8 +157,7 @@ def test_an_idle_workers_death_costs_nothing(serve: Callable[..., Server], tmp_p
     for _ in range(3):
         pid = instance.pid  # type: ignore[attr-defined]
         os.kill(pid, signal.SIGKILL)
-        while instance._worker is None or instance.pid == pid:  # type: ignore[attr-defined]
-            time.sleep(0.005)
+        until(lambda pid=pid: instance._worker is not None and instance.pid != pid)  # type: ignore[attr-defined]
 
         assert infer(server.http_port)[0] == 200
 
@@ -170,8 +168,7 @@ def test_restarts_are_counted_in_a_metric(serve: Callable[..., Server], tmp_path
     instance = server.runtime.registry.find("m").instances[0]
     pid = instance.pid  # type: ignore[attr-defined]
     os.kill(pid, signal.SIGKILL)
-    while instance.pid in (0, pid) or not instance.is_ready:  # type: ignore[attr-defined]
-        time.sleep(0.005)
+    until(lambda: instance.pid not in (0, pid) and instance.is_ready)  # type: ignore[attr-defined]
     connection = http.client.HTTPConnection("127.0.0.1", server.metrics_port, timeout=30)
     connection.request("GET", "/metrics")
     text = connection.getresponse().read().decode()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
-import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -182,16 +180,6 @@ def descriptors(pid: int) -> int:
 def connections(pid: int) -> int:
     """How many clients a server has."""
     return sum(each.status == psutil.CONN_ESTABLISHED for each in psutil.Process(pid).net_connections("tcp"))
-
-
-def is_soon(condition: Callable[[], bool]) -> bool:
-    """Whether something comes to be so within two seconds."""
-    deadline = time.monotonic() + 2
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 class Stream:

@@ -6,7 +6,6 @@ import http.client
 import json
 import os
 import re
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -112,27 +111,21 @@ def test_a_rotated_file_is_begun_anew(echo_models: Path, dial: Callable[..., Any
     assert len(lines(path)) == 2
 
 
-def test_a_dash_stands_for_standard_output(echo_models: Path) -> None:
-    command = [str(Path(sys.executable).with_name("corectl")), "serve", f"--model-repository={echo_models}"]
-    command += ["--http-address=127.0.0.1", "--http-port=0", "--allow-grpc=false", "--allow-metrics=false"]
-    with subprocess.Popen(
-        [*command, "--http-access-log=-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as server:
-        assert server.stderr is not None
-        assert server.stdout is not None
-        port = next(
-            int(match[1])
-            for line in server.stderr
-            if (match := re.search(r"Started HTTPService at .*:(\d+)", line))
-        )
-        subprocess.run(
-            ["curl", "-s", "--noproxy", "*", f"http://127.0.0.1:{port}/v2"], check=True, timeout=30
-        )
-        line = json.loads(server.stdout.readline())
-        server.terminate()
-        server.stderr.read()
+def test_a_dash_stands_for_standard_output(
+    echo_models: Path, corectl: Callable[..., Any], dial: Callable[..., Any], tmp_path: Path
+) -> None:
+    output, program = tmp_path / "output", tmp_path / "corectl"
+    program.write_text(f'#!/bin/sh\nexec {Path(sys.executable).with_name("corectl")} "$@" > {output}\n')
+    program.chmod(0o700)
+    server = corectl(f"--model-repository={echo_models}", "--http-access-log=-", program=program)
+    client = dial(server.http_port)
+    client.send(GET)
+    client.answer()
+    client.close()
 
-    assert (line["path"], line["status"]) == ("/v2", 200)
+    assert server.stop() == 0
+    (line,) = lines(output)
+    assert (line["path"], line["status"]) == ("/v2/health/live", 200)
 
 
 def test_a_file_that_cannot_be_written_is_named_at_the_start(echo_models: Path, tmp_path: Path) -> None:

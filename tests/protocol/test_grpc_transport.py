@@ -16,6 +16,7 @@ import tritonclient.grpc as client_library
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 from ..servers import local_options
 
@@ -163,8 +164,7 @@ def test_terminated_server_answers_or_refuses_every_call(corectl: Callable[..., 
     ]
     for thread in threads:
         thread.start()
-    while min(map(len, outcomes)) < 3:
-        time.sleep(0.01)
+    until(lambda: min(map(len, outcomes)) >= 3)
 
     status = server.stop(signal.SIGTERM)
 

@@ -17,6 +17,7 @@ from tritonclient.grpc import service_pb2
 from tritonpy_sdk.repository import ModelRepository
 from tritonpy_sdk.testing import ServerProcess, until
 
+from ..counting import at_rest
 from .slow_clients import (
     CALLER,
     IN_TURN,
@@ -31,7 +32,6 @@ from .slow_clients import (
     connections,
     descriptors,
     highest_memory,
-    is_soon,
     memory,
 )
 
@@ -112,11 +112,7 @@ def test_a_batch_mate_of_a_client_that_does_not_read_never_notices(served: Serve
 
 def test_memory_stays_bounded_whatever_is_offered(served: Served) -> None:
     before = [memory(pid) for pid in served.processes]
-    opened: list[int] = []
-
-    def are_closed() -> bool:
-        return all(descriptors(pid) <= most for pid, most in zip(served.processes, opened, strict=True))
-
+    opened: list[list[int]] = []
     for attempt in range(6):
         slow = [Stream(served, "alone", f"bounded-{attempt}-{index}", 200) for index in range(2)]
         for index in range(2):
@@ -125,11 +121,10 @@ def test_memory_stays_bounded_whatever_is_offered(served: Served) -> None:
         for stream in slow:
             stream.close()
         until(lambda: connections(served.processes[0]) == 0)
+        opened.append(at_rest(lambda: [descriptors(pid) for pid in served.processes]))
         # Shared memory that was needed once is kept open; how much is, depends on how fast each of them was.
-        if opened and is_soon(are_closed):
+        if attempt and all(now <= most for now, most in zip(*opened[-1:-3:-1], strict=True)):
             break
-        time.sleep(0.2)  # until what belongs to the connections is closed
-        opened = [descriptors(pid) for pid in served.processes]
     else:
         pytest.fail(f"every time more files are open: {opened}")
 

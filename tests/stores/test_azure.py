@@ -11,8 +11,8 @@ from urllib.parse import parse_qs
 import pytest
 from obstore.store import AzureStore
 from tritonpy.errors import TritonError
-from tritonpy.repository.stores.opener import open_store
 from tritonpy.server import Server
+from tritonpy_store_cloud.opening import open_store
 
 from .azurite import ACCOUNT, KEY, Azurite
 from .models import CONFIG, code, infer, load

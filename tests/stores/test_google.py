@@ -16,8 +16,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from tritonpy.errors import TritonError
-from tritonpy.repository.stores.opener import open_store
 from tritonpy.server import Server
+from tritonpy_store_cloud.opening import open_store
 
 from .conftest import S3Emulator
 from .models import CONFIG, code, infer, load

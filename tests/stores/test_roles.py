@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 from tritonpy.errors import TritonError
-from tritonpy.repository.stores import client
-from tritonpy.repository.stores.opener import open_store
+from tritonpy_store_cloud import client
+from tritonpy_store_cloud.opening import open_store
 
 from .recorder import Recorder, azure_listing, listing
 

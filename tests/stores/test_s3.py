@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from tritonpy.errors import TritonError
-from tritonpy.repository.stores.opener import open_store
-from tritonpy.repository.stores.store import Store
 from tritonpy.server import Server
+from tritonpy.store import Store
 from tritonpy_sdk.testing import until
+from tritonpy_store_cloud.opening import open_store
 
 from .conftest import SECRET, S3Emulator
 from .models import CONFIG, ask, code, infer, load

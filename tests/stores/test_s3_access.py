@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import trustme
 from tritonpy.errors import InvalidArg, TritonError
-from tritonpy.repository.stores.opener import open_store
 from tritonpy.server import Server
 from tritonpy_sdk.testing import until
+from tritonpy_store_cloud.opening import open_store
 
+from ..servers import local_options
 from .conftest import S3Emulator
 from .models import CONFIG, ask, code, infer, load
 from .recorder import Recorder, listing
@@ -252,8 +253,16 @@ def test_a_bundle_of_certificates_that_is_not_there_is_refused(tmp_path: Path) -
         open_store("s3://https://127.0.0.1:1/bucket", environ).model_names()
 
 
-def test_a_root_with_a_secret_is_refused_before_anything_shows_it() -> None:
-    with pytest.raises(InvalidArg) as caught:
-        open_store("s3://AKIA:s3cr3t@bucket/models")
+@pytest.mark.parametrize(
+    ("root", "text"),
+    [
+        ("s3://AKIA:s3cr3t@bucket/models", "'s3://***@bucket/models' must not hold credentials"),
+        ("s3://host:x/bucket", "'host:x' is no host:port; expected s3://bucket/path"),
+    ],
+)
+def test_a_server_refuses_a_root_that_cannot_be_right_and_shows_no_secret(root: str, text: str) -> None:
+    with pytest.raises(InvalidArg) as caught, Server(local_options(root)):
+        pass
 
+    assert text in str(caught.value)
     assert "s3cr3t" not in str(caught.value)

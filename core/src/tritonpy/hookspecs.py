@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # `corectl --help` asks plugins for commands, and must not wa
     from tritonpy.ipc.channel import WorkerChannel
     from tritonpy.request import InferRequest
     from tritonpy.response import InferResponse
+    from tritonpy.store import Store, StoreOptions
 
 PROJECT_NAME = "tritonpy"
 
@@ -362,6 +363,32 @@ class CacheHooks:
     @hookspec(firstresult=True)
     def cache_usage(self, cache: Cache) -> CacheUsage | None:
         """Optional: how full it is, for the metrics; asked at each scrape, so answer from memory."""
+
+
+class StoreHooks:
+    """Group `tritonpy.stores`: model repositories that are no directories.
+
+    The name of the entry point is a prefix: `--model-repository xyz://place` is opened by the plugin called
+    `xyz`. Roots that hold an `@` or a `?` are refused before a plugin sees them, because a root is shown in
+    logs and to clients, and what stands there is often a secret.
+
+    The hook makes a `Store`. Its methods are called for as long as the server runs, on threads of their own,
+    several at once; a call that hangs holds up the load, or the look at the repository, that made it, and
+    nothing else. When the server stops, it calls `Store.stop` and waits for no call any longer. `Store.close`
+    follows when the last model is gone; a call that has not ended by then finds its files gone. An exception
+    that is no `TritonError` becomes INTERNAL with its type and text, and fails that load or look.
+
+    A store need not have the methods that `Store` is given later.
+    """
+
+    @hookspec(firstresult=True)
+    def store_open(self, root: str, options: StoreOptions) -> Store:
+        """Open the repository `root`; once for each at the start of the server, on its loop.
+
+        Check the form of the root and read the settings, but ask nothing of the place yet: whether it can be
+        reached is told by the first call of the store. An exception ends the start with its text; it must not
+        show a secret.
+        """
 
 
 class LoaderHooks:

@@ -28,6 +28,7 @@ from tritonpy.errors import (
     UnknownError,
     Unsupported,
 )
+from tritonpy.fingerprint import Fingerprint, is_watched, read_fingerprint
 from tritonpy.flow import ResponseFlow
 from tritonpy.handles import (
     Backend,
@@ -49,6 +50,8 @@ from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest, Respons
 from tritonpy.request_trace import RequestTrace
 from tritonpy.response import InferResponse, ParameterValue
 from tritonpy.secret_variables import without_secrets
+from tritonpy.store import LocalFiles, Store, StoreOptions
+from tritonpy.temporary import TemporaryDirectories
 from tritonpy.tensor import Array, Tensor, pack_bytes, unpack_bytes
 
 __all__ = [
@@ -74,6 +77,7 @@ __all__ = [
     "Dataplane",
     "ErrorCode",
     "FileTensor",
+    "Fingerprint",
     "GivenTensor",
     "HostBuffer",
     "InferRequest",
@@ -81,6 +85,7 @@ __all__ = [
     "Internal",
     "InvalidArg",
     "JsonObject",
+    "LocalFiles",
     "MemoryType",
     "Model",
     "ModelInstance",
@@ -93,6 +98,9 @@ __all__ = [
     "ResponseFlow",
     "ResponseSink",
     "ServedModel",
+    "Store",
+    "StoreOptions",
+    "TemporaryDirectories",
     "Tensor",
     "TensorSpec",
     "TritonError",
@@ -108,8 +116,10 @@ __all__ = [
     "default_max_batch_size",
     "given_inputs",
     "hookimpl",
+    "is_watched",
     "kept_outputs",
     "pack_bytes",
+    "read_fingerprint",
     "unpack_bytes",
     "without_secrets",
 ]

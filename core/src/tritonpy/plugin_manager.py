@@ -25,6 +25,7 @@ KINDS: dict[str, type] = {
     "batching": hookspecs.BatchingHooks,
     "repo_agents": hookspecs.RepoAgentHooks,
     "caches": hookspecs.CacheHooks,
+    "stores": hookspecs.StoreHooks,
     "op_libraries": hookspecs.OpLibraryHooks,
     "loaders": hookspecs.LoaderHooks,
     "frontends": hookspecs.FrontendHooks,
@@ -41,11 +42,13 @@ OWN_DISTRIBUTIONS = frozenset(
         "tritonpy-batching-volume",
         "tritonpy-cache-redis",
         "tritonpy-repo-agent-checksum",
+        "tritonpy-store-cloud",
     }
 )
 """The plugins of this project. No other name is ever recommended: anybody can upload one that is made up."""
 
 _PREFIXES = {"backends": "backend", "batching": "batching", "caches": "cache", "repo_agents": "repo-agent"}
+_CLOUD_STORES = ("as", "gs", "s3")
 
 State = Literal["available", "loaded", "disabled", "failed"]
 
@@ -205,7 +208,10 @@ class PluginManager:
 
 def install_hint(kind: str, name: str) -> str:
     """How to install a plugin that is not there, to be added to an error; "" for those of others."""
-    distribution = f"tritonpy-{_PREFIXES.get(kind, kind)}-{name}"
+    if kind == "stores" and name in _CLOUD_STORES:
+        distribution = "tritonpy-store-cloud"
+    else:
+        distribution = f"tritonpy-{_PREFIXES.get(kind, kind)}-{name}"
     return f"; to install it: pip install {distribution}" if distribution in OWN_DISTRIBUTIONS else ""
 
 

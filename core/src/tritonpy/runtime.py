@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Mapping
 from functools import partial
 
@@ -53,6 +54,7 @@ from tritonpy.repository.stores.opener import open_store
 from tritonpy.scheduler.rate_limiter import make_rate_limiter
 from tritonpy.scheduler.strategy_finder import StrategyFinder
 from tritonpy.shared_memory.registry import SharedMemoryRegions
+from tritonpy.store import StoreOptions
 from tritonpy.temporary import OF_THIS_PROCESS
 from tritonpy.tracing.configuration import make_tracing
 from tritonpy.workers.calls import ServerAccess
@@ -99,7 +101,7 @@ class ServerRuntime:
                 discover=discover,
                 disabled=[name for disabled_kind, name in options.disabled_plugins if disabled_kind == kind],
             )
-            for kind in ("backends", "batching", "caches", "loaders", "repo_agents")
+            for kind in ("backends", "batching", "caches", "loaders", "repo_agents", "stores")
         }
         for kind, named in (plugins or {}).items():
             for name, plugin in named.items():
@@ -154,7 +156,11 @@ class ServerRuntime:
             Repositories(
                 options.model_repositories,
                 namespacing=options.model_namespacing,
-                open_store=partial(open_store, timeout_s=options.repository_timeout_s),
+                open_store=partial(
+                    open_store,
+                    stores=managers["stores"],
+                    options=StoreOptions(os.environ, options.repository_timeout_s),
+                ),
             ),
             self.registry,
             replacement,

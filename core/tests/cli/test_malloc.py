@@ -16,6 +16,7 @@ from typing import Never
 import pytest
 from tritonpy.cli import malloc
 from tritonpy.cli.malloc import LIBRARY_VARIABLE, MallocUnavailable, find_library, use_allocator
+from tritonpy_sdk.testing import ServerProcess
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is Linux's")
 
@@ -127,30 +128,18 @@ def test_elsewhere_than_on_linux_it_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_server_started_with_it_runs_with_it_and_is_the_same_process(library: Path, tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
-    command = [str(Path(sys.executable).with_name("corectl")), "serve", "--malloc=jemalloc"]
-    command += [f"--model-repository={tmp_path}/models", "--model-control-mode=explicit"]
-    for service in ("http", "grpc", "metrics"):
-        command += [f"--{service}-address=127.0.0.1", f"--{service}-port=0"]
-    with subprocess.Popen(
-        command,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "LD_LIBRARY_PATH": str(library.parent)},
+    with ServerProcess(
+        f"--model-repository={tmp_path}/models",
+        "--model-control-mode=explicit",
+        "--malloc=jemalloc",
+        environment={**os.environ, "LD_LIBRARY_PATH": str(library.parent)},
     ) as server:
-        assert server.stderr is not None
-        try:
-            for line in server.stderr:
-                if "Started Metrics Service" in line:
-                    break
-            maps = Path(f"/proc/{server.pid}/maps").read_text()
-            environ = Path(f"/proc/{server.pid}/environ").read_text().split("\0")
-        finally:
-            server.terminate()
-            server.stderr.read()
+        maps = Path(f"/proc/{server.process.pid}/maps").read_text()
+        environ = Path(f"/proc/{server.process.pid}/environ").read_text().split("\0")
 
     assert str(library) in maps
     assert f"LD_PRELOAD={library}" in environ
-    assert server.returncode == 0
+    assert server.process.returncode == 0
 
 
 def test_a_server_whose_allocator_is_missing_ends_with_status_one_before_anything_starts(

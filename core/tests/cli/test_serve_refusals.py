@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tritonpy import plugin_manager
 from tritonpy.cli.main import main
 from tritonpy.cli.other_flags import REASONS, REFUSED, WITHOUT_EFFECT
 from tritonpy.cli.serve import serve
@@ -159,7 +160,6 @@ def test_files_of_a_tls_that_is_not_used_are_not_looked_for(capsys: pytest.Captu
         ("--repository-timeout-secs=0", "expected 1 to 3600"),
         ("--repository-timeout-secs=often", "expected a number of seconds from 0"),
         ("--model-repository=hdfs://host/x", "has the unknown prefix 'hdfs://'"),
-        ("--model-repository=s3://host:x/bucket", "'host:x' is no host:port"),
         ("--model-repository=s3://id:secret@bucket/x", "must not hold credentials"),
         ("--cuda-memory-pool-byte-size=64", "requires format <first>:<second>. Found: 64"),
         ("--cuda-memory-pool-byte-size=-1:64", "expects device ID >= 0, got -1"),
@@ -320,3 +320,16 @@ def test_what_a_header_must_say_is_not_shown(capsys: pytest.CaptureFixture[str])
     shown = capsys.readouterr().out
     assert "health,trace:key=***" in shown
     assert "secret" not in shown
+
+
+def test_a_prefix_whose_plugin_is_not_installed_names_the_one_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin_manager, "entry_points", lambda group: ())
+
+    error = error_of(capsys, "--model-repository=s3://bucket/models")
+
+    assert error == (
+        'Error: Bad option: "--model-repository". s3:// file-system not supported (model repository '
+        "s3://bucket/models); to install it: pip install tritonpy-store-cloud"
+    )

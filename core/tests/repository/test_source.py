@@ -7,7 +7,7 @@ from tritonpy.errors import InvalidArg
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.repositories import FoundModel
 from tritonpy.repository.source import fetch_source, lay_out_source, relative_path
-from tritonpy.repository.stores.store import LocalFiles
+from tritonpy.store import LocalFiles
 from tritonpy.temporary import TemporaryDirectories
 
 

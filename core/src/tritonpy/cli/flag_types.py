@@ -202,12 +202,14 @@ def read_timeout(value: str | float) -> float:
 
 def read_repository(value: str) -> str:
     """Read a directory or a place in an object store; what holds a secret is refused and not shown."""
-    from tritonpy.errors import InvalidArg
-    from tritonpy.repository.stores.location import check_root
+    if "://" not in value:
+        return value
+    from tritonpy.plugin_manager import PluginManager
+    from tritonpy.repository.stores.opener import check_root
 
     try:
-        check_root(value)
-    except InvalidArg as error:
+        check_root(value, PluginManager("stores"))
+    except TritonError as error:
         raise click.BadParameter(error.message) from None
     return value
 

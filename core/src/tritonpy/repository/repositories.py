@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tritonpy.errors import ErrorCode, InvalidArg, NotFound, TritonError
-from tritonpy.repository.fingerprint import Fingerprint
+from tritonpy.fingerprint import Fingerprint
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.layout import check_model_name
 from tritonpy.repository.stores.local import LocalStore
-from tritonpy.repository.stores.store import Store
+from tritonpy.store import Store
 
 _log = logging.getLogger("tritonpy.repository")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritonpy.errors import InvalidArg
-from tritonpy.repository.fingerprint import Fingerprint, read_fingerprint
+from tritonpy.fingerprint import Fingerprint, read_fingerprint
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.layout import ModelDirectory, check_model_name, read_model, shown
 from tritonpy.repository.repositories import FoundModel

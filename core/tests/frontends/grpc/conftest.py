@@ -16,6 +16,7 @@ from tritonpy.frontends.grpc.server import GrpcServer
 from tritonpy.frontends.grpc.settings import GrpcSettings
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.shared_memory.registry import SharedMemoryRegions
+from tritonpy_sdk.testing import DEADLINE_S
 
 from .data_plane import FakeDataplane, infer_request
 from .streams import Stream
@@ -88,7 +89,7 @@ class Harness:
         # in the log of whichever test comes next.
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         if tasks:
-            await asyncio.wait(tasks, timeout=20)
+            await asyncio.wait(tasks, timeout=DEADLINE_S)
 
 
 @pytest.fixture

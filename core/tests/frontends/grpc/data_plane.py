@@ -11,6 +11,7 @@ from tritonpy.dataplane import TensorSpec
 from tritonpy.errors import NotFound, TritonError
 from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.response import InferResponse
+from tritonpy_sdk.testing import DEADLINE_S
 
 
 class FakeDataplane:
@@ -121,7 +122,7 @@ class FakeDataplane:
     def wait_for(self, condition: Callable[[FakeDataplane], bool]) -> None:
         """Wait until requests have come or were cancelled as the test expects."""
         with self.arrived:
-            assert self.arrived.wait_for(lambda: condition(self), timeout=20)
+            assert self.arrived.wait_for(lambda: condition(self), timeout=DEADLINE_S)
 
     def _find(self, name: str) -> None:
         if name == "nope":

@@ -308,7 +308,7 @@ def test_names_and_addresses_for_all_can_be_listened_on(harness: Any, address: s
 
 @pytest.mark.stress
 def test_messages_of_many_megabytes_go_both_ways(harness: Any, make_request: Callable[..., Any]) -> None:
-    request = make_request(data=np.random.default_rng(0).bytes(48 << 20))
+    request = make_request(data=np.random.default_rng(0).bytes(24 << 20))
 
     unary = harness.stub.ModelInfer(request, timeout=100)
     assert unary.raw_output_contents == request.raw_input_contents

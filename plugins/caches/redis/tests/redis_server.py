@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 from .resp_server import hold_port
 
@@ -20,7 +21,6 @@ CACHE = Path(os.environ.get("REDIS_CACHE", Path(__file__).parents[4] / ".cache/r
 PACKAGES = ("redis-server", "redis-tools", "libjemalloc2", "liblzf1", "libatomic1")
 _PROGRAM = CACHE / "unpacked/usr/bin/redis-server"
 _LIBRARIES = CACHE / "unpacked/usr/lib"
-_DEADLINE_S = 30
 _PAUSES_S = (3, 15)  # between the attempts to fetch the packages
 _STARTS = 3
 
@@ -121,7 +121,7 @@ class RedisServer:
         """What Redis answers to a command, over its socket on this machine."""
         parts = [b"*%d\r\n" % len(words), *(b"$%d\r\n%b\r\n" % (len(w.encode()), w.encode()) for w in words)]
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(_DEADLINE_S)
+            connection.settimeout(DEADLINE_S)
             connection.connect(str(self._socket))
             connection.sendall(b"".join(parts))
             return connection.recv(1_000_000).decode(errors="replace")
@@ -141,17 +141,15 @@ class RedisServer:
             [*command, *(option.format(port=self.port) for option in self._options)],
             env={**os.environ, "LD_LIBRARY_PATH": ":".join(libraries)},
         )
-        until = time.monotonic() + _DEADLINE_S
-        while True:
-            try:
-                self.ask("PING")
-                return
-            except OSError:
-                log = self._directory / "redis.log"
-                if self._process.poll() is not None:
-                    said = log.read_text() if log.exists() else "it said nothing"
-                    raise (PortTakenError if "Address already in use" in said else RuntimeError)(
-                        said
-                    ) from None
-                assert time.monotonic() < until
-                time.sleep(0.01)
+        until(self._is_there, f"Redis answers at {self.port}")
+
+    def _is_there(self) -> bool:
+        try:
+            self.ask("PING")
+        except OSError:
+            log = self._directory / "redis.log"
+            if self._process.poll() is not None:
+                said = log.read_text() if log.exists() else "it said nothing"
+                raise (PortTakenError if "Address already in use" in said else RuntimeError)(said) from None
+            return False
+        return True

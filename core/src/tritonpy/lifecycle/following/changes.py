@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tritonpy.repository.fingerprint import Fingerprint
+from tritonpy.fingerprint import Fingerprint
 from tritonpy.repository.key import ModelKey
 from tritonpy.repository.repositories import Look
 

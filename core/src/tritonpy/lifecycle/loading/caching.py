@@ -17,10 +17,10 @@ from tritonpy.cache.response_cache import ResponseCache
 from tritonpy.config.files import CONFIG_NAMES_DIRECTORY
 from tritonpy.config.load import FORMS
 from tritonpy.errors import Internal, InvalidArg
+from tritonpy.fingerprint import read_fingerprint
 from tritonpy.handles import JsonObject, Model
 from tritonpy.model.model import LoadedModel, RequestScheduler
 from tritonpy.own_thread import on_own_thread
-from tritonpy.repository.fingerprint import read_fingerprint
 from tritonpy.scheduler.cached import CachedScheduler
 from tritonpy.scheduler.scheduler import Scheduler
 from tritonpy.stats import ModelStats

@@ -8,12 +8,12 @@ from tritonpy.config.files import CONFIG_NAMES_DIRECTORY
 from tritonpy.config.load import FORMS
 from tritonpy.config.schema import ModelConfig
 from tritonpy.devices.gpus import Gpus
+from tritonpy.fingerprint import Fingerprint
 from tritonpy.handles import BackendAttributes, JsonObject, Model
 from tritonpy.lifecycle.prepared_model import PreparedModel
 from tritonpy.lifecycle.resolved_config import first_config, settled_config
 from tritonpy.model.instance_set import InstanceChange
 from tritonpy.model.model import LoadedModel
-from tritonpy.repository.fingerprint import Fingerprint
 
 _FIELDS = ("instance_group", "version_policy")
 """What may change: who executes a model, and which of its versions are served."""

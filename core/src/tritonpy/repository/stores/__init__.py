@@ -1,1 +1,1 @@
-"""Where repositories lie: on disks, in object stores."""
+"""Where repositories lie: on disks, and where plugins open them."""

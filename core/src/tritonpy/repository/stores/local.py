@@ -9,8 +9,8 @@ import stat
 from pathlib import Path
 
 from tritonpy.errors import Internal, InvalidArg, NotFound, Unavailable
-from tritonpy.repository.fingerprint import Fingerprint, read_fingerprint
-from tritonpy.repository.stores.store import LocalFiles
+from tritonpy.fingerprint import Fingerprint, read_fingerprint
+from tritonpy.store import LocalFiles
 
 _log = logging.getLogger("tritonpy.repository")
 

@@ -1,95 +1,91 @@
-"""Which kind of store a repository is, by its prefix."""
+"""The store of a repository: a directory, or what a plugin opens for the prefix of its URL."""
 
 from __future__ import annotations
 
-import logging
-import os
-import tempfile
-from collections.abc import Callable, Mapping
-from functools import partial
-from pathlib import Path
+import re
 
-from tritonpy.errors import InvalidArg, TritonError
-from tritonpy.repository.stores.cache import ModelCache
-from tritonpy.repository.stores.client import open_client, require_obstore
-from tritonpy.repository.stores.credentials import Credentials, find_credentials
+from tritonpy.errors import Internal, InvalidArg, TritonError, Unsupported, exception_text
+from tritonpy.plugin_manager import PluginManager, install_hint
 from tritonpy.repository.stores.local import LocalStore
-from tritonpy.repository.stores.location import Location, is_remote, read_location
-from tritonpy.repository.stores.refusal import read_refusal
-from tritonpy.repository.stores.remote import RemoteStore
-from tritonpy.repository.stores.store import Store
+from tritonpy.repository.stores.plugin_store import PluginStore
+from tritonpy.store import Store, StoreOptions
 
-_log = logging.getLogger("tritonpy.repository")
-
-_MOUNT_VARIABLES = {
-    "s3": "TRITON_AWS_MOUNT_DIRECTORY",
-    "gs": "TRITON_GCS_MOUNT_DIRECTORY",
-    "as": "TRITON_AZURE_MOUNT_DIRECTORY",
-}
+_PREFIX = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 
-def open_store(root: str, environ: Mapping[str, str] | None = None, *, timeout_s: float = 60) -> Store:
-    """The store of a repository; asks nothing of it yet.
+def open_store(root: str, stores: PluginManager, options: StoreOptions) -> Store:
+    """Open the store of a repository; asks nothing of it yet.
 
     Args:
-        root: a directory, or `s3://`, `gs://` or `as://` with what belongs behind it.
-        environ: where credentials and other settings are; None for the environment of this process.
-        timeout_s: how long one call to an object store may take, with its retries.
+        root: a directory, or a URL whose prefix is the name of a plugin: `s3://`, `gs://` or `as://` with
+            tritonpy-store-cloud, with what belongs behind it.
+        stores: the plugins.
+        options: for the plugin.
 
     Raises:
         InvalidArg: the root or its credentials are not of the form they must have; shows no secret.
-        Unsupported: the library for object stores is not installed.
+        Unsupported: nothing that is installed opens roots with this prefix.
+        Internal: the plugin cannot be used.
     """
-    if not is_remote(root):
+    prefix = prefix_of(root)
+    if not prefix:
         return LocalStore(root)
-    environ = os.environ if environ is None else environ
-    location = read_location(root)
-    require_obstore(root)
-    credentials = find_credentials(location, environ)
-    variable = _MOUNT_VARIABLES[location.kind]
-    return RemoteStore(
-        location,
-        partial(
-            open_client, location, credentials, _renewed(location, credentials, environ), environ, timeout_s
-        ),
-        partial(
-            read_refusal,
-            location=location,
-            source=credentials.source,
-            secrets=credentials.secrets,
-            timeout_s=timeout_s,
-        ),
-        ModelCache(_mount_directory(variable, environ)),
-        mount_variable=variable,
+    check_root(root, stores)
+    plugin = stores.load(prefix)
+    open_one = stores.bind(plugin, "store_open")
+    if open_one is None:
+        raise Internal(f"plugin '{prefix}' of kind 'stores' has no hook 'store_open'")
+    try:
+        store: Store | None = open_one(root, options)
+    except TritonError:
+        raise
+    except Exception as exc:
+        raise Internal(f"model repository {root} cannot be opened: {exception_text(exc)}") from exc
+    if store is None:
+        raise Internal(f"model repository {root} cannot be opened: 'store_open' of '{prefix}' returned None")
+    return PluginStore(root, store)
+
+
+def prefix_of(root: str) -> str:
+    """The name of the plugin that opens a repository; "" for a directory."""
+    match = _PREFIX.match(root)
+    return match[1] if match else ""
+
+
+def check_root(root: str, stores: PluginManager) -> None:
+    """Refuse a URL that holds a secret, or that nothing installed opens; a path is fine. Imports no plugin.
+
+    Raises:
+        InvalidArg: it holds a secret, which is not shown, or its prefix is known to nobody.
+        Unsupported: a plugin of this project would open it.
+    """
+    prefix = prefix_of(root)
+    if not prefix:
+        return
+    if "@" in root or "?" in root:
+        raise InvalidArg(
+            f"model repository '{masked(root)}' must not hold credentials or a query: it is shown in logs "
+            f"and to clients; give credentials in environment variables or in the file of "
+            f"TRITON_CLOUD_CREDENTIAL_PATH (--model-repository)"
+        )
+    if prefix in stores.names():
+        return
+    hint = install_hint("stores", prefix)
+    if hint:
+        raise Unsupported(f"{prefix}:// file-system not supported (model repository {root}){hint}")
+    known = ", ".join(f"{name}://" for name in stores.names())
+    raise InvalidArg(
+        f"model repository '{root}' has the unknown prefix '{prefix}://'; expected a directory or one of the "
+        f"installed stores: {known or 'none'} (--model-repository)"
     )
 
 
-def _renewed(
-    location: Location, credentials: Credentials, environ: Mapping[str, str]
-) -> Callable[[], Credentials]:
-    latest = credentials
-
-    def renew() -> Credentials:
-        nonlocal latest
-        try:
-            found = find_credentials(location, environ)
-        except TritonError as error:
-            _log.warning("credentials cannot be read again, the last ones are used: %s", error)
-            return latest
-        # A store cannot go over to another kind of credentials while it is open.
-        if bool(found.secret) == bool(latest.secret) and bool(found.sas_token) == bool(latest.sas_token):
-            latest = found
-        return latest
-
-    return renew
-
-
-def _mount_directory(variable: str, environ: Mapping[str, str]) -> Path:
-    given = environ.get(variable, "")
-    directory = Path(given or tempfile.gettempdir())
-    if not directory.is_dir() or not os.access(directory, os.W_OK):
-        raise InvalidArg(
-            f"models cannot be copied to '{directory}': expected an existing directory that may be written "
-            f"to ({variable})"
-        )
-    return directory.absolute()
+def masked(root: str) -> str:
+    """A root as it may be shown, whatever secrets somebody wrote into it."""
+    scheme, separator, rest = root.partition("://")
+    if not separator:
+        return root
+    rest, question, _ = rest.partition("?")
+    # A secret key may hold slashes, so everything before the last @ may belong to it.
+    _, at, after = rest.rpartition("@")
+    return f"{scheme}://{'***@' if at else ''}{after}{'?***' if question else ''}"

@@ -6,16 +6,17 @@ import hashlib
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tritonpy.errors import Internal, TritonError, Unavailable
-from tritonpy.repository.stores.calls import STOPPING, StoppableCalls, make_all
-from tritonpy.repository.stores.refusal import Refusal
-from tritonpy.repository.stores.tree import StoredObject
+from tritonpy.plugin import Internal, TritonError, Unavailable
+
+from tritonpy_store_cloud.refusal import Refusal
+from tritonpy_store_cloud.tree import StoredObject
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tritonpy.repository")
 
+STOPPING = "the server stops"
 PART_BYTE_SIZE = 8 * 1024 * 1024
 _CHUNK_BYTE_SIZE = 1024 * 1024
 _MOST_AT_ONCE = 8
@@ -63,7 +65,7 @@ class Downloader:
     Args:
         client: the store.
         refuse: tells the client's errors in our words.
-        calls: tells when the server stops: then what is under way ends at its next piece.
+        stopping: set when the server stops: then what is under way ends at its next piece.
         part_byte_size: how much one request asks for.
     """
 
@@ -71,13 +73,13 @@ class Downloader:
         self,
         client: ObjectStore,
         refuse: Callable[[Exception], Refusal],
-        calls: StoppableCalls,
+        stopping: threading.Event,
         *,
         part_byte_size: int = PART_BYTE_SIZE,
     ) -> None:
         self._client = client
         self._refuse = refuse
-        self._calls = calls
+        self._stopping = stopping
         self._part_byte_size = part_byte_size
         self._tags_are_digests = True
         self._lock = threading.Lock()  # guards `left` of all files
@@ -144,14 +146,14 @@ class Downloader:
 
     def _read(self, part: _Part, position: int) -> Iterator[bytes]:
         try:
-            if self._calls.is_stopped:
+            if self._stopping.is_set():
                 raise Unavailable(STOPPING)
             answer = self._client.get(part.object.key, options={"range": (position, part.end)})
             meta = answer.meta
             if tag_of(meta) != part.object.tag or meta["size"] != part.object.byte_size:
                 raise ChangedMeanwhileError
             for chunk in answer.stream(_CHUNK_BYTE_SIZE):
-                if self._calls.is_stopped:
+                if self._stopping.is_set():
                     raise Unavailable(STOPPING)
                 yield chunk
         except (ChangedMeanwhileError, TritonError):
@@ -183,6 +185,34 @@ class Downloader:
             raise Internal(
                 f"copies of '{found.key}' are damaged: MD5 digests {first} and {second}, expected {found.tag}"
             )
+
+
+def make_all(calls: Iterable[Callable[[], None]], at_once: int) -> None:
+    """Make the calls on some threads, and wait for all; after the first that fails no other is begun."""
+    left = deque(calls)
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        while not errors:
+            try:
+                call = left.popleft()
+            except IndexError:
+                return
+            try:
+                call()
+            except BaseException as exc:
+                errors.append(exc)
+
+    threads = [
+        threading.Thread(target=work, name="model-download", daemon=True)
+        for _ in range(min(at_once, len(left)))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
 
 
 def _digest(path: Path) -> str:

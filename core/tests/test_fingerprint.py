@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tritonpy.repository.fingerprint import read_fingerprint
+from tritonpy.fingerprint import read_fingerprint
 
 
 @pytest.fixture

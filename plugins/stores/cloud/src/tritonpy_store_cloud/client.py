@@ -10,9 +10,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tritonpy.errors import InvalidArg, TritonError, Unsupported
-from tritonpy.repository.stores.credentials import Credentials
-from tritonpy.repository.stores.location import Location
+from tritonpy.plugin import InvalidArg, TritonError, Unsupported
+
+from tritonpy_store_cloud.credentials import Credentials
+from tritonpy_store_cloud.location import Location
 
 if TYPE_CHECKING:
     from obstore.store import (
@@ -73,7 +74,7 @@ def require_obstore(root: str) -> None:
     except ImportError as exc:
         raise Unsupported(
             f"model repository {root} lies in an object store, and the library for that cannot be imported "
-            f"({exc}); install it with: pip install 'tritonpy[cloud]'"
+            f"({exc}); install it with: pip install tritonpy-store-cloud"
         ) from None
 
 

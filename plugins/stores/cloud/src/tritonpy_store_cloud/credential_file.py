@@ -15,8 +15,9 @@ import json
 import logging
 from typing import Any
 
-from tritonpy.errors import InvalidArg
-from tritonpy.repository.stores.location import Location
+from tritonpy.plugin import InvalidArg
+
+from tritonpy_store_cloud.location import Location
 
 _log = logging.getLogger("tritonpy.repository")
 

@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tritonpy.errors import InvalidArg
-from tritonpy.repository.stores.tree import StoredObject, Tree
-from tritonpy.temporary import TemporaryDirectories
+from tritonpy.plugin import InvalidArg, TemporaryDirectories
+
+from tritonpy_store_cloud.tree import StoredObject, Tree
 
 KEPT_S = 600.0
 """How long the content of a model that nothing was loaded from, or that was unloaded, is kept."""

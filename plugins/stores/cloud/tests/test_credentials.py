@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from tritonpy.errors import InvalidArg
-from tritonpy.repository.stores.credentials import Credentials, find_credentials
-from tritonpy.repository.stores.location import read_location
+from tritonpy_store_cloud.credentials import Credentials, find_credentials
+from tritonpy_store_cloud.location import read_location
 
 KEY = base64.b64encode(b"key of an account").decode()
 

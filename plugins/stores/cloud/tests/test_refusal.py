@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from obstore.exceptions import GenericError, InvalidPathError, PermissionDeniedError
 from tritonpy.errors import ErrorCode
-from tritonpy.repository.stores.location import read_location
-from tritonpy.repository.stores.refusal import Refusal, read_refusal
+from tritonpy_store_cloud.location import read_location
+from tritonpy_store_cloud.refusal import Refusal, read_refusal
 
 ROOT = "s3://http://minio:9000/bucket/models"
 

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 Fingerprint = frozenset[tuple[str, int | str, int]]
-"""Path below the model's directory, mark and byte size of every file; of directories the path, with a size
-of -1. The mark is what differs when the content does: the time of the last change in nanoseconds or, in an
-object store, the object's tag."""
+"""A tuple for each file: its path below the model's directory, a mark, and its byte size. Of directories
+there are the path and a size of -1. The mark differs when the content does: the time of the last change
+in nanoseconds or, in an object store, the object's tag."""
 
 _IGNORED = {"__pycache__"}
 

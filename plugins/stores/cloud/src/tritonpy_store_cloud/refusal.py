@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tritonpy.errors import ErrorCode, TritonError
-from tritonpy.repository.stores.location import Location
+from tritonpy.plugin import ErrorCode, TritonError
+
+from tritonpy_store_cloud.location import Location
 
 _STATUS = re.compile(r"status code: ([0-9]{3})")
 _CODE = re.compile(r"<Code>\s*([^<]{1,100}?)\s*</Code>")

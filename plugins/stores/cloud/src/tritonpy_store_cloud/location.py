@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from tritonpy.errors import InvalidArg
+from tritonpy.plugin import InvalidArg
 
 Kind = Literal["s3", "gs", "as"]
 
@@ -15,7 +15,6 @@ _FORMS = {
     "gs": "gs://bucket/path",
     "as": "as://account/container/path",
 }
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _SERVER = re.compile(
     r"(?P<scheme>https?://)?(?P<host>[0-9A-Za-z.-]+|\[[0-9A-Fa-f:.]+\])(:(?P<port>[0-9]{1,5}))?"
 )
@@ -55,35 +54,15 @@ class Location:
         return f"{self.path}/{name}" if self.path else name
 
 
-def is_remote(root: str) -> bool:
-    """Whether a repository is named by a URL rather than by a path.
-
-    Raises:
-        InvalidArg: it is a URL of a kind that cannot be served from.
-    """
-    match = _SCHEME.match(root)
-    if match is None:
-        return False
-    if match[1] not in _FORMS:
-        raise InvalidArg(
-            f"model repository '{masked(root)}' has the unknown prefix '{match[0]}'; expected a directory, "
-            f"{', '.join(_FORMS.values())} (--model-repository)"
-        )
-    return True
-
-
 def read_location(root: str) -> Location:
-    """Take a remote root apart.
+    """Take a root apart.
+
+    Args:
+        root: begins with one of the prefixes and holds no secret; the server has looked.
 
     Raises:
-        InvalidArg: it is not of the form that its prefix asks for, or holds a secret.
+        InvalidArg: it is not of the form that its prefix asks for.
     """
-    if "@" in root or "?" in root:
-        raise InvalidArg(
-            f"model repository '{masked(root)}' must not hold credentials or a query: it is shown in logs "
-            f"and to clients; give credentials in environment variables or in the file of "
-            f"TRITON_CLOUD_CREDENTIAL_PATH (--model-repository)"
-        )
     kind, _, rest = root.partition("://")
     match kind:
         case "s3":
@@ -99,27 +78,6 @@ def read_location(root: str) -> Location:
             return Location(
                 root, "as", _checked(root, "as", container), _checked_path(root, "as", path), account=account
             )
-
-
-def check_root(root: str) -> None:
-    """Refuse a root that can be told from its text to be wrong.
-
-    Raises:
-        InvalidArg: it is no URL of an object store, or holds a secret; does not show it.
-    """
-    if is_remote(root):
-        read_location(root)
-
-
-def masked(root: str) -> str:
-    """A root as it may be shown, whatever secrets somebody wrote into it."""
-    scheme, separator, rest = root.partition("://")
-    if not separator:
-        return root
-    rest, question, _ = rest.partition("?")
-    # A secret key may hold slashes, so everything before the last @ may belong to it.
-    _, at, after = rest.rpartition("@")
-    return f"{scheme}://{'***@' if at else ''}{after}{'?***' if question else ''}"
 
 
 def _read_s3(root: str, rest: str) -> Location:
@@ -161,6 +119,5 @@ def _checked_path(root: str, kind: str, path: str) -> str:
 
 def _malformed(root: str, kind: str, reason: str) -> InvalidArg:
     return InvalidArg(
-        f"model repository '{masked(root)}' cannot be read: {reason}; expected {_FORMS[kind]} "
-        f"(--model-repository)"
+        f"model repository '{root}' cannot be read: {reason}; expected {_FORMS[kind]} (--model-repository)"
     )

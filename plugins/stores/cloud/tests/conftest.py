@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from obstore.store import MemoryStore
-from tritonpy.repository.stores.cache import ModelCache
-from tritonpy.repository.stores.location import read_location
-from tritonpy.repository.stores.refusal import read_refusal
-from tritonpy.repository.stores.remote import RemoteStore
+from tritonpy_store_cloud.cache import ModelCache
+from tritonpy_store_cloud.location import read_location
+from tritonpy_store_cloud.refusal import read_refusal
+from tritonpy_store_cloud.remote import RemoteStore
 
 ROOT = "s3://bucket/models"
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
-from tritonpy.errors import InvalidArg
-from tritonpy.repository.stores.aws_profile import AwsProfile, read_profile
-from tritonpy.repository.stores.credential_file import read_entry
-from tritonpy.repository.stores.location import Location
+from tritonpy.plugin import InvalidArg
+
+from tritonpy_store_cloud.aws_profile import AwsProfile, read_profile
+from tritonpy_store_cloud.credential_file import read_entry
+from tritonpy_store_cloud.location import Location
 
 CREDENTIAL_PATH = "TRITON_CLOUD_CREDENTIAL_PATH"
 

@@ -3,15 +3,16 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import queue
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonpy.errors import ErrorCode, Internal, TritonError, Unavailable
-from tritonpy.repository.stores.calls import StoppableCalls
-from tritonpy.repository.stores.download import ChangedMeanwhileError, Downloader, tag_of
-from tritonpy.repository.stores.refusal import Refusal
-from tritonpy.repository.stores.tree import StoredObject
+from tritonpy.errors import ErrorCode, Internal, InvalidArg, TritonError, Unavailable
+from tritonpy_store_cloud.download import ChangedMeanwhileError, Downloader, make_all, tag_of
+from tritonpy_store_cloud.refusal import Refusal
+from tritonpy_store_cloud.tree import StoredObject
 
 from .conftest import FakeClient
 
@@ -29,13 +30,13 @@ def ignored(path: Path) -> None:
 
 
 @pytest.fixture
-def calls() -> StoppableCalls:
-    return StoppableCalls()
+def stopping() -> threading.Event:
+    return threading.Event()
 
 
 @pytest.fixture
-def downloader(client: FakeClient, calls: StoppableCalls) -> Downloader:
-    return Downloader(client, refuse, calls, part_byte_size=PART)  # type: ignore[arg-type]  # has what is used
+def downloader(client: FakeClient, stopping: threading.Event) -> Downloader:
+    return Downloader(client, refuse, stopping, part_byte_size=PART)  # type: ignore[arg-type]  # has what is used
 
 
 def stored(client: FakeClient, key: str, content: bytes) -> StoredObject:
@@ -192,10 +193,10 @@ def test_an_object_that_has_gone_is_noticed(
 
 
 def test_a_stopped_download_ends_soon(
-    downloader: Downloader, client: FakeClient, calls: StoppableCalls, tmp_path: Path
+    downloader: Downloader, client: FakeClient, stopping: threading.Event, tmp_path: Path
 ) -> None:
     found = stored(client, "k", b"x" * 500 * PART)
-    client.before_get = lambda key: calls.stop() if len(client.read) >= 5 else None  # as above
+    client.before_get = lambda key: stopping.set() if len(client.read) >= 5 else None  # as above
 
     with pytest.raises(Unavailable, match="the server stops"):
         downloader.download({tmp_path / "f": found}, ignored)
@@ -232,7 +233,7 @@ class Digests:
 def digests(client: FakeClient, contents: list[bytes]) -> tuple[Digests, Downloader, StoredObject]:
     tag = hashlib.md5(b"good").hexdigest()
     store = Digests(client, f'"{tag}"', contents)
-    return store, Downloader(store, refuse, StoppableCalls()), StoredObject("k", tag, 4)  # type: ignore[arg-type]  # as above
+    return store, Downloader(store, refuse, threading.Event()), StoredObject("k", tag, 4)  # type: ignore[arg-type]  # as above
 
 
 def test_a_tag_that_is_a_digest_is_checked(client: FakeClient, tmp_path: Path) -> None:
@@ -267,3 +268,52 @@ def test_tags_of_encrypted_objects_look_like_digests_and_are_none(client: FakeCl
 
     assert (tmp_path / "g").read_bytes() == b"same"
     assert store.count == 3
+
+
+def fail(text: str) -> None:
+    raise InvalidArg(text)
+
+
+def test_many_calls_are_made_some_at_once() -> None:
+    at_once, most, lock = 0, 0, threading.Lock()
+    made: list[int] = []
+    four = threading.Barrier(4)
+
+    def call(number: int) -> None:
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        if number < 4:
+            four.wait(20)
+        with lock:
+            at_once -= 1
+            made.append(number)
+
+    make_all([lambda number=number: call(number) for number in range(50)], 4)  # type: ignore[misc]  # mypy#15459
+
+    assert sorted(made) == list(range(50))
+    assert most == 4
+
+
+def test_after_the_first_that_fails_no_call_is_begun() -> None:
+    begun: list[int] = []
+    failing: queue.SimpleQueue[threading.Thread] = queue.SimpleQueue()
+
+    def call(number: int) -> None:
+        begun.append(number)
+        if number == 3:
+            for _ in range(3):  # one for each of the others
+                failing.put(threading.current_thread())
+            fail("the third")
+        elif number > 3:
+            failing.get(timeout=20).join(20)  # it ends when its failure is known
+
+    with pytest.raises(InvalidArg, match="the third"):
+        make_all([lambda number=number: call(number) for number in range(1000)], 4)  # type: ignore[misc]  # the same
+
+    assert len(begun) <= 7
+
+
+def test_no_calls_are_made_of_none() -> None:
+    make_all([], 4)

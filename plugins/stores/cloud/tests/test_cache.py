@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from tritonpy.errors import InvalidArg
-from tritonpy.repository.stores.cache import KEPT_S, ModelCache
-from tritonpy.repository.stores.tree import StoredObject, Tree
+from tritonpy_store_cloud.cache import KEPT_S, ModelCache
+from tritonpy_store_cloud.tree import StoredObject, Tree
 
 from .conftest import Clock
 
@@ -156,7 +156,7 @@ def test_a_closed_cache_may_be_used_again(cache: ModelCache) -> None:
 def test_nothing_is_left_when_the_interpreter_ends(tmp_path: Path) -> None:
     script = (
         "from pathlib import Path\n"
-        "from tritonpy.repository.stores.cache import ModelCache\n"
+        "from tritonpy_store_cloud.cache import ModelCache\n"
         f"cache = ModelCache(Path({str(tmp_path)!r}))\n"
         "with cache.fetching('m'): pass\n"
         f"assert list(Path({str(tmp_path)!r}).iterdir())\n"
@@ -171,7 +171,7 @@ def test_what_a_killed_server_left_is_deleted_and_what_a_running_one_uses_is_not
     script = (
         "import os, signal\n"
         "from pathlib import Path\n"
-        "from tritonpy.repository.stores.cache import ModelCache\n"
+        "from tritonpy_store_cloud.cache import ModelCache\n"
         f"cache = ModelCache(Path({str(tmp_path)!r}))\n"
         "with cache.fetching('m'): os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -11,15 +11,22 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from tritonpy.errors import ErrorCode, Internal, InvalidArg, NotFound, TritonError, Unavailable
-from tritonpy.repository.fingerprint import Fingerprint
-from tritonpy.repository.stores.cache import ModelCache, ModelFetch
-from tritonpy.repository.stores.calls import StoppableCalls
-from tritonpy.repository.stores.download import ChangedMeanwhileError, Downloader, tag_of
-from tritonpy.repository.stores.location import Location
-from tritonpy.repository.stores.refusal import Refusal
-from tritonpy.repository.stores.store import LocalFiles
-from tritonpy.repository.stores.tree import StoredObject, Tree, build_tree, check_path
+from tritonpy.plugin import (
+    ErrorCode,
+    Fingerprint,
+    Internal,
+    InvalidArg,
+    LocalFiles,
+    NotFound,
+    TritonError,
+    Unavailable,
+)
+
+from tritonpy_store_cloud.cache import ModelCache, ModelFetch
+from tritonpy_store_cloud.download import STOPPING, ChangedMeanwhileError, Downloader, tag_of
+from tritonpy_store_cloud.location import Location
+from tritonpy_store_cloud.refusal import Refusal
+from tritonpy_store_cloud.tree import StoredObject, Tree, build_tree, check_path
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -36,7 +43,7 @@ Result = TypeVar("Result")
 
 
 class RemoteStore:
-    """See `Store`.
+    """A repository in an object store; see `tritonpy.plugin.Store`.
 
     Args:
         location: the repository.
@@ -64,7 +71,7 @@ class RemoteStore:
         self._cache = cache
         self._mount_variable = mount_variable
         self._wait = wait
-        self._calls = StoppableCalls()
+        self._stopping = threading.Event()
         self._was_there = False
         self._lock = threading.Lock()  # guards the two below
         self._client: ObjectStore | None = None
@@ -113,7 +120,7 @@ class RemoteStore:
 
     def stop(self) -> None:
         """See `Store`."""
-        self._calls.stop()
+        self._stopping.set()
 
     def close(self) -> None:
         """See `Store`."""
@@ -166,26 +173,23 @@ class RemoteStore:
         return build_tree(self._ask(lambda client: list(_objects(client, prefix))), prefix, below)
 
     def _ask(self, call: Callable[[ObjectStore], Result]) -> Result:
-        def ask() -> Result:
-            try:
-                return call(self._connected())
-            except TritonError:
-                raise
-            except Exception as exc:  # whatever the client raises
-                raise self._refuse(exc) from None
-
-        return self._calls.make(ask)
+        if self._stopping.is_set():
+            raise Unavailable(STOPPING)
+        try:
+            return call(self._connected())
+        except TritonError:
+            raise
+        except Exception as exc:  # whatever the client raises
+            raise self._refuse(exc) from None
 
     def _copy(self, missing: Mapping[Path, StoredObject], done: Callable[[Path], None]) -> None:
-        def copy() -> None:
-            client = self._connected()
-            with self._lock:
-                if self._downloader is None:
-                    self._downloader = Downloader(client, self._refuse, self._calls)
-            self._downloader.download(missing, done)
-
-        if missing:
-            self._calls.make(copy)
+        if not missing:
+            return
+        client = self._connected()
+        with self._lock:
+            if self._downloader is None:
+                self._downloader = Downloader(client, self._refuse, self._stopping)
+        self._downloader.download(missing, done)
 
     def _connected(self) -> ObjectStore:
         with self._lock:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from tritonpy.errors import InvalidArg
-from tritonpy.repository.fingerprint import Fingerprint, is_watched
+from tritonpy.plugin import Fingerprint, InvalidArg, is_watched
 
 _LONGEST_NAME = 255
 _LONGEST_PATH = 2048

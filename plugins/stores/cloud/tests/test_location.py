@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from tritonpy.errors import InvalidArg
-from tritonpy.repository.stores.location import check_root, is_remote, masked, read_location
+from tritonpy_store_cloud.location import read_location
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,6 @@ from tritonpy.repository.stores.location import check_root, is_remote, masked, r
 def test_roots_are_taken_apart(root: str, endpoint: str, account: str, bucket: str, path: str) -> None:
     location = read_location(root)
 
-    assert is_remote(root)
     assert (location.endpoint, location.account, location.bucket, location.path) == (
         endpoint,
         account,
@@ -60,41 +59,6 @@ def test_roots_that_are_malformed_are_refused_with_the_form_they_should_have(
 
     assert f"expected {root[:2]}://" in caught.value.message
     assert "--model-repository" in caught.value.message
-
-
-@pytest.mark.parametrize(
-    "root",
-    [
-        "s3://AKIA:s3cr3t@bucket/a",
-        "s3://AKIA:s3/cr3t@bucket/a",
-        "s3://https://user:s3cr3t@host:9000/bucket/a",
-        "gs://s3cr3t@bucket",
-        "as://account/container?sv=2024&sig=s3cr3t",
-        "hdfs://user:s3cr3t@host/path",
-    ],
-)
-def test_roots_with_secrets_are_refused_without_showing_them(root: str) -> None:
-    with pytest.raises(InvalidArg) as caught:
-        check_root(root)
-
-    assert "cr3t" not in caught.value.message
-    assert "AKIA" not in caught.value.message
-    assert "***" in caught.value.message
-    assert "cr3t" not in masked(root)
-
-
-@pytest.mark.parametrize("root", ["/models", "models", "C:\\models", "", "s3:/x"])
-def test_paths_are_not_remote(root: str) -> None:
-    assert not is_remote(root)
-    assert masked(root) == root
-
-
-def test_an_unknown_prefix_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(InvalidArg, match=r"unknown prefix 'hdfs://'; expected a directory, s3://") as caught:
-        is_remote("hdfs://host/models")
-
-    assert "gs://" in caught.value.message
-    assert "as://" in caught.value.message
 
 
 def test_the_same_repository_written_differently_is_the_same_place() -> None:

@@ -11,10 +11,10 @@ import pytest
 from tritonpy.errors import ErrorCode, Internal, InvalidArg, NotFound, TritonError, Unavailable
 from tritonpy.handles import Backend, Model
 from tritonpy.plugin_manager import PluginManager
-from tritonpy.repository.stores import remote
-from tritonpy.repository.stores.download import Downloader
-from tritonpy.repository.stores.remote import RemoteStore
 from tritonpy.scheduler.strategy_finder import StrategyFinder
+from tritonpy_store_cloud import remote
+from tritonpy_store_cloud.download import Downloader
+from tritonpy_store_cloud.remote import RemoteStore
 
 from .conftest import ROOT, FakeClient
 
@@ -259,7 +259,7 @@ def test_a_place_is_the_same_for_the_same_files(store: RemoteStore) -> None:
 
 
 def test_the_repr_of_a_store_shows_nothing(store: RemoteStore) -> None:
-    assert repr(store).startswith("<tritonpy.repository.stores.remote.RemoteStore object at")
+    assert repr(store).startswith("<tritonpy_store_cloud.remote.RemoteStore object at")
 
 
 def test_a_strategy_in_a_copy_lies_inside_its_model(store: RemoteStore, client: FakeClient) -> None:

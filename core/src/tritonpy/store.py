@@ -1,12 +1,27 @@
-"""What the server asks of a place that holds models."""
+"""What the server asks of a place that holds models; plugins of the kind `stores` bring further ones."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tritonpy.repository.fingerprint import Fingerprint
+from tritonpy.fingerprint import Fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """What a store is opened with.
+
+    Attributes:
+        environ: variables of the server's environment, as they are when they are read: credentials, or the
+            files they lie in, and directories for copies.
+        timeout_s: how long one call may take, with its retries (`--repository-timeout-secs`).
+    """
+
+    environ: Mapping[str, str]
+    timeout_s: float = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +31,8 @@ class LocalFiles:
     Attributes:
         directory: the model's directory, called like the model.
         fingerprint: the files as they lie there.
-        is_temporary: the directory was made for this load, in a directory of its own, and both go when the
-            model is gone.
+        is_temporary: the directory was made for this load, in a directory of its own. The server removes both
+            when the model is gone.
     """
 
     directory: Path
@@ -26,7 +41,9 @@ class LocalFiles:
 
 
 class Store(Protocol):
-    """One repository. All calls block: they are made on threads, perhaps several at once.
+    """One repository.
+
+    All calls but `place_of` and `stop` may block: they are made on threads, perhaps several at once.
 
     Attributes:
         root: the repository as it was named on the command line; holds no secret.
@@ -43,7 +60,7 @@ class Store(Protocol):
         """
 
     def place_of(self, name: str) -> str:
-        """What is the same for two models exactly when they are the same files: a real path, a URL."""
+        """A text that is the same for two models exactly when they are the same files: a real path, a URL."""
 
     def look(self, name: str) -> Fingerprint | None:
         """The files of a model as they are now; None when there is no such model.
@@ -55,6 +72,8 @@ class Store(Protocol):
     def fetch(self, name: str) -> LocalFiles:
         """Bring the files of a model to a local disk, complete and as they lie in the repository.
 
+        What an earlier fetch gave is not changed: a model may serve from it.
+
         Raises:
             NotFound: there is no such model.
             Internal, Unavailable: the files cannot be read, or change all the time.
@@ -64,4 +83,4 @@ class Store(Protocol):
         """Give up fetches that are under way and begin no more; from any thread, and does not wait."""
 
     def close(self) -> None:
-        """Leave nothing on the disk; there are no fetches and no models any more."""
+        """Leave nothing on the disk; no model is loaded any more, and nothing is asked afterwards."""

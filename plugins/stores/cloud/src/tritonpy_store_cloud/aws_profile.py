@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tritonpy.errors import InvalidArg
+from tritonpy.plugin import InvalidArg
 
 _KEY_ID, _SECRET_KEY, _TOKEN = "aws_access_key_id", "aws_secret_access_key", "aws_session_token"
 

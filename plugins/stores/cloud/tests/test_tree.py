@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tritonpy.errors import InvalidArg
-from tritonpy.repository.stores.tree import StoredObject, Tree, build_tree, check_path
+from tritonpy_store_cloud.tree import StoredObject, Tree, build_tree, check_path
 
 
 def tree(*keys: str, directories: dict[str, list[str]] | None = None, sizes: int = 3) -> Tree | None:
