@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from tritonpy.tracing.collector_settings import CollectorSettings
 from tritonpy.tracing.settings import TraceLevel, TraceSettings
 from tritonpy.tracing.trace import FinishedTrace
 from tritonpy.tracing.tracing import Tracing
+from tritonpy_sdk.testing import until
 
 from .support import Kept
 
@@ -43,6 +46,29 @@ def test_no_more_requests_are_traced_than_the_count_says() -> None:
 
     assert traced(tracing, 8) == "-T-T----"
     assert shown(tracing)["trace_count"] == "1"  # until what was traced is written, which nobody does here
+
+
+def test_a_request_that_is_never_answered_keeps_no_count_from_0_for_ever(tmp_path: Path) -> None:
+    clock = iter((0.0, 59.0, 61.0))
+    alone = make(TraceSettings(TraceLevel.TIMESTAMPS, 1, 1, file="f"), clock=lambda: next(clock))
+    hung = alone.begin("m")
+    assert hung is not None
+    assert [shown(alone)["trace_count"] for _ in range(2)] == ["1", "0"]
+
+    now_s = 0.0
+    settings = TraceSettings(TraceLevel.TIMESTAMPS, 1, 2, file=str(tmp_path / "t"))
+    tracing = Tracing(settings, clock=lambda: now_s)
+    hung = tracing.begin("m")
+    assert tracing.begin("m") is not None  # whose request has been answered
+    assert shown(tracing)["trace_count"] == "1"
+    now_s = 61.0
+    until(lambda: shown(tracing)["trace_count"] == "0")
+    assert [path.name for path in tmp_path.iterdir()] == ["t.0"]
+    assert len(json.loads((tmp_path / "t.0").read_bytes())) > 0
+
+    del hung  # it is answered after all
+    tracing.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["t.0", "t.1"]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ class TraceStream:
         count: how many there will be; -1 for any number.
         written_count: how many are written, or could not be; on the writing thread only.
         dropped_count: how many found too much waiting.
+        is_overdue: traces that are missing are no longer waited for.
+        has_ended: the file has what there is.
     """
 
     path: str
@@ -39,11 +41,13 @@ class TraceStream:
     count: int = -1
     written_count: int = 0
     dropped_count: int = 0
+    is_overdue: bool = False
+    has_ended: bool = False
 
     @property
     def is_complete(self) -> bool:
         """Whether nothing that counts is still to be written."""
-        return self.written_count + self.dropped_count >= self.count
+        return self.has_ended or self.written_count + self.dropped_count >= self.count
 
     def ends_with(self, count: int) -> bool:
         """Whether this number of traces more are the last ones."""
@@ -81,15 +85,16 @@ class TraceFiles:
         """See `TraceDestination`: what is not enough for a file becomes one nevertheless."""
         assert isinstance(stream, TraceStream)
         part = self._parts.pop(stream, None)
-        if part is None:
-            return
         try:
-            if stream.log_frequency:
+            if part is None:
+                pass
+            elif stream.log_frequency or stream.is_overdue:
                 self._file(stream.path).keep(part)
             else:
                 self._file(stream.path).absorb(part)
         except OSError as exc:
             self._complain(stream.path, exc)
+        stream.has_ended = True  # last: whoever sees it finds the file
 
     def close(self) -> None:
         """See `TraceDestination`."""

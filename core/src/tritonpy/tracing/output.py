@@ -63,6 +63,14 @@ class TraceOutput:
         if self._writer.has_begun:
             self._writer.put(_StreamEnd(stream), 0)
 
+    def give_up(self, stream: TraceStream) -> None:
+        """Wait no longer for what a stream lacks; returns at once."""
+        stream.is_overdue = True
+        if self._writer.has_begun:
+            self._writer.put(_StreamEnd(stream), 0)
+        else:
+            stream.has_ended = True
+
     def close(self) -> None:
         """Write what waits and end the thread; a destination that hangs is left behind after 10 s."""
         self._is_closed = True

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from tritonpy.tracing.files import TraceStream
 from tritonpy.tracing.settings import TraceLevel, TraceSettings
+
+MISSING_S = 60.0
+"""How long traces that were begun are waited for once no more are: a request may never be answered."""
 
 
 class Sampler:
@@ -16,6 +22,7 @@ class Sampler:
         specified: the fields that were set here, and do not follow other settings.
         possible: the levels that can be noted.
         needs_file: nothing is traced without a file.
+        clock: the time in seconds.
 
     Attributes:
         settings, specified: as given.
@@ -26,8 +33,10 @@ class Sampler:
     """
 
     __slots__ = (
+        "_clock",
         "_needs_file",
         "_seen_count",
+        "_spent_s",
         "is_on",
         "level",
         "remaining",
@@ -43,6 +52,7 @@ class Sampler:
         possible: TraceLevel = TraceLevel.TIMESTAMPS | TraceLevel.TENSORS,
         *,
         needs_file: bool,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings
         self.specified = specified
@@ -52,6 +62,8 @@ class Sampler:
         self.is_on = bool(self.level) and settings.objection(needs_file) is None
         self._seen_count = 0
         self._needs_file = needs_file
+        self._clock = clock
+        self._spent_s = 0.0
 
     @property
     def shown_count(self) -> int:
@@ -59,6 +71,12 @@ class Sampler:
         if self.remaining or not self._needs_file:
             return self.remaining
         return 0 if self.stream.is_complete else 1
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether a file waits for traces that may never come."""
+        is_waiting = self.shown_count != self.remaining
+        return is_waiting and self._clock() - self._spent_s > MISSING_S
 
     def wants(self) -> bool:
         """Whether the next request is traced."""
@@ -69,4 +87,6 @@ class Sampler:
             return False
         if self.remaining > 0:
             self.remaining -= 1
+            if not self.remaining:
+                self._spent_s = self._clock()
         return True

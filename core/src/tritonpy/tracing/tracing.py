@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -34,6 +36,7 @@ class Tracing:
         mode: where traces go; it cannot be changed.
         collector: how they get there in mode `opentelemetry`.
         destination: where they go instead; for tests.
+        clock: the time in seconds; for tests.
 
     Attributes:
         is_on: a request may be traced; what asks about traces looks at this first.
@@ -50,7 +53,9 @@ class Tracing:
         collector: CollectorSettings | None = None,
         *,
         destination: TraceDestination | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._mode = mode
         self._collector = collector or CollectorSettings()
         self.takes_context = mode == "opentelemetry"
@@ -98,6 +103,8 @@ class Tracing:
         """The settings of the server, or of a model."""
         sampler = self._models.get(model_name) or self._global
         settings = sampler.settings
+        if sampler.is_overdue:
+            self._output.give_up(sampler.stream)
         levels = tuple(level.name or "" for level in TraceLevel if level and level in settings.level)
         shown: Shown = [
             ("trace_level", levels or ("OFF",)),
@@ -159,7 +166,8 @@ class Tracing:
     def _sampler(self, settings: TraceSettings, specified: frozenset[str] = frozenset()) -> Sampler:
         # Spans have no tensors, as in Triton.
         possible = TraceLevel.TIMESTAMPS if self.takes_context else TraceLevel.TIMESTAMPS | TraceLevel.TENSORS
-        return Sampler(settings, specified, possible, needs_file=not self.takes_context)
+        needs_file = not self.takes_context
+        return Sampler(settings, specified, possible, needs_file=needs_file, clock=self._clock)
 
     def _settings_now(self) -> TraceSettings:
         """Those of the server, with the count that is left."""
