@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+import asyncio
+import itertools
 import os
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from tritonpy.workers.read_ahead import ReadAhead
+from tritonpy.workers import read_ahead
+from tritonpy.workers.read_ahead import ReadAhead, SpinWait
+
+from ..simulator.virtual_loop import in_virtual_time
 
 
 def ahead_of(duration_ns: int, times: int = 200) -> tuple[ReadAhead, int]:
@@ -53,3 +60,37 @@ def test_one_slow_execution_among_quick_ones_does_not_stop_the_feeding() -> None
 def test_only_what_answers_within_microseconds_is_worth_staying_awake_for() -> None:
     assert ahead_of(20_000)[0].is_quick
     assert not ahead_of(100_000)[0].is_quick
+
+
+class Executing:
+    """An instance, as far as it says whether an answer is to come."""
+
+    depth = 1
+
+
+@in_virtual_time
+async def test_loop_turns_until_the_answer_is_there_and_not_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = asyncio.get_running_loop()
+    looks = itertools.count(0, 1_000)  # a microsecond for each
+    monkeypatch.setattr(read_ahead, "time", SimpleNamespace(monotonic_ns=lambda: next(looks)))
+    instance: Any = Executing()
+    spin = SpinWait(loop, instance)
+
+    spin.begin()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert 5 < next(looks) // 1_000 < 20
+    instance.depth = 0
+    began = next(looks)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert next(looks) == began + 1_000  # it does not look any more
+
+    instance.depth = 1
+    spin.begin()
+    began = next(looks)
+    for _ in range(500):
+        await asyncio.sleep(0)
+    assert next(looks) - began < 110_000

@@ -7,21 +7,12 @@ holds and nobody uses leaves its client waiting for ever, and nothing else would
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
-from typing import Protocol
 
 from tritonpy.request import InferRequest
 
 Report = Callable[[InferRequest, float], None]
 """Takes a request and the seconds since its `execute` returned."""
-
-
-class Timer(Protocol):
-    """An `asyncio.TimerHandle`."""
-
-    def cancel(self) -> None:
-        """Let it not fire."""
 
 
 class UnansweredWatch:
@@ -32,31 +23,21 @@ class UnansweredWatch:
     Args:
         after_s: how long a request may be open; 0 for ever.
         report: called once for a request that is open longer.
-        clock: the time in seconds.
-        call_later: starts a timer.
     """
 
-    def __init__(
-        self,
-        after_s: float,
-        report: Report,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        call_later: Callable[[float, Callable[[], None]], Timer] | None = None,
-    ) -> None:
+    def __init__(self, after_s: float, report: Report) -> None:
         self._after_s = after_s
         self._report = report
-        self._clock = clock
-        self._call_later = call_later or asyncio.get_running_loop().call_later
+        self._loop = asyncio.get_running_loop()
         self._open: dict[int, tuple[InferRequest, float]] = {}  # by slot, the oldest first
-        self._timer: Timer | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def add(self, slot: int, request: InferRequest) -> None:
         """`execute` has returned without an answer to this request."""
         if self._after_s:
-            self._open[slot] = request, self._clock()
+            self._open[slot] = request, self._loop.time()
             if self._timer is None:
-                self._timer = self._call_later(self._after_s, self._check)
+                self._timer = self._loop.call_later(self._after_s, self._check)
 
     def remove(self, slot: int) -> None:
         """The request in `slot` has its final response, if one was open at all."""
@@ -71,11 +52,11 @@ class UnansweredWatch:
 
     def _check(self) -> None:
         self._timer = None
-        now = self._clock()
+        now = self._loop.time()
         while self._open:
             slot, (request, since) = next(iter(self._open.items()))
             if now - since < self._after_s:
-                self._timer = self._call_later(since + self._after_s - now, self._check)
+                self._timer = self._loop.call_later(since + self._after_s - now, self._check)
                 return
             del self._open[slot]
             self._report(request, now - since)

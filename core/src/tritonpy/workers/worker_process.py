@@ -261,7 +261,9 @@ class WorkerProcess:
                 async with asyncio.timeout(timeout_s):
                     await asyncio.shield(gone)
             except (TritonError, TimeoutError) as exc:
-                _log.warning("worker of instance '%s' is killed: %s", self.name, exc or "it did not exit")
+                _log.warning(
+                    "worker of instance '%s' is killed: %s", self.name, str(exc) or "it did not exit"
+                )
                 self.kill()
         await gone
 
