@@ -30,13 +30,14 @@ class LocalFiles:
 
     Attributes:
         directory: the model's directory, called like the model.
-        fingerprint: the files as they lie there.
+        fingerprint: the files as they lie there; None for a store whose files stay where they are: they are
+            taken to be as `look` has seen them before.
         is_temporary: the directory was made for this load, in a directory of its own. The server removes both
             when the model is gone.
     """
 
     directory: Path
-    fingerprint: Fingerprint
+    fingerprint: Fingerprint | None = None
     is_temporary: bool = False
 
 

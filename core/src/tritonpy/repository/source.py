@@ -83,9 +83,8 @@ def fetch_source(found: FoundModel, config_override: str | None) -> ModelSource:
         if files.is_temporary:
             shutil.rmtree(files.directory.parent, ignore_errors=True)
         raise
-    return ModelSource(
-        found.key, directory, files.fingerprint, found.store.root, config_override, files.is_temporary
-    )
+    seen = found.fingerprint if files.fingerprint is None else files.fingerprint
+    return ModelSource(found.key, directory, seen, found.store.root, config_override, files.is_temporary)
 
 
 def lay_out_source(name: str, config_override: str | None, files: Mapping[str, bytes]) -> ModelSource:

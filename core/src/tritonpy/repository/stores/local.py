@@ -68,10 +68,9 @@ class LocalStore:
 
     def fetch(self, name: str) -> LocalFiles:
         """See `Store`; the files stay where they are."""
-        fingerprint = self.look(name)
-        if fingerprint is None:
+        if not (self._path / name).is_dir():
             raise NotFound(f"model '{name}' not found in model repository {self.root}")
-        return LocalFiles(self._path / name, fingerprint)
+        return LocalFiles(self._path / name)
 
     def stop(self) -> None:
         """See `Store`; nothing is under way for long."""
