@@ -1,4 +1,4 @@
-"""What the server asks of a place that holds models; plugins of the kind `stores` bring further ones."""
+"""A place that holds models, as the server sees it; plugins of the kind `stores` bring further ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tritonpy.fingerprint import Fingerprint
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """What a store is opened with.
+    """Settings that a store is opened with.
 
     Attributes:
         environ: variables of the server's environment, as they are when they are read: credentials, or the

@@ -1,4 +1,4 @@
-"""Stores of plugins, asked so that neither a fault of theirs nor a call that hangs is one of the server's."""
+"""Stores of plugins, behind a guard: their exceptions become errors, and calls that hang are given up."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Result = TypeVar("Result")
 class PluginStore:
     """A store that a plugin has opened; see `Store`.
 
-    A call that hangs cannot be interrupted. So each is made on a thread of its own that nobody has to wait
-    for, neither a stopping server nor the end of the interpreter.
+    A call that hangs cannot be interrupted. So each is made on a daemon thread of its own: neither a stopping
+    server nor the end of the interpreter waits for it.
 
     Args:
         root: the repository.
@@ -37,23 +37,23 @@ class PluginStore:
         self._is_stopped = False
 
     def model_names(self) -> list[str]:
-        """See `Store`; in order and without hidden ones, whatever the plugin gives."""
+        """The plugin's models, sorted and without those that begin with a dot."""
         return self._ask(lambda: sorted(name for name in self._store.model_names() if name[:1] != "."))
 
     def place_of(self, name: str) -> str:
-        """See `Store`."""
+        """The plugin's text for the place of a model, asked on the caller's thread."""
         return self._guarded(lambda: self._store.place_of(name))
 
     def look(self, name: str) -> Fingerprint | None:
-        """See `Store`."""
+        """The files of a model as they are now; None when there is no such model."""
         return self._ask(lambda: self._store.look(name))
 
     def fetch(self, name: str) -> LocalFiles:
-        """See `Store`."""
+        """The files of a model, brought to a local disk by the plugin."""
         return self._ask(lambda: self._store.fetch(name))
 
     def stop(self) -> None:
-        """Let nobody wait any longer, refuse all later calls, and tell the plugin."""
+        """Give up the calls under way, refuse all later ones, and tell the plugin."""
         with self._lock:
             self._is_stopped = True
             waiting = list(self._waiting)
@@ -63,7 +63,7 @@ class PluginStore:
         self._end(lambda: self._store.stop())
 
     def close(self) -> None:
-        """See `Store`."""
+        """Let the plugin delete what it keeps on the disk; what it raises is logged."""
         self._end(lambda: self._store.close())
 
     def _ask(self, call: Callable[[], Result]) -> Result:
@@ -90,7 +90,7 @@ class PluginStore:
         try:
             result = self._guarded(call)
         except TritonError as exc:
-            with contextlib.suppress(InvalidStateError):  # nobody waits any longer
+            with contextlib.suppress(InvalidStateError):  # given up meanwhile
                 future.set_exception(exc)
         else:
             with contextlib.suppress(InvalidStateError):
@@ -101,7 +101,7 @@ class PluginStore:
             return call()
         except TritonError:
             raise
-        except BaseException as exc:  # SystemExit too: it would end the thread, and leave whoever waits
+        except BaseException as exc:  # SystemExit too: the thread would end without an answer
             raise Internal(f"the store of model repository {self.root}: {exception_text(exc)}") from exc
 
     def _end(self, call: Callable[[], None]) -> None:

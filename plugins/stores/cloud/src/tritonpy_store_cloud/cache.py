@@ -1,4 +1,4 @@
-"""Where the models of an object store lie on a local disk: what has been copied, and a directory per load.
+"""The models of an object store on a local disk: copies of files, and a directory for each load.
 
     content/<digest>                what the newest copy of each model is made of, by key, tag and size
     parts/<random>/<digest>         what is being copied

@@ -1,4 +1,4 @@
-"""Whose rights a repository in an object store is read with: the credential file and the environment.
+"""Credentials that a repository in an object store is read with, from a file or the environment.
 
 Secrets are kept out of every text: they are no part of a `repr`, no error shows a value, and `secrets` names
 what must be struck out of other people's messages.

@@ -1,4 +1,4 @@
-"""Where a repository in an object store lies: `s3://`, `gs://` and `as://` taken apart."""
+"""The place of a repository in an object store: `s3://`, `gs://` and `as://` taken apart."""
 
 from __future__ import annotations
 

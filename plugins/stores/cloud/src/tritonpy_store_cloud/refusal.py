@@ -1,4 +1,4 @@
-"""What an object store's refusals mean for whoever named the repository."""
+"""Errors of an object store, told to the people who named the repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies below a prefix of an object store, as files and directories that a disk can hold."""
+"""The objects below a prefix of an object store, as files and directories that a disk can hold."""
 
 from __future__ import annotations
 
