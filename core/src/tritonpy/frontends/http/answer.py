@@ -65,24 +65,36 @@ class AnswerWriter:
         self._codec = codec
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def send(self, connection: HttpConnection, request: InferRequest, encoded: Encoded) -> None:
+    def send(
+        self,
+        connection: HttpConnection,
+        request: InferRequest,
+        encoded: Encoded,
+        coding: bytes | None = None,
+    ) -> None:
         """Write a response: now, or as soon as what takes its time is done.
 
         Args:
             connection: gets it.
             request: that it answers.
             encoded: the response.
+            coding: how the client wants the body compressed; None for not at all.
         """
         parts: list[Chunk] = [encoded.header, *encoded.wires]
-        coding = encoded.coding
-        if encoded.missing or (coding is not None and not is_quick(sum(map(len, parts)))):
-            self._send_later(connection, request.about, encoded)
-            return
-        if coding is not None:
+        json_size = len(encoded.header)
+        size = json_size + encoded.wire_size
+        if encoded.missing or coding is not None:
+            if encoded.missing or not is_quick(size):
+                self._send_later(connection, request.about, encoded, coding)
+                return
+            assert coding is not None  # as above
             parts[:] = compress(parts, coding)
-        _write(connection, encoded, parts, len(encoded.header))
+            size = sum(map(len, parts))
+        _write(connection, encoded, coding, parts, size, json_size)
 
-    def _send_later(self, connection: HttpConnection, about: Mapping[str, str], encoded: Encoded) -> None:
+    def _send_later(
+        self, connection: HttpConnection, about: Mapping[str, str], encoded: Encoded, coding: bytes | None
+    ) -> None:
         """See a response through that takes its time; one that fails, or whose client goes, ends too."""
 
         async def send() -> None:
@@ -92,12 +104,12 @@ class AnswerWriter:
                     texts = await unless_lost(connection, self._codec.write(encoded.missing))
                 parts = encoded.filled(texts)
                 json_size = sum(map(len, parts))
+                size = json_size + encoded.wire_size
                 parts += encoded.wires
-                coding = encoded.coding
                 if coding is not None:
-                    byte_size = sum(map(len, parts))
-                    parts[:] = await unless_lost(connection, compressed(parts, byte_size, coding))
-                _write(connection, encoded, parts, json_size)
+                    parts[:] = await unless_lost(connection, compressed(parts, size, coding))
+                    size = sum(map(len, parts))
+                _write(connection, encoded, coding, parts, size, json_size)
             except Exception as exc:
                 refuse(connection, about, exc)
 
@@ -106,15 +118,20 @@ class AnswerWriter:
         task.add_done_callback(self._tasks.discard)
 
 
-def _write(connection: HttpConnection, encoded: Encoded, parts: list[Chunk], json_size: int) -> None:
-    """Write the pieces of a body, of which `json_size` bytes were JSON before they were compressed."""
-    extra = [*encoded.headers]
-    if encoded.coding is not None:
-        extra.append(b"Content-Encoding: %b\r\n" % encoded.coding)
-    content_type = JSON
-    if any(map(len, encoded.wires)):
+def _write(
+    connection: HttpConnection,
+    encoded: Encoded,
+    coding: bytes | None,
+    parts: list[Chunk],
+    size: int,
+    json_size: int,
+) -> None:
+    """Write a body of `size` bytes, of which `json_size` were JSON before they were compressed."""
+    content_type, extra = JSON, encoded.headers
+    if encoded.wire_size:
         content_type = BINARY
-        extra.append(b"Inference-Header-Content-Length: %d\r\n" % json_size)
-    size = sum(map(len, parts))
+        extra = (*extra, b"Inference-Header-Content-Length: %d\r\n" % json_size)
+    if coding is not None:
+        extra = (b"Content-Encoding: %b\r\n" % coding, *extra)
     head = response_head(encoded.status, content_type, size, connection.keep_alive, extra)
     connection.write_parts(head, parts, size)

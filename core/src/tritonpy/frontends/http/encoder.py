@@ -27,19 +27,21 @@ class Encoded:
     Attributes:
         header: its JSON, with a gap for the data of each of `missing`.
         wires: the binary tensors behind the JSON.
+        wire_size: their bytes.
         missing: tensors whose JSON is too large to be made on the loop.
-        coding: how the client wants the body compressed; None for not at all.
         headers: further header lines.
         status: of the response.
     """
 
-    __slots__ = ("coding", "header", "headers", "missing", "status", "wires")
+    __slots__ = ("header", "headers", "missing", "status", "wire_size", "wires")
 
-    def __init__(self, header: bytes, wires: Sequence[Chunk] = (), missing: Sequence[Tensor] = ()) -> None:
+    def __init__(
+        self, header: bytes, wires: Sequence[Chunk] = (), wire_size: int = 0, missing: Sequence[Tensor] = ()
+    ) -> None:
         self.header = header
         self.wires = wires
+        self.wire_size = wire_size
         self.missing = missing
-        self.coding: bytes | None = None
         self.headers: Sequence[bytes] = ()
         self.status = 200
 
@@ -79,7 +81,7 @@ class ResponseEncoder:
         wires = [tensor.wire() for tensor in outputs]
         sizes = list(map(len, wires))
         if request.id or response.parameters:
-            return Encoded(self._header(request, response, sizes), wires)
+            return Encoded(self._header(request, response, sizes), wires, sum(sizes))
         key = (
             request.model_name,
             request.model_version,
@@ -92,7 +94,7 @@ class ResponseEncoder:
             if len(self._headers) >= self.MOST_REMEMBERED:
                 self._headers.clear()
             self._headers[key] = header
-        return Encoded(header, wires)
+        return Encoded(header, wires, sum(sizes))
 
     def _treated(self, request: InferRequest, response: InferResponse, form: OutputForm) -> Encoded:
         outputs, placed = treat(response.outputs, form.treatments)
@@ -141,7 +143,7 @@ class ResponseEncoder:
             entries.append(entry)
         document = _head(request, response)
         document["outputs"] = entries
-        return Encoded(orjson.dumps(document), wires, missing)
+        return Encoded(orjson.dumps(document), wires, sum(map(len, wires)), missing)
 
 
 def _head(request: InferRequest, response: InferResponse) -> dict[str, Any]:  # Any: JSON

@@ -82,10 +82,11 @@ class HttpInference:
         "_form",
         "_is_answered",
         "_model",
-        "_names",
+        "_name",
         "_on_done",
         "_request",
         "_shared",
+        "_version",
     )
 
     def __init__(
@@ -94,7 +95,7 @@ class HttpInference:
         self._shared = shared
         self._request = request
         self._connection = connection
-        self._names = names
+        self._name, self._version = names
         self._arrival_ns = time.monotonic_ns()
         self._form = ALL_BINARY
         self._coding: bytes | None = None
@@ -118,7 +119,7 @@ class HttpInference:
         return self._read(request.body)
 
     def _find_model(self) -> None:
-        model: ServedModel = self._shared.dataplane.find(*self._names)
+        model: ServedModel = self._shared.dataplane.find(self._name, self._version)
         if model.is_decoupled:
             raise Unsupported("HTTP end point doesn't support models with decoupled transaction policy")
         self._model = model
@@ -147,16 +148,17 @@ class HttpInference:
         """Read a body that is as the client wrote it: here, or elsewhere if that takes long."""
         header_length = _header_length(self._request, len(body))
         if header_length == 0 or not body:
-            model = self._model
-            is_batched = model.max_batch_size > 0
-            self._submit(*parse_raw_request(body, model.inputs, *self._names, is_batched=is_batched))
+            inputs, is_batched = self._model.inputs, self._model.max_batch_size > 0
+            raw = parse_raw_request(body, inputs, self._name, self._version, is_batched=is_batched)
+            self._submit(*raw)
             return None
         if (len(body) if header_length is None else header_length) > LARGE:
             return self._read_elsewhere(body, header_length)
-        decoded = self._shared.decoder.decode(body, header_length, *self._names)
+        decoded = self._shared.decoder.decode(body, header_length, self._name, self._version)
         if decoded is None:
             return self._read_elsewhere(body, header_length)
-        self._submit(*decoded)
+        infer_request, form = decoded
+        self._submit(infer_request, form)
         return None
 
     async def _read_elsewhere(self, body: Body, header_length: int | None) -> None:
@@ -164,7 +166,7 @@ class HttpInference:
         document = await unless_lost(self._connection, self._shared.codec.read(text))
         self._request.body = b""  # so large a text need not be held while the model works
         self._find_model()
-        self._submit(*self._shared.decoder.read(document, tail, *self._names))
+        self._submit(*self._shared.decoder.read(document, tail, self._name, self._version))
 
     def _submit(self, infer_request: InferRequest, form: OutputForm) -> None:
         """Give the request to its model, and note how the client wants the answer."""
@@ -201,8 +203,7 @@ class HttpInference:
             return
         try:
             encoded = self._shared.encoder.encode(request, response, self._form)
-            encoded.coding = self._coding
-            self._shared.writer.send(connection, request, encoded)
+            self._shared.writer.send(connection, request, encoded, self._coding)
         except Exception as exc:
             refuse(connection, request.about, exc)
 
