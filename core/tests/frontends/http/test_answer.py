@@ -1,0 +1,86 @@
+"""Answers as clients read them, however they were made."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tritonpy.frontends.http.answer import AnswerWriter
+from tritonpy.frontends.http.connection.message import HttpRequest
+from tritonpy.frontends.http.encoder import GAP, Encoded
+from tritonpy.request import InferRequest
+from tritonpy.tensor import Tensor
+
+from .by_hand import Codec, Connection
+
+SIZES = st.sampled_from([0, 1, 100, 20_000, 70_000])
+INFLATE = {None: bytes, b"gzip": gzip.decompress, b"deflate": zlib.decompress}
+
+
+async def sent(encoded: Encoded, coding: bytes | None = None, *, leaves: bool = False) -> Connection:
+    codec = Codec()
+    writer = AnswerWriter(codec)  # type: ignore[arg-type]  # as much of one as is asked for
+    connection = Connection(HttpRequest(b"POST", "/", {}, b"", True))
+    writer.send(connection, InferRequest("m", {}), encoded, coding)
+    codec.go.set()
+    if leaves:
+        connection.leave()
+    async with asyncio.timeout(20):
+        while writer._tasks:
+            await asyncio.wait(writer._tasks)
+    return connection
+
+
+@given(
+    json_size=SIZES,
+    wire_sizes=st.lists(SIZES, max_size=3),
+    missing_count=st.integers(0, 2),
+    coding=st.sampled_from(list(INFLATE)),
+    status=st.sampled_from([200, 503]),
+)
+def test_a_client_reads_what_was_encoded(
+    json_size: int, wire_sizes: list[int], missing_count: int, coding: bytes | None, status: int
+) -> None:
+    missing = [Tensor.from_numpy(str(number), np.arange(3)) for number in range(missing_count)]
+    document = b"[" + b"".join(GAP + b"," for _ in missing) + b'"' + b"x" * json_size + b'"]'
+    wires = [bytes([number]) * size for number, size in enumerate(wire_sizes)]
+    encoded = Encoded(document, wires, sum(wire_sizes), missing)
+    encoded.status, encoded.headers = status, (b"X-More: 7\r\n",)
+
+    connection = asyncio.run(sent(encoded, coding))
+
+    body = INFLATE[coding](connection.body)
+    headers = connection.headers
+    header_length = int(headers.pop(b"Inference-Header-Content-Length", len(body)))
+    assert (connection.status, connection.answer_count) == (status, 1)
+    assert json.loads(body[:header_length]) == [[0, 1, 2]] * missing_count + ["x" * json_size]
+    assert body[header_length:] == b"".join(wires)
+    is_binary = header_length != len(body)
+    assert headers[b"Content-Type"] == (b"application/octet-stream" if is_binary else b"application/json")
+    assert headers.get(b"Content-Encoding") == coding
+    assert headers[b"X-More"] == b"7"
+
+
+@pytest.mark.parametrize("coding", [None, b"gzip"])
+async def test_a_client_that_has_left_is_written_nothing(coding: bytes | None) -> None:
+    missing = [Tensor.from_numpy("a", np.arange(3))]
+
+    connection = await sent(Encoded(b"[" + GAP + b"]", missing=missing), coding, leaves=True)
+
+    assert connection.kept.written == b""
+
+
+async def test_json_that_cannot_be_written_is_an_error_in_its_place() -> None:
+    missing: list[Any] = [Tensor.from_numpy("a", np.zeros(3, np.float16))]
+
+    connection = await sent(Encoded(b"[" + GAP + b"]", missing=missing))
+
+    assert connection.status == 400
+    assert json.loads(connection.body)["error"].startswith("sending FP16 data via JSON is not supported")
