@@ -165,7 +165,7 @@ class PluginManager:
         return loaded
 
     def bind(self, plugin: object, hook: str) -> Hook | None:
-        """See `bind_hook`."""
+        """The hook of a plugin of this kind, bound by `bind_hook`; None if it has none."""
         return bind_hook(self._pluggy, plugin, hook)
 
     def _find(self) -> None:

@@ -52,13 +52,11 @@ class NvmlFinder:
         self._nvml: Any = None  # Any: see `load`
 
     def find(self) -> Sequence[Device]:
-        """See `DeviceFinder`."""
         if CPU_ONLY_VARIABLE in self._environment:
             raise NoDevices(f"{CPU_ONLY_VARIABLE} is set")
         return self._ask(self._find)
 
     def used_memory_byte_size(self, device: Device) -> int:
-        """See `DeviceFinder`."""
         return self._ask(lambda: int(self._memory(self._handle(device.uuid)).used))
 
     def sample(self, device: Device) -> DeviceSample:

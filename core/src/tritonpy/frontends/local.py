@@ -74,15 +74,12 @@ class LocalDataplane:
         self._control.set_serving(False)
 
     def is_live(self) -> bool:
-        """See `Dataplane`."""
         return self._registry.failure is None
 
     def is_ready(self) -> bool:
-        """See `Dataplane`."""
         return self.why_not_ready() is None
 
     def why_not_ready(self) -> Unready | None:
-        """See `Dataplane`."""
         unready = None
         if self._is_stopping:
             unready = Unready("the server is not ready: it is stopping")
@@ -98,11 +95,9 @@ class LocalDataplane:
         return unready
 
     async def model_ready(self, name: str, version: str = "") -> bool:
-        """See `Dataplane`."""
         return not await self.why_model_not_ready(name, version)
 
     async def why_model_not_ready(self, name: str, version: str = "") -> str:
-        """See `Dataplane`."""
         self._registry.check_failure()
         reason = await self._control.why_not_ready(name, version)
         if reason:
@@ -110,15 +105,12 @@ class LocalDataplane:
         return reason
 
     def find(self, name: str, version: str = "") -> LoadedModel:
-        """See `Dataplane`."""
         return self._registry.find(name, version)
 
     def server_metadata(self) -> JsonObject:
-        """See `Dataplane`."""
         return {"name": self._server_id, "version": __version__, "extensions": list(EXTENSIONS)}
 
     def model_metadata(self, name: str, version: str = "") -> JsonObject:
-        """See `Dataplane`."""
         model = self._registry.find(name, version)
         return {
             "name": model.name,
@@ -131,23 +123,19 @@ class LocalDataplane:
         }
 
     def model_statistics(self, name: str = "", version: str = "") -> JsonObject:
-        """See `Dataplane`."""
         models = self._loaded(name, version)
         return {
             "model_stats": [statistics_json(model.name, model.version_text, model.stats) for model in models]
         }
 
     def model_explanation(self, name: str, version: str = "") -> JsonObject:
-        """See `Dataplane`."""
         return {"models": [explanation(model) for model in self._loaded(name, version)]}
 
     async def repository_index(self, ready: bool = False) -> list[JsonObject]:
-        """See `Dataplane`."""
         self._registry.check_failure()
         return await self._control.index(ready)
 
     def check_model_control(self) -> None:
-        """See `Dataplane`."""
         self._control.check_allowed()
 
     async def load_model(
@@ -158,7 +146,6 @@ class LocalDataplane:
         *,
         force: bool = False,
     ) -> None:
-        """See `Dataplane`."""
         if files and not self._allow_sent_code:
             raise Unsupported(
                 f"load of model '{name}' with files is refused: what they hold would be executed, and the "
@@ -167,7 +154,6 @@ class LocalDataplane:
         await self._control.load(name, config, files, force=force)
 
     async def unload_model(self, name: str, unload_dependents: bool = False) -> None:
-        """See `Dataplane`."""
         await self._control.unload(name, unload_dependents)
 
     def _loaded(self, name: str, version: str) -> list[LoadedModel]:

@@ -52,7 +52,7 @@ class OpenSequences(Protocol):
 
 
 class LoadedModel:
-    """A model version that takes requests; owned by the loop.
+    """A model version that takes requests; owned by the loop; see `RequestOwner`.
 
     Attributes:
         name: the model's name.
@@ -183,7 +183,6 @@ class LoadedModel:
             raise
 
     def check_outputs(self, request: InferRequest, response: InferResponse) -> InferResponse:
-        """See `RequestOwner`."""
         if self._has_contradicted and not self._is_debugged:
             return response
         batch_size = 0 if self.is_decoupled else request.batch_size
@@ -206,7 +205,6 @@ class LoadedModel:
         return response
 
     def request_finished(self, request: InferRequest, error: TritonError | None) -> None:
-        """See `RequestOwner`."""
         if request.ticket.tally:
             self._count_late(request, error)
         self._finish_one()

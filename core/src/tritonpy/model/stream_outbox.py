@@ -26,7 +26,6 @@ class StreamOutbox:
         self._window = SendWindow()
 
     def post(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
-        """See `Outbox`."""
         window = self._window
         if final:
             window.end()

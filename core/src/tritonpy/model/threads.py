@@ -153,7 +153,7 @@ class ThreadLauncher:
 
 
 class ThreadInstance:
-    """One execution slot on a thread of its own, which keeps to `policy`."""
+    """One execution slot on a thread of its own, which keeps to `policy`; see `Instance`."""
 
     def __init__(
         self,
@@ -219,7 +219,6 @@ class ThreadInstance:
         return ()
 
     def submit(self, execution: Execution) -> None:
-        """See `Instance`."""
         self.depth += 1
         self._running = execution
         for request in execution.requests:
@@ -227,7 +226,6 @@ class ThreadInstance:
         self._queue.put(execution)
 
     async def drain(self) -> None:
-        """See `Instance`."""
         while self.depth or self._open_count:
             self._drained = asyncio.get_running_loop().create_future()
             await self._drained
@@ -375,10 +373,8 @@ class _OpenRequest:
         self._owner = owner
 
     def check_outputs(self, request: InferRequest, response: InferResponse) -> InferResponse:
-        """See `RequestOwner`."""
         return self._owner.check_outputs(request, response)
 
     def request_finished(self, request: InferRequest, error: TritonError | None) -> None:
-        """See `RequestOwner`."""
         self._instance.request_finished()
         self._owner.request_finished(request, error)

@@ -169,7 +169,6 @@ class _Answers:
         self._open_count = request_count
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
-        """See `ResponseSink`."""
         if response is not None and response.error is not None:
             self.failures.append(response.error.message)
         if final:

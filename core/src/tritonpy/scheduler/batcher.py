@@ -94,7 +94,6 @@ class BoundStrategy:
                 self._call_and_log("model_batcher_finalize", self._batcher)
 
     def admit(self, request: InferRequest) -> None:
-        """See `dynamic.Strategy`."""
         if self._admit is not None:
             try:
                 request.batching_state = self._admit(self._batcher, request)
@@ -102,7 +101,6 @@ class BoundStrategy:
                 raise self._request_failure(request, exc) from exc
 
     def begin(self, head: InferRequest) -> TritonError | None:
-        """See `dynamic.Strategy`."""
         assert self._initialize is not None  # checked when bound
         self._scan_start_ns = self._clock()
         try:
@@ -112,7 +110,6 @@ class BoundStrategy:
         return None
 
     def refused_alone(self, request: InferRequest) -> None:
-        """See `dynamic.Strategy`."""
         if self._has_refused_alone:
             return
         self._has_refused_alone = True
@@ -126,7 +123,6 @@ class BoundStrategy:
         )
 
     def accept(self, requests: Sequence[InferRequest]) -> tuple[int, TritonError | None]:
-        """See `dynamic.Strategy`."""
         start = self._scan_start_ns
         self._scan_start_ns = None
         if start is None:
@@ -139,7 +135,6 @@ class BoundStrategy:
                 self._note_slow_scan()
 
     def padded_size(self, rows: int) -> int:
-        """See `dynamic.Strategy`."""
         if self._padded_size is None:
             return rows
         try:
@@ -149,7 +144,6 @@ class BoundStrategy:
             return rows
 
     def end(self) -> None:
-        """See `dynamic.Strategy`."""
         batch, self._batch = self._batch, None
         if batch is not None:
             self._call_and_log("model_batch_finalize", batch)

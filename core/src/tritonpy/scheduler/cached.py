@@ -83,7 +83,6 @@ class CachedScheduler:
             self._fail(lookup, error, "CANCELED")
 
     def use(self, instances: Sequence[Instance]) -> None:
-        """See `RequestScheduler`."""
         self.scheduler.use(instances)
 
     def refuse(self, error: TritonError | None) -> None:
@@ -94,7 +93,6 @@ class CachedScheduler:
             self._fail_all(error)
 
     def close(self, error: TritonError) -> None:
-        """See `RequestScheduler`."""
         self._refusal = error
         self.scheduler.close(error)
         self._fail_all(error)

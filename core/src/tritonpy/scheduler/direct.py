@@ -10,7 +10,7 @@ from tritonpy.scheduler.decision import IDLE, Closed, Decision, Dispatch, Refusa
 
 
 class DirectPolicy:
-    """First in, first out, one at a time."""
+    """First in, first out, one at a time; see `BatchingPolicy`."""
 
     is_lazy = False
     may_expire = False
@@ -24,11 +24,9 @@ class DirectPolicy:
         return len(self._queue)
 
     def add(self, request: InferRequest) -> None:
-        """See `BatchingPolicy`."""
         self._queue.append(request)
 
     def remove(self, request: InferRequest) -> bool:
-        """See `BatchingPolicy`."""
         try:
             self._queue.remove(request)
         except ValueError:
@@ -43,7 +41,6 @@ class DirectPolicy:
         return Dispatch([request], request.batch_size, Closed.SINGLE)
 
     def has_batch(self, now_ns: int, instance: Instance) -> bool:
-        """See `BatchingPolicy`."""
         return bool(self._queue)
 
     def expire(self, now_ns: int) -> int:
@@ -55,7 +52,6 @@ class DirectPolicy:
         return []
 
     def take_all(self) -> list[InferRequest]:
-        """See `BatchingPolicy`."""
         waiting = list(self._queue)
         self._queue.clear()
         return waiting

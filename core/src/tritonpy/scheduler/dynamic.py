@@ -61,7 +61,7 @@ class Strategy(Protocol):
 
 
 class DynamicPolicy:
-    """Collects requests into batches.
+    """Collects requests into batches; see `BatchingPolicy`.
 
     Args:
         max_batch_size: rows that must not be exceeded; 0 counts as 1.
@@ -201,14 +201,12 @@ class DynamicPolicy:
         return WaitUntil(deadline_ns)
 
     def take_refused(self) -> list[Refusal]:
-        """See `BatchingPolicy`."""
         refused = self._refused
         if refused:
             self._refused = []
         return refused
 
     def take_all(self) -> list[InferRequest]:
-        """See `BatchingPolicy`."""
         waiting = list(self._queue)
         if self._levels is not None:
             self._levels.clear()

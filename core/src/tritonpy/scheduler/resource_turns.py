@@ -27,12 +27,10 @@ class _Call:
 
     @property
     def is_open(self) -> bool:
-        """See `WaitingCall`."""
         return not self._request.ticket.answered
 
     @property
     def holders(self) -> Mapping[object, Claim]:
-        """See `WaitingCall`."""
         return {
             execution: execution.claim
             for execution in self._request.ticket.chain

@@ -67,7 +67,6 @@ class CudaPython:
         self._runtime = runtime
 
     def open_handle(self, handle: bytes, device_id: int) -> int:
-        """See `CudaRuntime`."""
         runtime = self._runtime
         self._use(device_id)
         ipc_handle = runtime.cudaIpcMemHandle_t()
@@ -77,23 +76,19 @@ class CudaPython:
         return int(self._done(runtime.cudaIpcOpenMemHandle(ipc_handle, flags)))
 
     def close_handle(self, address: int, device_id: int) -> None:
-        """See `CudaRuntime`."""
         self._use(device_id)
         self._done(self._runtime.cudaIpcCloseMemHandle(address))
 
     def allocation_byte_size(self, address: int) -> int:
-        """See `CudaRuntime`."""
         error, base, byte_size = self._driver.cuMemGetAddressRange(address)
         if int(error):
             raise CudaError(f"cuMemGetAddressRange: {error.name}")
         return int(byte_size) - (address - int(base))
 
     def copy_to_host(self, target: int, address: int, byte_size: int, device_id: int) -> None:
-        """See `CudaRuntime`."""
         self._copy(target, address, byte_size, device_id, "cudaMemcpyDeviceToHost")
 
     def copy_to_device(self, address: int, source: int, byte_size: int, device_id: int) -> None:
-        """See `CudaRuntime`."""
         self._copy(address, source, byte_size, device_id, "cudaMemcpyHostToDevice")
 
     def _copy(self, target: int, source: int, byte_size: int, device_id: int, kind: str) -> None:
@@ -161,7 +156,6 @@ class CudaRegion:
         """See `Region`; memory that a handle keeps open stays as large as it was."""
 
     def read_into(self, offset: int, target: memoryview) -> None:
-        """See `Region`."""
         room = np.frombuffer(target, np.uint8)
         if room.size:
             try:
@@ -170,7 +164,6 @@ class CudaRegion:
                 raise self._failure(exc) from exc
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """See `Region`."""
         source = np.frombuffer(data, np.uint8)
         if source.size:
             try:

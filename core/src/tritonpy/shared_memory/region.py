@@ -68,13 +68,11 @@ class RegionSlice:
 
     @property
     def address(self) -> int:
-        """See `BufferLocation`."""
         start = self._region.address
         return start and start + self._offset
 
     @property
     def file(self) -> tuple[int, int] | None:
-        """See `BufferLocation`."""
         start = self._region.file
         return start and (start[0], start[1] + self._offset)
 

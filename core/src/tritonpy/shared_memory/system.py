@@ -55,11 +55,9 @@ class SystemRegion:
         self._check_extent()
 
     def check(self, end: int) -> None:
-        """See `Region`."""
         self._require(end, os.fstat(self._descriptor).st_size - self.offset)
 
     def read_into(self, offset: int, target: memoryview) -> None:
-        """See `Region`."""
         position, end = offset, offset + len(target)
         while position < end:
             start = position - offset
@@ -69,7 +67,6 @@ class SystemRegion:
             position += count
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """See `Region`."""
         self.check(offset + len(data))
         rest = memoryview(data)
         while rest:

@@ -47,7 +47,6 @@ class SpanExport:
         )
 
     def take(self, traces: Sequence[FinishedTrace]) -> None:
-        """See `TraceDestination`."""
         to_wall_clock = time.time_ns() - time.monotonic_ns()
         for trace in traces:
             for span in _spans(trace, self._resource, to_wall_clock):
@@ -57,7 +56,6 @@ class SpanExport:
         """See `TraceDestination`; all traces go to one collector."""
 
     def close(self) -> None:
-        """See `TraceDestination`."""
         self._processor.shutdown()  # type: ignore[no-untyped-call]  # theirs
 
 

@@ -69,7 +69,6 @@ class TraceFiles:
         self._failing: set[str] = set()
 
     def take(self, traces: Sequence[FinishedTrace]) -> None:
-        """See `TraceDestination`."""
         start = 0
         while start < len(traces):
             stream = traces[start].stream
@@ -97,7 +96,6 @@ class TraceFiles:
         stream.has_ended = True  # last: whoever sees it finds the file
 
     def close(self) -> None:
-        """See `TraceDestination`."""
         for stream in list(self._parts):
             self.end_stream(stream)
 

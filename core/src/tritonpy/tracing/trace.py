@@ -226,7 +226,6 @@ class Trace:
             self._span.ended_ns = max(self._span.ended_ns, times[3])
 
     def hold(self, is_held: bool = True) -> None:
-        """See `RequestTrace`."""
         self._is_held = is_held
 
     def responded(self, response: InferResponse | None, final: bool, *, is_let_go: bool = False) -> None:

@@ -303,7 +303,6 @@ class _CallSink:
         self._unread = unread
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
-        """See `ResponseSink`."""
         # What stands before this sink, such as a place in a line, hears of the end of a request all the same.
         if not self._calls.is_awaited(self._call):
             return

@@ -63,7 +63,7 @@ class WorkerEvents:
 
 
 class ProcessInstance:
-    """One execution slot in a worker of its own; on the loop only.
+    """One execution slot in a worker of its own; on the loop only; see `Instance`.
 
     A quick model is fed ahead: the next batches wait in the worker's socket while one computes, so that it
     never waits for the loop, and the two processes wake each other once for many batches. A model that calls
@@ -160,7 +160,6 @@ class ProcessInstance:
         self._worker = None
 
     async def probe(self) -> bool:
-        """See `Instance`."""
         worker = self._worker
         if worker is None or not self.is_ready:
             return False
@@ -169,7 +168,6 @@ class ProcessInstance:
         return await worker.probe(PROBE_TIMEOUT_S)
 
     def running_executions(self) -> Sequence[tuple[Execution, Sequence[InferRequest]]]:
-        """See `Instance`."""
         if self._worker is None:
             return ()
         awaited = self._worker.awaited_calls()
@@ -179,7 +177,6 @@ class ProcessInstance:
         ]
 
     def submit(self, execution: Execution) -> None:
-        """See `Instance`."""
         self.depth += 1
         worker = self._worker
         if worker is None or not worker.is_connected:
@@ -196,7 +193,6 @@ class ProcessInstance:
             self._unsent.add(execution)
 
     async def drain(self) -> None:
-        """See `Instance`."""
         while self.depth or self._work.requests:
             self._drained = self._loop.create_future()
             await self._drained
@@ -208,7 +204,6 @@ class ProcessInstance:
             waiting.set_result(None)
 
     async def close(self, error: TritonError | None = None) -> None:
-        """See `Instance`."""
         self._is_closing = True
         self._is_open = False
         if self._restarting is not None:

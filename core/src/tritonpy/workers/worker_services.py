@@ -51,7 +51,10 @@ class Subject(Protocol):
 
 
 class Services:
-    """Passes what workers ask to the subject it is about: `metrics.value` goes to `metrics` as `value`."""
+    """Passes what workers ask to the subject it is about: `metrics.value` goes to `metrics` as `value`.
+
+    Asked as a `Subject` is.
+    """
 
     def __init__(self) -> None:
         self._subjects: dict[str, Subject] = {}
@@ -61,7 +64,6 @@ class Services:
         self._subjects[prefix] = subject
 
     async def ask(self, caller: Caller, what: str, args: tuple[Any, ...]) -> Any:  # Any: plain values
-        """See `Subject`."""
         prefix, _, rest = what.partition(".")
         subject = self._subjects.get(prefix)
         if subject is None:
@@ -69,7 +71,6 @@ class Services:
         return await subject.ask(caller, rest, args)
 
     def tell(self, caller: Caller, what: str, args: tuple[Any, ...]) -> None:  # Any: plain values
-        """See `Subject`."""
         prefix, _, rest = what.partition(".")
         subject = self._subjects.get(prefix)
         if subject is None:
@@ -78,6 +79,5 @@ class Services:
         subject.tell(caller, rest, args)
 
     def caller_gone(self, caller: Caller) -> None:
-        """See `Subject`."""
         for subject in self._subjects.values():
             subject.caller_gone(caller)

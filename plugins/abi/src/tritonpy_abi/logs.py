@@ -32,6 +32,8 @@ _STOP_TIMEOUT_S = 2
 class PluginLog:
     """Hands lines of shared objects to `logging`, at the levels that the server's log admits.
 
+    A `LogFollower`.
+
     Begins at once, and goes on until the process ends; not in one that is forked from it.
 
     Attributes:
@@ -54,13 +56,11 @@ class PluginLog:
             self._enable()
 
     def settings_changed(self, settings: LogSettings | None) -> None:
-        """See `LogFollower`."""
         with self._lock:
             self._settings = settings
             self._enable()
 
     def flush(self) -> None:
-        """See `LogFollower`."""
         self._shim.lib.TRITONPY_LogFlush(_STOP_TIMEOUT_S * 1000)
 
     def admits(self, level: int) -> bool:

@@ -1,7 +1,5 @@
 """The tests that every backend has to pass, whoever wrote it."""
 
-# ruff: noqa: D102 (a test's name is its sentence)
-
 from __future__ import annotations
 
 import inspect

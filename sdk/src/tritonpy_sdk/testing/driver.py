@@ -243,7 +243,6 @@ class _Outbox:
         self._lock = threading.Condition()
 
     def post(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
-        """See `tritonpy.request.Outbox`."""
         with self._lock:
             answer = self.answers[self._index[id(request)]]
             if response is not None:

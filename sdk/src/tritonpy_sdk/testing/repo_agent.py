@@ -102,7 +102,6 @@ class _AgentOfFile(RepositoryAgents):
         self._agent = SharedAgent("agent under test", lambda _: opener.open(path))
 
     def shared(self, name: str) -> SharedAgent:
-        """See `RepositoryAgents`."""
         return self._agent
 
 

@@ -1,7 +1,5 @@
 """The tests of a backend behind a real server, its instances on threads and in processes of their own."""
 
-# ruff: noqa: D102 (a test's name is its sentence)
-
 from __future__ import annotations
 
 import asyncio

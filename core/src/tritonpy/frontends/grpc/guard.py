@@ -57,7 +57,7 @@ class MethodTable(grpc.GenericRpcHandler):
         self._handlers = handlers
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        """See `grpc.GenericRpcHandler`."""
+        """The handler of a call; None for one that is not in the table."""
         return self._handlers.get(handler_call_details.method)
 
 
@@ -91,7 +91,7 @@ class GuardedMethodTable(grpc.GenericRpcHandler):
                 self._guards[name] = (header.lower(), guard, refuse(handler, text))
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        """See `grpc.GenericRpcHandler`."""
+        """The handler of a call; None for one that is not in the table."""
         name = handler_call_details.method
         guard = self._guards.get(name)
         if guard is not None:

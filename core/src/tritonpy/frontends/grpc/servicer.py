@@ -265,7 +265,6 @@ class _UnarySink:
         self.trace: RequestTrace | None = None
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
-        """See `ResponseSink`."""
         if self.outcome.done():  # answered, or the client is gone
             if final and self.on_end is not None:
                 self.on_end()

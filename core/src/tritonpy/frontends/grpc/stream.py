@@ -360,7 +360,6 @@ class _StreamSink:
         self.held: list[bytes] = []
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
-        """See `ResponseSink`."""
         if self.is_complete:
             return
         if response is not None or not (self.is_decoupled or self.has_answered):

@@ -191,7 +191,6 @@ class _OneAnswer:
         self._encoded = Encoded(_NOT_ONE)
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
-        """See `ResponseSink`."""
         if response is not None:
             self._count += 1
             if self._count == 1:
@@ -221,7 +220,6 @@ class _EventStream:
         self._is_complete = False
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
-        """See `ResponseSink`."""
         if self._is_complete:  # by now the connection may be answering its next request
             return
         if response is not None:

@@ -163,7 +163,7 @@ class RequestDecoder:
     def decode(
         self, body: Body, header_length: int | None, model_name: str, model_version: str
     ) -> Decoded | None:
-        """See `parse_infer_request`."""
+        """Read the body of a request, as `parse_infer_request` does."""
         if header_length is None or header_length > self.LARGEST_HEADER:
             return parse_infer_request(body, header_length, model_name, model_version, self._references)
         header = bytes(body[:header_length])
@@ -185,7 +185,7 @@ class RequestDecoder:
         return decoded
 
     def read(self, document: Json, tail: memoryview | None, model_name: str, model_version: str) -> Decoded:
-        """See `read_document`."""
+        """Read a JSON document, as `read_document` does."""
         return read_document(document, tail, model_name, model_version, self._references)
 
     def _remember(self, header: bytes, tail_size: int, request: InferRequest, form: OutputForm) -> None:

@@ -39,19 +39,19 @@ class AgentSteps:
             raise
 
     async def loaded(self) -> None:
-        """See `AgentChain.loaded`."""
+        """LOAD_COMPLETE: the model serves."""
         await self._take(self.chain.loaded, "LOAD_COMPLETE")
 
     async def failed(self) -> None:
-        """See `AgentChain.failed`."""
+        """LOAD_FAIL: the model could not be loaded."""
         await self._take(self.chain.failed, "LOAD_FAIL")
 
     async def unload(self) -> None:
-        """See `AgentChain.unload`."""
+        """UNLOAD: the model takes no new requests."""
         await self._take(self.chain.unload, "UNLOAD")
 
     async def unloaded(self) -> None:
-        """See `AgentChain.unloaded`."""
+        """UNLOAD_COMPLETE: the model is gone."""
         await self._take(self.chain.unloaded, "UNLOAD_COMPLETE")
 
     async def _take(self, step: Callable[[], None], action: str, *, is_needed: bool = False) -> None:

@@ -32,7 +32,6 @@ class LocalStore:
         self._device: int | None = None
 
     def model_names(self) -> list[str]:
-        """See `Store`."""
         try:
             if not self.root:  # as a path it would be the working directory
                 raise FileNotFoundError
@@ -51,7 +50,6 @@ class LocalStore:
         return sorted(filter(self._is_speakable, names))
 
     def place_of(self, name: str) -> str:
-        """See `Store`."""
         return str((self._path / name).resolve())
 
     def look(self, name: str) -> Fingerprint | None:

@@ -17,6 +17,8 @@ from tritonpy.stats import ModelStats
 class EnsembleScheduler:
     """Answers requests by running the steps of a plan; satisfies `RequestScheduler`. On the loop only.
 
+    A `RunOwner`, too.
+
     Args:
         plan: the steps, bound to the models that serve.
         stats: where requests are counted.
@@ -55,16 +57,13 @@ class EnsembleScheduler:
         """See `RequestScheduler`; there are none."""
 
     def refuse(self, error: TritonError | None) -> None:
-        """See `RequestScheduler`."""
         self._refusal = error
         if error is not None:
             for run in tuple(self._runs):
                 run.abandon(error)
 
     def close(self, error: TritonError) -> None:
-        """See `RequestScheduler`."""
         self.refuse(error)
 
     def run_ended(self, run: EnsembleRun) -> None:
-        """See `RunOwner`."""
         self._runs.discard(run)

@@ -81,6 +81,8 @@ class StepOwner(Protocol):
 class OpenStep:
     """One step of one way: waits for its turn, then takes the responses; satisfies `ResponseSink`.
 
+    Also a `WaitingStep` and a `Pausing`.
+
     Attributes:
         step: what is to be done.
         way: where.
@@ -113,18 +115,15 @@ class OpenStep:
         self._is_paused = False
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
-        """See `ResponseSink`."""
         if final and self._is_paused:
             self.step.model.pauses.remove(self)
         self._run.step_answered(self, request, response, final)
 
     @property
     def is_wanted(self) -> bool:
-        """See `WaitingStep`."""
         return not self._run.is_over
 
     def admitted(self) -> None:
-        """See `WaitingStep`."""
         self._run.step_admitted(self)
 
     # Of a decoupled step, whose model waits while too much of what it has sent is not worked on.
@@ -147,7 +146,6 @@ class OpenStep:
         self.pace()
 
     def pace(self) -> None:
-        """See `Pausing`."""
         request = self.request
         if request is None or not self.step.may_wait:
             return

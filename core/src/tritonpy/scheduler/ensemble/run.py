@@ -46,7 +46,7 @@ class RunOwner(Protocol):
 
 
 class EnsembleRun:
-    """What has been done of one request, and what is to be done next; on the loop only.
+    """What has been done of one request, and what is to be done next; on the loop only; see `StepOwner`.
 
     Args:
         ensemble: it belongs to.
@@ -119,7 +119,6 @@ class EnsembleRun:
     # What happens to its steps.
 
     def step_admitted(self, step: OpenStep) -> None:
-        """See `StepOwner`."""
         self._held_count -= 1
         if step.way.producer is not None:
             step.way.producer.hold(-1)
@@ -129,7 +128,6 @@ class EnsembleRun:
     def step_answered(
         self, step: OpenStep, request: InferRequest, response: InferResponse | None, final: bool
     ) -> None:
-        """See `StepOwner`."""
         if final:
             self._open.discard(request)
             step.request = None  # whose sink this is: nothing is left to the garbage collector

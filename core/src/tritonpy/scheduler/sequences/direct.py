@@ -17,7 +17,7 @@ from tritonpy.scheduler.sequences.slots import SequenceBook
 
 
 class DirectBatcher:
-    """Forms the batches of one instance, one at a time; a `Batcher`.
+    """Forms the batches of one instance, one at a time; a `Batcher`; see `BatchOwner`.
 
     Args:
         book: has the sequences.
@@ -62,12 +62,10 @@ class DirectBatcher:
         return 0
 
     def decide(self, now_ns: int) -> Decision:
-        """See `Batcher`."""
         outcome = self._outcome(now_ns)
         return self._batch(outcome) if isinstance(outcome, Closed) else outcome
 
     def has_batch(self, now_ns: int) -> bool:
-        """See `Batcher`."""
         return isinstance(self._outcome(now_ns), Closed)
 
     def withdraw(self, request: InferRequest) -> bool:
@@ -78,7 +76,6 @@ class DirectBatcher:
         """See `Batcher`."""
 
     def batch_finished(self, execution: Execution) -> None:
-        """See `BatchOwner`."""
         self._is_executing = False
         self._owner.batch_finished(execution)
 

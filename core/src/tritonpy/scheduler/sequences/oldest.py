@@ -49,11 +49,9 @@ class OldestBatcher:
 
     @property
     def waiting_count(self) -> int:
-        """See `Batcher`."""
         return self._inner.waiting_count
 
     def decide(self, now_ns: int) -> Decision:
-        """See `Batcher`."""
         self._hand_over(now_ns)
         decision = self._inner.decide(now_ns)
         if not isinstance(decision, Dispatch):
@@ -65,19 +63,16 @@ class OldestBatcher:
         return Dispatch(decision.requests, decision.batch_size, decision.closed, owner=self._owner)
 
     def has_batch(self, now_ns: int) -> bool:
-        """See `Batcher`."""
         self._hand_over(now_ns)
         return self._inner.has_batch(now_ns)
 
     def withdraw(self, request: InferRequest) -> bool:
-        """See `Batcher`."""
         if not self._inner.remove(request):
             return False
         self._put_back(request)
         return True
 
     def withdraw_all(self) -> None:
-        """See `Batcher`."""
         for request in self._inner.take_all():
             self._put_back(request)
 

@@ -53,6 +53,8 @@ class Batcher(Protocol):
 class SequenceBatching:
     """Moves the requests of sequences to the instances that have their states; a `SequencePolicy`.
 
+    As such a `BatchingPolicy` and a `BatchOwner`.
+
     Args:
         model_name: for messages.
         slot_count: how many sequences an instance has at a time.
@@ -94,7 +96,6 @@ class SequenceBatching:
 
     @property
     def open_count(self) -> int:
-        """See `SequencePolicy`."""
         return self.book.open_count
 
     @property
@@ -104,7 +105,6 @@ class SequenceBatching:
 
     @property
     def instances(self) -> SequenceOf[Instance]:
-        """See `SequencePolicy`."""
         return tuple(self._batchers)
 
     # Requests.
@@ -158,11 +158,9 @@ class SequenceBatching:
         return self.book.cancel(request)
 
     def expire(self, now_ns: int) -> int:
-        """See `BatchingPolicy`."""
         return self.book.expire(now_ns)
 
     def take_refused(self) -> list[Refusal]:
-        """See `BatchingPolicy`."""
         refused = self.book.refused
         if refused:
             self.book.refused = []
@@ -179,12 +177,10 @@ class SequenceBatching:
     # Batches.
 
     def decide(self, now_ns: int, instance: Instance) -> Decision:
-        """See `BatchingPolicy`."""
         batcher = self._batcher_of(instance)
         return batcher.decide(now_ns) if batcher is not None else IDLE
 
     def has_batch(self, now_ns: int, instance: Instance) -> bool:
-        """See `BatchingPolicy`."""
         batcher = self._batcher_of(instance)
         return batcher is not None and batcher.has_batch(now_ns)
 
@@ -196,7 +192,6 @@ class SequenceBatching:
         return batcher
 
     def batch_finished(self, execution: Execution) -> None:
-        """See `BatchOwner`."""
         for request in execution.requests:
             if request.ticket.states is None or request.ticket.answered or self.is_iterative:
                 self._finish(request)
@@ -210,7 +205,6 @@ class SequenceBatching:
         self.on_late_end()
 
     def stand_in(self, request: InferRequest) -> InferRequest | None:
-        """See `BatchOwner`."""
         sequence = self.book.sequence_of(request)
         if sequence is not None:
             if request.flags & SEQUENCE_START:  # the model will never hear that it has begun
@@ -245,7 +239,6 @@ class SequenceBatching:
     # Instances.
 
     def use(self, instances: SequenceOf[Instance]) -> None:
-        """See `SequencePolicy`."""
         for instance, batcher in self._batchers.items():
             batcher.row.is_used = instance in instances
             self._has_unused |= not batcher.row.is_used
@@ -258,11 +251,9 @@ class SequenceBatching:
         self._forget_unused()
 
     def stop_starting(self, error: TritonError) -> None:
-        """See `SequencePolicy`."""
         self._end = error
 
     def lose(self, instance: Instance, error: TritonError) -> None:
-        """See `SequencePolicy`."""
         batcher = self._batchers.get(instance)
         if batcher is not None:
             batcher.withdraw_all()

@@ -54,7 +54,7 @@ class Call(asyncio.Future[Any]):  # Any: of each function
         self._calls = calls
 
     def cancel(self, msg: Any = None) -> bool:  # Any: as in asyncio
-        """See `asyncio.Future`."""
+        """Stop waiting for the answer."""
         is_cancelled = super().cancel(msg)
         if is_cancelled:
             self._calls.give_up(self)

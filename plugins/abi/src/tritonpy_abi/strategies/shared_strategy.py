@@ -97,13 +97,11 @@ class SharedStrategy:
 
     @hookimpl
     def model_batcher_finalize(self, batcher: Batcher) -> None:
-        """See `BatchingHooks`."""
         strategy: OpenStrategy = batcher.state
         strategy.close()
 
     @hookimpl
     def model_batcher_admit_request(self, batcher: Batcher, request: InferRequest) -> Block:
-        """See `BatchingHooks`."""
         strategy: OpenStrategy = batcher.state
         return strategy.admit(request)
 
@@ -115,7 +113,6 @@ class SharedStrategy:
 
     @hookimpl
     def model_batch_include_request(self, request: InferRequest, batch: Batch) -> bool:
-        """See `BatchingHooks`."""
         strategy: OpenStrategy = batch.state
         answer = strategy.include((request,))
         if isinstance(answer, tuple):
@@ -126,13 +123,11 @@ class SharedStrategy:
     def model_batch_include_requests(
         self, batch: Batch, requests: Sequence[InferRequest]
     ) -> int | tuple[int, Exception]:
-        """See `BatchingHooks`."""
         strategy: OpenStrategy = batch.state
         return strategy.include(requests)
 
     @hookimpl
     def model_batch_finalize(self, batch: Batch) -> None:
-        """See `BatchingHooks`."""
         strategy: OpenStrategy = batch.state
         strategy.end()
 

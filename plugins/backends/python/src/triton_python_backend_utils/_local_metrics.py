@@ -52,7 +52,6 @@ class LocalMetrics:
         self._series: dict[int, LocalSeries] = {}
 
     def hold(self, name: str, description: str, kind: int) -> tuple[int, str]:
-        """See `Store`."""
         if not _FAMILY_NAME.fullmatch(name):
             raise TritonModelException(f"Invalid metric name: '{name}'")
         family = self._families.get(name)
@@ -68,7 +67,6 @@ class LocalMetrics:
     def series(
         self, hold: int, labels: dict[str, str], buckets: list[float] | None
     ) -> tuple[int, list[float]]:
-        """See `Store`."""
         family = self._held[hold]
         for name in labels:
             if not _LABEL_NAME.fullmatch(name) or (name == "le" and family.kind == _HISTOGRAM):
@@ -87,25 +85,20 @@ class LocalMetrics:
         return series.number, series.bounds
 
     def add(self, series: int, amount: float) -> None:
-        """See `Store`."""
         self._series[series].value += amount
 
     def set(self, series: int, value: float) -> None:
-        """See `Store`."""
         self._series[series].value = value
 
     def observe(self, series: int, bounds: Sequence[float], value: float) -> None:
-        """See `Store`."""
         kept = self._series[series]
         kept.counts[bisect_left(bounds, value)] += 1
         kept.value += value
 
     def value(self, series: int) -> float:
-        """See `Store`."""
         return self._series[series].value
 
     def release(self, hold: int) -> None:
-        """See `Store`."""
         family = self._held.pop(hold)
         family.holds.discard(hold)
         for key, series in list(family.series.items()):

@@ -55,7 +55,6 @@ class ServerMetrics:
         threading.Thread(target=self._send_by_and_by, name="metrics", daemon=True).start()
 
     def hold(self, name: str, description: str, kind: int) -> tuple[int, str]:
-        """See `Store`."""
         self.flush()  # a family that has just been dropped must not lend its values to its successor
         number, owner = self.link.ask("metrics.hold", str(name), str(description), kind)
         return number, owner
@@ -63,13 +62,11 @@ class ServerMetrics:
     def series(
         self, hold: int, labels: dict[str, str], buckets: list[float] | None
     ) -> tuple[int, list[float]]:
-        """See `Store`."""
         self.flush()
         number, bounds = self.link.ask("metrics.series", hold, labels, buckets)
         return number, bounds
 
     def add(self, series: int, amount: float) -> None:
-        """See `Store`."""
         with self._lock:
             change = self._changes.get(series)
             if change is None:
@@ -79,13 +76,11 @@ class ServerMetrics:
         self._send_soon()
 
     def set(self, series: int, value: float) -> None:
-        """See `Store`."""
         with self._lock:
             self._changes[series] = [True, value]
         self._send_soon()
 
     def observe(self, series: int, bounds: Sequence[float], value: float) -> None:
-        """See `Store`."""
         with self._lock:
             change = self._changes.get(series)
             if change is None:
@@ -99,13 +94,11 @@ class ServerMetrics:
                 self.flush()
 
     def value(self, series: int) -> float:
-        """See `Store`."""
         self.flush()
         value: float = self.link.ask("metrics.value", series)
         return value
 
     def release(self, hold: int) -> None:
-        """See `Store`."""
         if self._is_in_child:
             return  # the parent has it, too
         self._released.append(hold)

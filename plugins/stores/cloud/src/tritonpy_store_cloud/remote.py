@@ -78,7 +78,6 @@ class RemoteStore:
         self._downloader: Downloader | None = None
 
     def model_names(self) -> list[str]:
-        """See `Store`."""
         path = self._location.path
         self._cache.sweep()
         listed = self._ask(lambda client: client.list_with_delimiter(path or None))
@@ -94,7 +93,6 @@ class RemoteStore:
         return sorted(name for name in names if not name.startswith("."))
 
     def place_of(self, name: str) -> str:
-        """See `Store`."""
         return f"{self._location.place}/{name}"
 
     def look(self, name: str) -> Fingerprint | None:
@@ -119,11 +117,9 @@ class RemoteStore:
             raise self._unwritable(name, exc) from exc
 
     def stop(self) -> None:
-        """See `Store`."""
         self._stopping.set()
 
     def close(self) -> None:
-        """See `Store`."""
         self._cache.close()
 
     def _bring(self, name: str, fetch: ModelFetch) -> Tree:

@@ -65,7 +65,6 @@ class LocalLink:
         self._endpoint = LocalEndpoint()
 
     def call(self, request: pb_utils.InferenceRequest, decoupled: bool) -> LocalCall:
-        """See `Link`."""
         name, version, wire = encode_call(request, self._endpoint)
         call = _request_of(name, wire)
         model = self._models.get(name)
@@ -92,7 +91,6 @@ class LocalLink:
         return LocalCall(instance, replies)
 
     def ask(self, what: str, *args: Any) -> Any:  # Any: plain values
-        """See `Link`."""
         if what == "models.ready":
             return args[0] in self._models
         if what in ("models.load", "models.unload"):
@@ -103,7 +101,6 @@ class LocalLink:
         raise pb_utils.TritonModelException(f"'{what}' needs a server, and this model is under test")
 
     def tell(self, what: str, *args: Any) -> None:  # Any: plain values
-        """See `Link`."""
         self.ask(what, *args)
 
     def free_memory(self) -> int:
@@ -122,7 +119,6 @@ class Granted:
     """Leave to send more responses, given at once; satisfies `Permission` of the ipc package."""
 
     def is_set(self) -> bool:
-        """See `Permission`."""
         return True
 
     def wait(self, timeout: float | None = None) -> None:
@@ -146,15 +142,12 @@ class LocalCall:
         self._has_shown_end = False
 
     def next(self) -> pb_utils.InferenceResponse | None:
-        """See `Call`."""
         return self._response(self._replies.next())
 
     async def next_async(self) -> pb_utils.InferenceResponse | None:
-        """See `Call`."""
         return self._response(await self._replies.next_async())
 
     def cancel(self) -> None:
-        """See `Call`."""
         self._replies.cancel()
 
     def _response(self, answer: WireAnswer | BaseException | None) -> pb_utils.InferenceResponse | None:

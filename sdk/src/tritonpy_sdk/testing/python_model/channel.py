@@ -30,11 +30,9 @@ class LocalEndpoint:
     arena: Any = None  # Any: where blocks would come from; there are none
 
     def export(self, data: bytes | memoryview) -> bytes:
-        """See `tritonpy.ipc.channel.Endpoint`."""
         return bytes(data)
 
     def adopt(self, data: Any) -> Any:  # Any: here it is always bytes
-        """See `tritonpy.ipc.channel.Endpoint`."""
         return data
 
 

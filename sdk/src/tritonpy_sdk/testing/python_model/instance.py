@@ -99,7 +99,6 @@ class LocalInstance:
             raise
 
     def submit(self, request: InferRequest) -> Replies:
-        """See `CalledModel`."""
         [replies] = self.submit_batch([request])
         return replies
 

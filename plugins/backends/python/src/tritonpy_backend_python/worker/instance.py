@@ -132,11 +132,9 @@ class ModelInstance:
         self._is_forked = True
 
     def is_cancelled(self, slot: int) -> bool:
-        """See `Server`."""
         return self._channel.is_cancelled(slot)
 
     def wait_to_send(self, slot: int) -> None:
-        """See `Server`."""
         own = self._windows.get(slot)
         if own is not None and not self._is_forked:
             own.wait()
@@ -144,7 +142,6 @@ class ModelInstance:
     def respond(
         self, slot: int, requested: tuple[str, ...] | None, response: InferenceResponse | None, final: bool
     ) -> None:
-        """See `Server`."""
         if self._is_forked:
             raise TritonModelException(
                 "Unable to send response. This process was forked by the model's: only that one can send "
@@ -158,7 +155,6 @@ class ModelInstance:
         self._send_response(slot, answer, final, computed_ns)
 
     def abandon(self, slot: int, request_id: str) -> None:
-        """See `Server`."""
         # Perhaps inside a garbage collection, in a thread that holds the channel's lock: only note it here.
         self._abandoned.put((slot, request_id))
 

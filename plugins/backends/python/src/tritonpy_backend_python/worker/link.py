@@ -35,7 +35,6 @@ class ServerLink:
         self.running_batch = 0
 
     def call(self, request: InferenceRequest, decoupled: bool) -> ServerCall:
-        """See `Link`."""
         endpoint = self._channel.endpoint
         number, waiter = self._open()
         inputs: list[Any] = []  # Any: see `frame.py`
@@ -53,7 +52,6 @@ class ServerLink:
         return ServerCall(self._channel, self._inbox, number, waiter)
 
     def ask(self, what: str, *args: Any) -> Any:  # Any: plain values
-        """See `Link`."""
         number, waiter = self._open()
         try:
             self._channel.send(frame.ASK, number, what, args)
@@ -78,14 +76,12 @@ class ServerLink:
         return Permission(self._inbox, number, waiter)
 
     def tell(self, what: str, *args: Any) -> None:  # Any: plain values
-        """See `Link`."""
         try:
             self._channel.send(frame.TELL, what, args)
         except OSError:
             raise TritonModelException(_GONE) from None
 
     def free_memory(self) -> int:
-        """See `Link`."""
         return self._channel.endpoint.arena.free_byte_size  # type: ignore[no-any-return]
 
     def _open(self) -> tuple[int, Waiter]:
@@ -139,7 +135,6 @@ class ServerCall:
         self._taken_byte_size = 0
 
     def next(self) -> InferenceResponse | None:
-        """See `Call`."""
         if self._is_over:
             return None
         try:
@@ -150,7 +145,6 @@ class ServerCall:
         return self._take(message)
 
     async def next_async(self) -> InferenceResponse | None:
-        """See `Call`."""
         if self._is_over:
             return None
         try:
@@ -161,7 +155,6 @@ class ServerCall:
         return self._take(message)
 
     def cancel(self) -> None:
-        """See `Call`."""
         if not self._is_over:
             try:
                 self._channel.send(frame.CANCEL, self._number)
