@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -238,22 +237,20 @@ async def test_a_cache_that_is_given_up_while_it_begins_leaves_nothing_open(
 def test_the_end_of_a_loop_does_not_wait_for_a_cache_that_is_tried(
     compiled: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TRITONPY_ABI_PROBE_S", "50")
+    monkeypatch.setenv("TRITONPY_ABI_PROBE_S", "3600")
     gate = Gate(compiled("caches/gate.c"), tmp_path / "gate", "Initialize")
 
-    async def begin_and_go() -> float:
+    async def begin_and_go() -> None:
         beginning = asyncio.ensure_future(begun(gate))
         await gate.has_begun(1)
         beginning.cancel()
         with pytest.raises(asyncio.CancelledError):
             await beginning
-        return time.monotonic()
 
-    ending = asyncio.run(begin_and_go())
-    taken_s = time.monotonic() - ending
+    asyncio.run(begin_and_go())
+    trying = [thread for thread in threading.enumerate() if thread.name == "cache"]
     gate.open()
-    for thread in threading.enumerate():
-        if thread.name == "cache":
-            thread.join(DEADLINE_S)
+    for thread in trying:
+        thread.join(DEADLINE_S)
 
-    assert taken_s < 20
+    assert trying  # still, when the loop had ended
