@@ -18,7 +18,7 @@ from tritonpy.frontends.services import FrontendServices
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 from tritonpy_sdk.testing import DEADLINE_S
 
-from .data_plane import FakeDataplane, infer_request
+from ..data_plane import FakeDataplane, infer_request
 from .streams import Stream
 
 Result = TypeVar("Result")

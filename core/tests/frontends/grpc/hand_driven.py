@@ -16,7 +16,7 @@ from tritonpy.shared_memory.registry import SharedMemoryRegions
 from tritonpy.tracing.tracing import Tracing
 
 from ...simulator.virtual_loop import turns
-from .data_plane import FakeDataplane
+from ..data_plane import FakeDataplane
 from .streams import described
 
 MEBIBYTE = 1024 * 1024

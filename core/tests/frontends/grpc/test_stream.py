@@ -20,7 +20,7 @@ from tritonpy.response import InferResponse
 from tritonpy.tensor import Tensor
 
 from ...simulator.virtual_loop import in_virtual_time, run, turns
-from .data_plane import infer_request
+from ..data_plane import infer_request
 from .hand_driven import MEBIBYTE, Call
 from .streams import numbers
 

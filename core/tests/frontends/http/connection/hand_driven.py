@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tritonpy.frontends.admission import Admission
-from tritonpy.frontends.http.connection.answering import HttpConnection
+from tritonpy.frontends.http.connection.answering import Handler, HttpConnection
 from tritonpy.frontends.http.connection.message import TEXT, HttpRequest, refusal, response_head
 from tritonpy.frontends.http.connection.port import Port
 from tritonpy.frontends.http.connection.protocol import HttpProtocol
@@ -216,13 +216,12 @@ class Client:
 
     def __init__(
         self,
-        service: Service,
+        service: Handler,
         admission: Admission | None = None,
         end: object = None,
         json_limit: int = 1 << 20,
         **settings: Any,
     ) -> None:
-        self.service = service
         self.opened: list[HttpProtocol] = []
         self.admission = admission or Admission(0)
         scratch = memoryview(bytearray(_SCRATCH_BYTE_SIZE))

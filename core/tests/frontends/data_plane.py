@@ -20,6 +20,7 @@ class FakeDataplane:
     Attributes:
         requests: what `manual` and `decoupled` were asked and the test has to answer.
         cancelled: ids of requests that were cancelled.
+        inputs: of every model.
     """
 
     def __init__(self) -> None:
@@ -28,6 +29,7 @@ class FakeDataplane:
         self.arrived = threading.Condition()
         self.seen: InferRequest | None = None
         self.is_up = True
+        self.inputs: dict[str, TensorSpec] = {}
         self.config: dict[str, Any] = {"name": "echo", "backend": "identity", "max_batch_size": 8}
 
     def is_live(self) -> bool:
@@ -134,7 +136,6 @@ class FakeModel:
 
     version = 3
     max_batch_size = 0
-    inputs: ClassVar[dict[str, TensorSpec]] = {}
     outputs: ClassVar[dict[str, TensorSpec]] = {}
     labels: ClassVar = {"OUTPUT0": (b"zero", b"one")}
 
@@ -142,6 +143,7 @@ class FakeModel:
         self.name = name
         self.is_decoupled = name == "decoupled"
         self.config = dataplane.config
+        self.inputs = dataplane.inputs
         self.infer = dataplane.infer
 
 
