@@ -16,7 +16,7 @@ GPU = (8, 6)
 def slots(server: Any) -> list[tuple[str, str, int]]:
     """Name, kind and device of every instance of the only model, as its hooks are told."""
     (loaded,) = server.server.runtime.registry.all_models()
-    return [(i._slot.name, i._slot.kind, i._slot.device_id) for i in loaded.instances]
+    return [(slot.name, slot.kind, slot.device_id) for slot in loaded.instance_set.slots]
 
 
 def test_a_model_that_says_nothing_has_an_instance_on_each_gpu(

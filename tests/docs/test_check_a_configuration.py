@@ -85,4 +85,4 @@ def test_show_prints_what_a_server_answers(serve: Callable[..., Any], tmp_path: 
         check=True,
     ).stdout
 
-    assert json.loads(shown) == server.runtime.dataplane.model_config("sentences")
+    assert json.loads(shown) == server.runtime.dataplane.find("sentences").config

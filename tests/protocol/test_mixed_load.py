@@ -17,6 +17,7 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.model.model import LoadedModel
 from tritonpy.plugin import InferRequest, InferResponse, InvalidArg, hookimpl
+from tritonpy.request import ResponseSink
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 from tritonpy_sdk.testing import until
@@ -149,8 +150,8 @@ def test_nothing_is_held_and_all_is_counted_once_when_clients_of_all_tempers_are
     accepted: Counter[str] = Counter()
     infer = LoadedModel.infer
 
-    def counted(model: LoadedModel, request: InferRequest) -> None:
-        infer(model, request)
+    def counted(model: LoadedModel, request: InferRequest, sink: ResponseSink) -> None:
+        infer(model, request, sink)
         accepted[model.name] += 1
 
     monkeypatch.setattr(LoadedModel, "infer", counted)

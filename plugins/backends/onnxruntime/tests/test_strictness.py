@@ -240,7 +240,7 @@ def infer(server, name, shape):
 
 
 def config_of(server, name):
-    return server.runtime.dataplane.model_config(name)
+    return server.runtime.dataplane.find(name).config
 
 
 @pytest.fixture(scope="module")
