@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -199,6 +200,19 @@ def test_connections_beyond_the_limit_are_closed_and_those_within_go_on(
         with socket.create_connection(("127.0.0.1", harness.port), timeout=20) as beyond:
             assert beyond.recv(1) == b""
         assert is_live(harness.stub)
+
+
+def test_a_client_is_told_how_many_calls_it_may_have_open(start_harness: Callable[..., Any]) -> None:
+    harness = start_harness(max_concurrent_streams=7)
+    with socket.create_connection(("127.0.0.1", harness.port), timeout=20) as client:
+        client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+        with client.makefile("rb") as sent:
+            head = sent.read(9)
+            settings = sent.read(int.from_bytes(head[:3], "big"))
+
+    assert head[3] == 4  # SETTINGS
+    told = dict(struct.iter_unpack(">HI", settings))
+    assert told[3] == 7  # SETTINGS_MAX_CONCURRENT_STREAMS
 
 
 def test_a_connection_that_asks_nothing_is_closed(
