@@ -50,14 +50,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     isolated = {"TRITONPY_ISOLATION": {"string_value": "process"}}
     repository.model("process", identity("process", parameters=isolated))
     repository.model("slow", identity("slow", delay_ms=300))
-    both = {
-        direction: [
-            {"name": f"{direction.upper()}{number}", "data_type": "TYPE_UINT8", "dims": [-1]}
-            for number in (0, 1)
-        ]
-        for direction in ("input", "output")
-    }
-    repository.model("pair", identity("pair", **both))
     options = local_options(root, allow_http=False, allow_metrics=False)
     with Server(options) as server:
         yield server
@@ -81,13 +73,22 @@ def test_large_tensors_of_many_calls_do_not_mix(stub: Any, model: str) -> None:
         assert response.raw_output_contents[0] == sent[index]
 
 
-def test_one_message_of_60_megabytes_is_read_to_its_end(server: Server) -> None:
+def test_one_message_of_60_megabytes_is_read_to_its_end(corectl: Callable[..., Any], tmp_path: Path) -> None:
+    both = {
+        direction: [
+            {"name": f"{direction.upper()}{number}", "data_type": "TYPE_UINT8", "dims": [-1]}
+            for number in (0, 1)
+        ]
+        for direction in ("input", "output")
+    }
+    ModelRepository(tmp_path).model("pair", identity("pair", **both))
+    server = corectl(f"--model-repository={tmp_path}")  # elsewhere: each side has copies of the message
     message = infer("pair", bytes(60_000_000))
     message.inputs.add(name="INPUT1", datatype="UINT8", shape=[5])
     message.raw_input_contents.append(b"after")
     message.outputs.add(name="OUTPUT1")
     text = message.SerializeToString()
-    del message  # there are enough copies of it in this process
+    del message
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", options=UNLIMITED) as channel:
         answer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")(text, timeout=100)
 
