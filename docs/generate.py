@@ -1,4 +1,4 @@
-"""Write the reference pages that are made from code: the command line, the hooks, what plugins import.
+"""Write what pages say of code: the command line, the hooks, what plugins import, the list of modules.
 
 `make docs` runs it; a test runs it with `--check`, which writes nothing and names the pages that are stale.
 """
@@ -10,6 +10,7 @@ import importlib
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Sequence
 from enum import Enum
 from itertools import pairwise
@@ -22,6 +23,14 @@ from tritonpy.plugin_manager import KINDS
 from typing_extensions import is_protocol
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
+STRUCTURE = Path(__file__).resolve().parent / "structure.md"
+CORE = Path(__file__).resolve().parents[1] / "core/src/tritonpy"
+MODULES_BEGIN = (
+    "<!-- The list of modules is written by `make docs`; edit the first lines of modules instead. -->"
+)
+MODULES_END = "<!-- The end of the list. -->"
+MODULE_WIDTH = 32  # of names with their indents
+PAGE_WIDTH = 118
 NOTE = "<!-- Written by `make docs` from the code; edit the code instead. -->\n"
 
 
@@ -119,17 +128,56 @@ SERVER_ONLY = {
 }
 """Members of the names above that only the server calls."""
 
-PAGES = {"cli.md": command_line, "hooks.md": hooks, "plugin-api.md": plugin_api}
+
+def structure() -> str:
+    """The page about the layout of the code, its list of modules made anew: each with its first line."""
+    before, _, rest = STRUCTURE.read_text().partition(MODULES_BEGIN)
+    _, _, after = rest.partition(MODULES_END)
+    return f"{before}{MODULES_BEGIN}\n\n```\n{_modules(CORE, 0)}```\n\n{MODULES_END}{after}"
+
+
+def _modules(folder: Path, depth: int) -> str:
+    lines = _module_line(f"{folder.name}/", folder / "__init__.py", depth)
+    for path in sorted(folder.glob("*.py")):
+        if path.name != "__init__.py":
+            lines += _module_line(path.name, path, depth + 1)
+    for package in sorted(path.parent for path in folder.glob("*/__init__.py")):
+        lines += _modules(package, depth + 1)
+    return lines
+
+
+def _module_line(name: str, path: Path, depth: int) -> str:
+    first = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+    indent = "  " * depth
+    return (
+        textwrap.fill(
+            f"{indent}{name:<{MODULE_WIDTH - len(indent) - 1}} {first}",
+            width=PAGE_WIDTH,
+            subsequent_indent=" " * MODULE_WIDTH,
+            drop_whitespace=True,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        + "\n"
+    )
+
+
+PAGES = {
+    REFERENCE / "cli.md": command_line,
+    REFERENCE / "hooks.md": hooks,
+    REFERENCE / "plugin-api.md": plugin_api,
+    STRUCTURE: structure,
+}
 
 
 def main(arguments: list[str]) -> int:
     """Write the pages, or check them."""
     stale: list[str] = []
-    for name, make in PAGES.items():
-        path, text = REFERENCE / name, make()
+    for path, make in PAGES.items():
+        text = make()
         if path.exists() and path.read_text() == text:
             continue
-        stale.append(name)
+        stale.append(path.name)
         if "--check" not in arguments:
             path.write_text(text)
             print(f"wrote {path}")
