@@ -17,8 +17,7 @@ def received(*trace):
 def call_with(trace):
     """What travels when a model makes a request."""
     made = pb_utils.InferenceRequest(model_name="m", inputs=[], requested_output_names=["A"], trace=trace)
-    _, _, call = encode_call(made, None)
-    return made, call
+    return made, encode_call(made._wire, [], None)
 
 
 def test_a_request_that_is_traced_gives_its_context():

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from ._current import Current
 from ._errors import TritonModelException
+from ._response import InferenceResponse
+from ._tensor import Tensor
 
-if TYPE_CHECKING:
-    from ._request import InferenceRequest
-    from ._response import InferenceResponse
+Wire = tuple[Any, ...]
+"""A request as it travels: slot, id, flags, correlation id, timeout in microseconds, priority, parameters,
+requested outputs, inputs; of a traced request also the number and the context of its trace. Any: each has its
+own type."""
 
 
 class Call(Protocol):
@@ -28,8 +32,15 @@ class Call(Protocol):
 class Link(Protocol):
     """The server, as a model's process reaches it; from any thread."""
 
-    def call(self, request: InferenceRequest, decoupled: bool) -> Call:
-        """Start a call of `request.model_name()`."""
+    def call(self, model: tuple[str, int], wire: Wire, inputs: Sequence[Tensor], decoupled: bool) -> Call:
+        """Start a call of another model.
+
+        Args:
+            model: its name and version, -1 for the newest.
+            wire: the request, but for its inputs.
+            inputs: the request's inputs.
+            decoupled: any number of responses will do.
+        """
 
     def ask(self, what: str, *args: Any) -> Any:  # Any: plain values, each question has its own
         """Ask the server and wait for the answer.

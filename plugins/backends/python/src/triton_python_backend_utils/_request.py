@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, overload
 from ._arguments import flag, integer, text
 from ._calls import ResponseIterator, only_response
 from ._errors import TritonModelException
-from ._link import Call, require_link
+from ._link import Call, Wire, require_link
 from ._memory import PreferredMemory
 from ._response import InferenceResponse, ParameterValue, checked_parameters
 from ._sender import InferenceResponseSender, Server
@@ -25,11 +25,6 @@ _MOST_UINT32 = 2**32 - 1
 _MOST_UINT64 = 2**64 - 1
 
 CorrelationId = Union[int, str]  # noqa: UP007 (evaluated, also by Python 3.9)
-Wire = tuple[Any, ...]
-"""A request as it travels: slot, id, flags, correlation id, timeout in microseconds, priority, parameters,
-requested outputs, inputs; of a traced request also the number and the context of its trace. Any: each has its
-own type."""
-
 
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
 """The request is done with once it has been answered; the default."""
@@ -235,7 +230,8 @@ class InferenceRequest:
             TritonModelException: no server has started this process.
         """
         decoupled = flag("exec: decoupled", decoupled)
-        call = require_link("InferenceRequest.exec").call(self, decoupled)
+        link = require_link("InferenceRequest.exec")
+        call = link.call(self._target, self._wire, self._inputs, decoupled)
         return ResponseIterator(call) if decoupled else only_response(call.next())
 
     @overload
@@ -258,7 +254,8 @@ class InferenceRequest:
 
         decoupled = flag("async_exec: decoupled", decoupled)
         loop = asyncio.get_running_loop()
-        call = require_link("InferenceRequest.async_exec").call(self, decoupled)
+        link = require_link("InferenceRequest.async_exec")
+        call = link.call(self._target, self._wire, self._inputs, decoupled)
         return loop.create_task(_outcome(call, decoupled))
 
     def get_response_sender(self) -> InferenceResponseSender:

@@ -11,7 +11,8 @@ from typing import Any, Protocol, Union
 import numpy as np
 
 from ._errors import TritonError
-from ._request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest, Wire
+from ._link import Wire
+from ._request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
 from ._response import InferenceResponse
 from ._sender import InferenceResponseSender, Server
 from ._strings import printable, serialize_byte_tensor
@@ -82,25 +83,25 @@ def encode_response(
     return encoded, response._parameters, None
 
 
-def encode_call(request: InferenceRequest, endpoint: Endpoint) -> tuple[str, int, Wire]:
+def encode_call(wire: Wire, inputs: Sequence[Tensor], endpoint: Endpoint) -> Wire:
     """Turn a request that a model has made into what travels.
 
-    Returns:
-        Model, version (-1 for the newest), request.
+    Args:
+        wire: the request, but for its inputs.
+        inputs: the request's inputs.
+        endpoint: where their bytes go.
     """
     encoded: list[Output] = []
     try:
-        for tensor in request._inputs:
+        for tensor in inputs:
             encoded.append(_encode_tensor(tensor, endpoint, is_bf16=False))
     except BaseException:
         discard([(encoded, None, None)], endpoint)
         raise
-    wire = request._wire
-    model, version = request._target
     call = (*wire[:7], wire[7] or None, encoded)
     if len(wire) > 9:
         call += ((wire[9]._slot, wire[9]._number),)
-    return model, version, call
+    return call
 
 
 def decode_response(answer: Answer, endpoint: Endpoint) -> InferenceResponse:

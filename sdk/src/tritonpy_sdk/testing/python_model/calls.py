@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
+from triton_python_backend_utils._link import Wire
 from triton_python_backend_utils._local_metrics import LocalMetrics
 from triton_python_backend_utils._wire import decode_response, encode_call, encode_response
 from tritonpy.errors import Internal, NotFound, TritonError
@@ -64,27 +65,29 @@ class LocalLink:
         self._timeout_s = timeout_s
         self._endpoint = LocalEndpoint()
 
-    def call(self, request: pb_utils.InferenceRequest, decoupled: bool) -> LocalCall:
-        name, version, wire = encode_call(request, self._endpoint)
-        call = _request_of(name, wire)
-        model = self._models.get(name)
+    def call(
+        self, model: tuple[str, int], wire: Wire, inputs: Sequence[pb_utils.Tensor], decoupled: bool
+    ) -> LocalCall:
+        name, version = model
+        call = _request_of(name, encode_call(wire, inputs, self._endpoint))
+        called = self._models.get(name)
         instance = name
         try:
-            if model is None:
+            if called is None:
                 raise NotFound(f"Request for unknown model: '{name}' is not found")
-            if callable(model):
+            if callable(called):
                 replies = Replies(f"the call of '{name}'", self._timeout_s)
-                stand_in = _StandIn(name, model, call, replies, is_single=not decoupled)
+                stand_in = _StandIn(name, called, call, replies, is_single=not decoupled)
                 context = copy_context()  # says which models wait for this one
                 run = partial(context.run, stand_in.run)
                 threading.Thread(target=run, name=f"stands for {name}", daemon=True).start()
             else:
-                instance = model.instance_name
-                if version not in (-1, model.version):
+                instance = called.instance_name
+                if version not in (-1, called.version):
                     raise NotFound(f"Request for unknown model: '{name}' version {version} is not found")
-                if model.is_decoupled and not decoupled:
+                if called.is_decoupled and not decoupled:
                     raise _needs_decoupled(name)
-                replies = model.submit(call)
+                replies = called.submit(call)
         except TritonError as error:
             replies = Replies("", 0)
             replies.put(_failed(error), final=True)

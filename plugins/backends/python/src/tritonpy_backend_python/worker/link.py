@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
-from triton_python_backend_utils import InferenceRequest, InferenceResponse, TritonModelException
+from triton_python_backend_utils import InferenceResponse, Tensor, TritonModelException
+from triton_python_backend_utils._link import Wire
 from triton_python_backend_utils._wire import decode_response, discard, encode_call
 
 from .channel import Channel, Message, frame
@@ -34,18 +36,20 @@ class ServerLink:
         self._inbox = inbox
         self.running_batch = 0
 
-    def call(self, request: InferenceRequest, decoupled: bool) -> ServerCall:
+    def call(
+        self, model: tuple[str, int], wire: Wire, inputs: Sequence[Tensor], decoupled: bool
+    ) -> ServerCall:
         endpoint = self._channel.endpoint
         number, waiter = self._open()
-        inputs: list[Any] = []  # Any: see `frame.py`
+        encoded: list[Any] = []  # Any: see `frame.py`
         try:
-            model, version, wire = encode_call(request, endpoint)
-            inputs = wire[8]
+            call = encode_call(wire, inputs, endpoint)
+            encoded = call[8]
             batch = own_batch.get() or self.running_batch
-            self._channel.send(frame.CALL, number, batch, decoupled, model, version, wire)
+            self._channel.send(frame.CALL, number, batch, decoupled, *model, call)
         except BaseException as exc:
             self._inbox.close(number)
-            discard([(inputs, None, None)], endpoint)
+            discard([(encoded, None, None)], endpoint)
             if isinstance(exc, OSError):
                 raise TritonModelException(_GONE) from None
             raise
