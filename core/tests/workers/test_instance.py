@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonpy.errors import Internal, InvalidArg, TritonError
+from tritonpy.errors import Internal, InvalidArg
 from tritonpy.handles import Backend, Model
 from tritonpy.ipc import frame
 from tritonpy.model.execution import WarmUp
@@ -36,7 +36,7 @@ class Bench:
         self.told: list[str] = []
         self.rescheduled: list[InferRequest] = []
         self.is_probed = False
-        self.start_errors: list[TritonError] = []
+        self.start_errors: list[Exception] = []
         self.start_times: list[float] = []
         self.instances: list[ProcessInstance] = []
 
@@ -382,3 +382,64 @@ async def test_only_an_idle_model_that_can_be_asked_is_probed(bench: Bench) -> N
     assert not await probing
     instance.submit(batch_of(Asked()))
     assert await instance.probe()  # busy: it is not disturbed
+
+
+@played
+async def test_batches_that_end_their_workers_one_after_the_other_hold_up_no_restart(bench: Bench) -> None:
+    instance = await bench.opened()
+    instance.submit(batch_of(Asked()))
+    bench.program.say(*executed(1, answer(1)))
+    began = asyncio.get_running_loop().time()
+
+    for _ in range(3):
+        poison = Asked()
+        instance.submit(batch_of(poison))
+        await bench.program.end(-6)
+        await turns()
+        assert "was killed by signal 6 (SIGABRT) while it executed this request" in poison.error
+
+    assert len(bench.workers.programs) == 4
+    assert asyncio.get_running_loop().time() - began < 0.1
+    assert not any(each.startswith("down") for each in bench.told)
+    assert instance.is_ready
+
+
+@played
+async def test_restart_whose_worker_ends_in_its_warmup_is_tried_again(bench: Bench) -> None:
+    async def warm_up(instance: Any) -> None:
+        if len(bench.workers.programs) == 2:  # the first and the third are well
+            await bench.program.end(-9)
+        asked = Asked()
+        instance.submit(batch_of(asked))
+        if not asked.responses:
+            bench.program.say(*executed(bench.program.received()[-1][1], answer(1)))
+        if asked.error:
+            raise Internal(asked.error)
+
+    instance = await bench.opened(warm_up=warm_up)
+    await bench.program.end(-9)
+    early = Asked()
+    instance.submit(batch_of(early))
+    await asyncio.sleep(20)
+
+    assert len(bench.workers.programs) == 3
+    assert "has ended while it was warmed up" in early.error
+    late = Asked()
+    instance.submit(batch_of(late))
+    bench.program.say(*executed(bench.program.received()[-1][1], answer(9)))
+    assert late.value == 9
+    assert instance.depth == 0
+
+
+@played
+async def test_instance_comes_back_whatever_kept_the_system_from_starting_its_worker(bench: Bench) -> None:
+    instance = await bench.opened()
+    bench.start_errors = [RuntimeError("can't start new thread")]
+
+    await bench.program.end(-9)
+    await turns()
+    assert not instance.is_ready
+    await asyncio.sleep(20)
+
+    assert instance.is_ready
+    assert bench.told == ["died", "down: RuntimeError: can't start new thread", "restarted", "idle"]

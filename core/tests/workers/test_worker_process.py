@@ -236,3 +236,20 @@ async def test_what_is_sent_to_a_worker_that_is_gone_is_dropped(workers: Workers
     worker.send(frame.PROBE)
 
     assert not worker.is_connected
+
+
+@played
+async def test_death_is_told_to_who_waits_for_an_answer_and_then_to_nobody_else(workers: Workers) -> None:
+    worker = await workers.start()
+    deaths: list[str] = []
+    work = InFlight(UnansweredWatch(0, lambda request, age_s: None), worker.cancel_flags)
+    worker.adopt("m_0", work, lambda message: None, lambda error: deaths.append(error.message))
+
+    asking = asyncio.create_task(worker.ask(frame.INITIALIZE, "{}"))
+    await turns()
+    await workers.programs[0].end(2)
+
+    with pytest.raises(TritonError, match="It exited with code 2"):
+        await asking
+    await turns()
+    assert deaths == []
