@@ -8,7 +8,7 @@ from tritonpy.config.versions import select_versions
 from tritonpy.errors import NotFound, TritonError
 from tritonpy.lifecycle.loading.backend_files import find_backend_files
 from tritonpy.lifecycle.loading.loader import LoaderSettings
-from tritonpy.lifecycle.resolved_config import first_config, read_config, settled_config
+from tritonpy.lifecycle.resolved_config import proposed_config, read_config, settled_config
 from tritonpy.model.backend import BoundBackend
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.layout import read_model, require_versions
@@ -32,7 +32,7 @@ def judge(directory: Path, backends: PluginManager, *, is_strict: bool = False) 
         settings = LoaderSettings()
         find_backend_files(config, Path(settings.backend_directory), backends.names())
         attributes = BoundBackend(config.backend, backends, {}).attributes
-        shown = settled_config(first_config(config, attributes), attributes, directory)
+        shown = settled_config(proposed_config(config, attributes), attributes, directory)
     except (NotFound, TritonError) as error:
         return _refused("load", error, directory)
     return Verdict(0, "", "", "", "", [], shown)

@@ -1,4 +1,4 @@
-"""Loads and unloads under way: carried through though nobody waits for them any more, given up at the end."""
+"""Loads and unloads under way: they end though their client has gone, and are given up when the server stops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Background:
         self._tasks: set[asyncio.Task[Any]] = set()  # Any: each result is for those that wait for it
 
     def start(self, work: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
-        """Begin work that nobody has to wait for; its errors are logged where they happen."""
+        """Begin work without waiting for it; its errors are logged where they happen."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)

@@ -139,7 +139,7 @@ class ModelLoad:
         Args:
             prepared: the model; what was made for it is given up if this fails.
             see_to_steps: waits for loads of the models that an ensemble is made of, given their names.
-            anew: load every version, whatever has changed.
+            anew: load every version, changed or not.
 
         Raises:
             InvalidArg: in Triton's words; nothing has changed.
@@ -388,7 +388,7 @@ async def _give_up(results: Sequence[_BroughtUp], reason: str) -> None:
 
 
 def logged_reason(what: str, error: BaseException, action: str = "load") -> str:
-    """Why something could not be loaded, as the index and clients are told; the log is told here."""
+    """The reason of a failed load for the index and clients; writes it to the log."""
     if isinstance(error, TritonError):
         reason = error.described()
     elif isinstance(error, OSError):

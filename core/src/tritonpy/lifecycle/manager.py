@@ -1,4 +1,4 @@
-"""Who asks for loads and unloads: the start, requests, changes in the repositories, ensembles, the end.
+"""Loads and unloads of all models: at the start, on request, after changes of files, for ensembles, at the end.
 
 Loads and unloads of one model run one after the other (each name has a lock); different models do not wait
 for each other, but an ensemble waits for the models it is made of. Once begun, a load goes on though the one
@@ -341,7 +341,7 @@ class ModelManager:
 
     @property
     def live_count(self) -> int:
-        """How many versions are not taken down yet."""
+        """The number of versions that are not taken down yet."""
         return self._replacement.live_count
 
     async def stop_loading(self) -> None:
@@ -368,7 +368,7 @@ class ModelManager:
     async def _prepare_found(self, found: FoundModel) -> PreparedModel | None:
         try:
             return await self._load.prepare(found.key.name, partial(fetch_source, found, None))
-        except Exception as error:  # whatever is wrong with one model ends neither the start nor the polling
+        except Exception as error:  # no fault of one model ends the start or the polling
             if isinstance(error, NotFound) and not await self._is_there(found):
                 return None  # gone again; the next look tells
             raise self._refused(self.registry.record(found.key), error) from None

@@ -1,4 +1,4 @@
-"""What the metrics learn of the models that are loaded."""
+"""Snapshots of the loaded models for the metrics."""
 
 from __future__ import annotations
 

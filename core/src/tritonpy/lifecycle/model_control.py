@@ -20,7 +20,7 @@ MOST_REQUESTS = 1000
 
 
 class ModelControl:
-    """What may be loaded and unloaded while the server runs, and the index of it all; on the loop only.
+    """Requests to load and unload models, and the repository index; on the loop only.
 
     Args:
         manager: loads and unloads.
@@ -94,7 +94,7 @@ class ModelControl:
         return not await self.why_not_ready(name, version)
 
     async def why_not_ready(self, name: str, version: str) -> str:
-        """Why a version, or the newest for "", is not ready; "" when it is.
+        """The reason why a version, or the newest for "", is not ready; "" when it is.
 
         Raises:
             InvalidArg: `version` is no number.
@@ -170,8 +170,8 @@ class ModelControl:
 class WorkerModelControl:
     """Answers models that load and unload others, or themselves; satisfies `Subject`.
 
-    A load is waited for. That would be for ever if a model waited in its `initialize` for a load that waits
-    for this `initialize`, so such a circle is refused; and for that time the model's own load gives its place
+    A load is waited for. A model that waits in its `initialize` for a load that waits for this `initialize`
+    would wait without end, so such a circle is refused; and for that time the model's own load gives its place
     away, or the load that it waits for might find none. A warmup is as good as an `initialize`.
 
     An unload is not waited for: it may be the asking model, or one that waits for its answer, that has to

@@ -43,7 +43,7 @@ class ModelState(StrEnum):
 
 
 class Want(Enum):
-    """Why models of a name are to be served."""
+    """The reason why models of a name are to be served."""
 
     NOT = "not wanted, or sent by a client: changes in the repositories are ignored"
     AS_STEP = "wanted by ensembles only"
@@ -164,7 +164,7 @@ class ModelRecord:
 
     @property
     def failure(self) -> str:
-        """Why no version could be loaded; "" if none was tried, or one was unloaded."""
+        """The reason why no version could be loaded; "" if none was tried, or one was unloaded."""
         return self.refusal or "".join(
             f"version {version} is at {entry.state} state: {entry.reason};"
             for version, entry in sorted(self._versions.items())
@@ -221,7 +221,7 @@ class ModelRecord:
         self._is_gone = True
 
     def excuse(self) -> None:
-        """Record that it is not wanted any more: that it failed to load is in nobody's way."""
+        """Record that it is not wanted any more: the server may be ready although it failed to load."""
         self.refusal = ""
         for entry in self._versions.values():
             entry.is_excused = entry.state is ModelState.UNAVAILABLE

@@ -134,7 +134,7 @@ class ModelRegistry:
             raise Unavailable(NOT_READY)
 
     def ambiguity_of(self, name: str) -> str:
-        """Why a name does not say which model is meant, in Triton's words; "" when it does."""
+        """The reason why a name does not say which model is meant, in Triton's words; "" when it does."""
         named = self._names.get(name)
         count = len(named.claimed) if named is not None else 0
         if count < 2:

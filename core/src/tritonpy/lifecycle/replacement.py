@@ -68,7 +68,7 @@ class Replacement:
     ) -> Sequence[LoadedModel]:
         """Serve an ensemble, made of the models that serve now.
 
-        Without one of them it waits for that one: from then on it is served, whoever has loaded it.
+        Without one of them it waits for that one, and is served as soon as that one is.
 
         Raises:
             TritonError: it cannot be served now; what served before goes on.
@@ -113,7 +113,7 @@ class Replacement:
 
     @property
     def live_count(self) -> int:
-        """How many versions are not taken down yet, also while `close` takes them down."""
+        """The number of versions that are not taken down yet, also while `close` takes them down."""
         return len(self.live_models) - self._closed_count
 
     async def close(self) -> None:

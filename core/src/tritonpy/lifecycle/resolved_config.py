@@ -25,7 +25,7 @@ from tritonpy.repository.layout import CONFIG_FILENAME, ModelDirectory
 def read_config(directory: ModelDirectory, *, is_strict: bool = False, config_name: str = "") -> ModelConfig:
     """Read a model's configuration as `read_given_config` does, and see to it with `check_config`.
 
-    For whoever only looks at a model: its repository agents are not asked.
+    For tools that only look at a model: its repository agents are not asked.
     """
     config = read_given_config(directory, is_strict=is_strict, config_name=config_name)
     check_config(config, directory, is_strict=is_strict)
@@ -87,8 +87,8 @@ def check_config(config: ModelConfig, directory: ModelDirectory, *, is_strict: b
         validate_tensors(config)
 
 
-def first_config(config: ModelConfig, attributes: BackendAttributes, gpus: Gpus = NO_GPUS) -> JsonObject:
-    """What the backend is asked to complete: what stands in the file, the derived names and the defaults."""
+def proposed_config(config: ModelConfig, attributes: BackendAttributes, gpus: Gpus = NO_GPUS) -> JsonObject:
+    """The configuration that the backend is asked to complete: the file's, with derived names and defaults."""
     if not config.default_model_filename:
         config.default_model_filename = attributes.default_filename
     normalize(config, attributes.preferred_groups, gpus.ids, uses_gpus=attributes.uses_gpus)

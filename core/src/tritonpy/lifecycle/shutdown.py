@@ -99,7 +99,7 @@ class _Countdown:
 
     @property
     def left_s(self) -> float:
-        """How much time is left."""
+        """The time that is left, in seconds."""
         return max(0.0, self._end_s - asyncio.get_running_loop().time())
 
     @asynccontextmanager

@@ -32,7 +32,7 @@ def backends_table(
 
 
 def common_backend_settings(options: ServerOptions) -> dict[str, str]:
-    """What every backend is told unless `--backend-config` says otherwise, under Triton's names."""
+    """Settings of every backend unless `--backend-config` says otherwise, under Triton's names."""
     return {
         "auto-complete-config": "true" if options.auto_complete_config else "false",
         "backend-directory": options.backend_directory,
@@ -55,7 +55,7 @@ def models_table(index: Sequence[JsonObject]) -> str:
 
 
 def options_table(options: ServerOptions, extensions: Sequence[str], gpus: Sequence[int] = ()) -> str:
-    """What the server was told, under the names that Triton's table has and in its order.
+    """The server's options, under the names that Triton's table has and in its order.
 
     Args:
         options: of the server.

@@ -25,12 +25,12 @@ def test_the_loop_does_not_wait_for_a_configuration_to_be_gone_through(
 
         monkeypatch.setattr(module, name, watch)
 
-    watched(loader, "first_config")
+    watched(loader, "proposed_config")
     watched(version_load, "settled_config")
     (tmp_path / "m/1").mkdir(parents=True)
     (tmp_path / "m/config.pbtxt").write_text('backend: "identity"')
 
     settled_preview(tmp_path / "m", LoaderSettings())
 
-    assert threads.keys() == {"first_config", "settled_config"}
+    assert threads.keys() == {"proposed_config", "settled_config"}
     assert threading.current_thread() not in threads.values()  # here the loop ran

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from tritonpy.handles import JsonObject, Model, ModelInstance
-from tritonpy.lifecycle.resolved_config import first_config, read_config, settled_config
+from tritonpy.lifecycle.resolved_config import proposed_config, read_config, settled_config
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.placement import place_instances
 from tritonpy.plugin_manager import PluginManager
@@ -87,7 +87,7 @@ class BackendDriver:
             path: take its files from this directory instead.
         """
         directory = self._directories[name]
-        config = first_config(read_config(directory), self.bound.attributes)
+        config = proposed_config(read_config(directory), self.bound.attributes)
         config["name"] = alias or name
         return DrivenModel(self.bound, config, directory, path or directory.path)
 

@@ -16,7 +16,7 @@ from tritonpy.lifecycle.loading.caching import check_cached_steps, generation_of
 from tritonpy.lifecycle.loading.instance_update import copied_config
 from tritonpy.lifecycle.loading.settings import LoaderSettings
 from tritonpy.lifecycle.prepared_model import PreparedModel
-from tritonpy.lifecycle.resolved_config import first_config, settled_config
+from tritonpy.lifecycle.resolved_config import proposed_config, settled_config
 from tritonpy.model.instance_set import InstanceSet
 from tritonpy.model.model import LoadedModel
 from tritonpy.model.placement import Slot
@@ -68,7 +68,7 @@ def settle_ensemble(prepared: PreparedModel, versions: Sequence[int]) -> Settled
         TritonError: a rule is broken, or a label file is not there.
     """
     directory = prepared.directory
-    document = first_config(copied_config(prepared.config), BackendAttributes())
+    document = proposed_config(copied_config(prepared.config), BackendAttributes())
     config = settled_config(document, BackendAttributes(), directory.path, name=directory.name)
     labels = read_labels(config, directory.path)
     strategy = config.get("parameters", {}).get(PATH_PARAMETER)

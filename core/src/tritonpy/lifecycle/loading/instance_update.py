@@ -11,7 +11,7 @@ from tritonpy.devices.gpus import Gpus
 from tritonpy.fingerprint import Fingerprint
 from tritonpy.handles import BackendAttributes, JsonObject, Model
 from tritonpy.lifecycle.prepared_model import PreparedModel
-from tritonpy.lifecycle.resolved_config import first_config, settled_config
+from tritonpy.lifecycle.resolved_config import proposed_config, settled_config
 from tritonpy.model.instance_set import InstanceChange
 from tritonpy.model.model import LoadedModel
 
@@ -62,7 +62,7 @@ def is_settled_alike(config: ModelConfig, handle: Model, attributes: BackendAttr
         attributes: of its backend.
         gpus: where it can be placed beside the CPU.
     """
-    first = first_config(config, attributes, gpus)
+    first = proposed_config(config, attributes, gpus)
     fields = (first.keys() | handle.config.keys()) - set(_FIELDS)
     return all(first.get(field) == handle.config.get(field) for field in fields)
 
@@ -97,7 +97,7 @@ def updated_config(
     Raises:
         TritonError: the new settings break a rule.
     """
-    first = first_config(config, attributes, gpus)
+    first = proposed_config(config, attributes, gpus)
     document = {**handle.config, **{field: first[field] for field in _FIELDS}}
     return settled_config(document, attributes, handle.directory, gpus, name=handle.name)
 

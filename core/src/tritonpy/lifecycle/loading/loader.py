@@ -22,7 +22,7 @@ from tritonpy.lifecycle.loading.instance_update import (
 from tritonpy.lifecycle.loading.settings import LoaderSettings as LoaderSettings
 from tritonpy.lifecycle.loading.settings import LoadObserver, LoadTools
 from tritonpy.lifecycle.loading.version_load import Loading
-from tritonpy.lifecycle.resolved_config import first_config
+from tritonpy.lifecycle.resolved_config import proposed_config
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.model import LoadedModel
@@ -212,6 +212,6 @@ class ModelLoader:
         own = copied_config(config)  # it is filled in
         backend = self.bind_backend(own, directory.path / str(version), directory.path)
         # On a thread, as all that reads a configuration whole: one of a megabyte takes a second.
-        document = await asyncio.to_thread(first_config, own, backend.attributes, self.settings.gpus)
+        document = await asyncio.to_thread(proposed_config, own, backend.attributes, self.settings.gpus)
         handle = Model(directory.name, version, document, directory.path, backend.handle)
         return Loading(self._tools, backend, handle, own, is_override)

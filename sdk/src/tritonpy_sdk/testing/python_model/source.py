@@ -16,7 +16,7 @@ from tritonpy.config.to_dict import config_to_dict
 from tritonpy.config.validate import validate_complete, validate_files, validate_structure
 from tritonpy.errors import InvalidArg, NotFound
 from tritonpy.handles import BackendAttributes, JsonObject
-from tritonpy.lifecycle.resolved_config import first_config
+from tritonpy.lifecycle.resolved_config import proposed_config
 
 from tritonpy_sdk.repository import Config
 
@@ -91,7 +91,7 @@ def find_model(
     validate_structure(message, name)
     if message.backend != "python":
         raise InvalidArg(f"model '{name}' is for backend '{message.backend}', expected 'python'")
-    document = first_config(message, attributes)
+    document = proposed_config(message, attributes)
     configured = document["default_model_filename"]
     if filename not in ("", configured):
         raise InvalidArg(
