@@ -1,4 +1,4 @@
-"""Loads and unloads under way: they end though their client has gone, and are given up when the server stops."""
+"""Loads and unloads under way: they end though their client has gone, or when the server stops."""
 
 from __future__ import annotations
 

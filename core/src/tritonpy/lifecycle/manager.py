@@ -1,4 +1,4 @@
-"""Loads and unloads of all models: at the start, on request, after changes of files, for ensembles, at the end.
+"""Loads and unloads of all models: at the start, on request, after changes of files, for ensembles.
 
 Loads and unloads of one model run one after the other (each name has a lock); different models do not wait
 for each other, but an ensemble waits for the models it is made of. Once begun, a load goes on though the one

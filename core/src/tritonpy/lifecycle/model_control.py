@@ -171,8 +171,8 @@ class WorkerModelControl:
     """Answers models that load and unload others, or themselves; satisfies `Subject`.
 
     A load is waited for. A model that waits in its `initialize` for a load that waits for this `initialize`
-    would wait without end, so such a circle is refused; and for that time the model's own load gives its place
-    away, or the load that it waits for might find none. A warmup is as good as an `initialize`.
+    would wait without end, so such a circle is refused; and for that time the model's own load gives its
+    place away, or the load that it waits for might find none. A warmup is as good as an `initialize`.
 
     An unload is not waited for: it may be the asking model, or one that waits for its answer, that has to
     finish first.

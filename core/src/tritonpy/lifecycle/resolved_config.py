@@ -88,7 +88,7 @@ def check_config(config: ModelConfig, directory: ModelDirectory, *, is_strict: b
 
 
 def proposed_config(config: ModelConfig, attributes: BackendAttributes, gpus: Gpus = NO_GPUS) -> JsonObject:
-    """The configuration that the backend is asked to complete: the file's, with derived names and defaults."""
+    """The configuration that the backend is to complete: the file's, with derived names and defaults."""
     if not config.default_model_filename:
         config.default_model_filename = attributes.default_filename
     normalize(config, attributes.preferred_groups, gpus.ids, uses_gpus=attributes.uses_gpus)
