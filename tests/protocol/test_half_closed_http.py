@@ -80,19 +80,6 @@ def test_a_client_that_hangs_up_with_requests_behind_another_cancels_them_all(
     assert on_loop(server, lambda: stats.execution_count) <= executions + 1
 
 
-def test_bytes_of_pipelined_requests_are_given_back_when_the_client_leaves(
-    server: Server, gate: Gate
-) -> None:
-    admission = server.runtime.admission  # type: ignore[union-attr]
-    client = connect(server)
-    client.sendall(json_request("gated", GOOD) * 4)
-    until(lambda: admission.held == 4 * len(GOOD))
-    client.close()
-    gate.is_open.set()
-
-    until(lambda: admission.held == 0)
-
-
 def half_closed_request(model: str) -> bytes:
     return json_request(model, GOOD)
 
@@ -108,41 +95,6 @@ def test_a_client_that_ends_its_side_still_gets_the_answer(
     gate.is_open.set()
 
     assert [first.status, client.answer().status] == [100, 200]
-    assert client.stream.read() == b""
-
-
-def test_a_client_of_http_1_0_that_ends_its_side_gets_the_answer_alone(
-    server: Server, dial: Callable[..., Any]
-) -> None:
-    client = dial(server.http_port)
-    client.send(half_closed_request("slow").replace(b"HTTP/1.1", b"HTTP/1.0"))
-    client.half_close()
-    answer = client.answer()
-
-    assert (answer.version, answer.status) == ("HTTP/1.0", 200)
-    assert client.stream.read() == b""
-
-
-def test_pipelined_requests_before_the_end_of_a_side_are_all_answered(
-    server: Server, dial: Callable[..., Any]
-) -> None:
-    client = dial(server.http_port)
-    client.send(half_closed_request("slow"), b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n" * 3)
-    client.half_close()
-    statuses: list[int] = []
-    while len(statuses) < 4:
-        status = client.answer().status
-        statuses += [status] if status != 100 else []  # by which the server finds out whether it is gone
-
-    assert statuses == [200] * 4
-    assert client.stream.read() == b""
-
-
-def test_half_a_request_before_the_end_of_a_side_is_dropped(server: Server, dial: Callable[..., Any]) -> None:
-    client = dial(server.http_port)
-    client.send(half_closed_request("slow")[:-5])
-    client.half_close()
-
     assert client.stream.read() == b""
 
 

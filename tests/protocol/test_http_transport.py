@@ -54,15 +54,6 @@ def test_binary_tensors_of_every_size_come_back_whole(server: Server, model: str
             np.testing.assert_array_equal(floats(headers, body), array)
 
 
-def test_a_request_that_arrives_byte_by_byte_is_answered(server: Server) -> None:
-    with connect(server) as client, client.makefile("rb") as stream:
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for byte in binary_request("echo", np.arange(4, dtype=np.float32)):
-            client.sendall(bytes([byte]))
-
-        assert read_response(stream)[0] == 200
-
-
 def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
     arrays = [np.full(count, count, np.float32) for count in (1, 20_000, 3, 9000, 2)]
     with connect(server) as client, client.makefile("rb") as stream:
@@ -72,60 +63,6 @@ def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
             status, headers, body = read_response(stream)
             assert status == 200
             np.testing.assert_array_equal(floats(headers, body), array)
-
-
-def test_a_thousand_small_requests_in_one_write_are_all_answered(server: Server) -> None:
-    with connect(server) as client, client.makefile("rb") as stream:
-        client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n" * 1000)
-
-        assert [read_response(stream)[0] for _ in range(1000)] == [200] * 1000
-
-
-def test_chunked_bodies_are_accepted(server: Server) -> None:
-    array = np.arange(10_000, dtype=np.float32)
-    with connect(server) as client, client.makefile("rb") as stream:
-        client.sendall(binary_request("echo", array, chunked=True))
-        status, headers, body = read_response(stream)
-
-        assert status == 200
-        np.testing.assert_array_equal(floats(headers, body), array)
-
-
-def test_expect_100_continue_is_honoured(server: Server) -> None:
-    request = binary_request("echo", np.arange(4, dtype=np.float32), "Expect: 100-continue")
-    head, _, body = request.partition(b"\r\n\r\n")
-    with connect(server) as client, client.makefile("rb") as stream:
-        client.sendall(head + b"\r\n\r\n")
-        assert stream.readline() == b"HTTP/1.1 100 Continue\r\n"
-        assert stream.readline() == b"\r\n"
-        client.sendall(body)
-
-        assert read_response(stream)[0] == 200
-
-
-def test_http_1_0_and_connection_close_end_the_connection(server: Server) -> None:
-    for request in (
-        b"GET /v2/health/live HTTP/1.0\r\n\r\n",
-        b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n",
-    ):
-        with connect(server) as client, client.makefile("rb") as stream:
-            client.sendall(request)
-
-            assert read_response(stream)[0] == 200
-            assert stream.read() == b""
-
-
-@pytest.mark.parametrize(
-    "junk", [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", b"GET\r\n\r\n", b"GET / FTP/1.1\r\n\r\n", b"\0" * 100]
-)
-def test_what_is_not_http_ends_its_connection_and_nothing_else(server: Server, junk: bytes) -> None:
-    with connect(server) as client, client.makefile("rb") as stream:
-        client.sendall(junk)
-        assert stream.readline() in (b"", b"HTTP/1.1 400 Bad Request\r\n")
-
-    with connect(server) as client, client.makefile("rb") as stream:
-        client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n\r\n")
-        assert read_response(stream)[0] == 200
 
 
 def test_a_slow_reader_gets_every_byte_right_while_blocks_are_recycled(server: Server) -> None:
@@ -149,16 +86,6 @@ def test_a_slow_reader_gets_every_byte_right_while_blocks_are_recycled(server: S
                 np.testing.assert_array_equal(floats(headers, body), array)
 
 
-def test_keep_alive_serves_a_thousand_requests_on_one_connection(server: Server) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
-    for _ in range(1000):
-        connection.request("GET", "/v2/health/ready")
-        response = connection.getresponse()
-        response.read()
-        assert response.status == 200
-    connection.close()
-
-
 @pytest.mark.parametrize("model", ["echo", "isolated"])
 @pytest.mark.parametrize(
     "document",
@@ -175,25 +102,6 @@ def test_text_that_is_no_text_is_refused_and_the_model_serves_on(
 
         client.sendall(json_request(model, GOOD))
         assert read_response(stream)[0] == 200
-
-
-def test_an_offered_upgrade_is_ignored_with_and_without_a_body(server: Server) -> None:
-    offer = (b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMAAABkAAQAAP__")
-    with connect(server) as client, client.makefile("rb") as stream:
-        client.sendall(json_request("echo", GOOD, *offer))
-        assert read_response(stream)[0] == 200
-        client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n" + b"\r\n".join(offer) + b"\r\n\r\n")
-        assert read_response(stream)[0] == 200
-        client.sendall(json_request("echo", GOOD))
-        assert read_response(stream)[0] == 200
-
-
-def test_rubbish_behind_a_request_is_refused_after_its_answer(server: Server) -> None:
-    with connect(server) as client, client.makefile("rb") as stream:
-        client.sendall(json_request("slow", GOOD) + b"GARBAGE\r\n\r\n")
-        assert read_response(stream)[0] == 200
-        assert read_response(stream)[0] == 400
-        assert stream.read() == b""
 
 
 def test_a_head_request_is_refused_without_a_body(server: Server) -> None:
@@ -215,30 +123,6 @@ def test_a_client_that_sends_all_before_it_reads_gets_the_refusal_and_no_reset(s
     assert response.status == 400
     assert b"--http-max-input-size" in response.read()
     connection.close()
-
-
-def test_an_expecting_client_behind_a_slow_request_is_told_when_that_is_answered(
-    server: Server, dial: Callable[..., Any]
-) -> None:
-    client = dial(server.http_port)
-    head, _, body = json_request("echo", GOOD, b"Expect: 100-continue").partition(b"\r\n\r\n")
-    client.send(json_request("slow", GOOD), head + b"\r\n\r\n")
-    assert [client.answer().status, client.answer().status] == [200, 100]
-    client.send(body)
-    assert client.answer().status == 200
-    client.send(json_request("slow", GOOD), head + b"\r\n\r\n" + body)  # who does not wait is not told
-
-    assert [client.answer().status, client.answer().status] == [200, 200]
-
-
-def test_thousands_of_offered_upgrades_in_one_write_are_answered(
-    server: Server, dial: Callable[..., Any]
-) -> None:
-    client = dial(server.http_port)
-    offer = b"GET /v2/health/live HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
-    client.send(offer * 3000)
-
-    assert [client.answer().status for _ in range(3000)] == [200] * 3000
 
 
 def options_of(server: Server, **changes: Any) -> ServerOptions:

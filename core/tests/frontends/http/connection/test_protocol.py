@@ -64,10 +64,9 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 @in_virtual_time
 async def test_a_connection_answers_one_request_after_the_other(quick: Service) -> None:
     client = Client(quick)
-    for number in range(3):
+    for number in range(300):
         client.send(post(b"/%d" % number, b"x" * number))
-
-        assert bodies(client)[-1] == b"/%d %b" % (number, b"x" * number)
+    assert bodies(client) == [b"/%d %b" % (number, b"x" * number) for number in range(300)]
     assert client.transport.is_reading
     assert not client.is_closed
 
@@ -779,6 +778,7 @@ async def test_a_request_that_finds_no_room_for_long_is_refused(slow: Service, s
     [answer] = client.answers
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
     assert f"request of {size} bytes refused".encode() in (answer.body or b"")
+    assert b"--max-inflight-bytes is 100" in (answer.body or b"")
     assert slow.requests == []
     assert admission.held == 90
     assert client.transport.is_reading

@@ -72,6 +72,7 @@ class Receiver:
 
 
 ENDLESS = {
+    "a path": (b"GET /", b"x"),
     "blank lines": (b"", b"\r\n"),
     "the name of a header": (GET, b"x"),
     "the value of a header": (GET + b"X: ", b"x"),
@@ -99,6 +100,7 @@ def test_what_is_no_body_is_refused_beyond_its_budget(kind: str, piece: int) -> 
 
     [refusal] = receiver.refusals
     assert refusal.startswith(b"HTTP/1.1 431 ")
+    assert b"the request's headers exceed 65536 bytes" in refusal
     assert len(receiver.requests) == 1
 
 
@@ -133,6 +135,15 @@ def test_each_request_of_a_connection_has_the_whole_budget() -> None:
 
     assert not receiver.refusals
     assert len(receiver.requests) == 3
+
+
+def test_the_headers_of_pipelined_requests_are_not_counted_together() -> None:
+    receiver = Receiver()
+    receiver.feed((GET + b"\r\n") * 3000 + GET)  # the last one in pieces, behind far more than 64 KiB
+    receiver.feed(b"\r\n")
+
+    assert not receiver.refusals
+    assert len(receiver.requests) == 3001
 
 
 # Any split of the bytes gives the same requests.
@@ -359,6 +370,7 @@ def test_a_body_may_come_in_so_many_chunks(count: int, is_refused: bool) -> None
     receiver.feed(CHUNKED + b"1\r\nx\r\n" * count + b"0\r\n\r\n")
 
     assert [refusal[9:12] for refusal in receiver.refusals] == [b"400"] * is_refused
+    assert all(b"exceeds maximum of 65536 non-empty chunks" in refusal for refusal in receiver.refusals)
     assert len(receiver.requests) == (not is_refused)
 
 
@@ -393,16 +405,22 @@ def test_what_may_be_json_may_be_so_large(
         receiver.feed(head + b"Content-Length: %d\r\n\r\n" % size + bytes(size))
 
     assert [refusal[9:12] for refusal in receiver.refusals] == [b"400"] * is_refused
+    for refusal in receiver.refusals:
+        assert b"size of %d bytes exceeds the maximum allowed value of 1048576 bytes" % size in refusal
+        assert b"Use --http-max-input-size to increase the limit." in refusal
     assert [len(request.body) for request in receiver.requests] == [size] * (not is_refused)
     assert receiver.admission.held == (0 if is_refused else size)
 
 
-def test_a_body_for_which_there_is_no_memory_is_refused() -> None:
+@pytest.mark.parametrize("size", [2**62, 2**64 - 1])
+def test_a_body_for_which_there_is_no_memory_is_refused(size: int) -> None:
     receiver = Receiver()
-    receiver.feed(b"POST / HTTP/1.1\r\n" + BINARY + b"Content-Length: %d\r\n\r\n" % (1 << 62))
+    receiver.feed(b"POST / HTTP/1.1\r\n" + BINARY + b"Content-Length: %d\r\n\r\n" % size)
 
     [refusal] = receiver.refusals
-    assert b"there is no memory for it" in refusal
+    assert refusal[9:12] == b"400"
+    assert b"request of %d bytes cannot be received: there is no memory for it" % size in refusal
+    assert b"--max-inflight-bytes" in refusal
 
 
 # What is no request.
@@ -414,6 +432,8 @@ def test_a_body_for_which_there_is_no_memory_is_refused() -> None:
         (b"no request\r\n\r\n", 400),
         (b"GET / FTP/1.1\r\n\r\n", 400),
         (b"\x16\x03\x01\x02\x00", 400),
+        (b"GET\r\n\r\n", 400),
+        (b"\0" * 100, 400),
         (b"BREW / HTTP/1.1\r\n\r\n", 405),
         (b"\r\nBREW / HTTP/1.1\r\n\r\n", 405),
         (b"POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501),
