@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tritonpy.errors import Internal
 from tritonpy.model.execution import Execution
 from tritonpy.request import InferRequest
-from tritonpy.workers.in_flight import InFlight, UnsentBatches
+from tritonpy.workers.in_flight import InFlight
 
 from .hand_driven import Asked, batch_of
 
@@ -142,21 +142,6 @@ def test_question_about_a_request_that_is_over_is_answered_at_once() -> None:
     in_flight().when_open(3, lambda: told.append("go on"))
 
     assert told == ["go on"]
-
-
-def test_unsent_batches_keep_their_order_and_fail_by_choice() -> None:
-    unsent = UnsentBatches()
-    asked = [Asked() for _ in range(4)]
-    first, second, third, fourth = (batch_of(each) for each in asked)
-
-    unsent.add(third)
-    unsent.add(fourth)
-    unsent.add_first([first, second])
-    assert unsent.fail(Internal("no"), lambda execution: execution is second) == 1
-
-    assert asked[1].error == "no"
-    assert unsent.take_all() == [first, third, fourth]
-    assert unsent.take_all() == []
 
 
 class Slots(RuleBasedStateMachine):

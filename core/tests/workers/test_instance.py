@@ -196,15 +196,18 @@ async def test_batch_of_a_sequence_is_not_given_to_a_worker_that_knows_nothing_o
         def stand_in(self, request: object) -> None: ...
 
     instance = await bench.opened()
-    begun, waiting = Asked(), Asked()
+    begun, waiting, others = Asked(), Asked(), [Asked(request_id="a"), Asked(request_id="b")]
     instance.submit(batch_of(begun))
+    instance.submit(batch_of(others[0]))
     instance.submit(batch_of(waiting, owner=Sequences()))
+    instance.submit(batch_of(others[1]))
 
     await bench.program.end(1)
     await turns()
 
     assert waiting.error == "Stub process 'm_0' is not healthy. It exited with code 1"
-    assert instance.depth == 0
+    assert instance.depth == 2
+    assert [requests[0][1] for _, _, requests in bench.program.received()] == ["a", "b"]
 
 
 @played

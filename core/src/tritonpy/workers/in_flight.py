@@ -1,4 +1,4 @@
-"""Batches and requests that an instance has not answered: at its worker, or waiting for the next one."""
+"""Batches and requests that a worker has and has not answered."""
 
 from __future__ import annotations
 
@@ -179,41 +179,6 @@ class InFlight:
         for request in self.requests.values():  # their execution was over, their answers were not
             request.fail(Internal(f"{error.message} before this request had its final response"))
         return spared
-
-
-class UnsentBatches:
-    """The batches of one instance that wait for its next worker, in their order; on the loop only."""
-
-    __slots__ = ("_waiting",)
-
-    def __init__(self) -> None:
-        self._waiting: list[Execution] = []
-
-    def add(self, execution: Execution) -> None:
-        """Have one wait behind the others."""
-        self._waiting.append(execution)
-
-    def add_first(self, executions: Sequence[Execution]) -> None:
-        """Have some wait before the others: a worker had them that has not begun them."""
-        self._waiting[:0] = executions
-
-    def take_all(self) -> list[Execution]:
-        """There is a worker: what it is to be sent."""
-        waiting, self._waiting = self._waiting, []
-        return waiting
-
-    def fail(
-        self, reason: TritonError, is_meant: Callable[[Execution], bool] = lambda execution: True
-    ) -> int:
-        """Answer those that are meant with an error; how many they are."""
-        failed_count = 0
-        for execution in self.take_all():
-            if is_meant(execution):
-                failed_count += 1
-                execution.fail(reason)
-            else:
-                self._waiting.append(execution)
-        return failed_count
 
 
 def _is_over(reference: weakref.ref[InferRequest]) -> bool:

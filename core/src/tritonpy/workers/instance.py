@@ -23,7 +23,7 @@ from tritonpy.ipc.frame import Message
 from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution, Instance, WarmUp, about_batch
 from tritonpy.model.placement import Slot
 from tritonpy.request import COUNTED, InferRequest
-from tritonpy.workers.in_flight import InFlight, UnsentBatches
+from tritonpy.workers.in_flight import InFlight
 from tritonpy.workers.read_ahead import ReadAhead, SpinWait
 from tritonpy.workers.request_frames import decode_response, discard, encode_request
 from tritonpy.workers.unanswered import UnansweredWatch
@@ -116,7 +116,7 @@ class ProcessInstance:
         self._restarting: asyncio.Task[None] | None = None
         self._early_deaths = 0
         self._has_worked = False
-        self._unsent = UnsentBatches()
+        self._unsent: list[Execution] = []  # batches that wait for the next worker, in their order
         self._batch = 0
         self._work = InFlight(unanswered)
 
@@ -190,7 +190,7 @@ class ProcessInstance:
             self.depth -= 1
             execution.fail(Internal(f"instance '{self.name}': its worker has ended while it was warmed up"))
         else:
-            self._unsent.add(execution)
+            self._unsent.append(execution)
 
     async def drain(self) -> None:
         while self.depth or self._work.requests:
@@ -362,7 +362,7 @@ class ProcessInstance:
         if self._has_worked and work.batches:
             self._early_deaths = 0
         self.depth -= min(self.concurrency, len(work.batches))
-        self._unsent.add_first(work.lose(error, self.concurrency))
+        self._unsent[:0] = work.lose(error, self.concurrency)
         self._fail_unsent(error, only_sequences=True)
         self._check_drained()
         self._events.on_death(self, error)
@@ -385,7 +385,8 @@ class ProcessInstance:
                 continue
             _log.info("instance '%s' restarted in %.3f s", self.name, time.monotonic() - started)
             assert self._worker is not None
-            for execution in self._unsent.take_all():
+            unsent, self._unsent = self._unsent, []
+            for execution in unsent:
                 self._send(self._worker, execution)
             self._events.on_restart()
             self._on_idle()
@@ -393,8 +394,11 @@ class ProcessInstance:
 
     def _fail_unsent(self, reason: TritonError, *, only_sequences: bool = False) -> None:
         """Answer the batches that wait for a worker, or those that needed what the last one knew."""
-        if only_sequences:
-            self.depth -= self._unsent.fail(reason, lambda execution: execution.has_sequences)
-        else:
-            self.depth -= self._unsent.fail(reason)
+        unsent, self._unsent = self._unsent, []
+        for execution in unsent:
+            if only_sequences and not execution.has_sequences:
+                self._unsent.append(execution)
+            else:
+                self.depth -= 1
+                execution.fail(reason)
         self._check_drained()
