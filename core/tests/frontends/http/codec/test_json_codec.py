@@ -217,7 +217,7 @@ async def test_more_than_may_wait_is_refused(codec: JsonCodec, monkeypatch: pyte
 async def test_where_there_can_be_no_process_a_thread_does_it_and_the_log_says_so(
     failure: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def no_process(*_: object) -> None:
+    async def no_process(*_: object, **__: object) -> None:
         raise failure
 
     monkeypatch.setattr(process, "launch_process", no_process)

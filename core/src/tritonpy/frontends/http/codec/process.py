@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from tritonpy.frontends.http.codec.worker import (
 )
 from tritonpy.ipc.channel import INLINE_BYTE_SIZE, Endpoint, TensorData
 from tritonpy.ipc.child import ChildGone
-from tritonpy.ipc.child_channel import ChildChannel, Program, launch_process
+from tritonpy.ipc.child_channel import ChildChannel, launch_process
 from tritonpy.ipc.frame import Message
 from tritonpy.secret_variables import without_secrets
 from tritonpy.tensor import Tensor
@@ -59,10 +59,7 @@ class CodecProcess:
             OSError, ValueError: processes, or descriptors for them, cannot be had here.
             ChildGone: it ended at once, or did not say that it runs.
         """
-
-        async def launch(channel: socket.socket, segments: socket.socket) -> Program:
-            return await launch_process(channel, segments, _COMMAND, without_secrets(os.environ))
-
+        launch = partial(launch_process, command=_COMMAND, environment=without_secrets(os.environ))
         await self._channel.open(launch, _prepare)
         self.is_alive = self._channel.is_connected
         try:
