@@ -44,7 +44,7 @@ def main() -> int:
     """Run the chosen parts, print them and write the file."""
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, so that the servers stop
-    templates = {"triton": TRITON_COMMAND, "ours": options.ours_command}
+    templates = {"triton": options.triton_command, "ours": options.ours_command}
     templates = {name: templates[name] for name in report.SERVERS if name in options.servers}
     results: Results = {
         "name": options.name,
@@ -104,6 +104,11 @@ def _options() -> argparse.Namespace:
         "--ours-command",
         default=OURS_COMMAND,
         help="another server in the place of ours; {repository} {http} {grpc} {metrics} are filled in",
+    )
+    parser.add_argument(
+        "--triton-command",
+        default=TRITON_COMMAND,
+        help="another server in the place of the real one, such as ours of an earlier commit",
     )
     options = parser.parse_args()
     quick = options.quick
