@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from asyncio import sleep
@@ -611,6 +612,9 @@ async def test_who_turns_out_to_be_gone_behind_the_end_of_its_side_is_noticed(sl
         await sleep(10)
         assert slow.losses == 0
         peer.close()  # which resets the connection
+        reset = select.poll()
+        reset.register(end, 0)
+        assert reset.poll(20_000)
         await sleep(2)
 
         assert slow.losses == 1
