@@ -19,7 +19,7 @@ from tritonpy.handles import JsonObject, Model, ModelInstance
 from tritonpy.ipc.window import execute_several
 from tritonpy.model.async_hooks import AsyncHooks
 from tritonpy.model.backend import BoundBackend, hook_failure
-from tritonpy.model.bridge import LoopBridge
+from tritonpy.model.bridge import LoopBridge, StreamOutbox
 from tritonpy.model.execution import (
     PROBE_TIMEOUT_S,
     Execution,
@@ -31,7 +31,6 @@ from tritonpy.model.execution import (
 )
 from tritonpy.model.load_turn import Aside
 from tritonpy.model.placement import Slot
-from tritonpy.model.stream_outbox import StreamOutbox
 from tritonpy.own_thread import on_own_thread
 from tritonpy.request import InferRequest, RequestOwner
 from tritonpy.response import InferResponse
