@@ -14,16 +14,14 @@ import pytest
 from tritonpy.server import Server
 from tritonpy_sdk.testing import DEADLINE_S, until
 
-from ..servers import local_options
+from ..servers import command_options, local_options
 from .asking import MODELS, Endpoint
 
 Start = Callable[..., Endpoint]
 
 
 def read_words(words: tuple[str, ...]) -> tuple[tuple[str, str, str], ...]:
-    from tritonpy.cli.trace_flags import read_trace_word
-
-    return tuple(map(read_trace_word, words))
+    return command_options("--model-repository=m", *(f"--trace-config={word}" for word in words)).trace_config
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tritonpy.cli.flag_values import READERS, value_type
 from tritonpy.cli.main import main
 from tritonpy.cli.serve import serve
-from tritonpy.cli.serve_flags import GROUPS
+from tritonpy.cli.serve_flags import FLAGS, GROUPS
 from tritonpy.options import ServerOptions
 
 Read = Callable[..., ServerOptions]
@@ -367,3 +368,19 @@ def test_a_server_without_patterns_needs_no_engine_for_them(
 
     assert not read("--model-repository=m").http_header_forward_pattern
     assert "google-re2" in refused(capsys, "--model-repository=m", "--http-header-forward-pattern=x")
+
+
+def test_every_kind_of_value_has_a_reader_and_every_reader_a_flag() -> None:
+    given_by_hand = {"restriction file"}  # a file has options, and is none
+
+    assert {flag.kind for flag in FLAGS.values()} - {"mark"} == set(READERS) - given_by_hand
+
+
+def test_every_default_is_what_its_flag_reads_it_as() -> None:
+    for field in fields(ServerOptions):
+        if (
+            field.name in FLAGS
+            and not isinstance(field.default, (tuple, bool))
+            and field.default is not MISSING
+        ):
+            assert value_type(FLAGS[field.name])(field.default) == field.default, field.name

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tritonpy.cli.flag_types import read_backend_setting
+from tritonpy.cli.flag_values import value_type
+from tritonpy.options import Flag
 
 if TYPE_CHECKING:
     from tritonpy.config.write import ConfigForm
@@ -92,7 +93,7 @@ def check(paths: Sequence[Path], is_strict: bool, config_name: str) -> int:
 @click.option(
     "--backend-config",
     multiple=True,
-    type=read_backend_setting,
+    type=value_type(Flag("--backend-config", "", "", kind="backend setting")),
     metavar="<string>,<string>=<string>",
     help="As for `corectl serve`, such as default-max-batch-size=8. May be repeated.",
 )

@@ -12,17 +12,18 @@ from collections.abc import Callable
 
 import click
 
-from tritonpy.cli.flag_types import read_bool, read_integer
+from tritonpy.cli.flag_values import value_type
+from tritonpy.options import Flag
 
 _NO_THREADS = "one event loop serves all connections"
 
 _ANY = ".*"
 _NEVER = "(?!)"
-_OFF = "false|0|off"  # as `read_bool` takes them
+_OFF = "false|0|off"  # as `flag_values` takes them
 _NUMBER = "[+-]?[0-9]+"
 
-_WHOLE = ("NUMBER", read_integer(0, 2**31 - 1))
-_SWITCH = ("BOOLEAN", read_bool)
+_WHOLE = ("NUMBER", "number")
+_SWITCH = ("BOOLEAN", "switch")
 
 _IGNORED = (
     # flag, its value, tritonserver's default, values that ask for nothing, why others do nothing here
@@ -36,9 +37,14 @@ _IGNORED = (
 
 WITHOUT_EFFECT: tuple[click.Option, ...] = tuple(
     click.Option(
-        [flag], type=read, metavar=metavar, default=default, show_default=True, help=f"Nothing: {why}."
+        [flag],
+        type=value_type(Flag(flag, metavar, why, kind=kind)),
+        metavar=metavar,
+        default=default,
+        show_default=True,
+        help=f"Nothing: {why}.",
     )
-    for flag, (metavar, read), default, _, why in _IGNORED
+    for flag, (metavar, kind), default, _, why in _IGNORED
 )
 
 REASONS = {flag: why for flag, _, _, _, why in _IGNORED}

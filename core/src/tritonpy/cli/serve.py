@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from difflib import get_close_matches
 from typing import Any, Never
 
 import click
 
 from tritonpy import logs
-from tritonpy.cli.cache_flags import take_old_size
 from tritonpy.cli.malloc import MallocUnavailable, use_allocator
-from tritonpy.cli.other_flags import MISSING, REASONS, WITHOUT_EFFECT, asks_for_nothing
-from tritonpy.cli.serve_command import ServeCommand
-from tritonpy.cli.serve_flags import GROUPS
+from tritonpy.cli.old_flags import merge_old_flags
+from tritonpy.cli.other_flags import MISSING, REASONS, REFUSED, WITHOUT_EFFECT, asks_for_nothing
+from tritonpy.cli.serve_flags import FLAGS, GROUPS
 from tritonpy.cli.show_config import describe
-from tritonpy.cli.trace_flags import merge_old_flags
 from tritonpy.options import RestrictedCalls, ServerOptions
 
 SWITCH_INTERVAL_S = 0.0005
@@ -26,6 +25,42 @@ At Python's own 5 ms a single such thread makes an echo over the loop ten times 
 """
 
 _log = logging.getLogger("tritonpy.cli.serve")
+
+
+class ServeCommand(click.Command):
+    """A command whose options stand in groups, and which knows what tritonserver has."""
+
+    groups = GROUPS
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options under the headings of `groups`."""
+        for heading, options in self.groups.items():
+            shown = (*options, self.get_help_option(ctx)) if heading == "Server" else options
+            rows = [record for option in shown if option and (record := option.get_help_record(ctx))]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as exc:
+            raise click.UsageError(
+                f"unrecognized option '{exc.option_name}'{_alternatives(exc)}", ctx
+            ) from exc
+        except click.BadParameter as exc:
+            if not isinstance(exc.param, click.Option):
+                raise
+            raise click.UsageError(f'Bad option: "{exc.param.opts[0]}". {exc.message}', ctx) from exc
+        except click.BadOptionUsage as exc:
+            exc.ctx = ctx  # click forgets it here, and then shows no usage
+            raise
+
+
+def _alternatives(error: click.NoSuchOption) -> str:
+    known = set(error.possibilities or ()).difference(REFUSED)
+    possible = get_close_matches(error.option_name, known)  # the closest first; click sorts them by name
+    return f"; did you mean {' or '.join(possible)}?" if possible else ""
 
 
 @click.command(
@@ -76,17 +111,11 @@ def read_options(ctx: click.Context, given: dict[str, Any]) -> ServerOptions:  #
     mode = given["model_control_mode"]
     if given["load_models"] and mode != "explicit":
         _refuse(ctx, "Use of '--load-model' requires setting '--model-control-mode=explicit' as well.")
-    disabled = given.pop("disable_auto_complete_config")
-    strict = given.pop("strict_model_config")
-    if strict is not None:
-        click.echo(
-            "corectl serve: --strict-model-config is deprecated, use --disable-auto-complete-config", err=True
-        )
-    given["auto_complete_config"] = not (disabled or strict)
-    take_old_size(ctx, given)
-    merge_old_flags(given)
-    if given["metrics_address"] is None:
-        given["metrics_address"] = given["http_address"]
+    given["auto_complete_config"] = not given.pop("disable_auto_complete_config")
+    merge_old_flags(ctx, given)
+    for name, flag in FLAGS.items():
+        if flag.follows and given[name] is None:
+            given[name] = given[flag.follows]
     for field, files in (
         ("http_restricted_apis", "http_restricted_api_files"),
         ("grpc_restricted_protocols", "grpc_restricted_protocol_files"),

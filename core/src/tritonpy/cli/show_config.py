@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import click
 
+from tritonpy.cli.serve_flags import FLAGS
 from tritonpy.options import RestrictedCalls, ServerOptions
 
 _SECRET = "***"
@@ -23,8 +24,9 @@ def describe(ctx: click.Context, options: ServerOptions) -> str:
             continue
         was_given = ctx.get_parameter_source(field) is click.core.ParameterSource.COMMANDLINE
         source = "command line" if was_given else "default"
-        if field == "metrics_address" and not was_given:
-            source = "--http-address"
+        flag = FLAGS.get(field)
+        if flag and flag.follows and not was_given:
+            source = FLAGS[flag.follows].name
         value = getattr(options, field) if hasattr(options, field) else ctx.params[field]
         rows.append((param.opts[0], _shown(field, value), source))
     flag_width = max(len(flag) for flag, _, _ in rows)

@@ -4,9 +4,11 @@ from typing import Any
 
 import click
 import pytest
+from tritonpy.cli.flag_values import value_type
 from tritonpy.cli.main import main
+from tritonpy.cli.old_flags import merge_old_flags
 from tritonpy.cli.serve import serve as command
-from tritonpy.cli.trace_flags import merge_old_flags, read_trace_word
+from tritonpy.cli.serve_flags import FLAGS
 
 
 def shown(capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, dict[str, str], str]:
@@ -28,8 +30,10 @@ def shown(capsys: pytest.CaptureFixture[str], *flags: str) -> tuple[int, dict[st
     ],
 )
 def test_words_are_taken_apart_as_tritonserver_does(text: str, word: tuple[str, str, str]) -> None:
-    assert read_trace_word(text) == word
-    assert read_trace_word(word) == word
+    read = value_type(FLAGS["trace_config"])
+
+    assert read(text) == word
+    assert read(word) == word
 
 
 @pytest.mark.parametrize(
@@ -76,8 +80,8 @@ def test_old_flags_say_what_to_write_instead(capsys: pytest.CaptureFixture[str])
 
 def options(*flags: str) -> tuple[tuple[str, str, str], ...]:
     context = command.make_context("serve", ["--model-repository=m", *flags])
-    given: dict[str, Any] = dict(context.params)
-    merge_old_flags(given)
+    given: dict[str, Any] = {"auto_complete_config": True, **context.params}
+    merge_old_flags(context, given)
     return given["trace_config"]
 
 
