@@ -406,19 +406,8 @@ class LoaderHooks:
         """
 
 
-class OpLibraryHooks:
-    """Group `tritonpy.op_libraries`: ships custom operators for a framework."""
-
-    @hookspec
-    def op_library_paths(self, framework: str, model: Model) -> Sequence[str]:
-        """Absolute paths of libraries that `framework` (such as `tensorflow`) should load before `model`.
-
-        Every registered plugin is asked; the answers are joined. On a loading thread.
-        """
-
-
 class FrontendHooks:
-    """Group `tritonpy.frontends`: a further way in, beside HTTP and gRPC."""
+    """Group `tritonpy.frontends`: a further way in, beside HTTP and gRPC. The server does not call it yet."""
 
     @hookspec(firstresult=True)
     def frontend_start(self, dataplane: Dataplane, options: dict[str, str]) -> Awaitable[None] | None:
@@ -426,7 +415,7 @@ class FrontendHooks:
 
         Args:
             dataplane: the server, as the built-in frontends have it.
-            options: values of `--frontend-config NAME,key=value`.
+            options: settings of this frontend, by key.
 
         An exception ends the start of the server.
         """
