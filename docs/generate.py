@@ -97,7 +97,7 @@ CHAPTERS = {
     "From requests to batches": (
         "tritonpy.batches.plan",
         "tritonpy.batches.bindings",
-        "tritonpy.batches.implicit_tensors",
+        "tritonpy.batches.bindings",
     ),
     "Completing a configuration": ("tritonpy.completion",),
     "What frontends ask": ("tritonpy.dataplane", "tritonpy.flow"),

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from tritonpy.config.complete import normalize
 from tritonpy.config.load import parse_config
-from tritonpy.config.to_dict import config_to_dict
 from tritonpy.config.validate import check_instance_groups
+from tritonpy.config.write import config_to_dict
 from tritonpy.devices.device import Device, DeviceSample
 from tritonpy.devices.gpus import Gpus
 from tritonpy.model.placement import place_instances

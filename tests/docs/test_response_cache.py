@@ -138,14 +138,14 @@ def test_tritons_own_cache_works_as_the_page_says(
 
 
 def test_the_page_tells_every_metric_of_the_cache() -> None:
-    from tritonpy.metrics import cache, models
+    from tritonpy.metrics import models, server
 
-    source = Path(cache.__file__).read_text() + Path(models.__file__).read_text()
+    source = Path(server.__file__).read_text() + Path(models.__file__).read_text()
     names = {
         f"nv_cache_{name}"
         for name in re.findall(r'^ +\(?"((?:num|lookup|insertion|util)\w*)", ', source, re.M)
     }
-    names |= set(re.findall(r'"(nv_cache_\w+_per_model)"', source)) | {cache.ERRORS}
+    names |= set(re.findall(r'"(nv_cache_\w+_per_model)"', source)) | {server.ERRORS}
     names = {name for name in names if "summary" not in name}
 
     assert len(names) > 8

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 from tritonpy.devices.device import Device, DeviceSample
-from tritonpy.metrics import ServerMetrics
+from tritonpy.metrics.server import ServerMetrics
 from tritonpy.metrics.settings import read_settings
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository

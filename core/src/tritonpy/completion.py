@@ -1,4 +1,4 @@
-"""What a backend needs to complete a configuration from a model's file, the same for every framework.
+"""Completion of a configuration from the tensors of a model's file, the same for every framework.
 
 A backend that can read inputs and outputs from its files calls `complete_config` in its hook
 `model_auto_complete_config`, and `check_dims` for each tensor when it loads the model. Both follow one rule:
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from tritonpy.batches.implicit_tensors import given_inputs, kept_outputs
+from tritonpy.batches.bindings import given_inputs, kept_outputs
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import Backend, JsonObject

@@ -1,4 +1,4 @@
-"""How the latencies of a model version are spread: quantiles of the last minute, and a histogram.
+"""Distribution of the latencies of a model version: quantiles of the last minute, and a histogram.
 
 Nothing of this exists unless the server was told to keep it (`--metrics-config`). What a request costs then
 is measured by `benchmarks/metrics_cost.py`. Owned by the loop like the counters beside it; a scrape takes a

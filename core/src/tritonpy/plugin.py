@@ -3,8 +3,7 @@
 Importing this pulls neither a web framework nor gRPC nor protobuf.
 """
 
-from tritonpy.batches.bindings import Binding
-from tritonpy.batches.implicit_tensors import GivenTensor, given_inputs, kept_outputs
+from tritonpy.batches.bindings import Binding, GivenTensor, given_inputs, kept_outputs
 from tritonpy.batches.plan import BatchPlan
 from tritonpy.buffers import BlockPool, Buffer, BufferLocation, HostBuffer, MemoryType
 from tritonpy.completion import (

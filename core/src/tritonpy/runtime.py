@@ -10,7 +10,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from tritonpy.cache.settings import make_cache
+from tritonpy.cache.finder import make_cache
 from tritonpy.devices.device import DeviceFinder
 from tritonpy.devices.gpus import Gpus
 from tritonpy.devices.host_policy import HostPolicies
@@ -36,16 +36,13 @@ from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.lifecycle.replacement import Replacement
 from tritonpy.lifecycle.shutdown import drain_and_unload, end_sequences
 from tritonpy.lifecycle.start_table import backends_table, models_table, options_table
-from tritonpy.metrics.cache import CacheMetrics
 from tritonpy.metrics.custom import CustomMetrics
+from tritonpy.metrics.exposition import MetricsPage
 from tritonpy.metrics.loop_watch import LoopWatch
 from tritonpy.metrics.machine import MachineMetrics, machine_metrics
 from tritonpy.metrics.models import ModelMetrics
-from tritonpy.metrics.page import MetricsPage
-from tritonpy.metrics.pools import PoolMetrics
-from tritonpy.metrics.server import ServerMetrics
+from tritonpy.metrics.server import CacheMetrics, PoolMetrics, ServerMetrics, WorkerMemory
 from tritonpy.metrics.settings import read_settings
-from tritonpy.metrics.workers import WorkerMemory
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.options import ServerOptions
 from tritonpy.plugin_manager import PluginManager

@@ -1,4 +1,4 @@
-"""What a model version counts: requests, executions and where their time went, in nanoseconds.
+"""Counters of a model version: requests, executions and their durations in nanoseconds.
 
 Owned by the loop: plain integers, no lock. Durations are added once per batch, not once per request: every
 request of a batch waits for the whole batch, so each phase adds `duration × requests`.

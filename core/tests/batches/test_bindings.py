@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tritonpy.batches.bindings import Binding, bind_inputs, bind_outputs
-from tritonpy.batches.implicit_tensors import GivenTensor, given_inputs, kept_outputs
+from tritonpy.batches.bindings import (
+    Binding,
+    GivenTensor,
+    bind_inputs,
+    bind_outputs,
+    given_inputs,
+    kept_outputs,
+)
 from tritonpy.completion import complete_config
 
 STATEFUL: dict[str, Any] = {

@@ -4,8 +4,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tritonpy.cache.finder import CacheFinder
-from tritonpy.cache.settings import make_cache
+from tritonpy.cache.finder import CacheFinder, make_cache
 from tritonpy.errors import Internal, InvalidArg, Unsupported
 from tritonpy.options import ServerOptions
 from tritonpy.plugin import hookimpl

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tritonpy.cache import response_cache
-from tritonpy.cache.health import CacheHealth
 from tritonpy.cache.key import CacheKey
-from tritonpy.cache.response_cache import WAITING, ResponseCache
+from tritonpy.cache.response_cache import WAITING, CacheHealth, ResponseCache
 from tritonpy.errors import AlreadyExists, Internal, InvalidArg, Unsupported
 from tritonpy.handles import CacheUsage
 from tritonpy.plugin import Cache, hookimpl

@@ -7,8 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tritonpy.devices.binding import run_under
-from tritonpy.devices.host_policy import HostPolicies, default_policy, parse_cores
+from tritonpy.devices.host_policy import HostPolicies, default_policy, parse_cores, run_under
 from tritonpy.errors import ErrorCode, TritonError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Linux only")

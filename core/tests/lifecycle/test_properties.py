@@ -28,8 +28,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tritonpy.config.to_dict import config_to_dict
 from tritonpy.config.versions import select_versions
+from tritonpy.config.write import config_to_dict
 from tritonpy.errors import Internal, TritonError
 from tritonpy.lifecycle.agents.repository_agents import RepositoryAgents
 from tritonpy.lifecycle.following.polling import RepositoryPolling

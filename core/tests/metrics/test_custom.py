@@ -8,7 +8,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from tritonpy.errors import ErrorCode, TritonError
-from tritonpy.metrics import CustomMetrics, ModelMetrics, ServerMetrics, render
+from tritonpy.metrics.custom import CustomMetrics
+from tritonpy.metrics.exposition import render
+from tritonpy.metrics.models import ModelMetrics
+from tritonpy.metrics.server import ServerMetrics
 
 COUNTER, GAUGE, HISTOGRAM = 0, 1, 2
 

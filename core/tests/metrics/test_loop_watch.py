@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from tritonpy.metrics import LoopWatch
+from tritonpy.metrics.loop_watch import LoopWatch
 
 
 async def test_a_blocked_loop_is_seen_as_lag() -> None:

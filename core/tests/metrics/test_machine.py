@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 from tritonpy.devices.device import Device, DeviceSample, NoDevices
 from tritonpy.devices.gpus import Gpus
-from tritonpy.metrics import render
+from tritonpy.metrics.exposition import render
 from tritonpy.metrics.machine import CpuSample, CpuSampler, MachineMetrics, machine_metrics
 from tritonpy.options import ServerOptions
 from tritonpy_sdk.testing import until

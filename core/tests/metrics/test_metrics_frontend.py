@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Metric
 from tritonpy.errors import Unavailable
 from tritonpy.frontends.metrics import MetricsFrontend
-from tritonpy.metrics import ModelMetrics, ModelSnapshot
+from tritonpy.metrics.models import ModelMetrics, ModelSnapshot
 from tritonpy.stats import ModelStats
 
 

@@ -5,7 +5,9 @@ import re
 import pytest
 from prometheus_client import CollectorRegistry
 from tritonpy.latencies import COMPUTE, REQUEST, Histogram, Latencies
-from tritonpy.metrics import ModelMetrics, ModelSnapshot, ServerMetrics, render
+from tritonpy.metrics.exposition import render
+from tritonpy.metrics.models import ModelMetrics, ModelSnapshot
+from tritonpy.metrics.server import ServerMetrics
 from tritonpy.metrics.settings import MetricsSettings
 from tritonpy.stats import ModelStats
 

@@ -10,10 +10,9 @@ import numpy as np
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.tensor import Tensor
-from tritonpy.tracing.context import TraceContext
 from tritonpy.tracing.files import TraceStream
 from tritonpy.tracing.settings import TraceLevel
-from tritonpy.tracing.trace import FinishedTrace, Trace, new_trace
+from tritonpy.tracing.trace import FinishedTrace, Trace, TraceContext, new_trace
 
 ALL = TraceLevel.TIMESTAMPS | TraceLevel.TENSORS
 

@@ -4,9 +4,8 @@ import sys
 
 import pytest
 from tritonpy.errors import InvalidArg
-from tritonpy.tracing.collector_settings import CollectorSettings
 from tritonpy.tracing.configuration import make_tracing, read_words
-from tritonpy.tracing.settings import TraceLevel, TraceSettings
+from tritonpy.tracing.settings import CollectorSettings, TraceLevel, TraceSettings
 
 
 def test_nothing_said_traces_nothing_with_tritons_defaults() -> None:

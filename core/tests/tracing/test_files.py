@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonpy.tracing.files import TraceFiles, TraceStream
 from tritonpy.tracing.output import TraceOutput
-from tritonpy.tracing.sampler import Sampler
 from tritonpy.tracing.settings import TraceLevel, TraceSettings
 from tritonpy.tracing.trace import FinishedTrace
+from tritonpy.tracing.tracing import Sampler
 
 from .support import finished
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from tritonpy.errors import InvalidArg
-from tritonpy.tracing.collector_settings import CollectorSettings
-from tritonpy.tracing.settings import TraceLevel, TraceSettings
+from tritonpy.tracing.settings import CollectorSettings, TraceLevel, TraceSettings
 from tritonpy.tracing.trace import FinishedTrace
 from tritonpy.tracing.tracing import Tracing
 from tritonpy_sdk.testing import until

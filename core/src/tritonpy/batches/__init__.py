@@ -1,1 +1,1 @@
-"""From the requests of a batch to the tensors of one call of a model, and back; for every framework."""
+"""Batches of requests as the tensors of one call of a model, and its outputs as responses."""

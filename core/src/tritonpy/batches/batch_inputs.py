@@ -1,4 +1,4 @@
-"""Batch inputs: tensors that tell a model where in a ragged batch one request ends and the next begins."""
+"""Batch inputs: tensors that mark the requests inside a ragged batch."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from tritonpy.batches.batch_inputs import read_batch_inputs
 from tritonpy.batches.bindings import Binding, bind_inputs, bind_outputs
-from tritonpy.batches.gather import Entry, Feeds, ReadTensor, gather, group, open_request
-from tritonpy.batches.scatter import scatter
+from tritonpy.batches.gather import Entry, Feeds, ReadTensor, gather, group, open_request, scatter
 from tritonpy.buffers import BlockPool
 from tritonpy.errors import TritonError
 from tritonpy.handles import JsonObject

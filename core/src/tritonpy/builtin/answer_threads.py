@@ -1,4 +1,4 @@
-"""One thread per request that is being answered, for the decoupled backends beside this module."""
+"""Threads that answer requests of decoupled backends, one per request."""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""Where the hooks of a cache come from: an installed plugin, or files in `--cache-directory`."""
+"""The response cache that the server's options ask for: an installed plugin, or files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from tritonpy.cache.response_cache import ResponseCache
 from tritonpy.errors import InvalidArg
+from tritonpy.options import ServerOptions
 from tritonpy.plugin_files import Binder, PluginOpener, first_file
 from tritonpy.plugin_manager import PluginManager, install_hint
 
@@ -45,3 +47,27 @@ class CacheFinder:
             f"unable to find '{library}' for cache. Searched: {self._directory}; installed caches: "
             f"{', '.join(self._opener.names()) or 'none'}" + install_hint("caches", name)
         )
+
+
+def make_cache(options: ServerOptions, caches: PluginManager, loaders: PluginManager) -> ResponseCache | None:
+    """The cache that the options ask for, not open yet; None when they ask for none.
+
+    Args:
+        options: of the server.
+        caches: the installed caches.
+        loaders: what opens shared objects.
+
+    Raises:
+        InvalidArg: they ask for several.
+    """
+    names = sorted({name for name, _, _ in options.cache_config})
+    if not names:
+        return None
+    if len(names) > 1:
+        raise InvalidArg(
+            f"found multiple cache configurations, but only a single cache is currently supported; "
+            f"got {', '.join(names)}"
+        )
+    finder = CacheFinder(caches, loaders, options.cache_directory)
+    settings = {key: value for _, key, value in options.cache_config}
+    return ResponseCache(names[0], settings, finder.find, options.cache_timeout_ms / 1000)

@@ -1,4 +1,4 @@
-"""Names for requests: equal ones for those that must get equal answers, and for no others.
+"""Cache keys: equal for requests that must get equal answers, and for no others.
 
 A key covers the model, its version and its generation; the inputs, sorted by name, with datatype, shape and
 bytes; which outputs are wanted; and the custom parameters. It leaves out what only says how a request

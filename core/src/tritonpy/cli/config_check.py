@@ -9,17 +9,10 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tritonpy.config import (
-    validate,
-    validate_ensemble,
-    validate_scheduling,
-    validate_states,
-    validate_tensors,
-)
+from tritonpy.config import validate, validate_ensemble, validate_scheduling, validate_tensors
 from tritonpy.config.complete import complete_backend, normalize
 from tritonpy.config.config_error import Problem
-from tritonpy.config.files import find_config
-from tritonpy.config.load import FORMS, load_config
+from tritonpy.config.load import FORMS, find_config, load_config
 from tritonpy.config.schema import ModelConfig
 from tritonpy.config.source_positions import place_of_field
 from tritonpy.config.versions import missing_versions, select_versions
@@ -45,7 +38,7 @@ RULES: dict[str, tuple[str, Rule]] = {
         ("input", validate_tensors.check_inputs),
         ("output", validate_tensors.check_outputs),
         ("batch_input", validate_tensors.check_batch_io),
-        ("sequence_batching", validate_states.check_states),
+        ("sequence_batching", validate_scheduling.check_states),
         ("model_warmup", validate_tensors.check_warmup),
     )
 }

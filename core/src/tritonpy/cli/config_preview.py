@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Never
 
 from tritonpy.config.complete import normalize
-from tritonpy.config.to_dict import config_to_dict
 from tritonpy.config.versions import select_versions
+from tritonpy.config.write import config_to_dict
 from tritonpy.errors import NotFound
 from tritonpy.handles import JsonObject
 from tritonpy.lifecycle.loading.loader import LoaderSettings, ModelLoader

@@ -103,7 +103,7 @@ def _choice(value: str, flag: Flag) -> str:
 
 def _config_name(value: str, flag: Flag) -> str:
     """Read the name of a configuration in the models' `configs`; "" is none."""
-    from tritonpy.config.files import check_config_name
+    from tritonpy.config.load import check_config_name
 
     if value:
         _checked(check_config_name, value)

@@ -1,4 +1,4 @@
-"""Why a text cannot be read as a configuration, and where in it."""
+"""The error about a text that cannot be read as a configuration, with its line and column."""
 
 from __future__ import annotations
 

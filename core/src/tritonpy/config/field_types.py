@@ -1,4 +1,4 @@
-"""What the descriptors say about the fields of a message, for printing it and reading it back."""
+"""Types of the fields of protobuf messages, read from their descriptors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files that a configuration names: which they are, whether they lie inside the model, and reading them.
+"""Files that a configuration names: their paths, the check that they lie inside the model, their bytes.
 
 Whoever may write into a repository says what lies in a model: also with symbolic links, which are followed
 wherever they lead. Whoever may only send a load request names files of the model and no others.

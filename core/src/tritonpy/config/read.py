@@ -1,4 +1,4 @@
-"""From JSON values back to a configuration: load overrides, and what a backend's auto-complete returns."""
+"""Reader of configurations from JSON values: load overrides, and results of a backend's auto-complete."""
 
 from __future__ import annotations
 

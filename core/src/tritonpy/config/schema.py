@@ -1,4 +1,4 @@
-"""The messages a configuration is made of, and the names of its element types.
+"""Protobuf messages of a configuration, and the names of its element types.
 
 They come from our descriptors in a private pool (`tritonpy.protos`); the rest of the server takes them from
 here.

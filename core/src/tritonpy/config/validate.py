@@ -1,4 +1,4 @@
-"""Every refusal of a configuration, in Triton's words, one function per rule.
+"""All rules of a configuration, refused in Triton's words, one function per rule.
 
 Two entry points, because a backend may complete inputs and outputs: what it cannot change is checked before
 it is asked, the rest afterwards. The rules of one subject share a module: `validate_scheduling`,
@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tritonpy.config.complete import ENSEMBLE_PLATFORM, PLATFORMS
+from tritonpy.config.complete import ENSEMBLE_PLATFORM, PLATFORMS, advice_on, advice_on_file
 from tritonpy.config.named_files import check_named_file, label_path
-from tritonpy.config.retired import advice_on, advice_on_file
 from tritonpy.config.schema import KIND_CPU, KIND_GPU, KIND_MODEL, ModelConfig, ModelInstanceGroup
 from tritonpy.config.validate_ensemble import check_ensemble_graph, check_ensemble_has_no_instances
-from tritonpy.config.validate_scheduling import check_dynamic_batching, check_sequence_batching
-from tritonpy.config.validate_states import check_states
+from tritonpy.config.validate_scheduling import check_dynamic_batching, check_sequence_batching, check_states
 from tritonpy.config.validate_tensors import check_batch_io, check_inputs, check_outputs, check_warmup
 from tritonpy.devices.gpus import MIN_COMPUTE_CAPABILITY
 from tritonpy.errors import InvalidArg

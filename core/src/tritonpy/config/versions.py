@@ -1,4 +1,4 @@
-"""The version policy: which of a model's version directories are served."""
+"""The version policy: the version directories of a model that are served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""YAML as configurations are written in it: plain values only, and the place of each of them.
+"""YAML text of configurations: plain values only, and the line and column of each.
 
 The safe part of YAML 1.2: mappings, lists, text, numbers, `true`, `false` and `null`. Words such as `yes` and
 times such as `12:30` are text. Anchors and aliases are refused, because a few lines of them can stand for

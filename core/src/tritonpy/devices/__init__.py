@@ -1,1 +1,1 @@
-"""What the machine has: its GPUs, and which of its processors instances may run on."""
+"""GPUs, processors and memory nodes of the machine."""

@@ -1,4 +1,4 @@
-"""A GPU as the server knows it, and what is asked of whoever finds them."""
+"""A GPU as the server knows it, and the interface of those who find GPUs."""
 
 from __future__ import annotations
 

@@ -16,8 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from tritonpy.config.files import check_config_name, find_config
-from tritonpy.config.load import MAX_CONFIG_BYTE_SIZE
+from tritonpy.config.load import MAX_CONFIG_BYTE_SIZE, check_config_name, find_config
 from tritonpy.config.named_files import check_model_files, check_sent_files, named_files
 from tritonpy.config.schema import ModelConfig
 from tritonpy.config.versions import missing_versions, select_versions

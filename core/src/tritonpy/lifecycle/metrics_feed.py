@@ -7,8 +7,7 @@ import os
 from tritonpy.devices.gpus import NO_GPUS, Gpus
 from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.metrics.models import ModelSnapshot
-from tritonpy.metrics.server import ServerMetrics
-from tritonpy.metrics.workers import WorkerSnapshot
+from tritonpy.metrics.server import ServerMetrics, WorkerSnapshot
 from tritonpy.model.model import LoadedModel
 from tritonpy.workers.instance import ProcessInstance
 

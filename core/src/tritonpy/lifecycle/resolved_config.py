@@ -5,17 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from tritonpy.config.complete import complete_backend, normalize
-from tritonpy.config.files import find_config
-from tritonpy.config.load import MAX_CONFIG_BYTE_SIZE, load_config, parse_config_json
+from tritonpy.config.load import MAX_CONFIG_BYTE_SIZE, find_config, load_config, parse_config_json
 from tritonpy.config.read import config_from_dict
 from tritonpy.config.schema import ModelConfig
-from tritonpy.config.to_dict import config_to_dict
 from tritonpy.config.validate import (
     validate_complete,
     validate_files,
     validate_structure,
     validate_tensors,
 )
+from tritonpy.config.write import config_to_dict
 from tritonpy.devices.gpus import NO_GPUS, Gpus
 from tritonpy.errors import InvalidArg, NotFound
 from tritonpy.handles import BackendAttributes, JsonObject

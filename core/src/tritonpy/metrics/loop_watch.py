@@ -1,4 +1,4 @@
-"""Watches the event loop that owns everything: how late it runs, and where it stands when it is silent."""
+"""Watch over the event loop: its lag, and its stack when it is silent."""
 
 from __future__ import annotations
 

@@ -1,8 +1,16 @@
-"""What the server counts about itself, beyond Triton's families."""
+"""Metrics of the server itself: event loop, workers' memory, response cache, pinned memory pool."""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
+
+from tritonpy.cache.response_cache import CacheFigures, ResponseCache
+from tritonpy.handles import CacheUsage
 
 
 class ServerMetrics:
@@ -53,3 +61,178 @@ class ServerMetrics:
     def count_slow_scan(self, model: str, version: str, strategy: str) -> None:
         """The model's batching strategy was slow once."""
         self._slow_scans.labels(model, version, strategy).inc()
+
+
+_FAMILIES = (
+    ("nv_pinned_memory_pool_total_bytes", "Pinned memory pool total memory size, in bytes"),
+    ("nv_pinned_memory_pool_used_bytes", "Pinned memory pool used memory size, in bytes"),
+)
+
+
+class PoolMetrics:
+    """Says that there is no such pool: frameworks have pools of their own, and the server holds none.
+
+    Args:
+        registry: where to register; one per server.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        registry.register(self)
+
+    def describe(self) -> Iterator[Metric]:
+        """Both families; the registry refuses a second one of the same name."""
+        return self.collect()
+
+    def collect(self) -> Iterator[Metric]:
+        """Both families, which are 0; on any thread."""
+        for name, text in _FAMILIES:
+            family = Metric(name, text, "gauge")
+            family.add_sample(name, {}, 0)
+            yield family
+
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSnapshot:
+    """One worker.
+
+    Attributes:
+        model: the name of its model.
+        version: the model's version.
+        instance: the name of its instance.
+        pid: its process id.
+        namespace: the repository that tells its model from others of its name; "" where names are unique.
+    """
+
+    model: str
+    version: str
+    instance: str
+    pid: int
+    namespace: str = ""
+
+
+class WorkerMemory:
+    """Collects the resident memory of all workers; nothing on systems without `/proc/<pid>/statm`.
+
+    Shared memory counts in each process that has touched it, so the sum over workers says more than there is.
+
+    Args:
+        registry: where to register; one per server.
+        source: names all workers; called on the loop.
+        proc: where the system shows its processes.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        source: Callable[[], Iterable[WorkerSnapshot]],
+        *,
+        proc: Path = _PROC,
+    ) -> None:
+        self._source = source
+        self._proc = proc
+        self._taken: tuple[WorkerSnapshot, ...] = ()
+        registry.register(self)
+
+    def take(self) -> None:
+        """Note who is there; on the loop, before `collect` runs on a thread."""
+        self._taken = tuple(self._source())
+
+    def describe(self) -> Iterator[Metric]:
+        """The family without samples."""
+        yield _family()
+
+    def collect(self) -> Iterator[Metric]:
+        """The family with its samples; reads files, so not on the loop."""
+        family = _family()
+        for worker in self._taken:
+            byte_size = self._resident_byte_size(worker.pid)
+            if byte_size is not None:
+                labels = {"model": worker.model, "version": worker.version, "instance": worker.instance}
+                if worker.namespace:
+                    labels["namespace"] = worker.namespace
+                family.add_sample(family.name, labels, byte_size)
+        yield family
+
+    def _resident_byte_size(self, pid: int) -> int | None:
+        try:
+            pages = int((self._proc / str(pid) / "statm").read_text().split()[1])
+        except (OSError, ValueError, IndexError):  # it has just ended, or this system shows it otherwise
+            return None
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _family() -> Metric:
+    return Metric(
+        "tritonpy_worker_memory_bytes", "Resident memory of the process behind an instance", "gauge"
+    )
+
+
+ERRORS = "tritonpy_cache_errors_total"
+
+
+class CacheMetrics:
+    """Shows a cache's numbers, as `take` has seen them last.
+
+    Args:
+        registry: where to register; one per server.
+        cache: the server's.
+    """
+
+    def __init__(self, registry: CollectorRegistry, cache: ResponseCache) -> None:
+        self._cache = cache
+        self._figures = CacheFigures()
+        self._usage: CacheUsage | None = None
+        registry.register(self)
+
+    def take(self) -> None:
+        """Copy the numbers; on the loop, before `collect` runs on a thread."""
+        self._figures = self._cache.figures.snapshot()
+        self._usage = self._cache.usage()
+
+    def describe(self) -> Iterator[Metric]:
+        """Every family; the registry refuses a second one of the same name."""
+        return self.collect()
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family with its samples, from copies; on any thread."""
+        figures, usage = self._figures, self._usage
+        rows: tuple[tuple[str, str, float | None], ...] = (
+            ("util", "Cache utilization [0.0 - 1.0]", usage.fraction if usage else None),
+            (
+                "num_entries",
+                "Number of responses stored in response cache",
+                usage.entry_count if usage else None,
+            ),
+            ("num_hits", "Number of cache hits in response cache", figures.hit_count),
+            ("num_misses", "Number of cache misses in response cache", figures.miss_count),
+            ("num_lookups", "Number of cache lookups in response cache", figures.lookup_count),
+            (
+                "num_evictions",
+                "Number of cache evictions in response cache",
+                usage.eviction_count if usage else None,
+            ),
+            (
+                "lookup_duration",
+                "Total cache lookup duration (hit and miss), in microseconds",
+                figures.lookup_ns // 1000,
+            ),
+            (
+                "insertion_duration",
+                "Total cache insertion duration, in microseconds",
+                figures.insertion_ns // 1000,
+            ),
+        )
+        for name, text, value in rows:
+            gauge = Metric(f"nv_cache_{name}", text, "gauge")
+            if value is not None:
+                gauge.add_sample(gauge.name, {}, value)
+            yield gauge
+        errors = Metric(
+            ERRORS, "Lookups and insertions that the response cache did not carry out, by reason", "counter"
+        )
+        for (operation, reason), count in sorted(figures.errors.items()):
+            errors.add_sample(ERRORS, {"operation": operation, "reason": reason}, count)
+        yield errors

@@ -1,4 +1,4 @@
-"""What the server was told about metrics with `--metrics-config`."""
+"""Settings of metrics, from `--metrics-config`."""
 
 from __future__ import annotations
 

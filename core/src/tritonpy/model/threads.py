@@ -12,8 +12,7 @@ from contextlib import nullcontext
 from functools import partial
 from queue import SimpleQueue
 
-from tritonpy.devices.binding import bind, run_under
-from tritonpy.devices.host_policy import HostPolicies, HostPolicy
+from tritonpy.devices.host_policy import HostPolicies, HostPolicy, bind, run_under
 from tritonpy.errors import TritonError, Unavailable
 from tritonpy.handles import JsonObject, Model, ModelInstance
 from tritonpy.ipc.window import execute_several

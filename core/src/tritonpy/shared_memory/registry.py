@@ -1,4 +1,4 @@
-"""All regions that clients have registered."""
+"""Registry of the shared memory regions of all clients."""
 
 from __future__ import annotations
 

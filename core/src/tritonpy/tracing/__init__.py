@@ -1,1 +1,1 @@
-"""Traces of requests: which are taken, what is noted, and where it goes."""
+"""Traces of requests: choosing them, noting activities, writing files or spans."""

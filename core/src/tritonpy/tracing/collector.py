@@ -17,9 +17,8 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState
 from opentelemetry.util.types import AttributeValue
 
-from tritonpy.tracing.collector_settings import CollectorSettings
-from tritonpy.tracing.context import TraceContext, new_span_id
-from tritonpy.tracing.trace import FinishedTrace, Span, Stamp
+from tritonpy.tracing.settings import CollectorSettings
+from tritonpy.tracing.trace import FinishedTrace, Span, Stamp, TraceContext, new_span_id
 
 _ROOT = "InferRequest"
 _COMPUTE = "compute"

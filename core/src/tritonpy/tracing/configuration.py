@@ -1,4 +1,4 @@
-"""What a server is told about tracing at its start: the words of `--trace-config`."""
+"""Tracing at a server's start: the words of `--trace-config`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tritonpy.errors import InvalidArg
-from tritonpy.tracing.collector_settings import SIZES, CollectorSettings, collector_settings
-from tritonpy.tracing.settings import LEVELS, TraceLevel, TraceSettings
+from tritonpy.tracing.settings import (
+    LEVELS,
+    SIZES,
+    CollectorSettings,
+    TraceLevel,
+    TraceSettings,
+    collector_settings,
+)
 from tritonpy.tracing.tracing import MODES, TraceMode, Tracing
 
 _log = logging.getLogger("tritonpy.tracing")

@@ -1,4 +1,4 @@
-"""Where the time of traced requests went: trace files of this server or of a real Triton, read again."""
+"""Durations of the phases of traced requests, from trace files of this server or a real Triton."""
 
 from __future__ import annotations
 

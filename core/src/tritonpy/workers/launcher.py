@@ -9,8 +9,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from tritonpy.devices.binding import bind, run_under
-from tritonpy.devices.host_policy import HostPolicies, HostPolicy
+from tritonpy.devices.host_policy import HostPolicies, HostPolicy, bind, run_under
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import JsonObject, Model, WorkerCommand
 from tritonpy.ipc import frame

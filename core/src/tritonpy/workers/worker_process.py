@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonpy import ipc
-from tritonpy.devices.binding import bind
-from tritonpy.devices.host_policy import HostPolicy
+from tritonpy.devices.host_policy import HostPolicy, bind
 from tritonpy.errors import ErrorCode, Internal, TritonError
 from tritonpy.ipc import frame
 from tritonpy.ipc.arena import CONTROL_SLOTS

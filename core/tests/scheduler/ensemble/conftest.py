@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tritonpy.config.validate_steps import StepModel, check_steps
+from tritonpy.config.validate_ensemble import StepModel, check_steps
 from tritonpy.errors import Internal, TritonError
 from tritonpy.model.pauses import Pauses
 from tritonpy.model.signature import Signature

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tritonpy.config.validate_steps import StepModel, check_steps
+from tritonpy.config.validate_ensemble import StepModel, check_steps
 from tritonpy.errors import InvalidArg
 from tritonpy.scheduler.ensemble.plan import Fit
 from tritonpy.tensor import Tensor

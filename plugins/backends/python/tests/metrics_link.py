@@ -8,7 +8,8 @@ from prometheus_client import CollectorRegistry
 from triton_python_backend_utils import MetricFamily, TritonModelException
 from triton_python_backend_utils._server_metrics import flush_metrics
 from tritonpy.errors import TritonError
-from tritonpy.metrics import CustomMetrics, render
+from tritonpy.metrics.custom import CustomMetrics
+from tritonpy.metrics.exposition import render
 
 
 class Caller:

@@ -9,10 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritonpy.config.files import find_config
-from tritonpy.config.load import load_config
+from tritonpy.config.load import find_config, load_config
 from tritonpy.config.schema import ModelConfig
-from tritonpy.config.to_dict import config_to_dict
+from tritonpy.config.write import config_to_dict
 from tritonpy.handles import JsonObject
 from tritonpy.lifecycle.agents.chain import AgentChain
 from tritonpy.lifecycle.agents.repository_agents import RepositoryAgents, SharedAgent

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from tritonpy.config.schema import ModelConfig
-from tritonpy.config.to_dict import config_to_dict
+from tritonpy.config.write import config_to_dict
 from tritonpy.errors import Internal, InvalidArg, Unavailable
 from tritonpy.handles import RepoAgentModel
 from tritonpy.lifecycle.agents.repository_agents import (

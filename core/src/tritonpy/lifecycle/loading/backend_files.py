@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from os.path import normpath
 from pathlib import Path
 
-from tritonpy.config.retired import advice_on
+from tritonpy.config.complete import advice_on
 from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import InvalidArg, NotFound, Unsupported
 from tritonpy.plugin_files import first_file

@@ -14,8 +14,7 @@ import xxhash
 
 from tritonpy.cache.key import KeyMaker
 from tritonpy.cache.response_cache import ResponseCache
-from tritonpy.config.files import CONFIG_NAMES_DIRECTORY
-from tritonpy.config.load import FORMS
+from tritonpy.config.load import CONFIG_NAMES_DIRECTORY, FORMS
 from tritonpy.errors import Internal, InvalidArg
 from tritonpy.fingerprint import read_fingerprint
 from tritonpy.handles import JsonObject, Model

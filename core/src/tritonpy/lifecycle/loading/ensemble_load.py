@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Never
 
-from tritonpy.config.validate_steps import StepModel, check_steps
+from tritonpy.config.validate_ensemble import StepModel, check_steps
 from tritonpy.errors import TritonError
 from tritonpy.handles import Backend, BackendAttributes, JsonObject, Model
 from tritonpy.lifecycle.loading.caching import check_cached_steps, generation_of_ensemble, with_cache

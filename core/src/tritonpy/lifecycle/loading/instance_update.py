@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tritonpy.config.files import CONFIG_NAMES_DIRECTORY
-from tritonpy.config.load import FORMS
+from tritonpy.config.load import CONFIG_NAMES_DIRECTORY, FORMS
 from tritonpy.config.schema import ModelConfig
 from tritonpy.devices.gpus import Gpus
 from tritonpy.fingerprint import Fingerprint

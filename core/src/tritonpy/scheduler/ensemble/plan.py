@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tritonpy.config.validate_steps import decoupled_origins, in_order, inner_dims
+from tritonpy.config.validate_ensemble import decoupled_origins, in_order, inner_dims
 from tritonpy.handles import JsonObject
 from tritonpy.model.pauses import Pauses
 from tritonpy.model.signature import Signature

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritonpy.config.complete import complete_backend, normalize
-from tritonpy.config.files import find_config
-from tritonpy.config.load import load_config, parse_config
+from tritonpy.config.load import find_config, load_config, parse_config
 from tritonpy.config.read import config_from_dict
 from tritonpy.config.schema import ModelConfig
-from tritonpy.config.to_dict import config_to_dict
 from tritonpy.config.validate import validate_complete, validate_files, validate_structure
+from tritonpy.config.write import config_to_dict
 from tritonpy.errors import InvalidArg, NotFound
 from tritonpy.handles import BackendAttributes, JsonObject
 from tritonpy.lifecycle.resolved_config import proposed_config

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tritonpy.config.load import parse_config
 from tritonpy.config.schema import ModelConfig
-from tritonpy.config.to_dict import config_to_dict
+from tritonpy.config.write import config_to_dict
 
 JsonValue = Any  # Any: JSON
 
