@@ -41,8 +41,8 @@ def test_child_inherits_the_descriptors_it_is_given_and_no_others() -> None:
         os.set_inheritable(descriptor, True)
 
     program = (
-        "import os; open_ = os.listdir('/proc/self/fd'); "
-        "print(*(number for number in open_ if int(number) > 2 and os.path.exists(f'/proc/self/fd/{number}')))"
+        "import os; fds = os.listdir('/proc/self/fd'); "
+        "print(*(fd for fd in fds if int(fd) > 2 and os.path.exists(f'/proc/self/fd/{fd}')))"
     )
     process = python(program, descriptors=(given[1],), has_pipes=True)
     said = read_to_end(process.outputs[0])
