@@ -8,7 +8,7 @@ a model can form batches when the first dimension of every input and output may 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from tritonpy.batches.bindings import given_inputs, kept_outputs
@@ -20,7 +20,7 @@ _log = logging.getLogger("tritonpy.backend")
 
 DEFAULT_MAX_BATCH_SIZE_KEY = "default-max-batch-size"
 DEFAULT_MAX_BATCH_SIZE = 4
-"""What Triton fills in where `--backend-config` says nothing."""
+"""Triton's default where `--backend-config` says nothing."""
 
 _SCHEDULERS = ("dynamic_batching", "sequence_batching", "ensemble_scheduling")
 _MOST = 2**31 - 1
@@ -62,7 +62,7 @@ def default_max_batch_size(backend: Backend) -> int:
 
 
 def can_batch(tensors: Iterable[FileTensor]) -> bool:
-    """Whether the first dimension of every one of these inputs and outputs may have any size."""
+    """The first dimension of every one of these inputs and outputs may have any size."""
     return all(tensor.shape and tensor.shape[0] == -1 for tensor in tensors)
 
 
@@ -166,22 +166,14 @@ def check_dims(model_name: str, tensor: FileTensor, dims: Sequence[int], max_bat
 def _spells_out_batch(
     config: JsonObject, inputs: Sequence[FileTensor], outputs: Sequence[FileTensor]
 ) -> bool:
-    """Whether configured dims are as many as the file's, so that none is left for the batch."""
+    """Configured dims are as many as the file's, so that none is left for the batch."""
     return any(
-        len(configured["dims"]) == len(tensor.shape)
-        for configured, tensor in _pairs(config, inputs, outputs)
+        configured["name"] == tensor.name and len(configured["dims"]) == len(tensor.shape)
+        for key, tensors in (("input", inputs), ("output", outputs))
+        for configured in config.get(key, ())
+        for tensor in tensors
         if "reshape" not in configured
     )
-
-
-def _pairs(
-    config: JsonObject, inputs: Sequence[FileTensor], outputs: Sequence[FileTensor]
-) -> Iterator[tuple[JsonObject, FileTensor]]:
-    for key, tensors in (("input", inputs), ("output", outputs)):
-        by_name = {tensor.name: tensor for tensor in tensors}
-        for configured in config.get(key, ()):
-            if configured["name"] in by_name:
-                yield configured, by_name[configured["name"]]
 
 
 def _tensor_config(tensor: FileTensor, batches: bool) -> JsonObject:

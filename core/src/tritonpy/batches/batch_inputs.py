@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -66,37 +66,16 @@ def _element_counts(shapes: Shapes) -> Array:
     return np.array([prod(shape) for shape in shapes], np.int64)
 
 
-def _accumulated(shapes: Shapes) -> Array:
-    return np.cumsum(_element_counts(shapes))
-
-
-def _accumulated_with_zero(shapes: Shapes) -> Array:
-    return np.concatenate([[0], _accumulated(shapes)])
-
-
-def _as_large_as_the_largest(shapes: Shapes) -> Array:
-    return np.zeros(max(map(prod, shapes), default=0), np.int64)
-
-
 def _item_shapes(shapes: Shapes) -> Array:
-    rows = [row for shape in shapes for row in _items(shape)]
+    rows = [shape[1:] for shape in shapes for _ in range(shape[0])]
     return np.array(rows, np.int64).reshape(len(rows), len(shapes[0]) - 1)
-
-
-def _items(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    for _ in range(shape[0]):
-        yield shape[1:]
-
-
-def _flat_item_shapes(shapes: Shapes) -> Array:
-    return _item_shapes(shapes).reshape(-1)
 
 
 _KINDS: dict[str, Callable[[Shapes], Array]] = {
     "BATCH_ELEMENT_COUNT": _element_counts,
-    "BATCH_ACCUMULATED_ELEMENT_COUNT": _accumulated,
-    "BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO": _accumulated_with_zero,
-    "BATCH_MAX_ELEMENT_COUNT_AS_SHAPE": _as_large_as_the_largest,
+    "BATCH_ACCUMULATED_ELEMENT_COUNT": lambda shapes: np.cumsum(_element_counts(shapes)),
+    "BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO": lambda shapes: np.cumsum([0, *_element_counts(shapes)]),
+    "BATCH_MAX_ELEMENT_COUNT_AS_SHAPE": lambda shapes: np.zeros(max(map(prod, shapes), default=0), np.int64),
     "BATCH_ITEM_SHAPE": _item_shapes,
-    "BATCH_ITEM_SHAPE_FLATTEN": _flat_item_shapes,
+    "BATCH_ITEM_SHAPE_FLATTEN": lambda shapes: _item_shapes(shapes).reshape(-1),
 }

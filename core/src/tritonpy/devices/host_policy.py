@@ -14,7 +14,7 @@ import os
 import platform
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NoReturn, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from tritonpy.errors import Internal, InvalidArg, Unsupported
 from tritonpy.own_thread import on_own_thread
@@ -29,7 +29,7 @@ _MOST_CORES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class HostPolicy:
-    """What one policy says.
+    """One policy.
 
     Attributes:
         name: as instance groups write it in `host_policy`.
@@ -60,9 +60,12 @@ class HostPolicies:
             if setting == CPU_CORES:
                 cores = parse_cores(value)
             elif setting == NUMA_NODE:
-                node = parse_node(value)
+                node = _parse_number(NUMA_NODE, value)
             else:
-                _refuse_setting(setting)
+                raise Unsupported(
+                    f"Unsupported host policy setting '{setting}' is specified, supported settings are "
+                    f"'{NUMA_NODE}', '{CPU_CORES}'"
+                )
             self._policies[name] = HostPolicy(name, cores, node)
 
     def log_missing_cores(self) -> None:
@@ -110,15 +113,6 @@ def parse_cores(text: str) -> frozenset[int]:
     return frozenset(cores)
 
 
-def parse_node(text: str) -> int:
-    """Read the number of a node of memory.
-
-    Raises:
-        InvalidArg: it is no number, in Triton's words.
-    """
-    return _parse_number(NUMA_NODE, text)
-
-
 def check_setting(setting: str, value: str) -> None:
     """Refuse a setting of a policy that nothing can be made of.
 
@@ -126,13 +120,6 @@ def check_setting(setting: str, value: str) -> None:
         InvalidArg, Unsupported: what is wrong with it, in Triton's words.
     """
     HostPolicies([("", setting, value)])
-
-
-def _refuse_setting(setting: str) -> NoReturn:
-    raise Unsupported(
-        f"Unsupported host policy setting '{setting}' is specified, supported settings are "
-        f"'{NUMA_NODE}', '{CPU_CORES}'"
-    )
 
 
 def _parse_number(setting: str, text: str) -> int:
@@ -149,7 +136,7 @@ def allowed_cores() -> set[int]:
 
 
 def has_affinity() -> bool:
-    """Whether threads of this system can be bound to processors."""
+    """Threads of this system can be bound to processors."""
     return hasattr(os, "sched_setaffinity")
 
 

@@ -1,8 +1,8 @@
 """Metrics of models: what `pb_utils.MetricFamily` makes in a worker is kept here and scraped with the rest.
 
-A family belongs to nobody: every family object in any worker *holds* the family of its name, and the series
-that it asked for. Workers that use the same name and labels count into the same series. What nobody holds any
-more is gone from the next scrape; a worker that ends, however it ends, holds nothing.
+A family has no one owner: every family object in any worker *holds* the family of its name, and the series
+that it asked for. Workers that use the same name and labels count into the same series. What is no longer
+held is gone from the next scrape; a worker that ends, however it ends, holds nothing.
 
 A value outlives a worker only while another one holds its series. So a counter of a model with one instance
 begins again at 0 after a restart, as counters do when a program starts again; Prometheus expects that.
@@ -14,13 +14,13 @@ import logging
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, count, pairwise
+from itertools import count, pairwise
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Metric
 
 from tritonpy.errors import AlreadyExists, Internal, InvalidArg, TritonError
-from tritonpy.metrics.exposition import number_text
+from tritonpy.metrics.exposition import add_histogram
 
 _log = logging.getLogger("tritonpy.metrics")
 
@@ -83,14 +83,10 @@ class Family:
         """The copies; on any thread."""
         metric = Metric(self.name, self._description, _KINDS[self.kind])
         for labels, bounds, counts, value in self._taken:
-            if self.kind != _HISTOGRAM:
+            if self.kind == _HISTOGRAM:
+                add_histogram(metric, labels, bounds, counts, value)
+            else:
                 metric.add_sample(self.name, labels, value)
-                continue
-            metric.add_sample(f"{self.name}_count", labels, sum(counts))
-            metric.add_sample(f"{self.name}_sum", labels, value)
-            limits = [*map(number_text, bounds), "+Inf"]
-            for limit, so_far in zip(limits, accumulate(counts), strict=True):
-                metric.add_sample(f"{self.name}_bucket", {**labels, "le": limit}, so_far)
         yield metric
 
 

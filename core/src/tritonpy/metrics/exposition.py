@@ -7,14 +7,14 @@ such suffix, and dashboards look for Triton's names.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.samples import Sample
 
-from tritonpy.process_metrics import MetricFamily, MetricSample, process_metrics
+from tritonpy.process_metrics import MetricFamily, process_metrics
 
 _KINDS = ("counter", "gauge", "histogram", "summary")
 """Families of one kind stand together."""
@@ -99,7 +99,7 @@ class MetricsPage:
     def collect(self) -> Iterator[Metric]:
         """Every family; on any thread."""
         others = [_as_metric(family) for family in process_metrics()]
-        if not others:  # as it nearly always is: nobody needs the names
+        if not others:  # the usual case: the names are not needed
             yield from self._registry.collect()
             return
         taken = set[str]()
@@ -132,15 +132,17 @@ def _as_metric(family: MetricFamily) -> Metric:
     metric = Metric(family.name, family.description, family.kind)
     for sample in family.samples:
         if family.kind == "histogram":
-            _add_histogram(metric, sample)
+            add_histogram(metric, dict(sample.labels), sample.bounds, sample.counts, sample.value)
         else:
             metric.add_sample(family.name, dict(sample.labels), sample.value)
     return metric
 
 
-def _add_histogram(metric: Metric, sample: MetricSample) -> None:
-    metric.add_sample(f"{metric.name}_count", dict(sample.labels), sum(sample.counts))
-    metric.add_sample(f"{metric.name}_sum", dict(sample.labels), sample.value)
-    limits = [*map(number_text, sample.bounds), "+Inf"]
-    for limit, so_far in zip(limits, accumulate(sample.counts), strict=True):
-        metric.add_sample(f"{metric.name}_bucket", {**sample.labels, "le": limit}, so_far)
+def add_histogram(
+    metric: Metric, labels: dict[str, str], bounds: Iterable[float], counts: Sequence[int], total: float
+) -> None:
+    """Add a histogram to its family; `counts` has one more than `bounds`, for infinity."""
+    metric.add_sample(f"{metric.name}_count", labels, sum(counts))
+    metric.add_sample(f"{metric.name}_sum", labels, total)
+    for limit, so_far in zip([*map(number_text, bounds), "+Inf"], accumulate(counts), strict=True):
+        metric.add_sample(f"{metric.name}_bucket", {**labels, "le": limit}, so_far)

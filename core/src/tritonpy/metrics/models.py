@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Metric
 
 from tritonpy.latencies import CACHE_HIT, CACHE_MISS, COMPUTE, QUEUE, REQUEST
-from tritonpy.metrics.exposition import number_text
+from tritonpy.metrics.exposition import add_histogram, number_text
 from tritonpy.metrics.settings import FIRST_RESPONSE, MetricsSettings
 from tritonpy.stats import ModelStats
 
@@ -19,7 +18,7 @@ BATCH_CLOSED = "tritonpy_batch_closed_total"
 
 @dataclass(frozen=True, slots=True)
 class ModelSnapshot:
-    """What a scrape needs to know of one loaded model version.
+    """One loaded model version at a scrape.
 
     Attributes:
         name: the model.
@@ -243,14 +242,9 @@ def _first_responses(labelled: _Labelled) -> Metric:
     family = Metric(FIRST_RESPONSE, "Duration from request to first response in milliseconds", "histogram")
     for model, labels in labelled:
         latencies = model.stats.latencies
-        if latencies is None or latencies.first_response is None:
-            continue
-        histogram = latencies.first_response
-        family.add_sample(f"{family.name}_count", labels, sum(histogram.counts))
-        family.add_sample(f"{family.name}_sum", labels, histogram.sum_ms)
-        limits = [*map(number_text, histogram.bounds_ms), "+Inf"]
-        for limit, so_far in zip(limits, accumulate(histogram.counts), strict=True):
-            family.add_sample(f"{family.name}_bucket", {**labels, "le": limit}, so_far)
+        histogram = latencies.first_response if latencies is not None else None
+        if histogram is not None:
+            add_histogram(family, labels, histogram.bounds_ms, histogram.counts, histogram.sum_ms)
     return family
 
 

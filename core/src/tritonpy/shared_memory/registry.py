@@ -15,7 +15,7 @@ from tritonpy.shared_memory.system import SystemRegion
 R = TypeVar("R")
 
 RegionStatus = dict[str, Any]
-"""What the status calls show of one region."""  # Any: strings and numbers
+"""One region as the status calls show it."""  # Any: strings and numbers
 
 
 class SharedMemoryRegions:
@@ -78,23 +78,13 @@ class SharedMemoryRegions:
         Raises:
             NotFound: there is no such region.
         """
-        regions = {**self._leaving_system, **self._system_regions}
-        if name and name not in regions:
-            if name in self._cuda_regions:
-                raise NotFound(
-                    f"The region named '{name}' is registered as CUDA shared memory, not system shared memory"
-                )
-            raise NotFound(f"Unable to find system shared memory region: '{name}'")
-        wanted = [regions[name]] if name else [regions[known] for known in sorted(regions)]
-        return [
-            {
-                "name": region.name,
-                "key": region.key,
-                "offset": region.offset,
-                "byte_size": region.byte_size,
-            }
-            for region in wanted
-        ]
+        if name and name in self._cuda_regions:
+            raise NotFound(
+                f"The region named '{name}' is registered as CUDA shared memory, not system shared memory"
+            )
+        regions = _wanted({**self._leaving_system, **self._system_regions}, name, "system")
+        fields = ("name", "key", "offset", "byte_size")
+        return [{field: getattr(region, field) for field in fields} for region in regions]
 
     def cuda_status(self, name: str = "") -> list[RegionStatus]:
         """One region of GPU memory, or all of them.
@@ -102,18 +92,13 @@ class SharedMemoryRegions:
         Raises:
             NotFound: there is no such region.
         """
-        regions = {**self._leaving_cuda, **self._cuda_regions}
-        if name and name not in regions:
-            if name in self._system_regions:
-                raise NotFound(
-                    f"The region named '{name}' is registered as system shared memory, not CUDA shared memory"
-                )
-            raise NotFound(f"Unable to find cuda shared memory region: '{name}'")
-        wanted = [regions[name]] if name else [regions[known] for known in sorted(regions)]
-        return [
-            {"name": region.name, "device_id": region.device_id, "byte_size": region.byte_size}
-            for region in wanted
-        ]
+        if name and name in self._system_regions:
+            raise NotFound(
+                f"The region named '{name}' is registered as system shared memory, not CUDA shared memory"
+            )
+        regions = _wanted({**self._leaving_cuda, **self._cuda_regions}, name, "cuda")
+        fields = ("name", "device_id", "byte_size")
+        return [{field: getattr(region, field) for field in fields} for region in regions]
 
     def unregister_system(self, name: str = "") -> None:
         """Forget one region of system memory, or all of them; one that is not known is no error."""
@@ -177,6 +162,12 @@ class SharedMemoryRegions:
             except CudaError as exc:
                 raise InvalidArg(f"{REFUSED}: {exc}") from exc
         return CudaRegion(name, handle, device_id, byte_size, self._cuda)
+
+
+def _wanted(regions: dict[str, R], name: str, kind: str) -> list[R]:
+    if name and name not in regions:
+        raise NotFound(f"Unable to find {kind} shared memory region: '{name}'")
+    return [regions[known] for known in ((name,) if name else sorted(regions))]
 
 
 def _forget(regions: dict[str, R], leaving: WeakValueDictionary[str, R], name: str) -> None:
