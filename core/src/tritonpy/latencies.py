@@ -50,7 +50,7 @@ class Summary:
         latest[duration_us] = latest.get(duration_us, 0) + count
 
     def turn(self, slice_count: int = 1) -> None:
-        """Begin a new slice, and let go of the oldest; `slice_count` of them when nobody came for long."""
+        """Begin a new slice, and let go of the oldest; `slice_count` of them after a long pause."""
         for _ in range(min(slice_count, SLICE_COUNT)):
             self._older = [*self._older[-(SLICE_COUNT - 2) :], self._latest]
             self._latest = {}

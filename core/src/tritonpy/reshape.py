@@ -20,7 +20,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """How the shape of one tensor changes.
+    """The change of one tensor's shape.
 
     Attributes:
         lead: dimensions of the batch, 1 or 0.
@@ -82,7 +82,7 @@ class Reshape:
 
 
 def read_reshape(config: JsonObject) -> Reshape | None:
-    """What a complete configuration reshapes; None for nothing."""
+    """The reshapes of a complete configuration; None for none."""
     lead = 1 if config.get("max_batch_size", 0) > 0 else 0
     inputs = {name: Move(lead, dims, shape) for name, dims, shape in _reshaped(config.get("input", ()))}
     outputs = {name: Move(lead, shape, dims) for name, dims, shape in _reshaped(config.get("output", ()))}

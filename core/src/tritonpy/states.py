@@ -86,14 +86,14 @@ class SequenceStates:
         self._on_known = on_known
 
     def throw_away(self) -> SequenceStates:
-        """States for a null request in the batch of this sequence: of the same shapes, and kept by nobody."""
+        """States for a null request in the batch of this sequence: same shapes, dropped afterwards."""
         states = SequenceStates(self._specs)
         states._tensors = dict(self._tensors)
         return states
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """What the model calls the states that it gives back."""
+        """Names of the outputs that become states."""
         return tuple(self._specs.by_output)
 
     def tensor(self, input_name: str) -> Tensor:
@@ -101,7 +101,7 @@ class SequenceStates:
         return self._tensors[input_name]
 
     def gives(self, output_name: str) -> bool:
-        """Whether an output of the model becomes a state."""
+        """An output of the model becomes a state."""
         return output_name in self._specs.by_output
 
     def enter(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -192,7 +192,7 @@ def _owned(tensor: Tensor) -> Tensor:
 
 
 def _is_alone(array: Array) -> bool:
-    """Whether nothing but this array's elements lies in the memory that it keeps alive."""
+    """The array keeps no memory alive but that of its own elements."""
     base: object = array.base
     while isinstance(base, np.ndarray):
         if base.nbytes != array.nbytes:
@@ -224,7 +224,7 @@ def _initial(
     dims: tuple[int, ...],
     files: Mapping[str, bytes],
 ) -> Tensor:
-    """What a sequence begins with; zeros, or empty strings, where nothing else is configured."""
+    """The first state of a sequence; zeros, or empty strings, where nothing else is configured."""
     name = state["input_name"]
     given: JsonObject = next(iter(state.get("initial_state", ())), {})
     if given:

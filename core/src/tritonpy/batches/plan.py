@@ -23,7 +23,7 @@ Raises:
 
 
 class BatchPlan:
-    """How requests become the tensors of calls of a model, and its outputs their responses.
+    """Makes tensors for calls of a model from requests, and responses from its outputs.
 
     It knows what a configuration can say about tensors: ragged inputs, batch inputs and outputs, shape
     tensors, optional inputs, controls and states of sequences. Made once for a model version, and used

@@ -1,1 +1,1 @@
-"""Backends that come with the server; they enter through entry points, like everybody else's."""
+"""Backends and a cache that come with the server, found through entry points as plugins are."""

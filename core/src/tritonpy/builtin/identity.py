@@ -35,7 +35,7 @@ from tritonpy.plugin import (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a model was configured to do.
+    """The settings of a model.
 
     Attributes:
         pairs: names of an input and of the output that repeats it.
@@ -163,7 +163,7 @@ def _names(tensors: dict[str, JsonObject]) -> list[str]:
 
 
 def _shape(tensor: JsonObject) -> list[int]:
-    """What the backend sees: a reshape replaces the dims."""
+    """The dims that the backend sees: those of the reshape, if there is one."""
     reshape = tensor.get("reshape")
     return [int(dim) for dim in (reshape.get("shape", []) if reshape is not None else tensor["dims"])]
 

@@ -83,19 +83,19 @@ def cache_initialize(cache: Cache) -> None:
 
 @hookimpl
 def cache_lookup(cache: Cache, key: str) -> bytes | None:
-    """See `LocalCache.get`."""
+    """Give the entry of a key, if there is one."""
     local: LocalCache = cache.state
     return local.get(key)
 
 
 @hookimpl
 def cache_insert(cache: Cache, key: str, entry: bytes) -> None:
-    """See `LocalCache.add`."""
+    """Keep an entry."""
     cache.state.add(key, entry)
 
 
 @hookimpl
 def cache_usage(cache: Cache) -> CacheUsage:
-    """What the metrics show."""
+    """Count entries and evictions for the metrics."""
     local: LocalCache = cache.state
     return CacheUsage(len(local), local.eviction_count, local.used / local.byte_size)

@@ -1,4 +1,4 @@
-"""What is kept of a response: its outputs and parameters, as one piece of bytes.
+"""Cache entries: the outputs and parameters of a response as one piece of bytes.
 
     magic 3 · layout 1 · checksum 8 · digest of the key 16 · length of the header 4 · header · tensors
 

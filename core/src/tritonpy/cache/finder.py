@@ -11,7 +11,7 @@ from tritonpy.plugin_files import Binder, PluginOpener, first_file
 from tritonpy.plugin_manager import PluginManager, install_hint
 
 CACHE_FILENAME = "cache.py"
-"""How a Python file in a cache's directory is called."""
+"""The Python file in a cache's directory."""
 
 
 class CacheFinder:

@@ -6,7 +6,7 @@ travels: its id, priority and timeout. Triton's key covers names and bytes of in
 [1,4] and [2,2] with the same bytes get one answer.
 
 The hash is XXH3 with 128 bits: 64 bytes take 0.2 µs and a mebibyte 25 µs, where BLAKE2b takes 0.5 µs and
-1.2 ms, on the loop, for which everybody waits. It is no cryptographic hash: whoever knows its seed can
+1.2 ms, on the loop, which serves all clients. It is no cryptographic hash: with its seed an attacker can
 construct two inputs with one key, and could plant an answer for others. So the seed is made from the model's
 generation, which no client knows.
 """

@@ -23,10 +23,10 @@ from tritonpy.tensor import Tensor
 _log = logging.getLogger("tritonpy.cache")
 
 MOST_FAILURES = 3
-"""So many in a row, and the cache is left alone."""
+"""Failures in a row after which the cache is no longer asked."""
 
 PAUSE_NS = 1_000_000_000
-"""How long it is; then it is asked once."""
+"""Time between two trials of a failing cache."""
 
 
 class CacheHealth:
@@ -45,11 +45,11 @@ class CacheHealth:
 
     @property
     def is_failing(self) -> bool:
-        """Whether the cache is left alone now."""
+        """The cache has failed too often and is not asked."""
         return self._failures >= MOST_FAILURES
 
     def may_ask(self) -> bool:
-        """Whether to ask it now; while it fails, one caller a second is told so."""
+        """The cache may be asked now; a failing one by one caller a second."""
         if self._failures < MOST_FAILURES:
             return True
         now = self._clock()
@@ -59,13 +59,13 @@ class CacheHealth:
         return True
 
     def succeeded(self) -> None:
-        """It has answered, be it that it has nothing."""
+        """Record a successful call, hit or miss."""
         if self.is_failing:
             _log.info("response cache '%s' answers again", self._name)
         self._failures = 0
 
     def failed(self, reason: str) -> None:
-        """It has not; the first time that this is too much, the log says so."""
+        """Record a failed call; the one that makes the cache failing is logged."""
         self._failures += 1
         if self._failures == MOST_FAILURES:
             self._ask_again_ns = self._clock() + PAUSE_NS
@@ -98,14 +98,14 @@ _INITIALIZE_S = 90.0
 """A shared object is tried for 30 s in a process of its own before, whose end has more to say."""
 
 _FAILURES = (Exception, SystemExit, asyncio.CancelledError)
-"""What a hook may raise; a request waits for its end, whatever that is."""
+"""Exceptions of a hook that are caught: a request waits for its end."""
 
 _FINALIZE_S = 5.0
 
 
 @dataclass(slots=True)
 class CacheFigures:
-    """What is counted about a cache, whatever plugin it is.
+    """Counters of a cache, the same for every plugin.
 
     Attributes:
         hit_count, miss_count: lookups; one that failed is a miss.
@@ -123,7 +123,7 @@ class CacheFigures:
 
     @property
     def lookup_count(self) -> int:
-        """How often it was asked."""
+        """Hits and misses together."""
         return self.hit_count + self.miss_count
 
     def snapshot(self) -> CacheFigures:
@@ -209,7 +209,7 @@ class ResponseCache:
     def look_up(
         self, key: CacheKey, then: Callable[[InferResponse | None], None]
     ) -> InferResponse | Waiting | None:
-        """What is kept under a key. Never raises.
+        """Ask the cache for the response of a request. Never raises.
 
         Args:
             key: of a request.
@@ -264,7 +264,7 @@ class ResponseCache:
             self._health.succeeded()
 
     def usage(self) -> CacheUsage | None:
-        """How full it is; None when the plugin does not tell."""
+        """The plugin's numbers of its entries; None when it has none."""
         if self._usage is None or self._bind is None:
             return None
         try:

@@ -23,12 +23,12 @@ _FILES = {"model.netdef": _CAFFE2, "init_model.netdef": _CAFFE2, "libcustom.so":
 
 
 def advice_on(name: str) -> str:
-    """What to do about a model of this platform or backend; "" for all but those that are retired."""
+    """Advice on a retired platform or backend; "" for all others."""
     return _ADVICE.get(name, "")
 
 
 def advice_on_file(filename: str) -> str:
-    """What to do about a model whose file is called so; "" for all but those that are retired."""
+    """Advice on a model file of a retired kind; "" for all others."""
     return _FILES.get(filename, "")
 
 
@@ -39,7 +39,7 @@ PLATFORMS: dict[str, tuple[str, ...]] = {
     "onnxruntime": ("onnxruntime_onnx",),
     "pytorch": ("pytorch_libtorch", "torch_aoti"),
 }
-"""What `platform` may say for the backends whose platform means something; for others it is free text."""
+"""Platforms of the backends that have fixed ones; for others `platform` is free text."""
 
 _DEFAULT_SEQUENCE_IDLE_US = 1_000_000
 

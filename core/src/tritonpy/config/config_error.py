@@ -7,7 +7,7 @@ _LONGEST_REASON = 1000  # a parser's own words repeat what they are about, which
 
 
 def shown(name: str, most: int = _MOST_SHOWN) -> str:
-    """A name or path from a configuration as errors repeat it: however long it is, and whatever is in it.
+    """A name or path from a configuration, cut and escaped for errors.
 
     JSON can hold halves of characters, which no answer and no log can.
     """
@@ -16,7 +16,7 @@ def shown(name: str, most: int = _MOST_SHOWN) -> str:
 
 
 class Problem(Exception):
-    """What is wrong with a text; as text `line 3, column 5: …`, as far as the place is known.
+    """An error in a text; reads `line 3, column 5: …`, as far as the place is known.
 
     Args:
         reason: what is wrong.

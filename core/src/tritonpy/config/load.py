@@ -21,7 +21,7 @@ from tritonpy.errors import Internal, InvalidArg, NotFound
 from tritonpy.protos import POOL
 
 CONFIG_NAMES_DIRECTORY = "configs"
-"""Where, in a model's directory, configurations lie that are chosen by name."""
+"""The folder in a model's directory with configurations that are chosen by name."""
 
 _DEFAULT_NAME = "config"
 
@@ -31,11 +31,11 @@ def find_config(directory: Path, config_name: str = "") -> Path | None:
 
     Args:
         directory: of the model.
-        config_name: `configs/<config_name>.pbtxt` is taken where it is there, in whichever form, and
+        config_name: `configs/<config_name>.pbtxt` is taken where it exists, in any form, and
             `config.pbtxt` otherwise; "" for always the latter. See `check_config_name`.
 
     Raises:
-        InvalidArg: two files are there, and which of them counts nobody can know.
+        InvalidArg: there are two files, so the configuration is ambiguous.
     """
     if config_name:
         named = _single_file(directory / CONFIG_NAMES_DIRECTORY, config_name)
@@ -70,7 +70,7 @@ def check_config_name(name: str) -> None:
 
 
 MAX_CONFIG_BYTE_SIZE = 1_048_576
-"""How large a configuration may be where nothing else is said: `--max-model-config-bytes`."""
+"""Default of `--max-model-config-bytes`."""
 
 FORMS: dict[str, ConfigForm] = {".pbtxt": "pbtxt", ".json": "json", ".yaml": "yaml", ".yml": "yaml"}
 """The form of a configuration by how its file's name ends."""
@@ -158,7 +158,7 @@ def parse_config_json(
 
 
 def _failed(source: str | Path, form: ConfigForm | None = None) -> str:
-    """How errors about a file begin: for text format in Triton's words."""
+    """The beginning of errors about a file; for text format in Triton's words."""
     form = form or FORMS.get(Path(source).suffix, "pbtxt")
     return f"failed to read {'text proto' if form == 'pbtxt' else form.upper()} from {source}"
 

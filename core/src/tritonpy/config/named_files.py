@@ -120,7 +120,7 @@ def check_sent_files(
 
 
 def label_path(directory: Path, filename: str) -> Path:
-    """Where a label file is: below the model's directory also if its name begins with `/`, as in Triton."""
+    """The path of a label file below the model's directory, as in Triton also if its name begins with `/`."""
     return directory / filename.lstrip("/")
 
 
@@ -147,7 +147,7 @@ def check_named_file(path: Path) -> None:
         status = path.stat()
     except (OSError, ValueError) as exc:  # ValueError: a NUL in the path
         raise _unreadable(path, exc.strerror if isinstance(exc, OSError) else str(exc)) from exc
-    if not stat.S_ISREG(status.st_mode):  # to open a pipe would be to wait for whoever writes into it
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for its writer
         raise _unreadable(path, "it is no regular file")
     if not os.access(path, os.R_OK):
         raise _unreadable(path, os.strerror(errno.EACCES))

@@ -22,7 +22,7 @@ Steps = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """Where a value stands: as errors write it, and as steps."""
+    """The place of a value: as errors write it, and as steps."""
 
     text: str = ""
     steps: Steps = ()

@@ -58,7 +58,7 @@ def find_place(text: str, steps: Steps) -> tuple[int, int]:
 
 
 def _find_member(text: str, position: int, step: str | int) -> tuple[int, int] | None:
-    """Where the key (or the element), and where its value begins, in the object or list at `position`."""
+    """Offsets of a key or element, and of its value, in the object or list at `position`."""
     if text[position] not in "{[":
         return None
     is_object = text[position] == "{"
@@ -94,7 +94,7 @@ _TOKEN = re.compile(r"""#[^\n]*|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[A-Za-z_
 
 
 def place_of_field(text: str, form: ConfigForm, field: str, value: str = "") -> Place | None:
-    """Where a field of the whole configuration stands; of several, the first.
+    """Line and column of a top-level field; of several, the first.
 
     Args:
         text: a configuration that has been read.

@@ -124,13 +124,13 @@ class StepModel:
 
     @property
     def is_decoupled(self) -> bool:
-        """Whether it answers a request any number of times."""
+        """The model may answer a request any number of times."""
         return bool(self.config.get("model_transaction_policy", {}).get("decoupled", False))
 
 
 @dataclass(frozen=True, slots=True)
 class _Inferred:
-    """What a model says of a tensor.
+    """A tensor as one model describes it.
 
     Attributes:
         model: who says it.
@@ -287,7 +287,7 @@ def _check_overwriting(name: str, config: JsonObject) -> None:
 
 
 def _common_origin(origins: Iterable[int]) -> int | None:
-    """Where all of these tensors come from; None if they come from different places."""
+    """The common origin of these tensors; None if they have several."""
     distinct = set(origins)
     if len(distinct) > 1:
         return None

@@ -57,7 +57,7 @@ def check_dynamic_batching(config: ModelConfig) -> None:
 
 
 def _delays(policy: ModelQueuePolicy) -> bool:
-    """Whether requests can be put back: without a timeout the action never happens, and Triton lets it be."""
+    """The policy may delay requests; without a timeout it never does, and Triton accepts it."""
     return policy.timeout_action == ModelQueuePolicy.DELAY and policy.default_timeout_microseconds > 0
 
 
@@ -152,7 +152,7 @@ def _check_correlation_id(control: ModelSequenceBatching.Control, config: ModelC
 
 
 def _false_true_values(control: ModelSequenceBatching.Control) -> dict[str, int]:
-    """How many values each of the three forms has, without those that are empty."""
+    """Numbers of values of the three forms, without those that are empty."""
     counts = {
         "int32_false_true": len(control.int32_false_true),
         "fp32_false_true": len(control.fp32_false_true),
@@ -184,7 +184,7 @@ def check_states(config: ModelConfig) -> None:
 
 
 def _check_state(state: ModelSequenceBatching.State, config: ModelConfig) -> None:
-    """What Triton does not check, and dies of at the first request."""
+    """Rules that Triton does not check; it crashes at the first request instead."""
     if not (state.input_name and state.output_name):
         raise InvalidArg(
             f"sequence batching state must specify 'input_name' and 'output_name' for {config.name}"

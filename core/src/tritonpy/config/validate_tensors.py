@@ -10,7 +10,7 @@ from tritonpy.errors import InvalidArg
 
 _TENSORRT_PLATFORM = "tensorrt_plan"
 _TOO_MANY = 2**64
-"""Elements: no tensor has so many, and larger numbers take ever longer to multiply."""
+"""An element count that no tensor reaches; larger numbers take ever longer to multiply."""
 
 _BATCH_INPUT_TYPES = (DataType.TYPE_INT32, DataType.TYPE_FP32)
 

@@ -11,7 +11,7 @@ def select_versions(config: ModelConfig, available: Iterable[int]) -> list[int]:
     """The versions that the policy of `config` picks out of the available ones, ascending.
 
     A policy that is missing altogether is *latest 1*; one that is there but chooses nothing means all, as in
-    Triton. Versions that `specific` names and nobody has are left out: see `missing_versions`.
+    Triton. Versions that `specific` names and that do not exist are left out: see `missing_versions`.
     """
     versions = sorted(set(available))
     if not config.HasField("version_policy"):

@@ -27,7 +27,7 @@ def config_to_dict(config: ModelConfig, *, with_defaults: bool = True) -> JsonOb
 
     Args:
         config: what is shown.
-        with_defaults: False leaves plain fields, lists and maps out that nobody has set.
+        with_defaults: False leaves out plain fields, lists and maps that are not set.
 
     Keys come in Triton's order, maps sorted by key. All integers are numbers; the protobuf JSON mapping would
     write 64-bit ones as strings, and Triton does so for three rare fields (`graph_spec` dimensions,
@@ -109,7 +109,7 @@ def _fits_float32(number: float) -> bool:
 
 
 ConfigForm = Literal["pbtxt", "json", "yaml"]
-"""How a configuration may be written: protobuf text format, JSON or YAML."""
+"""Form of a written configuration: protobuf text format, JSON or YAML."""
 
 
 def write_config(config: ModelConfig, form: ConfigForm) -> str:

@@ -40,11 +40,11 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSample:
-    """What a GPU does at one moment; None for what it does not tell.
+    """Load, memory and power of a GPU at one moment; None for what it does not tell.
 
     Attributes:
         utilization: the part of the time, from 0 to 1, in which something ran on it lately.
-        memory_byte_size, used_memory_byte_size: its memory, and what is taken of it by whichever process.
+        memory_byte_size, used_memory_byte_size: its memory, and the part taken by all processes.
         power_w, power_limit_w: what it draws, and the most that it may.
         energy_j: what it has drawn since its driver was loaded.
     """
@@ -72,14 +72,14 @@ class DeviceFinder(Protocol):
         """
 
     def used_memory_byte_size(self, device: Device) -> int:
-        """How much of a device's memory is taken now, by whichever process.
+        """Bytes of a device's memory that all processes take now.
 
         Raises:
             NoDevices: it cannot be asked any more.
         """
 
     def sample(self, device: Device) -> DeviceSample:
-        """What a device does now.
+        """Sample a device now.
 
         Raises:
             NoDevices: it cannot be asked any more.

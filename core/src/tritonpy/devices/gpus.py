@@ -83,7 +83,7 @@ class Gpus:
         return [self._devices[id] for id in self.ids]
 
     def sample(self, device: Device) -> DeviceSample:
-        """What one of `devices` does now; may block.
+        """Load, memory and power of one of `devices` now; may block.
 
         Raises:
             NoDevices: it cannot be asked any more.
@@ -125,4 +125,4 @@ class Gpus:
 
 
 NO_GPUS = Gpus()
-"""What a machine without any has; `discover` is never asked of it."""
+"""The empty set of GPUs; `discover` is never called on it."""

@@ -2,8 +2,8 @@
 
 NVML is asked instead of CUDA because it makes no context: a server whose models all run on CPUs takes no
 memory of a GPU. It is part of the driver; `nvidia-ml-py` (module `pynvml`) only calls it. Every call happens
-on a thread of its own with a deadline: a driver that is broken can keep a caller for ever, and must not keep
-the server from starting.
+on a thread of its own with a deadline: a driver that is broken can block a caller without end, and must not
+keep the server from starting.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class NvmlFinder:
         return self._ask(lambda: int(self._memory(self._handle(device.uuid)).used))
 
     def sample(self, device: Device) -> DeviceSample:
-        """See `DeviceFinder`; what NVML does not support, such as the load of a part of a GPU, is None."""
+        """Sample a device; what NVML does not support, such as the load of a part of a GPU, is None."""
         return self._ask(lambda: self._sample(device))
 
     def _sample(self, device: Device) -> DeviceSample:

@@ -54,7 +54,7 @@ class CpuSampler:
         self._before: tuple[int, int] | None = None
 
     def sample(self) -> CpuSample:
-        """What is so now.
+        """Read the present numbers.
 
         Raises:
             OSError, ValueError, KeyError: this system does not show it, or shows it otherwise.
@@ -181,7 +181,7 @@ class MachineMetrics:
 
 
 def machine_metrics(options: ServerOptions, registry: CollectorRegistry, gpus: Gpus) -> MachineMetrics | None:
-    """What the options ask for; None for nothing."""
+    """The machine's metrics that the options ask for; None for none."""
     if not options.allow_cpu_metrics and not options.allow_gpu_metrics:
         return None
     return MachineMetrics(

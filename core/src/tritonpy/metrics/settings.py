@@ -25,7 +25,7 @@ SUMMARY_QUANTILES = "summary_quantiles"
 
 @dataclass(frozen=True, slots=True)
 class MetricsSettings:
-    """Which latencies are kept, and how they are shown.
+    """Latencies that are kept, and the form in which they are shown.
 
     Attributes:
         has_counters: sums of durations are on the page.
@@ -40,7 +40,7 @@ class MetricsSettings:
     quantiles: tuple[float, ...] = tuple(quantile for quantile, _ in QUANTILES)
 
     def latencies(self, config: JsonObject, *, is_cached: bool = False) -> Latencies | None:
-        """What is kept for a model version; None for nothing.
+        """Empty latencies of a model version; None where none are kept.
 
         Args:
             config: the model's.
@@ -62,7 +62,7 @@ class MetricsSettings:
 
 
 def read_settings(given: Iterable[str]) -> MetricsSettings:
-    """What the values of `--metrics-config`, each `<setting>=<value>`, ask for; of equal ones the last does.
+    """Read the values of `--metrics-config`, each `<setting>=<value>`; of equal settings the last counts.
 
     Raises:
         InvalidArg: there is no such setting, or the value is none of its.

@@ -26,7 +26,7 @@ REFUSED = "failed to register shared memory region: invalid args"
 
 
 class CudaError(Exception):
-    """What the CUDA runtime says is wrong."""
+    """An error of the CUDA runtime."""
 
 
 class CudaRuntime(Protocol):
@@ -39,7 +39,7 @@ class CudaRuntime(Protocol):
         """Unmap it."""
 
     def allocation_byte_size(self, address: int) -> int:
-        """How much memory lies at an address that a handle gave."""
+        """Size of the memory from an address that a handle gave to its end."""
 
     def copy_to_host(self, target: int, address: int, byte_size: int, device_id: int) -> None:
         """Copy from the device to an address in host memory; returns when it is done."""
@@ -153,7 +153,7 @@ class CudaRegion:
             )
 
     def check(self, end: int) -> None:
-        """See `Region`; memory that a handle keeps open stays as large as it was."""
+        """Do nothing: memory that a handle keeps open stays as large as it was."""
 
     def read_into(self, offset: int, target: memoryview) -> None:
         room = np.frombuffer(target, np.uint8)

@@ -11,7 +11,7 @@ from tritonpy.errors import Internal
 
 
 class Region(Protocol):
-    """Memory of a client that is open in this process, until nobody refers to it any more.
+    """Memory of a client that is open in this process, until its last reference is gone.
 
     Attributes:
         name: what the client calls it.
@@ -77,7 +77,7 @@ class RegionSlice:
         return start and (start[0], start[1] + self._offset)
 
     def host_view(self) -> memoryview:
-        """See `BufferLocation`; the same bytes each time, whatever the client does with its memory."""
+        """A view of the bytes, the same ones each time even if the client changes its memory."""
         if self._snapshot is None:
             snapshot = np.empty(self.byte_size, np.uint8).data
             self._region.read_into(self._offset, snapshot)

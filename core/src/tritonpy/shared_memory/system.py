@@ -1,7 +1,7 @@
 """Regions of POSIX shared memory, which clients name by a key such as `/input`.
 
 A region is opened by its key and never deleted: it belongs to the client, which may change it or make it
-smaller at any time. So it is not mapped: whoever touches a mapped page that is gone is killed by the system
+smaller at any time. So it is not mapped: a process that touches a mapped page that is gone is killed
 (SIGBUS). The system copies instead, which takes hardly longer and says how much is there.
 """
 
@@ -22,13 +22,13 @@ except ImportError:  # Windows
     _posixshmem = None
 
 RESERVED_PREFIX = "triton_python_backend_shm_region_"
-"""What the keys of regions between Triton and its Python models begin with; no client has business there."""
+"""Prefix of the keys of regions between Triton and its Python models; refused to clients."""
 
 _LONGEST_KEY = 255
 
 
 class SystemRegion:
-    """An open region; satisfies `Region`. It is closed when nobody refers to it any more.
+    """An open region; satisfies `Region`. It is closed with its last reference.
 
     Args:
         name: what the client calls it.

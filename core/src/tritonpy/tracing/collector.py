@@ -52,14 +52,14 @@ class SpanExport:
                 self._processor.on_end(span)
 
     def end_stream(self, stream: object) -> None:
-        """See `TraceDestination`; all traces go to one collector."""
+        """Do nothing: all traces go to one collector."""
 
     def close(self) -> None:
         self._processor.shutdown()  # type: ignore[no-untyped-call]  # theirs
 
 
 def _resource(given: Sequence[tuple[str, str]]) -> Resource:
-    """What was given, then what the environment says; without a name, that of Triton's servers."""
+    """Given attributes, then those of the environment; the default name is that of Triton's servers."""
     attributes = dict(given)
     if SERVICE_NAME not in attributes:
         found = str(Resource.create().attributes.get(SERVICE_NAME, ""))
@@ -97,7 +97,7 @@ class _Writer:
         self._state = TraceState.from_header([context.state]) if context.state else TraceState()
 
     def model_spans(self, span: Span, parent_id: str) -> Iterator[ReadableSpan]:
-        """What happened in one model."""
+        """The spans of a request to one model: its own and those of its executions."""
         stamps = [stamp for stamp in span.stamps if not stamp[0].startswith(_OF_FRONTENDS)]
         if not stamps:  # it was refused before it got there
             return

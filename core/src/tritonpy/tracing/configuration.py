@@ -36,13 +36,13 @@ _OLD_LEVELS = {"MIN": TraceLevel.TIMESTAMPS, "MAX": TraceLevel.TIMESTAMPS}
 
 @dataclass(frozen=True, slots=True)
 class TraceConfiguration:
-    """What a server traces when it starts, and where traces go.
+    """Tracing as the command line asks for it.
 
     Attributes:
         settings: what is traced.
         mode: where traces go.
         collector: how they get there in mode `opentelemetry`.
-        unknown: words that nobody knows, which have no effect, as in Triton.
+        unknown: unknown words, which have no effect, as in Triton.
     """
 
     settings: TraceSettings
@@ -70,7 +70,7 @@ def make_tracing(words: Iterable[TraceWord]) -> Tracing:
 
 
 def read_words(words: Iterable[TraceWord], environment: Mapping[str, str]) -> TraceConfiguration:
-    """What words ask for; of several for one setting the last one holds, but levels add up.
+    """Read all words; of several for one setting the last one holds, but levels add up.
 
     Raises:
         InvalidArg: one is wrong.

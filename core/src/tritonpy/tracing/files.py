@@ -3,7 +3,7 @@
 Triton keeps traces in memory until it ends or has as many as it should. Here each is written when it is
 complete: the file is a whole JSON array after every write, because the next one begins where the closing
 bracket is. A file with a number in its name is made under another name and gets its own when it is complete,
-so that whoever waits for it never sees half of it.
+so that a reader never sees half of it.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class TraceStream:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing that counts is still to be written."""
+        """All traces are written, or given up."""
         return self.has_ended or self.written_count + self.dropped_count >= self.count
 
     def ends_with(self, count: int) -> bool:
-        """Whether this number of traces more are the last ones."""
+        """With this number of further traces the stream is complete."""
         return 0 < self.count <= self.written_count + self.dropped_count + count
 
     @property
     def per_file(self) -> int:
-        """How many traces make a file with a number; 0 when none is made."""
+        """Traces in a file with a number; 0 when none is made."""
         return self.log_frequency or max(self.count, 0)
 
 
@@ -81,7 +81,7 @@ class TraceFiles:
             start = end
 
     def end_stream(self, stream: object) -> None:
-        """See `TraceDestination`: what is not enough for a file becomes one nevertheless."""
+        """Make a file of the last traces, even if they are fewer than a file has."""
         assert isinstance(stream, TraceStream)
         part = self._parts.pop(stream, None)
         try:
@@ -149,7 +149,7 @@ class _Part:
 
 
 class _File:
-    """What belongs to one name: the file itself and those with a number."""
+    """The files of one name: the file itself and those with a number."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

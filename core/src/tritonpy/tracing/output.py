@@ -15,14 +15,14 @@ from tritonpy.tracing.trace import FinishedTrace
 _log = logging.getLogger("tritonpy.tracing")
 
 MOST_HELD_BYTES = 64 * 1024 * 1024
-"""What may wait to be written; above it traces are dropped, and the log says how many."""
+"""Limit of traces that wait to be written; beyond it they are dropped, and the log says how many."""
 
 _GATHER_S = 0.02  # what comes that soon is written together: to wake up for each trace is dear
 _CLOSE_TIMEOUT_S = 10.0
 
 
 class TraceDestination(Protocol):
-    """Where traces go; called on the writing thread only."""
+    """A destination of traces; called on the writing thread only."""
 
     def take(self, traces: Sequence[FinishedTrace]) -> None:
         """Write these."""
@@ -53,13 +53,13 @@ class TraceOutput:
         self._counting = threading.RLock()
 
     def put(self, trace: FinishedTrace) -> None:
-        """See `TraceTaker`; one that finds too much waiting is dropped."""
+        """Take a trace, on any thread, without waiting; drop it if too many wait."""
         if not self._writer.put(trace, trace.byte_size) and isinstance(trace.stream, TraceStream):
             with self._counting:
                 trace.stream.dropped_count += 1
 
     def end_stream(self, stream: object) -> None:
-        """See `TraceDestination`; returns at once."""
+        """End a stream once its traces are written; returns at once."""
         if self._writer.has_begun:
             self._writer.put(_StreamEnd(stream), 0)
 

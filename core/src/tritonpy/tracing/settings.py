@@ -10,7 +10,7 @@ from tritonpy.errors import InvalidArg
 
 
 class TraceLevel(IntFlag):
-    """What is noted of a request; the numbers are those of `TRITONSERVER_InferenceTraceLevel`."""
+    """Kinds of notes on a request, with the numbers of `TRITONSERVER_InferenceTraceLevel`."""
 
     OFF = 0
     TIMESTAMPS = 4
@@ -23,11 +23,11 @@ LEVELS = {"OFF": TraceLevel.OFF, "TIMESTAMPS": TraceLevel.TIMESTAMPS, "TENSORS":
 
 @dataclass(frozen=True, slots=True)
 class TraceSettings:
-    """What is traced.
+    """Choice of the requests to trace, and of the notes on them.
 
     Attributes:
         level: what is noted.
-        rate: every so many-th request is traced; 0 for none but those that bring a trace with them.
+        rate: one of this many requests is traced; 0 for none but those that bring a trace with them.
         count: how many more are traced; -1 for no limit.
         log_frequency: how many traces make a file, whose name ends in a number; 0 for one file.
         file: where traces are written; "" for nowhere.
@@ -61,7 +61,7 @@ CHANGEABLE = ("level", "rate", "count", "log_frequency")
 
 @dataclass(frozen=True, slots=True)
 class CollectorSettings:
-    """How traces get to a collector.
+    """Settings of the export to a collector.
 
     Attributes:
         url: where it takes OTLP over HTTP; "" for what the environment says, or the usual port of this

@@ -35,7 +35,7 @@ class TracedRequest:
 
     @property
     def origin(self) -> str:
-        """How it came: `HTTP`, `gRPC`, or `model` for one that a model or an ensemble has made."""
+        """Origin: `HTTP`, `gRPC`, or `model` for a request that a model or an ensemble has made."""
         for name, _ in self.stamps:
             if name in _ORIGINS:
                 return _ORIGINS[name]
@@ -51,7 +51,7 @@ class TracedRequest:
         return stamps[-1][1] - stamps[0][1] if stamps else 0
 
     def phases_ns(self) -> dict[str, int]:
-        """How long each of `PHASES` took; together they are `total_ns`."""
+        """Duration of each of `PHASES`; together they are `total_ns`."""
         spans = {
             "receive": self._between("HTTP_RECV_START", "HTTP_RECV_END"),
             "queue": self._between("QUEUE_START", "COMPUTE_START"),
@@ -98,7 +98,7 @@ class ModelSummary:
 
     @property
     def count(self) -> int:
-        """How many requests there were."""
+        """Number of requests."""
         return len(self.total_ns)
 
     @property
@@ -107,7 +107,7 @@ class ModelSummary:
         return sum(self.total_ns) / len(self.total_ns)
 
     def percentile_ns(self, percent: int) -> int:
-        """The total that so many percent of the requests do not exceed."""
+        """The total that this percentage of the requests does not exceed."""
         return self.total_ns[max(0, -(-len(self.total_ns) * percent // 100) - 1)]
 
 

@@ -1,7 +1,7 @@
 """The trace of one client's request, and of the requests that models and ensembles make for it.
 
-Whatever takes part holds on to the trace: the request, its connection, requests made for it. When nobody does
-any more, everything has happened that will, however it ended, and the trace is handed on. So no path through
+All that take part hold on to the trace: the request, its connection, requests made for it. When the last one
+lets go, everything has happened that will, however it ended, and the trace is handed on. So no path through
 the server can forget to end it.
 """
 
@@ -34,7 +34,7 @@ class TraceContext:
         trace_id: 32 hexadecimal digits.
         span_id: of the span that the request was made in, 16 digits; "" when it begins a trace.
         state: what other vendors want passed on; "" for nothing.
-        is_sampled: whether whoever made the request traces it.
+        is_sampled: the client traces the request.
     """
 
     trace_id: str
@@ -87,11 +87,11 @@ _SPAN_BYTE_SIZE = 1024
 _STAMP_BYTE_SIZE = 100
 _MOST_STAMPS = 100_000
 _MOST_TENSOR_BYTES = 64 * 1024 * 1024
-"""What is noted of one request, which may have responses for days: no more stamps, then no more values."""
+"""Limits per request, which may have responses for days: stamps, then values, are no longer noted."""
 
 
 class TracedTensor:
-    """What a tensor was at one moment: a copy, because the original's memory is used again.
+    """A tensor at one moment: a copy, because the original's memory is used again.
 
     Attributes:
         activity: `TENSOR_QUEUE_INPUT` or `TENSOR_BACKEND_OUTPUT`.
@@ -115,7 +115,7 @@ class TracedTensor:
 
 
 class Span:
-    """What was noted of one request to one model.
+    """Notes on one request to one model.
 
     Attributes:
         id: a number of its own.
@@ -156,7 +156,7 @@ class Span:
 
 
 class FinishedTrace:
-    """What is handed on.
+    """A complete trace.
 
     Attributes:
         stream: where it belongs.
@@ -182,7 +182,7 @@ class TraceTaker(Protocol):
 
 
 class _Record:
-    """Hands a trace on when nobody holds it any more."""
+    """Hands a trace on when its last holder is gone."""
 
     __slots__ = ("_taker", "finished", "level", "new_id")
 

@@ -15,7 +15,7 @@ from tritonpy.tracing.settings import CHANGEABLE, Changes, CollectorSettings, Tr
 from tritonpy.tracing.trace import Trace, TraceContext, new_context, new_trace, read_context
 
 MISSING_S = 60.0
-"""How long traces that were begun are waited for once no more are: a request may never be answered."""
+"""Wait for begun traces after the last one was begun: a request may never be answered."""
 
 
 class Sampler:
@@ -73,19 +73,19 @@ class Sampler:
 
     @property
     def shown_count(self) -> int:
-        """How many more are traced, as clients see it: 0 says that what was traced is in its file, too."""
+        """Number of requests still to trace, as clients see it; 0 once all traces are in their file."""
         if self.remaining or not self._needs_file:
             return self.remaining
         return 0 if self.stream.is_complete else 1
 
     @property
     def is_overdue(self) -> bool:
-        """Whether a file waits for traces that may never come."""
+        """A file waits for traces that may never come."""
         is_waiting = self.shown_count != self.remaining
         return is_waiting and self._clock() - self._spent_s > MISSING_S
 
     def wants(self) -> bool:
-        """Whether the next request is traced."""
+        """Count a request; true if it is traced."""
         if not self.is_on or not self.remaining:
             return False
         self._seen_count += 1
@@ -99,7 +99,7 @@ class Sampler:
 
 
 TraceMode = Literal["triton", "opentelemetry"]
-"""Whether traces go to files or to a collector."""
+"""Traces go to files or to a collector."""
 MODES: tuple[TraceMode, ...] = get_args(TraceMode)
 
 Shown = list[tuple[str, str | tuple[str, ...]]]
@@ -273,7 +273,7 @@ class Tracing:
 
     def _note_whether_on(self) -> None:
         samplers = (self._global, *self._models.values())
-        if self.takes_context:  # a request with a context is traced whatever rate and count say
+        if self.takes_context:  # a request with a context is traced regardless of rate and count
             self.is_on = any(sampler.level for sampler in samplers)
         else:
             self.is_on = any(sampler.is_on for sampler in samplers)
