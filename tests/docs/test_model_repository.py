@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from tritonpy.config.complete import complete_backend
 from tritonpy.config.load import parse_config
-from tritonpy.config.schema import ModelConfig
 from tritonpy.config.versions import select_versions
+from tritonpy.protos import ModelConfig
 from tritonpy.repository.layout import read_model
 from tritonpy_sdk.repository import ModelRepository
 

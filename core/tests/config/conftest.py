@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tritonpy.config.complete import complete_backend, normalize
 from tritonpy.config.load import parse_config
-from tritonpy.config.schema import ModelConfig
 from tritonpy.config.validate import validate_complete, validate_structure
+from tritonpy.protos import ModelConfig
 
 Settle = Callable[..., ModelConfig]
 

@@ -10,12 +10,12 @@ import pytest
 from tritonpy.config.complete import complete_backend, normalize
 from tritonpy.config.load import parse_config
 from tritonpy.config.read import config_from_dict
-from tritonpy.config.schema import KIND_CPU, KIND_GPU, ModelConfig
 from tritonpy.config.write import config_to_dict
 from tritonpy.errors import InvalidArg, NotFound
 from tritonpy.handles import PreferredGroup
 from tritonpy.lifecycle.loading.backend_files import find_backend_files
 from tritonpy.lifecycle.resolved_config import check_config
+from tritonpy.protos import ModelConfig, ModelInstanceGroup
 from tritonpy.repository.layout import read_model
 
 
@@ -209,11 +209,11 @@ def test_of_several_wishes_the_first_one_counts_that_the_machine_has_devices_for
 def test_a_backend_that_cannot_use_gpus_is_left_on_the_cpu_unless_told_otherwise(text: str) -> None:
     config = parse_config(f'name: "m" {text}', "config.pbtxt")
     normalize(config, [PreferredGroup("KIND_AUTO")], [0], uses_gpus=False)
-    assert [group.kind for group in config.instance_group] == [KIND_CPU]
+    assert [group.kind for group in config.instance_group] == [ModelInstanceGroup.KIND_CPU]
 
     told = parse_config('name: "m" instance_group { kind: KIND_GPU }', "config.pbtxt")
     normalize(told, [], [0], uses_gpus=False)
-    assert [(group.kind, list(group.gpus)) for group in told.instance_group] == [(KIND_GPU, [0])]
+    assert [(g.kind, list(g.gpus)) for g in told.instance_group] == [(ModelInstanceGroup.KIND_GPU, [0])]
 
 
 def test_a_group_without_a_count_takes_the_one_its_backend_prefers_for_that_kind() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from tritonpy.config.load import load_config, parse_config, parse_config_json
-from tritonpy.config.schema import WIRE_DATATYPES, wire_datatype
 from tritonpy.config.write import ConfigForm
 from tritonpy.errors import InvalidArg, NotFound
 
@@ -117,10 +116,3 @@ def test_json_text_is_read_as_an_override() -> None:
 def test_text_that_is_no_json_object_is_refused(text: str | bytes, message: str) -> None:
     with pytest.raises(InvalidArg, match=f"^{message}"):
         parse_config_json(text, "m")
-
-
-def test_wire_names_of_element_types_drop_the_prefix_and_call_strings_bytes() -> None:
-    assert [WIRE_DATATYPES[number] for number in (1, 11, 13, 14)] == ["BOOL", "FP32", "BYTES", "BF16"]
-    assert wire_datatype(13) == "BYTES"
-    assert wire_datatype(0) == "<invalid>"
-    assert wire_datatype(99) == "<invalid>"

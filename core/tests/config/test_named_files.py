@@ -13,8 +13,8 @@ from tritonpy.config.named_files import (
     read_named_file,
 )
 from tritonpy.config.read import config_from_dict
-from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import Internal, InvalidArg
+from tritonpy.protos import ModelConfig
 
 OUTSIDE = ["/etc/passwd", "../secret", "sub/../../secret", "sub/..", "..", "a\0b"]
 

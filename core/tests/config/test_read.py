@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from tritonpy.config.field_types import Field, Value, message_fields
 from tritonpy.config.load import parse_config, parse_config_json
 from tritonpy.config.read import config_from_dict
-from tritonpy.config.schema import ModelConfig
 from tritonpy.config.write import config_to_dict
 from tritonpy.errors import InvalidArg
-from tritonpy.protos import POOL
+from tritonpy.protos import POOL, ModelConfig
 
 JsonValue = Any  # Any: JSON
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from tritonpy.config.load import parse_config
-from tritonpy.config.schema import ModelConfig
 from tritonpy.config.validate import validate_complete, validate_files, validate_structure
 from tritonpy.errors import Internal, InvalidArg
+from tritonpy.protos import ModelConfig
 
 Settle = Any  # Any: the fixture's function takes options
 

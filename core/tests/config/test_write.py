@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from tritonpy.config.load import parse_config
-from tritonpy.config.schema import ModelConfig
 from tritonpy.config.write import config_to_dict
+from tritonpy.protos import ModelConfig
 
 JsonValue = Any  # Any: JSON
 

@@ -13,11 +13,11 @@ from tritonpy.config import validate, validate_ensemble, validate_scheduling, va
 from tritonpy.config.complete import complete_backend, normalize
 from tritonpy.config.config_error import Problem
 from tritonpy.config.load import FORMS, find_config, load_config
-from tritonpy.config.schema import ModelConfig
 from tritonpy.config.source_positions import place_of_field
 from tritonpy.config.versions import missing_versions, select_versions
 from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.lifecycle.resolved_config import read_config
+from tritonpy.protos import ModelConfig
 from tritonpy.repository.layout import ModelDirectory, read_model, require_versions
 
 Rule = Callable[[ModelConfig], None]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritonpy.config.schema import KIND_AUTO, KIND_CPU, KIND_GPU, ModelConfig, ModelInstanceGroup
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import PreferredGroup
+from tritonpy.protos import ModelConfig, ModelInstanceGroup
 
 _CAFFE2 = (
     "Caffe2 models are served neither here nor by current versions of Triton; convert the model to ONNX and "
@@ -185,9 +185,9 @@ def _normalize_groups(
     for index, group in enumerate(groups):
         if not group.name:
             group.name = f"{config.name}_{index}"
-        if group.kind == KIND_AUTO:
-            group.kind = KIND_GPU if usable and set(group.gpus) <= set(usable) else KIND_CPU
-        if group.kind == KIND_GPU and not group.gpus:
+        if group.kind == group.KIND_AUTO:
+            group.kind = group.KIND_GPU if usable and set(group.gpus) <= set(usable) else group.KIND_CPU
+        if group.kind == group.KIND_GPU and not group.gpus:
             group.gpus.extend(gpus)
         if group.count < 1:
             group.count = max(1, counts.get(group.kind, 1))

@@ -14,11 +14,10 @@ from google.protobuf import text_format
 from tritonpy.config.config_error import Problem
 from tritonpy.config.named_files import check_named_file
 from tritonpy.config.read import Misfit, check_enums, config_from_dict, read_document
-from tritonpy.config.schema import ModelConfig
 from tritonpy.config.source_positions import find_place, place_of_field, read_json
 from tritonpy.config.write import ConfigForm
 from tritonpy.errors import Internal, InvalidArg, NotFound
-from tritonpy.protos import POOL
+from tritonpy.protos import POOL, ModelConfig
 
 CONFIG_NAMES_DIRECTORY = "configs"
 """The folder in a model's directory with configurations that are chosen by name."""

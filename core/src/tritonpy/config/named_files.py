@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from tritonpy.config.config_error import shown
-from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import Internal, InvalidArg
+from tritonpy.protos import ModelConfig
 
 _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 _ENVIRONMENT = "EXECUTION_ENV_PATH"

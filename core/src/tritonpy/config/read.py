@@ -13,8 +13,8 @@ from google.protobuf.message import Message
 
 from tritonpy.config.config_error import shown
 from tritonpy.config.field_types import Field, Kind, Value, message_fields
-from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import InvalidArg
+from tritonpy.protos import ModelConfig
 
 Steps = tuple[str | int, ...]
 """The way to a value: keys of objects and positions in lists."""

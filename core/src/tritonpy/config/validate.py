@@ -12,12 +12,12 @@ from pathlib import Path
 
 from tritonpy.config.complete import ENSEMBLE_PLATFORM, PLATFORMS, advice_on, advice_on_file
 from tritonpy.config.named_files import check_named_file, label_path
-from tritonpy.config.schema import KIND_CPU, KIND_GPU, KIND_MODEL, ModelConfig, ModelInstanceGroup
 from tritonpy.config.validate_ensemble import check_ensemble_graph, check_ensemble_has_no_instances
 from tritonpy.config.validate_scheduling import check_dynamic_batching, check_sequence_batching, check_states
 from tritonpy.config.validate_tensors import check_batch_io, check_inputs, check_outputs, check_warmup
 from tritonpy.devices.gpus import MIN_COMPUTE_CAPABILITY
 from tritonpy.errors import InvalidArg
+from tritonpy.protos import ModelConfig, ModelInstanceGroup
 
 
 def validate_structure(config: ModelConfig, directory_name: str) -> None:
@@ -170,9 +170,9 @@ def check_instance_groups(
                 f"{where} makes {total} instances together with the groups before it, more than the "
                 f"{MOST_INSTANCES} that a model may have; expected a smaller 'count'"
             )
-        if group.kind == KIND_GPU:
+        if group.kind == group.KIND_GPU:
             _check_gpus(group, where, gpus, min_compute_capability)
-        elif group.gpus and group.kind in (KIND_CPU, KIND_MODEL):
+        elif group.gpus and group.kind in (group.KIND_CPU, group.KIND_MODEL):
             kind = ModelInstanceGroup.Kind.Name(group.kind)
             raise InvalidArg(f"{where} has kind {kind} but specifies one or more GPUs")
         if group.profile and config.platform != "tensorrt_plan":

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tritonpy.config.schema import ModelConfig, ModelEnsembling
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import JsonObject
+from tritonpy.protos import ModelConfig, ModelEnsembling
 
 
 def check_ensemble_has_no_instances(config: ModelConfig) -> None:

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tritonpy.config.schema import (
-    KIND_CPU,
-    KIND_MODEL,
-    DataType,
-    ModelConfig,
-    ModelQueuePolicy,
-    ModelSequenceBatching,
-)
 from tritonpy.errors import InvalidArg
+from tritonpy.protos import DataType, ModelConfig, ModelQueuePolicy, ModelSequenceBatching
 
 _Control = ModelSequenceBatching.Control
 _FALSE_TRUE_KINDS = (
@@ -208,7 +201,7 @@ def _check_growable(state: ModelSequenceBatching.State, config: ModelConfig) -> 
             f"In order to 'use_growable_memory', you must also enable 'use_single_buffer' for state input "
             f"name '{state.input_name}'."
         )
-    if any(group.kind in (KIND_CPU, KIND_MODEL) for group in config.instance_group):
+    if any(group.kind in (group.KIND_CPU, group.KIND_MODEL) for group in config.instance_group):
         raise InvalidArg(
             f"'use_growable_memory' can only work with KIND_GPU model instances right now. Please either "
             f"change the instance type to KIND_GPU or set 'use_growable_memory' to false for state input "

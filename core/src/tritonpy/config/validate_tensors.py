@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from tritonpy.config.schema import BatchInput, BatchOutput, DataType, ModelConfig, ModelInput, ModelOutput
 from tritonpy.errors import InvalidArg
+from tritonpy.protos import BatchInput, BatchOutput, DataType, ModelConfig, ModelInput, ModelOutput
 
 _TENSORRT_PLATFORM = "tensorrt_plan"
 _TOO_MANY = 2**64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tritonpy.config.schema import ModelConfig
+from tritonpy.protos import ModelConfig
 
 
 def select_versions(config: ModelConfig, available: Iterable[int]) -> list[int]:

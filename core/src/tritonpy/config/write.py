@@ -13,8 +13,7 @@ from google.protobuf import text_format
 from google.protobuf.message import Message
 
 from tritonpy.config.field_types import Field, Value, message_fields
-from tritonpy.config.schema import ModelConfig
-from tritonpy.protos import POOL
+from tritonpy.protos import POOL, ModelConfig
 
 _EXACT_WHOLE = 2.0**53
 _LARGEST_FLOAT32 = (2 - 2.0**-23) * 2.0**127

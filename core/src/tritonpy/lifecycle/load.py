@@ -18,7 +18,6 @@ from typing import TypeAlias
 
 from tritonpy.config.load import MAX_CONFIG_BYTE_SIZE, check_config_name, find_config
 from tritonpy.config.named_files import check_model_files, check_sent_files, named_files
-from tritonpy.config.schema import ModelConfig
 from tritonpy.config.versions import missing_versions, select_versions
 from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
 from tritonpy.lifecycle.agents.chain import AgentChain
@@ -39,6 +38,7 @@ from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.lifecycle.replacement import STOPPING, Replacement, close_all
 from tritonpy.lifecycle.resolved_config import check_config, read_given_config
 from tritonpy.model.model import LoadedModel
+from tritonpy.protos import ModelConfig
 from tritonpy.repository.layout import ModelDirectory, read_model, require_versions
 from tritonpy.repository.source import ModelSource
 from tritonpy.repository.store_threads import StoreThreads

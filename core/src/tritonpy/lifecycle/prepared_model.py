@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from tritonpy.config.schema import ModelConfig
 from tritonpy.lifecycle.agents.steps import AgentSteps
+from tritonpy.protos import ModelConfig
 from tritonpy.repository.layout import ModelDirectory
 from tritonpy.repository.source import ModelSource
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from tritonpy.config.complete import complete_backend, normalize
 from tritonpy.config.load import MAX_CONFIG_BYTE_SIZE, find_config, load_config, parse_config_json
 from tritonpy.config.read import config_from_dict
-from tritonpy.config.schema import ModelConfig
 from tritonpy.config.validate import (
     validate_complete,
     validate_files,
@@ -18,6 +17,7 @@ from tritonpy.config.write import config_to_dict
 from tritonpy.devices.gpus import NO_GPUS, Gpus
 from tritonpy.errors import InvalidArg, NotFound
 from tritonpy.handles import BackendAttributes, JsonObject
+from tritonpy.protos import ModelConfig
 from tritonpy.repository.layout import CONFIG_FILENAME, ModelDirectory
 
 

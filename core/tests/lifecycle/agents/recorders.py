@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from tritonpy.config.load import parse_config
-from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import InvalidArg
 from tritonpy.lifecycle.agents.chain import AgentChain
 from tritonpy.lifecycle.agents.repository_agents import RepositoryAgents
 from tritonpy.plugin import RepoAgent, RepoAgentModel, hookimpl
 from tritonpy.plugin_manager import PluginManager
+from tritonpy.protos import ModelConfig
 
 
 class Recorder:

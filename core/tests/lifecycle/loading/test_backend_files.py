@@ -3,10 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import InvalidArg, NotFound, Unsupported
 from tritonpy.lifecycle.loading.backend_files import BackendFiles, find_backend_files
 from tritonpy.lifecycle.loading.loader import LoaderSettings
+from tritonpy.protos import ModelConfig
 
 
 @pytest.fixture

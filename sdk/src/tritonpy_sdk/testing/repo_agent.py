@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritonpy.config.load import find_config, load_config
-from tritonpy.config.schema import ModelConfig
 from tritonpy.config.write import config_to_dict
 from tritonpy.handles import JsonObject
 from tritonpy.lifecycle.agents.chain import AgentChain
 from tritonpy.lifecycle.agents.repository_agents import RepositoryAgents, SharedAgent
 from tritonpy.plugin_files import PluginOpener
 from tritonpy.plugin_manager import PluginManager
+from tritonpy.protos import ModelConfig
 
 from tritonpy_sdk.testing.logged import raising_what_is_logged
 

@@ -15,7 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from tritonpy.config.schema import ModelConfig
 from tritonpy.config.write import config_to_dict
 from tritonpy.errors import Internal, InvalidArg, Unavailable
 from tritonpy.handles import RepoAgentModel
@@ -25,6 +24,7 @@ from tritonpy.lifecycle.agents.repository_agents import (
     SharedAgent,
     agent_failure,
 )
+from tritonpy.protos import ModelConfig
 
 _log = logging.getLogger("tritonpy.repository")
 

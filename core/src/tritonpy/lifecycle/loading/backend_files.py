@@ -8,9 +8,9 @@ from os.path import normpath
 from pathlib import Path
 
 from tritonpy.config.complete import advice_on
-from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import InvalidArg, NotFound, Unsupported
 from tritonpy.plugin_files import first_file
+from tritonpy.protos import ModelConfig
 
 _RUNNERS = {"model.py": "python"}
 """Which backend runs a file, by what the configuration's `runtime` calls it."""

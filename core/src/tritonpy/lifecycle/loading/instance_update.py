@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tritonpy.config.load import CONFIG_NAMES_DIRECTORY, FORMS
-from tritonpy.config.schema import ModelConfig
 from tritonpy.devices.gpus import Gpus
 from tritonpy.fingerprint import Fingerprint
 from tritonpy.handles import BackendAttributes, JsonObject, Model
@@ -13,6 +12,7 @@ from tritonpy.lifecycle.prepared_model import PreparedModel
 from tritonpy.lifecycle.resolved_config import proposed_config, settled_config
 from tritonpy.model.instance_set import InstanceChange
 from tritonpy.model.model import LoadedModel
+from tritonpy.protos import ModelConfig
 
 _FIELDS = ("instance_group", "version_policy")
 """What may change: who executes a model, and which of its versions are served."""

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import TritonError, Unavailable
 from tritonpy.handles import JsonObject, Model
 from tritonpy.lifecycle.loading.backend_files import BackendFiles, find_backend_files
@@ -27,6 +26,7 @@ from tritonpy.model.backend import BoundBackend
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.model import LoadedModel
 from tritonpy.plugin_manager import PluginManager
+from tritonpy.protos import ModelConfig
 from tritonpy.repository.layout import ModelDirectory
 from tritonpy.scheduler.strategy_finder import StrategyFinder
 from tritonpy.workers.calls import ServerAccess

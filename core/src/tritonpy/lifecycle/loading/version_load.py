@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tritonpy.config.schema import ModelConfig
 from tritonpy.errors import TritonError, Unsupported
 from tritonpy.handles import EXECUTIONS, BackendAttributes, JsonObject, Model
 from tritonpy.lifecycle.loading.caching import generation_of, with_cache
@@ -26,6 +25,7 @@ from tritonpy.model.signature import Signature
 from tritonpy.model.threads import ThreadLauncher
 from tritonpy.model.warmup import Warmup, WarmupSample, read_warmup
 from tritonpy.own_thread import on_own_thread
+from tritonpy.protos import ModelConfig
 from tritonpy.repository.labels import Labels, read_labels
 from tritonpy.scheduler.batcher import BoundStrategy
 from tritonpy.scheduler.scheduler import Scheduler

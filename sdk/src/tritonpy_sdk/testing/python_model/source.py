@@ -10,12 +10,12 @@ from pathlib import Path
 from tritonpy.config.complete import complete_backend, normalize
 from tritonpy.config.load import find_config, load_config, parse_config
 from tritonpy.config.read import config_from_dict
-from tritonpy.config.schema import ModelConfig
 from tritonpy.config.validate import validate_complete, validate_files, validate_structure
 from tritonpy.config.write import config_to_dict
 from tritonpy.errors import InvalidArg, NotFound
 from tritonpy.handles import BackendAttributes, JsonObject
 from tritonpy.lifecycle.resolved_config import proposed_config
+from tritonpy.protos import ModelConfig
 
 from tritonpy_sdk.repository import Config
 
