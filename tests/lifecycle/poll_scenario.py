@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from tritonpy.lifecycle.following.watcher import RepositoryWatcher
+from tritonpy.lifecycle.polling import RepositoryWatcher
 from tritonpy_sdk.testing import DEADLINE_S, until
 
 CONFIG = """

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from tritonpy.ipc import window
 
@@ -224,3 +225,47 @@ class Backlog:
     def _stalled(self, reason: str) -> None:
         if not self._is_closed:
             self._on_stalled(reason)
+
+
+class Pausing(Protocol):
+    """A step of an ensemble that can pause its model."""
+
+    def pace(self) -> None:
+        """Apply the current state: pause the model, or let it go on."""
+
+
+class Pauses:
+    """The steps of ensembles that pause one decoupled model; on the loop only.
+
+    A step pauses its model until the responses it has are worked on. That work may wait for an answer of this
+    same model, or for an instance that a model calling it occupies. So a model with callers is not paused.
+    """
+
+    __slots__ = ("_caller_count", "_steps")
+
+    def __init__(self) -> None:
+        self._caller_count = 0
+        self._steps: set[Pausing] = set()
+
+    @property
+    def are_allowed(self) -> bool:
+        """Whether the model may be told to wait."""
+        return not self._caller_count
+
+    def add(self, step: Pausing) -> None:
+        """The step pauses the model from now on."""
+        self._steps.add(step)
+
+    def remove(self, step: Pausing) -> None:
+        """The step no longer pauses the model."""
+        self._steps.discard(step)
+
+    def caller_came(self) -> None:
+        """Another model waits for an answer: end all pauses."""
+        self._caller_count += 1
+        for step in tuple(self._steps):
+            step.pace()
+
+    def caller_left(self) -> None:
+        """One caller no longer waits."""
+        self._caller_count -= 1

@@ -9,6 +9,7 @@ turns: a machine that stands still for a while takes one of them and not all, an
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -129,3 +130,8 @@ class LineWriter(Generic[T]):
         weight = sum(weight for _, weight in part)
         with self._guard:
             self.held -= weight
+
+
+def open_private(path: str | os.PathLike[str], flags: int) -> int:
+    """Open a file; one that is new may be read and written by its owner alone. For `open(…, opener=…)`."""
+    return os.open(path, flags, 0o600)

@@ -21,9 +21,8 @@ from io import TextIOWrapper
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from tritonpy.line_writer import LineWriter
+from tritonpy.line_writer import LineWriter, open_private
 from tritonpy.log_lines import make_formatter
-from tritonpy.private_files import open_private
 
 if TYPE_CHECKING:
     from tritonpy.options import ServerOptions

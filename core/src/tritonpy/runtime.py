@@ -24,13 +24,12 @@ from tritonpy.frontends.services import FrontendServices
 from tritonpy.frontends.settings import flow_limits, grpc_settings, http_settings
 from tritonpy.frontends.sockets import listening_sockets
 from tritonpy.lifecycle.agents.repository_agents import RepositoryAgents
-from tritonpy.lifecycle.following.polling import RepositoryPolling
-from tritonpy.lifecycle.following.watcher import RepositoryWatcher
 from tritonpy.lifecycle.load import ModelLoad
 from tritonpy.lifecycle.loading.loader import LoaderSettings, ModelLoader
 from tritonpy.lifecycle.manager import ModelManager
 from tritonpy.lifecycle.metrics_feed import MetricsFeed
 from tritonpy.lifecycle.model_control import ModelControl, WorkerModelControl
+from tritonpy.lifecycle.polling import RepositoryPolling, RepositoryWatcher
 from tritonpy.lifecycle.record import ModelState
 from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.lifecycle.replacement import Replacement

@@ -14,8 +14,7 @@ from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.lifecycle.replacement import Replacement
 from tritonpy.plugin import hookimpl
 from tritonpy.plugin_manager import PluginManager
-from tritonpy.repository.key import ModelKey
-from tritonpy.repository.layout import read_model
+from tritonpy.repository.layout import ModelKey, read_model
 from tritonpy.repository.source import ModelSource
 
 from core.tests.lifecycle.conftest import FakeLoader

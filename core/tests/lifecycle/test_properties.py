@@ -32,11 +32,11 @@ from tritonpy.config.versions import select_versions
 from tritonpy.config.write import config_to_dict
 from tritonpy.errors import Internal, TritonError
 from tritonpy.lifecycle.agents.repository_agents import RepositoryAgents
-from tritonpy.lifecycle.following.polling import RepositoryPolling
 from tritonpy.lifecycle.load import ModelLoad
 from tritonpy.lifecycle.loading.instance_update import InstanceUpdate
 from tritonpy.lifecycle.loading.settings import LoaderSettings
 from tritonpy.lifecycle.manager import ModelManager
+from tritonpy.lifecycle.polling import RepositoryPolling
 from tritonpy.lifecycle.prepared_model import PreparedModel
 from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.lifecycle.replacement import STOPPING, Replacement

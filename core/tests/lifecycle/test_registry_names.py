@@ -6,7 +6,7 @@ import pytest
 from tritonpy.errors import InvalidArg, NotFound
 from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.model.model import LoadedModel
-from tritonpy.repository.key import ModelKey
+from tritonpy.repository.layout import ModelKey
 
 HERE, THERE = ModelKey("m", "/here"), ModelKey("m", "/there")
 AMBIGUOUS = (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tritonpy.errors import Internal, InvalidArg
-from tritonpy.repository.key import ModelKey
+from tritonpy.repository.layout import ModelKey
 
 ALL = "version_policy { all {} }"
 

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from tritonpy.handles import Backend, Model
 from tritonpy.model.async_hooks import AsyncHooks
+from tritonpy.model.backend import LoadTurn
 from tritonpy.model.bridge import LoopBridge
-from tritonpy.model.load_turn import LoadTurn
 from tritonpy.model.placement import Slot
 from tritonpy.model.threads import ThreadLauncher
 from tritonpy.options import ServerOptions

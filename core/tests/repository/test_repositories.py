@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError, Unavailable
 from tritonpy.fingerprint import Fingerprint
-from tritonpy.repository.key import ModelKey
+from tritonpy.repository.layout import ModelKey
 from tritonpy.repository.repositories import Repositories
 from tritonpy.repository.stores.local import LocalStore
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tritonpy.errors import InvalidArg
-from tritonpy.repository.key import ModelKey
+from tritonpy.repository.layout import ModelKey
 from tritonpy.repository.repositories import FoundModel
 from tritonpy.repository.source import fetch_source, lay_out_source, relative_path
 from tritonpy.store import LocalFiles

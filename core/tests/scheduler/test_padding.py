@@ -19,8 +19,7 @@ from tritonpy.response import InferResponse
 from tritonpy.scheduler.batcher import BoundStrategy
 from tritonpy.scheduler.compatibility import RequestKinds
 from tritonpy.scheduler.decision import Dispatch
-from tritonpy.scheduler.dynamic import DynamicPolicy
-from tritonpy.scheduler.padding import null_rows
+from tritonpy.scheduler.dynamic import DynamicPolicy, null_rows
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor
 

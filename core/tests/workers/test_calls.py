@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from tritonpy.errors import ErrorCode, InvalidArg, NotFound
-from tritonpy.flow import FlowLimits
+from tritonpy.flow import FlowLimits, Pauses
 from tritonpy.ipc import frame
 from tritonpy.ipc.frame import OPEN_QUESTION, TAKEN_NOTICE, Message
-from tritonpy.model.pauses import Pauses
 from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.response import InferResponse
 from tritonpy.workers.calls import ServerAccess

@@ -9,19 +9,25 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from tritonpy.config.config_error import shown
 from tritonpy.errors import Internal, InvalidArg
+from tritonpy.handles import JsonObject
 from tritonpy.protos import ModelConfig
+from tritonpy.states import StateSpecs
 
 _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 _ENVIRONMENT = "EXECUTION_ENV_PATH"
 _STRATEGY = "TRITON_BATCH_STRATEGY_PATH"
 _STRATEGY_FILES = (".so", ".py")
 _VERSION = "<version>"
+_INITIAL_STATE = "initial_state"
+
+Labels = Mapping[str, Sequence[bytes]]
+"""By output; only those with a label file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,7 @@ def named_files(config: ModelConfig) -> Iterator[NamedFile]:
     for state in config.sequence_batching.state:
         for initial in state.initial_state:
             if initial.data_file:
-                yield NamedFile("data_file", initial.data_file, "initial_state")
+                yield NamedFile("data_file", initial.data_file, _INITIAL_STATE)
     for warmup in config.model_warmup:
         for tensor in warmup.inputs.values():
             if tensor.input_data_file:
@@ -172,3 +178,51 @@ def _is_inside(directory: Path, bases: Sequence[str], path: str) -> bool:
         return all((root / base / path).resolve().is_relative_to(root) for base in bases)
     except (OSError, RuntimeError):  # links in a circle, a name that is too long
         return False
+
+
+def read_labels(config: JsonObject, directory: Path) -> Labels:
+    """Read the label files that a configuration names.
+
+    Args:
+        config: of the model.
+        directory: of the model; names of label files are relative to it.
+
+    Raises:
+        Internal: one cannot be read; the code is Triton's.
+    """
+    labels = {}
+    for output in config.get("output", ()):
+        if output.get("label_filename"):
+            lines = read_named_file(label_path(directory, output["label_filename"])).split(b"\n")
+            if not lines[-1]:  # the last line has its end, too
+                lines.pop()
+            labels[output["name"]] = lines
+    return labels
+
+
+def read_states(config: JsonObject, directory: Path) -> StateSpecs | None:
+    """The states that a normalised configuration describes, None where there are none; blocking.
+
+    Raises:
+        InvalidArg: the data of an initial state does not fit it, or it names no file of its directory.
+        Internal: a file cannot be read.
+    """
+    states = config.get("sequence_batching", {}).get("state", ())
+    if not states:
+        return None
+    names = {
+        initial["data_file"]
+        for state in states
+        for initial in state.get("initial_state", ())
+        if "data_file" in initial
+    }
+    return StateSpecs(config, {name: _read_initial_state(name, directory / _INITIAL_STATE) for name in names})
+
+
+def _read_initial_state(name: str, directory: Path) -> bytes:
+    path = PurePosixPath(name)
+    if not path.name or "\0" in name or path.is_absolute() or ".." in path.parts:
+        raise InvalidArg(
+            f"initial_state setting expects 'data_file' to name a file below '{directory}', got '{name}'"
+        )
+    return read_named_file(directory / path)

@@ -11,7 +11,7 @@ from tritonpy.lifecycle.loading.settings import LoaderSettings
 from tritonpy.lifecycle.record import Binding, ModelRecord
 from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.model.model import LoadedModel
-from tritonpy.repository.key import ModelKey
+from tritonpy.repository.layout import ModelKey
 
 MOST_NESTED = 50
 """Ensembles inside each other; each level is a call inside a call."""

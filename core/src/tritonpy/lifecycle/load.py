@@ -20,9 +20,8 @@ from tritonpy.config.load import MAX_CONFIG_BYTE_SIZE, check_config_name, find_c
 from tritonpy.config.named_files import check_model_files, check_sent_files, named_files
 from tritonpy.config.versions import missing_versions, select_versions
 from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
-from tritonpy.lifecycle.agents.chain import AgentChain
+from tritonpy.lifecycle.agents.chain import AgentChain, AgentSteps
 from tritonpy.lifecycle.agents.repository_agents import RepositoryAgents
-from tritonpy.lifecycle.agents.steps import AgentSteps
 from tritonpy.lifecycle.loading.ensemble_load import settle_ensemble
 from tritonpy.lifecycle.loading.instance_update import (
     InstanceUpdate,
@@ -38,10 +37,10 @@ from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.lifecycle.replacement import STOPPING, Replacement, close_all
 from tritonpy.lifecycle.resolved_config import check_config, read_given_config
 from tritonpy.model.model import LoadedModel
+from tritonpy.own_thread import StoreThreads
 from tritonpy.protos import ModelConfig
 from tritonpy.repository.layout import ModelDirectory, read_model, require_versions
 from tritonpy.repository.source import ModelSource
-from tritonpy.repository.store_threads import StoreThreads
 
 _log = logging.getLogger("tritonpy.repository")
 

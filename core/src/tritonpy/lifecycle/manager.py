@@ -21,11 +21,10 @@ from tritonpy.lifecycle.record import DueReload, ModelRecord, Want
 from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.lifecycle.replacement import Replacement
 from tritonpy.model.model import LoadedModel
-from tritonpy.repository.key import ModelKey
-from tritonpy.repository.layout import check_model_name, shown
+from tritonpy.own_thread import StoreThreads
+from tritonpy.repository.layout import ModelKey, check_model_name, shown
 from tritonpy.repository.repositories import FoundModel, Look, Repositories
 from tritonpy.repository.source import ModelSource, fetch_source, lay_out_source
-from tritonpy.repository.store_threads import StoreThreads
 
 _log = logging.getLogger("tritonpy.repository")
 

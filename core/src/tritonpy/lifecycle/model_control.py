@@ -12,7 +12,7 @@ from tritonpy.lifecycle.loading.gate import LoadGate
 from tritonpy.lifecycle.manager import ModelManager
 from tritonpy.lifecycle.record import UNLOADED, ModelState
 from tritonpy.lifecycle.registry import NOT_READY
-from tritonpy.repository.store_threads import SharedCall
+from tritonpy.own_thread import SharedCall
 from tritonpy.workers.worker_services import Caller
 
 MOST_REQUESTS = 1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from tritonpy.lifecycle.agents.steps import AgentSteps
+from tritonpy.lifecycle.agents.chain import AgentSteps
 from tritonpy.protos import ModelConfig
 from tritonpy.repository.layout import ModelDirectory
 from tritonpy.repository.source import ModelSource

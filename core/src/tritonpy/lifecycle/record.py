@@ -25,7 +25,7 @@ from tritonpy.handles import JsonObject
 from tritonpy.lifecycle.loading.ensemble_load import SettledEnsemble
 from tritonpy.lifecycle.prepared_model import PreparedModel
 from tritonpy.model.model import LoadedModel
-from tritonpy.repository.key import ModelKey
+from tritonpy.repository.layout import ModelKey
 from tritonpy.repository.repositories import FoundModel
 
 UNLOADED = "unloaded"

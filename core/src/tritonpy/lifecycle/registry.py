@@ -9,7 +9,7 @@ from tritonpy.errors import InvalidArg, NotFound, TritonError, Unavailable
 from tritonpy.handles import JsonObject
 from tritonpy.lifecycle.record import ModelRecord, NamedModels
 from tritonpy.model.model import LoadedModel
-from tritonpy.repository.key import ModelKey
+from tritonpy.repository.layout import ModelKey
 
 NOT_READY = "Server not ready"
 """The answer to requests that come before the server has started, or while it stops."""

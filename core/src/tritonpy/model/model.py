@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from tritonpy.errors import ErrorCode, Internal, TritonError, Unavailable
+from tritonpy.flow import Pauses
 from tritonpy.handles import JsonObject, Model
 from tritonpy.model.execution import Instance
 from tritonpy.model.instance_set import InstanceChange, InstanceSet
-from tritonpy.model.pauses import Pauses
 from tritonpy.model.signature import Signature
 from tritonpy.request import COUNTS_AS_FAILURE, InferRequest, ResponseSink
 from tritonpy.reshape import read_reshape

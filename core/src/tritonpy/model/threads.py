@@ -17,7 +17,7 @@ from tritonpy.errors import TritonError, Unavailable
 from tritonpy.handles import JsonObject, Model, ModelInstance
 from tritonpy.ipc.window import execute_several
 from tritonpy.model.async_hooks import AsyncHooks
-from tritonpy.model.backend import BoundBackend, hook_failure
+from tritonpy.model.backend import Aside, BoundBackend, hook_failure
 from tritonpy.model.bridge import LoopBridge, StreamOutbox
 from tritonpy.model.execution import (
     PROBE_TIMEOUT_S,
@@ -28,7 +28,6 @@ from tritonpy.model.execution import (
     checked_responses,
     own_states,
 )
-from tritonpy.model.load_turn import Aside
 from tritonpy.model.placement import Slot
 from tritonpy.own_thread import on_own_thread
 from tritonpy.request import InferRequest, RequestOwner

@@ -1,13 +1,31 @@
-"""What lies in a model's directory."""
+"""A model's key, and the contents of its directory."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tritonpy.config.config_error import shown as shown
 from tritonpy.errors import InvalidArg
+
+
+class ModelKey(NamedTuple):
+    """The name of a model and, where names are not unique, whose name it is.
+
+    Attributes:
+        name: as clients say it.
+        namespace: the repository it comes from with `--model-namespacing`; "" without.
+    """
+
+    name: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        """As errors and the log write it."""
+        return f"{self.namespace}::{self.name}" if self.namespace else self.name
+
 
 _log = logging.getLogger("tritonpy.repository")
 
@@ -56,7 +74,7 @@ def check_model_name(name: str) -> None:
 
 
 def read_model(path: Path) -> ModelDirectory:
-    """What lies in one model's directory; blocking."""
+    """Read the model in a directory; blocking."""
     return ModelDirectory(path.name, path, read_versions(path))
 
 

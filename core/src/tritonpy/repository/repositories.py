@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from tritonpy.errors import ErrorCode, InvalidArg, NotFound, TritonError
 from tritonpy.fingerprint import Fingerprint
-from tritonpy.repository.key import ModelKey
-from tritonpy.repository.layout import check_model_name
+from tritonpy.repository.layout import ModelKey, check_model_name
 from tritonpy.repository.stores.local import LocalStore
 from tritonpy.store import Store
 

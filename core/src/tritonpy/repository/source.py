@@ -10,8 +10,7 @@ from pathlib import Path
 
 from tritonpy.errors import InvalidArg
 from tritonpy.fingerprint import Fingerprint, read_fingerprint
-from tritonpy.repository.key import ModelKey
-from tritonpy.repository.layout import ModelDirectory, check_model_name, read_model, shown
+from tritonpy.repository.layout import ModelDirectory, ModelKey, check_model_name, read_model, shown
 from tritonpy.repository.repositories import FoundModel
 from tritonpy.temporary import OF_THIS_PROCESS
 

@@ -21,11 +21,11 @@ from typing import Protocol
 
 from tritonpy.errors import TritonError
 from tritonpy.model.execution import Instance
-from tritonpy.request import InferRequest
+from tritonpy.request import InferRequest, NullRequest
 from tritonpy.scheduler.compatibility import Kind, RequestKinds
 from tritonpy.scheduler.decision import IDLE, Closed, Decision, Dispatch, Idle, Refusal, WaitUntil
-from tritonpy.scheduler.padding import null_rows
 from tritonpy.scheduler.queues import LeveledQueue
+from tritonpy.tensor import Tensor
 
 _log = logging.getLogger("tritonpy.batching")
 
@@ -305,3 +305,32 @@ class DynamicPolicy:
             _log.error("a batch cannot be padded: %s", error, extra=batch[0].about)
             return 0
         return missing
+
+
+def null_rows(
+    requests: Sequence[InferRequest], count: int, shape_tensors: Collection[str] = ()
+) -> list[NullRequest]:
+    """Make null requests of one row each, which go with a batch.
+
+    They carry a row of one of its requests, not zeros: a model may choke on what nobody would send. Nothing
+    is copied where a request of the batch has one row only.
+
+    Args:
+        requests: the batch.
+        count: how many.
+        shape_tensors: inputs that have no batch dimension.
+
+    Raises:
+        InvalidArg: the bytes of an input are not what its shape says.
+    """
+    like = next((request for request in requests if request.batch_size == 1), requests[-1])
+    inputs = like.inputs
+    if like.batch_size != 1:
+        inputs = {
+            name: tensor if name in shape_tensors else _first_row(tensor) for name, tensor in inputs.items()
+        }
+    return [NullRequest(like.model_name, dict(inputs)) for _ in range(count)]
+
+
+def _first_row(tensor: Tensor) -> Tensor:
+    return Tensor.from_numpy(tensor.name, tensor.numpy()[:1], tensor.datatype)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from io import RawIOBase
 from pathlib import Path
 
-from tritonpy.private_files import open_private
+from tritonpy.line_writer import open_private
 from tritonpy.tracing.json_text import trace_text
 from tritonpy.tracing.trace import FinishedTrace
 

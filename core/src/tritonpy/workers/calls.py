@@ -12,13 +12,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from tritonpy.errors import Cancelled, Internal, TritonError
-from tritonpy.flow import DEFAULT_LIMITS, Backlog, FlowLimits
+from tritonpy.flow import DEFAULT_LIMITS, Backlog, FlowLimits, Pauses
 from tritonpy.ipc import frame
 from tritonpy.ipc.arena import SharedMemoryExhausted
 from tritonpy.ipc.child_channel import ChildChannel
 from tritonpy.ipc.frame import OPEN_QUESTION, TAKEN_NOTICE, Message
 from tritonpy.model.model import LoadedModel
-from tritonpy.model.pauses import Pauses
 from tritonpy.request import InferRequest, checked_correlation_id
 from tritonpy.request_trace import RequestTrace
 from tritonpy.response import InferResponse

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tritonpy.config.validate_ensemble import StepModel, check_steps
 from tritonpy.errors import Internal, TritonError
-from tritonpy.model.pauses import Pauses
+from tritonpy.flow import Pauses
 from tritonpy.model.signature import Signature
 from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.response import InferResponse, ParameterValue

@@ -248,7 +248,7 @@ def test_a_model_is_not_told_to_wait_for_itself() -> None:
 def test_without_a_limit_a_model_waits_when_very_much_of_what_it_sent_is_not_worked_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(open_step, "MOST_WAYS", 4)
+    monkeypatch.setattr(open_step, "MOST_BRANCHES", 4)
     source, behind, ensemble = repeat()
     ensemble.ask(IN=1)
     producer = source.open[0]

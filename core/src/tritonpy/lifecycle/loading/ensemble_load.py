@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Never
 
+from tritonpy.config.named_files import Labels, read_labels
 from tritonpy.config.validate_ensemble import StepModel, check_steps
 from tritonpy.errors import TritonError
 from tritonpy.handles import Backend, BackendAttributes, JsonObject, Model
@@ -21,8 +22,7 @@ from tritonpy.model.instance_set import InstanceSet
 from tritonpy.model.model import LoadedModel
 from tritonpy.model.placement import Slot
 from tritonpy.model.signature import Signature
-from tritonpy.repository.key import ModelKey
-from tritonpy.repository.labels import Labels, read_labels
+from tritonpy.repository.layout import ModelKey
 from tritonpy.scheduler.ensemble.ensemble import EnsembleScheduler
 from tritonpy.scheduler.ensemble.plan import Plan
 from tritonpy.scheduler.strategy_finder import PATH_PARAMETER, UNASKED

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from tritonpy.config.named_files import Labels, read_labels, read_states
 from tritonpy.errors import TritonError, Unsupported
 from tritonpy.handles import EXECUTIONS, BackendAttributes, JsonObject, Model
 from tritonpy.lifecycle.loading.caching import generation_of, with_cache
@@ -17,7 +18,6 @@ from tritonpy.lifecycle.loading.settings import LoadTools
 from tritonpy.lifecycle.resolved_config import settled_config
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.execution import Instance
-from tritonpy.model.initial_states import read_states
 from tritonpy.model.instance_set import InstanceSet
 from tritonpy.model.model import LoadedModel
 from tritonpy.model.placement import Slot, first_slot
@@ -26,7 +26,6 @@ from tritonpy.model.threads import ThreadLauncher
 from tritonpy.model.warmup import Warmup, WarmupSample, read_warmup
 from tritonpy.own_thread import on_own_thread
 from tritonpy.protos import ModelConfig
-from tritonpy.repository.labels import Labels, read_labels
 from tritonpy.scheduler.batcher import BoundStrategy
 from tritonpy.scheduler.scheduler import Scheduler
 from tritonpy.scheduler.selection import make_scheduler

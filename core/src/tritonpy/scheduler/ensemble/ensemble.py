@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tritonpy.errors import TritonError
 from tritonpy.model.execution import Instance
 from tritonpy.request import InferRequest
-from tritonpy.scheduler.ensemble.limits import StepLimits
+from tritonpy.scheduler.ensemble.open_step import StepLimits
 from tritonpy.scheduler.ensemble.plan import Plan
 from tritonpy.scheduler.ensemble.run import EnsembleRun
 from tritonpy.stats import ModelStats

@@ -1,7 +1,8 @@
-"""Where a request to an ensemble is: ways through its stages, and steps that are not answered."""
+"""The unanswered steps of a request to an ensemble, its branches, and the limits on open steps."""
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Protocol, TypeAlias
 
 from tritonpy.request import InferRequest
@@ -9,15 +10,64 @@ from tritonpy.response import InferResponse
 from tritonpy.scheduler.ensemble.plan import Stage, Step
 from tritonpy.tensor import Tensor
 
-MOST_WAYS = 1024
-"""Responses of one decoupled step that are worked on at once; with more, its model waits."""
+
+class StepLimits:
+    """Counts the open requests of each step, over all requests of the ensemble; on the loop only.
+
+    Further requests wait, first come first served, and the model that sends them is told to wait as well. So
+    nothing is dropped, and only as much waits as was already under way. See `max_inflight_requests`.
+
+    Args:
+        most: how many requests of a step may be open.
+        step_count: of the ensemble.
+    """
+
+    def __init__(self, most: int, step_count: int) -> None:
+        self._most = most
+        self._open = [0] * step_count
+        self._waiting: list[deque[OpenStep]] = [deque() for _ in range(step_count)]
+        self._left: deque[int] = deque()
+        self._is_admitting = False
+
+    def enter(self, number: int, step: OpenStep) -> bool:
+        """True if a step may begin at once; otherwise its `admitted` is called later."""
+        if self._open[number] < self._most:
+            self._open[number] += 1
+            return True
+        self._waiting[number].append(step)
+        return False
+
+    def leave(self, number: int) -> None:
+        """A request of a step has its final response: the next one may begin."""
+        self._left.append(number)
+        if self._is_admitting:  # a step that is refused at once comes back here; thousands may be
+            return
+        self._is_admitting = True
+        try:
+            while self._left:
+                self._admit_next(self._left.popleft())
+        finally:
+            self._is_admitting = False
+
+    def _admit_next(self, number: int) -> None:
+        waiting = self._waiting[number]
+        while waiting:
+            step = waiting.popleft()
+            if step.is_wanted:
+                step.admitted()
+                return
+        self._open[number] -= 1
+
+
+MOST_BRANCHES = 1024
+"""Branches that one decoupled step may have open; with more, its model waits."""
 
 Sequence: TypeAlias = tuple[int | str, int]
 """Correlation id and flags."""
 
 
-class Way:
-    """One way through a stage: with the request itself, or with one response of a decoupled step.
+class Branch:
+    """One pass through a stage, begun by the request itself or by one response of a decoupled step.
 
     Attributes:
         stage: the steps to be run.
@@ -58,10 +108,10 @@ class Way:
         self.sequences = sequences
 
     def step_left(self) -> None:
-        """A step has been answered; whoever began this way may go on when it was the last one."""
+        """Count an answered step; the last one ends the branch for the step that began it."""
         self.left -= 1
         if not self.left and self.producer is not None:
-            self.producer.way_ended()
+            self.producer.branch_ended()
 
 
 class StepOwner(Protocol):
@@ -79,38 +129,38 @@ class StepOwner(Protocol):
 
 
 class OpenStep:
-    """One step of one way: waits for its turn, then takes the responses; satisfies `ResponseSink`.
+    """One step of one branch: waits for its turn, then takes the responses; satisfies `ResponseSink`.
 
-    Also a `WaitingStep` and a `Pausing`.
+    Also a `Pausing`.
 
     Attributes:
         step: what is to be done.
-        way: where.
+        branch: the branch it is part of.
         position: its place in the stage.
         request: to the step's model, once there is one.
         is_answered: the model has answered, apart from the final flag.
     """
 
     __slots__ = (
+        "_branch_count",
         "_held_count",
         "_is_paused",
         "_run",
-        "_way_count",
+        "branch",
         "is_answered",
         "position",
         "request",
         "step",
-        "way",
     )
 
-    def __init__(self, run: StepOwner, way: Way, position: int) -> None:
+    def __init__(self, run: StepOwner, branch: Branch, position: int) -> None:
         self._run = run
-        self.way = way
+        self.branch = branch
         self.position = position
-        self.step: Step = way.stage.steps[position]
+        self.step: Step = branch.stage.steps[position]
         self.request: InferRequest | None = None
         self.is_answered = False
-        self._way_count = 0
+        self._branch_count = 0
         self._held_count = 0
         self._is_paused = False
 
@@ -121,27 +171,29 @@ class OpenStep:
 
     @property
     def is_wanted(self) -> bool:
+        """The step is still to begin."""
         return not self._run.is_over
 
     def admitted(self) -> None:
+        """The limit lets the step begin."""
         self._run.step_admitted(self)
 
-    # Of a decoupled step, whose model waits while too much of what it has sent is not worked on.
+    # Backpressure of a decoupled step: its model waits while too many of its responses are unfinished.
 
-    def way_began(self) -> None:
-        """One of its responses has begun a way."""
-        self._way_count += 1
-        if self._way_count >= MOST_WAYS:
+    def branch_began(self) -> None:
+        """One of its responses has begun a branch."""
+        self._branch_count += 1
+        if self._branch_count >= MOST_BRANCHES:
             self.pace()
 
-    def way_ended(self) -> None:
-        """All steps of such a way have been answered."""
-        self._way_count -= 1
+    def branch_ended(self) -> None:
+        """All steps of such a branch have been answered."""
+        self._branch_count -= 1
         if self._is_paused:
             self.pace()
 
     def hold(self, count: int) -> None:
-        """So many more steps of its ways wait for their turn; fewer, if it is negative."""
+        """Add `count`, which may be negative, to the number of steps that wait in its branches."""
         self._held_count += count
         self.pace()
 
@@ -149,9 +201,9 @@ class OpenStep:
         request = self.request
         if request is None or not self.step.may_wait:
             return
-        most = MOST_WAYS // 2 if self._is_paused else MOST_WAYS
+        most = MOST_BRANCHES // 2 if self._is_paused else MOST_BRANCHES
         pauses = self.step.model.pauses
-        is_ahead = (self._held_count > 0 or self._way_count >= most) and pauses.are_allowed
+        is_ahead = (self._held_count > 0 or self._branch_count >= most) and pauses.are_allowed
         if is_ahead != self._is_paused:
             self._is_paused = is_ahead
             flow = request.response_flow()

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tritonpy.config.validate_ensemble import decoupled_origins, in_order, inner_dims
+from tritonpy.flow import Pauses
 from tritonpy.handles import JsonObject
-from tritonpy.model.pauses import Pauses
 from tritonpy.model.signature import Signature
 from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.tensor import Tensor

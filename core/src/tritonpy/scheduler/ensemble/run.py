@@ -14,8 +14,7 @@ from typing import Protocol
 from tritonpy.errors import Cancelled, Internal, TritonError
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
 from tritonpy.response import InferResponse
-from tritonpy.scheduler.ensemble.limits import StepLimits
-from tritonpy.scheduler.ensemble.open_step import OpenStep, Sequence, Way
+from tritonpy.scheduler.ensemble.open_step import Branch, OpenStep, Sequence, StepLimits
 from tritonpy.scheduler.ensemble.plan import Stage
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor
@@ -87,7 +86,7 @@ class EnsembleRun:
     def start(self, course: Stage) -> None:
         """Begin with what needs nothing but the request's own tensors."""
         self._start_ns = time.monotonic_ns()
-        self._begin(Way(course, dict(self.request.inputs)))
+        self._begin(Branch(course, dict(self.request.inputs)))
         self._advance()
 
     def request_cancelled(self, request: InferRequest) -> None:
@@ -120,8 +119,8 @@ class EnsembleRun:
 
     def step_admitted(self, step: OpenStep) -> None:
         self._held_count -= 1
-        if step.way.producer is not None:
-            step.way.producer.hold(-1)
+        if step.branch.producer is not None:
+            step.branch.producer.hold(-1)
         self._ready.append(step)
         self._advance()
 
@@ -138,7 +137,7 @@ class EnsembleRun:
                 if response is not None:
                     self._open_way(step, step.step.opens, request, response)
                 if final:
-                    step.way.step_left()
+                    step.branch.step_left()
             elif not step.is_answered and (final or response is not None):
                 step.is_answered = True
                 self._take(step, request, response)
@@ -151,52 +150,52 @@ class EnsembleRun:
         """A response of a decoupled model: all that is behind it is run for this one."""
         names = step.step.outputs
         tensors = {names[tensor.name]: tensor for tensor in response.outputs if tensor.name in names}
-        sequence = _sequence(step.way, request, response)
+        sequence = _sequence(step.branch, request, response)
         sequences = None if sequence is None else dict.fromkeys(names.values(), sequence)
-        self._begin(Way(stage, tensors, step, sequences))
+        self._begin(Branch(stage, tensors, step, sequences))
 
     def _take(self, step: OpenStep, request: InferRequest, response: InferResponse | None) -> None:
         """The response of any other model: what waits for it may run."""
-        way, names = step.way, step.step.outputs
+        branch, names = step.branch, step.step.outputs
         if response is not None:
             for tensor in response.outputs:
                 name = names.get(tensor.name)
                 if name is not None:
-                    way.tensors[name] = tensor
-            if response.parameters or way.sequences is not None:
-                sequence = _sequence(way, request, response)
+                    branch.tensors[name] = tensor
+            if response.parameters or branch.sequences is not None:
+                sequence = _sequence(branch, request, response)
                 if sequence is not None:
-                    way.sequences = {**(way.sequences or {}), **dict.fromkeys(names.values(), sequence)}
-        for follower in way.stage.followers[step.position]:
-            way.waits_for[follower] -= 1
-            if not way.waits_for[follower]:
-                self._queue(way, follower)
-        way.step_left()
+                    branch.sequences = {**(branch.sequences or {}), **dict.fromkeys(names.values(), sequence)}
+        for follower in branch.stage.followers[step.position]:
+            branch.waits_for[follower] -= 1
+            if not branch.waits_for[follower]:
+                self._queue(branch, follower)
+        branch.step_left()
         if step.step.writes_output:
-            way.writers_left -= 1
-            if not way.writers_left:
-                self._respond(way)
+            branch.writers_left -= 1
+            if not branch.writers_left:
+                self._respond(branch)
 
     # What is done.
 
-    def _begin(self, way: Way) -> None:
-        stage = way.stage
-        if way.producer is not None and way.left:
-            way.producer.way_began()
+    def _begin(self, branch: Branch) -> None:
+        stage = branch.stage
+        if branch.producer is not None and branch.left:
+            branch.producer.branch_began()
         for position in stage.first:
-            self._queue(way, position)
+            self._queue(branch, position)
         if stage.outputs is not None and not stage.writer_count:
-            self._respond(way)
+            self._respond(branch)
 
-    def _queue(self, way: Way, position: int) -> None:
-        step = OpenStep(self, way, position)
+    def _queue(self, branch: Branch, position: int) -> None:
+        step = OpenStep(self, branch, position)
         limits = self._ensemble.limits
         if limits is None or limits.enter(step.step.number, step):
             self._ready.append(step)
         else:
             self._held_count += 1
-            if way.producer is not None:
-                way.producer.hold(1)
+            if branch.producer is not None:
+                branch.producer.hold(1)
 
     def _advance(self) -> None:
         """Send what is ready; a model that answers at once adds to it, and does not come back here."""
@@ -221,9 +220,9 @@ class EnsembleRun:
         return not (self._open or self._ready or self._held_count)
 
     def _send(self, step: OpenStep) -> None:
-        way, plan, parent = step.way, step.step, self.request
+        branch, plan, parent = step.branch, step.step, self.request
         inputs: dict[str, Tensor] = {}
-        readers, tensors = way.readers, way.tensors
+        readers, tensors = branch.readers, branch.tensors
         for name, source, fit in plan.inputs:
             tensor = tensors.get(source)
             if tensor is not None:
@@ -248,10 +247,10 @@ class EnsembleRun:
         request.ticket.on_executed = self.executed
         if parent.ticket.trace is not None:
             request.ticket.trace = parent.ticket.trace.child(plan.model.name, plan.model.version_text)
-        if way.sequences is not None:
+        if branch.sequences is not None:
             for _, source, _ in plan.inputs:
-                if source in way.sequences:
-                    request.correlation_id, request.flags = way.sequences[source]
+                if source in branch.sequences:
+                    request.correlation_id, request.flags = branch.sequences[source]
         if plan.opens is not None:
             request.response_flow().upstream = parent.response_flow()
         self._open.add(request)
@@ -279,20 +278,20 @@ class EnsembleRun:
                 f"'{model.name}' more instances (instance_group count) or break the cycle"
             )
 
-    def _respond(self, way: Way) -> None:
-        """All outputs of a way are there."""
-        assert way.stage.outputs is not None  # only such a stage has writers
+    def _respond(self, branch: Branch) -> None:
+        """All outputs of a branch are there."""
+        assert branch.stage.outputs is not None  # only such a stage has writers
         request = self.request
         outputs: list[Tensor] = []
         sequence: Sequence = request.correlation_id, request.flags
-        for name, fit in way.stage.outputs:
-            tensor = way.tensors.get(name)
+        for name, fit in branch.stage.outputs:
+            tensor = branch.tensors.get(name)
             if tensor is not None:
                 outputs.append(tensor.renamed(name) if fit is None else fit.apply(tensor, name))
             else:
                 _log.debug("Composing models did not output tensor %s", name, extra=request.about)
-            if way.sequences is not None:
-                sequence = way.sequences.get(name, sequence)
+            if branch.sequences is not None:
+                sequence = branch.sequences.get(name, sequence)
         response = InferResponse(outputs)
         if outputs:
             response.parameters = {
@@ -341,11 +340,11 @@ class EnsembleRun:
         self._ensemble.run_ended(self)
 
 
-def _sequence(way: Way, request: InferRequest, response: InferResponse) -> Sequence | None:
+def _sequence(branch: Branch, request: InferRequest, response: InferResponse) -> Sequence | None:
     """What the outputs of a step carry on, if that is not what the request to the ensemble says."""
     parameters = response.parameters
     flags = {"sequence_start": SEQUENCE_START, "sequence_end": SEQUENCE_END}
-    if way.sequences is None and not ("sequence_id" in parameters or flags.keys() & parameters.keys()):
+    if branch.sequences is None and not ("sequence_id" in parameters or flags.keys() & parameters.keys()):
         return None
     correlation_id, combined = request.correlation_id, request.flags
     given = parameters.get("sequence_id", correlation_id)

@@ -19,8 +19,7 @@ from collections.abc import Iterable
 from tritonpy.errors import Cancelled, InvalidArg, TritonError, Unavailable
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
 from tritonpy.scheduler.decision import Refusal
-from tritonpy.scheduler.sequences.backlog import Backlog
-from tritonpy.scheduler.sequences.idleness import IdleWatch
+from tritonpy.scheduler.sequences.expiry import Backlog, IdleWatch
 from tritonpy.scheduler.sequences.sequence import Sequence, Slot, SlotRow
 
 _log = logging.getLogger("tritonpy.batching")

@@ -25,8 +25,7 @@ import orjson
 
 from tritonpy.errors import InvalidArg
 from tritonpy.frontends.http.connection.message import HttpRequest
-from tritonpy.line_writer import LineWriter
-from tritonpy.private_files import open_private
+from tritonpy.line_writer import LineWriter, open_private
 
 _log = logging.getLogger("tritonpy.http")
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tritonpy.model.load_turn import LoadTurn
+from tritonpy.model.backend import LoadTurn
 
 
 class Loads:

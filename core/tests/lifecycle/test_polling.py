@@ -3,13 +3,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tritonpy.errors import NotFound, Unavailable
-from tritonpy.lifecycle.following.polling import RepositoryPolling
-from tritonpy.repository.repositories import Look, Repositories
+from tritonpy.lifecycle.polling import (
+    ChangeDetector,
+    Changes,
+    ReadErrors,
+    RepositoryPolling,
+    RepositoryWatcher,
+)
+from tritonpy.repository.layout import ModelKey
+from tritonpy.repository.repositories import FoundModel, Look, Repositories
 from tritonpy.repository.stores.local import LocalStore
 from tritonpy_sdk.testing import until_async
 
@@ -367,3 +376,275 @@ async def test_a_name_that_is_taken_twice_is_served_by_neither_until_one_is_gone
     await follower.poll(2)
     assert harness.served("m").content == "of the other"
     assert harness.registry.index() == [{"name": "m", "version": "1", "state": "READY"}]
+
+
+NOTHING = Look({}, {}, {})
+
+
+class Clock:
+    """Stands in for waiting: the test says when the next look is due, and when the watcher is to stop."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+        self._due = threading.Semaphore(0)
+        self._waiting = threading.Semaphore(0)
+        self._stop = False
+
+    def wait(self, interval_s: float) -> bool:
+        self.waits.append(interval_s)
+        self._waiting.release()
+        assert self._due.acquire(timeout=20)
+        return self._stop
+
+    def tick(self, stop: bool = False) -> None:
+        """Let one look happen and return when it is over."""
+        assert self._waiting.acquire(timeout=20)
+        self._stop = stop
+        self._due.release()
+        if not stop:
+            assert self._waiting.acquire(timeout=20)
+            self._waiting.release()
+
+
+class Looks:
+    """What the watcher sees; set by the test."""
+
+    def __init__(self) -> None:
+        self.now = NOTHING
+        self.error: Exception | None = None
+
+    def __call__(self) -> Look:
+        if self.error is not None:
+            raise self.error
+        return self.now
+
+
+Watched = tuple[Looks, Clock, list[Look]]
+
+
+@pytest.fixture
+def watched() -> Iterator[Watched]:
+    looks, clock, told = Looks(), Clock(), list[Look]()
+    watcher = RepositoryWatcher(looks, told.append, 2.5, wait=clock.wait)
+    watcher.start()
+    yield looks, clock, told
+    clock.tick(stop=True)
+    watcher.stop()
+
+
+def test_the_watcher_waits_between_two_looks_and_tells_of_each(watched: Watched) -> None:
+    looks, clock, told = watched
+    assert told == []
+
+    clock.tick()
+    looks.now = other = Look({}, {"m": "twice"}, {})
+    clock.tick()
+
+    assert told == [NOTHING, other]
+    assert clock.waits == [2.5, 2.5, 2.5]
+
+
+def test_a_look_that_fails_is_logged_and_not_the_last(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks, clock, told = watched
+    looks.error = OSError("disk on fire")
+    with caplog.at_level(logging.ERROR):
+        clock.tick()
+    looks.error = None
+    clock.tick()
+
+    assert "disk on fire" in caplog.text
+    assert told == [NOTHING]
+
+
+def test_stopping_does_not_wait_for_the_interval() -> None:
+    watcher = RepositoryWatcher(lambda: NOTHING, lambda _: None, 3600)
+    watcher.start()
+
+    watcher.stop()
+
+
+def test_a_watcher_that_was_never_started_can_be_stopped() -> None:
+    RepositoryWatcher(lambda: NOTHING, lambda _: None, 1).stop()
+
+
+def test_a_look_that_ends_after_the_watcher_was_stopped_is_told_to_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tritonpy.lifecycle.polling._STOP_S", 0.01)
+    begun, gate, over = threading.Event(), threading.Event(), threading.Event()
+    told: list[Look] = []
+
+    def look() -> Look:
+        begun.set()
+        gate.wait(40)
+        over.set()
+        return NOTHING
+
+    watcher = RepositoryWatcher(look, told.append, 0)
+    watcher.start()
+    assert begun.wait(20)
+
+    watcher.stop()  # returns though the look goes on
+    gate.set()
+
+    assert over.wait(20)
+    watcher._thread.join(20)
+    assert told == []
+
+
+A, B = ModelKey("a"), ModelKey("b")
+
+
+class Place:
+    """Stands for a store, of which only the root is looked at."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+
+def look(
+    *, refused: dict[str, str] | None = None, unread: tuple[str, ...] = (), root: str = "/r", **models: Any
+) -> Look:
+    """A look in which each model has one file that was changed at this time; a pair names the root, too."""
+    found = {}
+    for name, where in models.items():
+        place, time = where if isinstance(where, tuple) else (root, where)
+        files = frozenset({("1/model.py", time, 5)})
+        found[ModelKey(name)] = FoundModel(ModelKey(name), Place(place), files)  # type: ignore[arg-type]
+    return Look(found, refused or {}, {root: Unavailable("no network") for root in unread})
+
+
+def told(
+    changed: tuple[ModelKey, ...] = (),
+    gone: tuple[ModelKey, ...] = (),
+    refused: dict[ModelKey, str] | None = None,
+) -> Changes:
+    return Changes(changed, gone, refused or {})
+
+
+def test_a_change_counts_when_it_has_come_to_rest() -> None:
+    detector = ChangeDetector(look(a=1, b=1))
+
+    assert detector.changes(look(a=1, b=1)) == told()
+    assert detector.changes(look(a=2, b=1)) == told()  # perhaps not yet all of it
+    assert detector.changes(look(a=3, b=1)) == told()  # indeed
+    assert detector.changes(look(a=3, b=1)) == told((A,))
+    assert detector.changes(look(a=3, b=1)) == told()
+
+
+def test_a_change_that_is_taken_back_before_it_rests_is_none() -> None:
+    detector = ChangeDetector(look(a=1))
+
+    assert detector.changes(look(a=2)) == told()
+    assert detector.changes(look(a=1)) == told()
+    assert detector.changes(look(a=1)) == told()
+
+
+def test_models_come_to_rest_each_for_itself() -> None:
+    detector = ChangeDetector(look(a=1, b=1))
+
+    assert detector.changes(look(a=2, b=1)) == told()
+    assert detector.changes(look(a=2, b=2)) == told((A,))
+    assert detector.changes(look(a=2, b=2)) == told((B,))
+
+
+def test_a_new_model_is_a_change_also_one_that_comes_back() -> None:
+    detector = ChangeDetector(look(a=1))
+
+    assert detector.changes(look(a=1, b=1)) == told()
+    assert detector.changes(look(a=1, b=1)) == told((B,))
+    assert detector.changes(look(a=1)) == told()
+    assert detector.changes(look(a=1)) == told(gone=(B,))
+    assert detector.changes(look(a=1)) == told()
+    assert detector.changes(look(a=1, b=1)) == told()
+    assert detector.changes(look(a=1, b=1)) == told((B,))
+
+
+def test_a_directory_that_is_exchanged_for_another_one_is_never_gone() -> None:
+    detector = ChangeDetector(look(a=1))
+
+    assert detector.changes(look()) == told()
+    assert detector.changes(look(a=2)) == told()
+    assert detector.changes(look(a=2)) == told((A,))
+
+
+def test_a_model_that_moves_to_another_repository_has_changed_though_its_files_have_not() -> None:
+    detector = ChangeDetector(look(a=("/r", 1)))
+
+    assert detector.changes(look(a=("/s", 1))) == told()
+    assert detector.changes(look(a=("/s", 1))) == told((A,))
+
+
+def test_nothing_is_told_of_models_whose_repository_cannot_be_read() -> None:
+    detector = ChangeDetector(look(a=1, b=("/s", 1)))
+
+    for _ in range(3):
+        assert detector.changes(look(b=("/s", 1), unread=("/r",))) == told()
+    assert detector.changes(look(b=("/s", 2), unread=("/r",))) == told()
+    assert detector.changes(look(b=("/s", 2), unread=("/r",))) == told((B,))
+    assert detector.changes(look(a=1, b=("/s", 2))) == told()
+
+
+def test_the_like_of_a_model_in_another_repository_does_not_take_its_place_while_its_own_is_unread() -> None:
+    detector = ChangeDetector(look(a=("/r", 1)))
+
+    for _ in range(3):
+        assert detector.changes(look(a=("/s", 7), unread=("/r",))) == told()
+    assert detector.changes(look(a=("/r", 1))) == told()
+
+
+def test_a_name_that_is_taken_twice_counts_when_two_looks_agree_and_so_does_its_end() -> None:
+    detector = ChangeDetector(look(a=1))
+    twice = look(refused={"a": "is not unique"})
+
+    assert detector.changes(twice) == told()
+    assert detector.changes(twice) == told(refused={A: "is not unique"})
+    assert detector.changes(twice) == told()
+    for _ in range(3):  # whichever of the two repositories cannot be read
+        assert detector.changes(look(a=("/s", 1), unread=("/r",))) == told()
+    assert detector.changes(look(a=("/s", 1))) == told()
+    assert detector.changes(look(a=("/s", 1))) == told((A,))
+
+
+def test_a_name_that_was_taken_twice_at_the_start_is_known() -> None:
+    detector = ChangeDetector(look(refused={"a": "is not unique"}))
+
+    assert detector.changes(look(refused={"a": "is not unique"})) == told()
+    assert detector.changes(look(a=1)) == told()
+    assert detector.changes(look(a=1)) == told((A,))
+
+
+def test_what_shall_be_told_again_is_told_at_the_next_look() -> None:
+    detector = ChangeDetector(look(a=1))
+    detector.changes(look(a=2))
+    detector.changes(look(a=2))
+
+    detector.tell_again(A)
+
+    assert detector.changes(look(a=2)) == told((A,))
+    assert detector.changes(look(a=2)) == told()
+
+
+def test_what_shall_be_told_again_may_be_gone_instead_or_be_in_a_repository_that_cannot_be_read() -> None:
+    detector = ChangeDetector(look(a=1, b=1))
+    for key in (A, B):
+        detector.tell_again(key)
+
+    assert detector.changes(look(unread=("/r",))) == told()
+    assert detector.changes(look(a=1)) == told()
+    assert detector.changes(look(a=1)) == told((A,), gone=(B,))
+    detector.tell_again(B)  # what was tried for it has failed only now
+    assert detector.changes(look(a=1)) == told()
+
+
+def test_a_repository_that_cannot_be_read_is_news_once() -> None:
+    errors = ReadErrors()
+
+    assert list(errors.news(look())) == []
+    assert list(errors.news(look(unread=("/r",)))) == [("/r", "no network")]
+    assert list(errors.news(look(unread=("/r", "/s")))) == [("/s", "no network")]
+    assert list(errors.news(look(unread=("/r", "/s")))) == []
+    assert list(errors.news(look(unread=("/r",)))) == [("/s", "")]
+    assert list(errors.news(look())) == [("/r", "")]
