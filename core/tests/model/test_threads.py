@@ -171,8 +171,11 @@ def test_it_costs_its_own_batch_and_the_instance_serves_on(
     assert inflight == 0
 
 
-def test_an_instance_that_goes_is_finalised_after_the_last_answer_that_it_owes(tmp_path: Path) -> None:
+def test_an_instance_that_goes_is_finalised_after_the_last_answer_that_it_owes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`execute` has returned long before; the answers come from a thread of the backend's own."""
+    monkeypatch.setattr("tritonpy.model.instance_set._PATIENCE_S", 0.1)  # the patience of the load
     finalized: list[str] = []
     held: list[Any] = []
 
