@@ -1,4 +1,4 @@
-"""What tritonpy-abi asks of the server beyond `tritonpy.plugin`.
+"""The server's side of tritonpy-abi, beyond `tritonpy.plugin`.
 
 Libraries that it opens stay in the process until it ends, with log lines and metrics that begin outside of
 Python. No other plugin needs this.

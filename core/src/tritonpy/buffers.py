@@ -1,4 +1,4 @@
-"""Where a tensor's bytes are.
+"""Buffers: the bytes of a tensor in this process, or their location in another one.
 
 A buffer is either host memory of this process (`bytes`, `bytearray`, `memoryview` or a C-contiguous numpy
 array) or a *location*: something another process owns, named so that it can be passed on without being
@@ -38,7 +38,7 @@ class BufferLocation(Protocol):
 
     @property
     def address(self) -> int:
-        """Where it is mapped into this process, of whichever memory type; 0 where it is not."""
+        """The address at which it is mapped into this process, of any memory type; 0 where it is not."""
 
     @property
     def file(self) -> tuple[int, int] | None:

@@ -100,7 +100,7 @@ class NotFound(TritonError):
 
 
 class InvalidArg(TritonError):
-    """What came does not fit what the model or the protocol expects."""
+    """The request does not fit what the model or the protocol expects."""
 
     code = ErrorCode.INVALID_ARG
 

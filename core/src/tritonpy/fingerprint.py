@@ -1,4 +1,4 @@
-"""What a model's files looked like at one moment, so that a change can be seen later."""
+"""Fingerprint of a model's files at one moment, so that a change can be seen later."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IGNORED = {"__pycache__"}
 
 
 def is_watched(name: str) -> bool:
-    """Whether a file or directory of this name counts when changes are looked for."""
+    """True if a file or directory of this name counts when changes are looked for."""
     return name not in _IGNORED and not name.startswith(".")
 
 

@@ -1,4 +1,4 @@
-"""What becomes of responses that a client does not take as fast as its model sends them.
+"""Flow control for responses that a client does not take as fast as its model sends them.
 
 They wait where they are, in a `Backlog`: up to a limit they are held, then the sender of the request waits,
 and a client that takes nothing for long is given up. A sender that cannot wait, such as one on a thread that
@@ -18,7 +18,7 @@ from tritonpy.ipc import window
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """How far a client may fall behind.
+    """Limits of how far a client may fall behind.
 
     Attributes:
         max_response_count: responses that are held for one stream before their senders wait.
@@ -39,7 +39,7 @@ may come late, from a loop that was kept from taking notice of its clients."""
 
 
 class ResponseFlow:
-    """Whether the sender of one request's responses may go on; on the loop only.
+    """The flow of one request's responses: its sender may go on, or is paused; on the loop only.
 
     For the server only:
         upstream: the flow of another request whose client takes what this one's model sends, such as that of
@@ -58,7 +58,7 @@ class ResponseFlow:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the sender is to wait."""
+        """True while the sender has to wait."""
         return self._pause_count > 0
 
     def pause(self) -> None:
@@ -187,7 +187,7 @@ class Backlog:
         return self.byte_size * 2 <= limits.max_byte_size and self.count * 2 <= limits.max_response_count
 
     def _is_far_beyond(self, *, is_stream: bool) -> bool:
-        """Whether so much is held that some sender cannot be one that waits."""
+        """True if so much is held that some sender cannot be one that waits."""
         limits = self._limits
         ahead = len(self._paused) + 1  # each of them may have so much under way
         own_byte_size = ahead * window.MOST_BYTE_SIZE * self._expansion
@@ -249,7 +249,7 @@ class Pauses:
 
     @property
     def are_allowed(self) -> bool:
-        """Whether the model may be told to wait."""
+        """True if the model may be made to wait."""
         return not self._caller_count
 
     def add(self, step: Pausing) -> None:

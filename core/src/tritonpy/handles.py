@@ -1,4 +1,4 @@
-"""What the hooks of a plugin receive: the backend, the model, the instance, the batcher.
+"""Handles that the hooks of a plugin receive: the backend, the model, the instance, the batcher.
 
 These are plain objects in the process where the hooks run. `state` belongs to the plugin; everything else
 is for reading. The loop-side counterparts (`tritonpy.model`) are never given to plugins.
@@ -40,7 +40,7 @@ EXECUTIONS = ("thread", "process")
 
 @dataclass(frozen=True, slots=True)
 class BackendAttributes:
-    """What a backend says about itself once, before its first model is loaded.
+    """Attributes of a backend, as it states them once before its first model is loaded.
 
     Attributes:
         execution: how models run of which the hook `model_execution` says nothing else. `thread` promises
@@ -94,7 +94,7 @@ class Backend:
 
 @dataclass(frozen=True, slots=True)
 class WorkerCommand:
-    """How to start a backend's own worker program.
+    """The command that starts a backend's own worker program.
 
     Attributes:
         command: the program and its arguments.
@@ -127,7 +127,7 @@ class Model:
 
     @property
     def version_directory(self) -> Path:
-        """Where the files of this version lie."""
+        """The directory with the files of this version."""
         return self.directory / str(self.version)
 
     @property
@@ -137,7 +137,7 @@ class Model:
 
     @property
     def is_decoupled(self) -> bool:
-        """Whether a request may get any number of responses."""
+        """True if a request may get any number of responses."""
         return bool(self.config.get("model_transaction_policy", {}).get("decoupled", False))
 
     def parameter(self, key: str, default: str = "") -> str:
@@ -270,7 +270,7 @@ class RepoAgentModel:
 
     @property
     def directory(self) -> Path:
-        """Where the model's files are; the agent before this one may have put them there.
+        """The directory of the model's files; the agent before this one may have put them there.
 
         During LOAD an agent may set this to a changed copy: the model is then loaded from there, whatever the
         directory is called. Setting it later raises `InvalidArg`.
@@ -340,7 +340,7 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class CacheUsage:
-    """How full a response cache is.
+    """Usage of a response cache.
 
     Attributes:
         entry_count: entries that it holds now.

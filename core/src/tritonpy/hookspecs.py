@@ -172,7 +172,7 @@ class BackendHooks:
 
     @hookspec(firstresult=True)
     def model_instance_ready(self, instance: ModelInstance) -> bool:
-        """Whether the instance can serve; asked by readiness probes, so answer from memory.
+        """True if the instance can serve; asked by readiness probes, so answer from memory.
 
         Called while the instance executes nothing: a busy one counts as ready. False, an exception and five
         seconds of silence all mean that it is not.
@@ -212,7 +212,7 @@ class BatchingHooks:
 
     @hookspec(firstresult=True)
     def model_batch_include_request(self, request: InferRequest, batch: Batch) -> bool:
-        """Whether the request may join the batch; False closes the batch.
+        """True if the request may join the batch; False closes the batch.
 
         Each request is asked once per attempt, in queue order, after the batcher's own checks passed. An
         exception fails that request, once, and closes the batch.

@@ -1,4 +1,4 @@
-"""How a log record is written: in Triton's shape, or as a JSON object."""
+"""Formats of a log record: Triton's shape, or a JSON object."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def make_formatter(name: str) -> logging.Formatter:
-    """What writes lines in the format called `name`, of `LogFormat`."""
+    """The formatter of lines in the format called `name`, of `LogFormat`."""
     if name == "json":
         return JsonFormatter()
     return TritonFormatter(iso8601=name == "ISO8601")

@@ -41,7 +41,7 @@ _LIBRARIES = ("aiohttp", "asyncio", "concurrent", "grpc", "opentelemetry")
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """What is written, and where.
+    """Settings of the log: levels, format and file.
 
     Attributes:
         log_verbose: the highest verbose level that is written; 0 for none.
@@ -58,7 +58,7 @@ class LogSettings:
     log_file: str = ""
 
     def admits(self, level: int) -> bool:
-        """Whether lines of a `logging` level are written; a logger's level alone cannot say this."""
+        """True if lines of a `logging` level are written; a logger's level alone cannot say this."""
         if level >= logging.ERROR:
             return self.log_error
         if level >= logging.WARNING:
@@ -107,7 +107,7 @@ class Logs:
 
     @property
     def settings(self) -> LogSettings:
-        """What is written now."""
+        """The settings in effect now."""
         return self._settings
 
     def change(self, settings: LogSettings) -> None:
@@ -129,7 +129,7 @@ class Logs:
 
     @property
     def is_half_full(self) -> bool:
-        """Whether so many lines wait that a few thousand more would be dropped."""
+        """True if so many lines wait that a few thousand more would be dropped."""
         return self._writer.held > MAX_WAITING_LINES // 2
 
     def close(self) -> None:
@@ -190,7 +190,7 @@ class LogFollower(Protocol):
     """Has lines that begin where `logging` does not reach, and hands them to its loggers by a thread."""
 
     def settings_changed(self, settings: LogSettings | None) -> None:
-        """What is written from now on; None where whoever embeds the server writes the log. On any thread."""
+        """The log's settings from now on; None if the embedding program writes the log. On any thread."""
 
     def flush(self) -> None:
         """Return when all lines are handed over: the log is about to close. Blocking."""
@@ -219,7 +219,7 @@ def _tell_followers() -> None:
 
 
 def has_room() -> bool:
-    """Whether lines can be logged in thousands; who passes on what others say asks this first."""
+    """True if thousands of lines can be logged; asked before lines of others are passed on."""
     return not any(logs.is_half_full for logs in _running)
 
 

@@ -18,7 +18,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 class Startable(Protocol):
-    """What lives on a loop from its start to its stop."""
+    """A part that lives on a loop from its start to its stop."""
 
     async def start(self) -> None:
         """Return once it runs."""
@@ -69,7 +69,7 @@ class LoopThread(Generic[T]):
 
     @property
     def running(self) -> T:
-        """What runs; touch it on the loop only."""
+        """The part that runs; touch it on the loop only."""
         assert self._running is not None  # started
         return self._running
 

@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """How an option is written on the command line.
+    """The flag of an option on the command line.
 
     Attributes:
         names: the flag, and others for the same, with blanks between them.

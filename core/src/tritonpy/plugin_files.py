@@ -98,7 +98,7 @@ class PluginOpener:
         return self._installed.names()
 
     def load(self, name: str) -> Binder:
-        """What binds the hooks of an installed plugin; blocking.
+        """The binder of the hooks of an installed plugin; blocking.
 
         Raises:
             TritonError: see `PluginManager.load`.
@@ -107,7 +107,7 @@ class PluginOpener:
         return lambda hook: self._installed.bind(plugin, hook)
 
     def open(self, path: Path) -> Binder:
-        """What binds the hooks of a file: of Python if it ends in `.py`, else a shared object; blocking.
+        """The binder of the hooks of a file: of Python if it ends in `.py`, else a shared object; blocking.
 
         Raises:
             Unsupported: it is a shared object, and nothing installed opens it.

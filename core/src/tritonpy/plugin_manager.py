@@ -54,7 +54,7 @@ State = Literal["available", "loaded", "disabled", "failed"]
 
 @dataclass(slots=True)
 class PluginInfo:
-    """What `corectl plugins` shows of one plugin.
+    """A plugin as `corectl plugins` shows it.
 
     Attributes:
         name: the entry point's name, which is what people write in their configuration.
@@ -206,7 +206,7 @@ class PluginManager:
 
 
 def install_hint(kind: str, name: str) -> str:
-    """How to install a plugin that is not there, to be added to an error; "" for those of others."""
+    """The command that installs a missing plugin, to end an error with; "" for those of third parties."""
     if kind == "stores" and name in _CLOUD_STORES:
         distribution = "tritonpy-store-cloud"
     else:

@@ -11,7 +11,7 @@ MetricKind = Literal["counter", "gauge", "histogram"]
 
 @dataclass(frozen=True, slots=True)
 class MetricSample:
-    """What one set of labels stands for.
+    """The value of a metric for one set of labels.
 
     Attributes:
         labels: values by name.

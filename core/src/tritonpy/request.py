@@ -38,7 +38,7 @@ _LONGEST_CORRELATION_ID = 128
 
 
 def label_of(request_id: str) -> str:
-    """How messages name a request, in Triton's words; with a stand-in when it has no id."""
+    """The request in messages, in Triton's words; with a stand-in when it has no id."""
     return f"[request id: {request_id or '<id_unknown>'}] "
 
 
@@ -147,7 +147,7 @@ class InferRequest:
             ) from None
 
     def wants(self, name: str) -> bool:
-        """Whether the client or the server asks for output `name`; others need not be computed."""
+        """True if the client or the server asks for output `name`; others need not be computed."""
         if self.requested_outputs is None or name in self.requested_outputs:
             return True
         states = self.ticket.states
@@ -164,7 +164,7 @@ class InferRequest:
         return self.ticket.trace
 
     def is_cancelled(self) -> bool:
-        """Whether the client gave up; a long computation may stop early and answer `Cancelled`."""
+        """True once the client gave up; a long computation may stop early and answer `Cancelled`."""
         return self.ticket.cancelled
 
     def respond(self, response: InferResponse | None = None, *, final: bool = True) -> None:
@@ -216,12 +216,12 @@ class InferRequest:
 
     @property
     def label(self) -> str:
-        """How messages name this request: `[request id: <id>] `, with a stand-in when it has none."""
+        """The request in messages: `[request id: <id>] `, with a stand-in when it has none."""
         return label_of(self.id)
 
     @property
     def about(self) -> dict[str, str]:
-        """What log lines about this request carry, as `extra`."""
+        """The fields of log lines about this request, passed as `extra`."""
         return {"model": self.model_name, "version": self.model_version, "request_id": self.id}
 
     def deliver(self, response: InferResponse | None, final: bool = True) -> None:
@@ -309,7 +309,7 @@ class NullRequest(InferRequest):
 
 
 class Ticket:
-    """What the server keeps beside a request; on the loop only, but for `outbox`, `clock` and `states`.
+    """The server's state of a request; on the loop only, but for `outbox`, `clock` and `states`.
 
     Attributes:
         sink: takes the responses.

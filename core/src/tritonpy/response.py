@@ -1,4 +1,4 @@
-"""What a backend answers: outputs or an error."""
+"""Responses of a backend: outputs or an error."""
 
 from __future__ import annotations
 

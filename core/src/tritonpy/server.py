@@ -136,7 +136,7 @@ class Server:
 
     @property
     def runtime(self) -> ServerRuntime:
-        """What runs on the loop; touch it there only."""
+        """The part that runs on the loop; touch it there only."""
         return self._thread.running
 
     @property

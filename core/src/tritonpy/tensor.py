@@ -104,7 +104,7 @@ class Tensor:
 
     @property
     def memory_type(self) -> MemoryType:
-        """Where the bytes are; host memory unless the buffer is a location that says otherwise."""
+        """The memory type of the bytes; host memory unless the buffer is a location of another type."""
         buffer = self._buffer
         return MemoryType.CPU if buffer is None or isinstance(buffer, HOST_TYPES) else buffer.memory_type
 

@@ -67,7 +67,7 @@ class Finding:
 
 
 def find_targets(path: Path) -> list[Path]:
-    """What there is to check at a path: model directories, or a single file that belongs to no model.
+    """The targets of a check at a path: model directories, or a single file that belongs to no model.
 
     Args:
         path: a repository, a model's directory, or a configuration file.
@@ -91,7 +91,7 @@ def find_targets(path: Path) -> list[Path]:
 
 
 def is_model(directory: Path) -> bool:
-    """Whether a directory looks like a model: a configuration or a version lies in it."""
+    """True if a directory looks like a model: a configuration or a version lies in it."""
     return any(
         child.is_dir() and child.name.isascii() and child.name.isdigit()
         if child.is_dir()

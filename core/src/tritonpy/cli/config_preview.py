@@ -1,4 +1,4 @@
-"""What a model's configuration becomes when the model is loaded, found out without serving it."""
+"""Preview of the configuration that a model gets when it is loaded, without serving the model."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def explain(
 
 
 def difference(before: JsonObject, after: JsonObject) -> JsonObject:
-    """What came between two looks at a version; everything after it was loaded anew."""
+    """The counts and durations between two looks at a version; all of the later look after a reload."""
     seconds = after["seconds"] - before["seconds"]
     if seconds <= 0:
         return after

@@ -1,4 +1,4 @@
-"""What stands out in the numbers of a model, each with one line of advice; pure."""
+"""Findings in the numbers of a model, each with one line of advice; pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Finding(TypedDict):
 
 
 def findings(facts: JsonObject) -> list[Finding]:
-    """What stands out, the most important first.
+    """The findings, the most important first.
 
     Args:
         facts: as `GET v2/models/<name>/explain` gives them for one version.
@@ -66,7 +66,7 @@ def busy_part(facts: JsonObject) -> float | None:
 
 
 def mean_us(facts: JsonObject, *phases: str) -> float:
-    """What phases took together, for a request on the average, in microseconds."""
+    """The mean time of a request in the given phases together, in microseconds."""
     requests, durations = facts["requests"], facts["durations_ns"]
     total: float = sum(durations[phase] / requests[phase] for phase in phases if requests[phase])
     return total / 1000
@@ -166,7 +166,7 @@ def _of_full(facts: JsonObject, share: str, most: int) -> Finding:
 
 
 def _company(facts: JsonObject, most: int, delay_us: int, beginning: str) -> str:
-    """How many more requests a delay would let join, at the rate at which they come."""
+    """The number of further requests that a delay would let join, at the rate at which they come."""
     rate = (facts["requests"]["success"] + facts["requests"]["fail"]) / facts["seconds"]
     more = rate * delay_us / 1e6
     if most <= 1:

@@ -15,7 +15,7 @@ DEFAULT_URL = "http://localhost:8000"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back from `url`: status, headers by lower-case name, body."""
+    """The answer from `url`: status, headers by lower-case name, body."""
 
     status: int
     headers: dict[str, str]
@@ -44,7 +44,7 @@ class Answer:
 
     @property
     def of_a_stranger(self) -> str:
-        """What to say of a page for people, which no inference server sends; "" for anything else."""
+        """A remark about a web page, which no inference server sends; "" for anything else."""
         kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "text/html":
             return ""

@@ -60,7 +60,7 @@ def infer(
 
 
 class InferClient(Protocol):
-    """What either protocol can do."""
+    """The operations that both protocols offer."""
 
     def inputs(self, model: str, version: str) -> list[WantedInput]:
         """The model's inputs."""

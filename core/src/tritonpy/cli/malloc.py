@@ -125,7 +125,7 @@ def _linker_cache() -> str:
 
 
 def _fits(path: Path) -> bool:
-    """Whether a file is a library for the machine that this interpreter runs on."""
+    """True if a file is a library for the machine that this interpreter runs on."""
     try:
         return _machine(path) == _machine(Path(sys.executable))
     except OSError:

@@ -27,7 +27,7 @@ _LOAD_TIMEOUT_S = 600.0
 
 
 def timeout_option(seconds: float) -> Decorator:
-    """How long to wait for an answer."""
+    """The option `--timeout`: seconds to wait for an answer."""
     return click.option(
         "--timeout", "timeout_s", type=float, default=seconds, show_default=True, help="Seconds to wait."
     )

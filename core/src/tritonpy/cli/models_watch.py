@@ -41,7 +41,7 @@ def read_index(client: HttpClient, *, ready: bool = False) -> list[Entry]:
 
 
 def unknown_model_hint(client: HttpClient, name: str) -> str:
-    """Which models the server knows, to stand behind an error about one that it does not; else ""."""
+    """The models that the server knows, to follow an error about an unknown one; else ""."""
     try:
         return hint_of_names(name, (str(entry["name"]) for entry in read_index(client)))
     except click.ClickException:
@@ -49,7 +49,7 @@ def unknown_model_hint(client: HttpClient, name: str) -> str:
 
 
 def hint_of_names(wanted: str, known: Iterable[str]) -> str:
-    """What `wanted` may have been meant to be, and all that there is; "" if it is known."""
+    """A suggestion for a mistyped name, followed by all known names; "" if `wanted` is known."""
     names = sorted(set(known))
     if wanted in names:
         return ""

@@ -80,7 +80,7 @@ _IDLE_VALUES = {
 
 
 def asks_for_nothing(flag: str, value: str | int) -> bool:
-    """Whether a flag of `REFUSED` or `WITHOUT_EFFECT` has a value that we keep by doing nothing."""
+    """True if a flag of `REFUSED` or `WITHOUT_EFFECT` has a value that is met by doing nothing."""
     return _IDLE_VALUES[flag].fullmatch(str(value)) is not None
 
 

@@ -33,7 +33,7 @@ TensorData = Union[bytes, tuple[int, int]]  # noqa: UP007 (evaluated, also by Py
 
 
 class Endpoint:
-    """What both ends share: the arenas of the two directions and the references to give back.
+    """The part that both ends share: the arenas of the two directions and the references to give back.
 
     Args:
         segment_socket: one end of a stream socket pair that carries nothing but segment descriptors.
@@ -238,7 +238,7 @@ class WorkerChannel:
         self.endpoint.close()
 
     def is_cancelled(self, slot: int) -> bool:
-        """Whether the server has cancelled the request in `slot`; a read of shared memory."""
+        """True if the server has cancelled the request in `slot`; a read of shared memory."""
         flags = self._cancel_flags
         if flags is None:  # kept, because a model's thread may ask after the channel has closed
             flags = self._cancel_flags = self.endpoint.peer.segment(0)

@@ -68,7 +68,7 @@ class ChildProcess:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has ended, reaped or not."""
+        """True once it has ended, reaped or not."""
         if self.ended.done():
             return True
         try:
@@ -132,7 +132,7 @@ class ChildProcess:
 
 
 def describe_end(status: int) -> str:
-    """What became of a process, to go on after its name."""
+    """The end of a process in words, to follow its name in a message."""
     if status >= 0:
         return f"exited with code {status}"
     try:

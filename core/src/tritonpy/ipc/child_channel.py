@@ -21,7 +21,7 @@ _Outcome = TypeVar("_Outcome")
 
 
 class Program(Protocol):
-    """What runs the child's program: a `ChildProcess`, or a thread of this process."""
+    """The program of a child: a `ChildProcess`, or a thread of this process."""
 
     pid: int
     ended: Future[int]
@@ -241,7 +241,7 @@ async def launch_process(
 
 
 def on_loop(outcome: Future[_Outcome]) -> asyncio.Future[_Outcome]:
-    """What a thread settles, as a future of the running loop; cancelling that leaves the thread's alone."""
+    """The result of a thread's future as a future of the running loop; cancelling it affects only itself."""
     loop = asyncio.get_running_loop()
     here: asyncio.Future[_Outcome] = loop.create_future()
 

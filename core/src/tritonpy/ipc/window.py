@@ -1,4 +1,4 @@
-"""How far the sender of a stream of responses may be ahead of the server, and where it waits.
+"""Send window: how far the sender of a stream of responses may be ahead of the server.
 
 A sender asks, now and then, whether it may go on; the server answers when the client has room. The question
 travels behind the responses, so by the answer all of them have arrived. It is asked early, so that a sender
@@ -30,14 +30,14 @@ class Permission(Protocol):
     """The answer to come; a `threading.Event` is one."""
 
     def is_set(self) -> bool:
-        """Whether it has come."""
+        """True once it has come."""
 
     def wait(self, timeout: float | None = None) -> Any:  # Any: nobody looks at it
         """Return when it has come, never will, or the time is over; called once it has come as well."""
 
 
 class _Thread(threading.local):
-    """What a thread answers: its last window, and whether there are several."""
+    """The requests that a thread answers: its last window, and if there are several."""
 
     window: SendWindow | None = None
     is_executing_several = False

@@ -33,7 +33,7 @@ class Ensembles:
         self._settings = settings
 
     def is_needed(self, name: str) -> bool:
-        """Whether an ensemble is made of a model of this name."""
+        """True if an ensemble is made of a model of this name."""
         return any(name in ensemble.model_names for ensemble in self._wanted().values())
 
     def bind(self, record: ModelRecord) -> Sequence[LoadedModel]:

@@ -86,7 +86,7 @@ class ModelControl:
         self._manager.unload_soon(name, unload_dependents)
 
     async def is_ready(self, name: str, version: str) -> bool:
-        """Whether a version, or the newest for "", takes requests and says so; False for an unknown one.
+        """True if a version, or the newest for "", takes requests and says so; False for an unknown one.
 
         Raises:
             InvalidArg: `version` is no number.

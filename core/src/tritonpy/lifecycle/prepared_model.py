@@ -33,7 +33,7 @@ class PreparedModel:
 
     @property
     def is_ensemble(self) -> bool:
-        """Whether it is made of other models."""
+        """True if it is made of other models."""
         return self.config.HasField("ensemble_scheduling")
 
     async def discard(self) -> None:

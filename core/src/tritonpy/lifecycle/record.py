@@ -129,22 +129,22 @@ class ModelRecord:
 
     @property
     def is_known(self) -> bool:
-        """Whether it was ever tried or refused."""
+        """True if it was ever tried or refused."""
         return self._is_known or self.ensemble is not None
 
     @property
     def is_claimed(self) -> bool:
-        """Whether it lays claim to its name: from its first load on, failed or not, until it is unloaded."""
+        """True if it holds its name: from its first load on, failed or not, until it is unloaded."""
         return self._is_claimed
 
     @property
     def is_shown(self) -> bool:
-        """Whether the index tells of it."""
+        """True if the index lists it."""
         return bool(self.refusal or self._versions)
 
     @property
     def is_answered_for(self) -> bool:
-        """Whether requests for it are told that it has no version, and not that there is no such model."""
+        """True if requests for it fail for want of a version, and not of a model."""
         return bool(self._versions) or self._lacks_versions or self._is_gone
 
     @property
@@ -159,7 +159,7 @@ class ModelRecord:
 
     @property
     def is_sent(self) -> bool:
-        """Whether the files that it is served from came with a load request."""
+        """True if the files that it is served from came with a load request."""
         return self.served is not None and not self.served.source.root
 
     @property
@@ -172,7 +172,7 @@ class ModelRecord:
         )
 
     def serves(self, found: FoundModel, config_override: str | None) -> bool:
-        """Whether what is served is what a load of `found` would give, and takes requests."""
+        """True if what is served is what a load of `found` would give, and takes requests."""
         models = self.models
         return (
             self.served is not None
@@ -335,12 +335,12 @@ class NamedModels:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a load or an unload is under way, or waits for one."""
+        """True while a load or an unload is under way, or waits for one."""
         return self.user_count > 0
 
     @property
     def is_wanted(self) -> bool:
-        """Whether changes in the repositories concern it."""
+        """True if changes in the repositories concern it."""
         return self.want is not Want.NOT
 
     @property

@@ -63,7 +63,7 @@ class ModelRegistry:
             self._drop_unknown(named)
 
     def is_busy(self, name: str) -> bool:
-        """Whether models of a name are being loaded or unloaded, or are about to be."""
+        """True while models of a name are being loaded or unloaded, or are about to be."""
         named = self._names.get(name)
         return named is not None and named.is_busy
 
@@ -187,7 +187,7 @@ class ModelRegistry:
         return [(record.key, model) for record in self.records() for model in record.models]
 
     def shows(self, key: ModelKey) -> bool:
-        """Whether the index tells of a model."""
+        """True if the index lists a model."""
         named = self._names.get(key.name)
         record = named.records.get(key) if named is not None else None
         return record is not None and record.is_shown

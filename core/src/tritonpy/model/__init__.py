@@ -1,1 +1,1 @@
-"""What is loaded: the check of requests, instances on threads and in processes, statistics of executions."""
+"""Loaded models: the check of requests, instances on threads, statistics of executions."""

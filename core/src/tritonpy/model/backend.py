@@ -151,7 +151,7 @@ class BoundBackend:
         return attributes
 
     def execution_of(self, model: Model) -> str:
-        """How the instances of a model run, `thread` or `process`, as far as the backend decides. Blocking.
+        """The kind of a model's instances, `thread` or `process`, as far as the backend decides. Blocking.
 
         Raises:
             TritonError: the backend says neither, or fails to say.
@@ -175,7 +175,7 @@ class BoundBackend:
 
     @property
     def has_life(self) -> bool:
-        """Whether it wants to be initialised before its first model, or finalised after its last one."""
+        """True if it wants to be initialised before its first model, or finalised after its last one."""
         return self.initialize is not None or self.finalize is not None
 
     def acquire(self) -> None:

@@ -36,7 +36,7 @@ class BatchOwner(Protocol):
 
 
 class ResourceClaim(Protocol):
-    """What an instance has taken to execute a batch; see `scheduler.rate_limiter`."""
+    """The resources that an instance holds while it executes a batch; see `scheduler.rate_limiter`."""
 
     def give_back(self) -> None:
         """The execution is over."""
@@ -102,7 +102,7 @@ class Execution:
 
     @property
     def has_sequences(self) -> bool:
-        """Whether it needs what the instance knows of earlier requests; no other can execute it."""
+        """True if it depends on what the instance knows of earlier requests; no other can execute it."""
         return self._owner is not None
 
     def finish(self, times: Times, responses: Sequence[InferResponse]) -> None:
@@ -249,12 +249,12 @@ class Execution:
 
 
 def _durations(times: Times) -> tuple[int, int]:
-    """What the only response of a request took: to be computed, and to be brought on its way."""
+    """The time that the only response of a request took to compute, and to hand over."""
     return times[2] - times[0], times[3] - times[2]
 
 
 def _phases(times: Times) -> tuple[int, int, int]:
-    """How long input, inference and output took."""
+    """The durations of input, inference and output."""
     return times[1] - times[0], times[2] - times[1], times[3] - times[2]
 
 
@@ -270,7 +270,7 @@ def about_batch(requests: Sequence[InferRequest], instance: str) -> dict[str, st
 
 
 def checked_responses(outcome: object, request_count: int) -> list[InferResponse] | None:
-    """What a backend returned, if it is what `model_instance_execute` promises.
+    """The responses that a backend returned, if they are as `model_instance_execute` promises.
 
     Raises:
         Internal: it is something else; says what came and what was expected.
@@ -315,13 +315,13 @@ class Instance(Protocol):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it takes executions now."""
+        """True if it takes executions now."""
 
     async def probe(self) -> bool:
-        """Whether it takes executions and its model says that it is ready; a busy one is not disturbed."""
+        """True if it takes executions and its model reports that it is ready; a busy one is not disturbed."""
 
     def running_executions(self) -> Sequence[tuple[Execution, Sequence[InferRequest]]]:
-        """What it executes now, each with the unanswered calls of other models that it waits for."""
+        """The executions now, each with the unanswered calls of other models that it waits for."""
 
     def submit(self, execution: Execution) -> None:
         """Start the execution; returns at once. The instance answers it and then tells its scheduler."""

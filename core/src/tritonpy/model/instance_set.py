@@ -42,7 +42,7 @@ class InstanceChange:
 
 
 class InstanceSet:
-    """What executes the batches of one loaded version; owned by the loop.
+    """The instances of one loaded version; owned by the loop.
 
     A change happens in two steps, so that those of several versions can happen together or not at all:
     `prepare` brings up what is missing beside what serves, and `switch` goes over to it.
@@ -80,7 +80,7 @@ class InstanceSet:
 
     @property
     def slots(self) -> list[Slot]:
-        """Where those live."""
+        """The slots of the instances."""
         return [placed.slot for placed in self._placed]
 
     async def prepare(self, slots: Sequence[Slot]) -> InstanceChange:
@@ -132,7 +132,7 @@ class InstanceSet:
             await asyncio.wait(leaving.values())
 
     def _match(self, slots: Sequence[Slot]) -> tuple[list[PlacedInstance], list[Slot]]:
-        """Which instances are kept, each for which slot, and the slots that need a new one."""
+        """Match instances with slots: those kept, each in its slot, and the slots that need a new one."""
         free = list(self._placed)
         kept: list[PlacedInstance] = []
         missing: list[Slot] = []

@@ -24,7 +24,7 @@ _log = logging.getLogger("tritonpy.model")
 
 
 class RequestScheduler(Protocol):
-    """What a loaded model asks of its scheduler; see `tritonpy.scheduler`."""
+    """The scheduler of a loaded model; see `tritonpy.scheduler`."""
 
     def enqueue(self, request: InferRequest) -> None:
         """Take a checked request."""
@@ -132,7 +132,7 @@ class LoadedModel:
 
     @property
     def is_ready(self) -> bool:
-        """Whether at least one instance would take an execution now, or soon will have finished one.
+        """True if at least one instance would take an execution now, or soon will have finished one.
 
         An ensemble is, when all its models are.
         """
@@ -238,7 +238,7 @@ class LoadedModel:
             self.scheduler.refuse(None)
 
     async def probe(self) -> bool:
-        """Whether requests are taken and, where the model can be asked, one of its instances says so."""
+        """True if requests are taken and, where the model can be asked, one of its instances is ready."""
         if not self.is_ready:
             return False
         if self.steps:

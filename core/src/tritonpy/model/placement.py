@@ -12,7 +12,7 @@ from tritonpy.handles import JsonObject, Model, ModelInstance
 
 @dataclass(frozen=True, slots=True)
 class ResourceNeed:
-    """What an instance needs while it executes, where the rate limiter is on.
+    """A need of an instance for a resource while it executes, where the rate limiter is on.
 
     Attributes:
         name: of the resource.
@@ -27,7 +27,7 @@ class ResourceNeed:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where one instance will live.
+    """The place of one instance: its name, device and resources.
 
     Attributes:
         name: the group's name, then the index inside the group; the same on each of the group's GPUs.
@@ -54,7 +54,7 @@ class Slot:
     priority: int = 1
 
     def handle(self, model: Model) -> ModelInstance:
-        """What the hooks of the instance receive."""
+        """The handle that the hooks of the instance receive."""
         return ModelInstance(
             self.name,
             self.index,
@@ -67,7 +67,7 @@ class Slot:
 
     @property
     def device(self) -> str:
-        """Where it runs, as the log says it: `GPU device 1`."""
+        """The device it runs on, as the log says it: `GPU device 1`."""
         return f"{self.kind.removeprefix('KIND_')} device {self.device_id}"
 
 

@@ -268,7 +268,7 @@ def check_bytes_tensor(tensor: Tensor, model_name: str, label: str = "") -> None
 
 
 def _is_well_formed(buffer: bytes | bytearray | memoryview, count: int) -> bool:
-    """Whether the buffer is exactly `count` strings; the quick walk, which does not say what is wrong."""
+    """True if the buffer is exactly `count` strings; a quick walk that does not find out what is wrong."""
     unpack = _LENGTH.unpack_from
     offset = 0
     try:
@@ -280,7 +280,7 @@ def _is_well_formed(buffer: bytes | bytearray | memoryview, count: int) -> bool:
 
 
 def _has_equal_lengths(buffer: bytes | bytearray | memoryview, count: int) -> bool:
-    """Whether the buffer is `count` strings of one length: true of most, and checked without a loop."""
+    """True if the buffer is `count` strings of one length: often so, and checked without a loop."""
     size = len(buffer)
     if count == 0 or size < 4 or size % count:
         return size == 0 and count == 0

@@ -248,7 +248,7 @@ class ThreadInstance:
 
     @property
     def is_left_behind(self) -> bool:
-        """Whether its thread still runs a hook."""
+        """True while its thread still runs a hook."""
         return not self._closed.done()
 
     # On the loop.

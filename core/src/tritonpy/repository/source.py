@@ -1,4 +1,4 @@
-"""What one load of a model is made from: its directory in a repository, or what came with a load request."""
+"""The source of one load of a model: its directory in a repository, or the content of a load request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_DIRECTORIES = 100
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """What a model was loaded from, as it was when its load began.
+    """The source that a model was loaded from, as it was when its load began.
 
     Attributes:
         key: the model.
@@ -44,11 +44,11 @@ class ModelSource:
 
     @property
     def is_overridden(self) -> bool:
-        """Whether a part of it came with a load request."""
+        """True if a part of it came with a load request."""
         return self.config_override is not None
 
     def serves(self, found: FoundModel, config_override: str | None) -> bool:
-        """Whether a model loaded from this source is what a load of `found` would give.
+        """True if a model loaded from this source is what a load of `found` would give.
 
         A load that brings no configuration keeps the one that an earlier load brought, as in Triton, until
         the files change.

@@ -63,7 +63,7 @@ class BoundStrategy:
 
     @property
     def blame(self) -> str:
-        """What the loop is in while a hook runs, for the log should that never return: see `stop_signals`."""
+        """The running hook as the log names it should it never return; see `stop_signals`."""
         return f"batching strategy '{self.name}' of model '{self._batcher.model.name}'"
 
     def open(self) -> None:
@@ -167,7 +167,7 @@ class BoundStrategy:
     def _answer(
         self, answer: int | tuple[int, Exception], requests: Sequence[InferRequest]
     ) -> tuple[int, TritonError | None]:
-        """What `model_batch_include_requests` has answered, held to what it was asked."""
+        """The answer of `model_batch_include_requests`, limited to the requests asked about."""
         if not isinstance(answer, tuple):
             return max(0, min(int(answer), len(requests))), None
         count = max(0, min(int(answer[0]), len(requests) - 1))

@@ -1,4 +1,4 @@
-"""Which requests may share a batch, as far as their inputs are concerned."""
+"""Compatibility of requests: those that may share a batch, judged by their inputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RequestKinds:
         self._has_optional_inputs = has_optional_inputs
 
     def of(self, request: InferRequest) -> Kind:
-        """What is equal for all requests that may share a batch."""
+        """The part of a request that is equal for all that may share its batch."""
         inputs = request.inputs
         kind: Kind = tuple(
             [inputs[name].shape[self._lead :] for name in self._equal_shape_inputs if name in inputs]

@@ -1,4 +1,4 @@
-"""What a batching policy may answer, and the reasons a batch closes.
+"""Decisions of a batching policy, and the reasons a batch closes.
 
 A policy waits for nothing and reads no clock: requests and the time go in, one of these comes out.
 """
@@ -107,7 +107,7 @@ class BatchingPolicy(Protocol):
         """Say what to do while this instance could take a batch."""
 
     def has_batch(self, now_ns: int, instance: Instance) -> bool:
-        """Whether `decide` would have a batch for it; asked while the instance may have to wait for it."""
+        """True if `decide` would have a batch for it; asked while the instance may have to wait for it."""
         ...
 
     def expire(self, now_ns: int) -> int:
@@ -152,7 +152,7 @@ class SequencePolicy(BatchingPolicy, Protocol):
         """New sequences go to these from now on."""
 
     def lose(self, instance: Instance, error: TritonError) -> None:
-        """What an instance knew of its sequences is gone: they end."""
+        """End the sequences of an instance that has lost what it knew of them."""
 
     def add_again(self, request: InferRequest) -> None:
         """Take back a request that the model has executed and wants to execute again.

@@ -47,13 +47,13 @@ class Strategy(Protocol):
         """A request may not even join an empty batch; it runs alone."""
 
     def accept(self, requests: Sequence[InferRequest]) -> tuple[int, TritonError | None]:
-        """How many of these, from the first on, may join.
+        """The number of these requests, from the first on, that may join.
 
         The error, if any, belongs to the first request that may not.
         """
 
     def padded_size(self, rows: int) -> int:
-        """How many rows the attempt's batch is to be executed with; `rows`, where nothing is added."""
+        """The rows that the attempt's batch is executed with; `rows`, where nothing is added."""
         ...
 
     def end(self) -> None:
@@ -177,7 +177,7 @@ class DynamicPolicy:
         return isinstance(self._outcome(now_ns), tuple)
 
     def _outcome(self, now_ns: int) -> tuple[int, int, Closed] | WaitUntil | Idle:
-        """How many requests are to go, their rows, and why; or what to do while none are."""
+        """The number of requests to send, their rows, and the reason; or the wait until there are some."""
         if self._hold_until_count:
             if len(self._queue) < self._hold_until_count:
                 return IDLE

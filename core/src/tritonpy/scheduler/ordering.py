@@ -83,7 +83,7 @@ class ResponseOrder:
         return self._backlog.byte_size
 
     def is_first(self, place: _Place) -> bool:
-        """Whether this is the head of the line."""
+        """True if this is the head of the line."""
         return bool(self._line) and self._line[0] is place
 
     def hold(self, request: InferRequest, byte_size: int) -> bool:

@@ -24,7 +24,7 @@ _LEAST_GONE = 64
 
 @dataclass(frozen=True, slots=True)
 class QueuePolicy:
-    """How requests of one level wait.
+    """The queue policy of one priority level.
 
     Attributes:
         max_size: how many may wait; 0 means no limit.
@@ -39,7 +39,7 @@ class QueuePolicy:
     delays: bool = False
 
     def deadline_ns(self, request: InferRequest) -> int:
-        """When a request's time is up; 0 for never."""
+        """The time at which a request's wait is up; 0 for never."""
         timeout_ns = self.timeout_ns
         if self.allows_override and 0 < request.timeout_us * _US < timeout_ns:
             timeout_ns = request.timeout_us * _US
@@ -140,7 +140,7 @@ class LeveledQueue:
 
     @property
     def next_deadline_ns(self) -> int:
-        """When `expire` has something to do; 0 when there is no such time."""
+        """The time at which `expire` has something to do; 0 when there is none."""
         deadlines = self._deadlines
         while deadlines and not self._is_in_time(deadlines[0][2]):
             heapq.heappop(deadlines)
@@ -162,7 +162,7 @@ class LeveledQueue:
         return index
 
     def _index(self, place: tuple[int, ...]) -> int:
-        """Where a request with this place is, or belongs: `order` is sorted by places, all different."""
+        """The index of a request with this place, present or not; `order` is sorted by unique places."""
         order, places = self.order, self._places
         if not order or places[order[-1]] < place:
             return len(order)
@@ -174,7 +174,7 @@ class LeveledQueue:
         return self._index((level + 1,)) - self._index((level,))
 
     def _is_in_time(self, request: InferRequest) -> bool:
-        """Whether a request waits and has not been delayed."""
+        """True if a request waits and has not been delayed."""
         place = self._places.get(request)
         return place is not None and not place[1]
 

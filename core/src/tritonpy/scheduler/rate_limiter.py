@@ -1,4 +1,4 @@
-"""What instances may use at the same time: resources that are counted, and a line of those who wait for them.
+"""Rate limiter: counted resources that executing instances share, and a line of those that wait for them.
 
 An instance takes its resources when it begins an execution, all of them or none, and gives them back at its
 end. Who comes first is decided as in Triton: an instance has a *level*, the number of its executions times
@@ -35,7 +35,7 @@ _EXECUTIONS_BEFORE = 2  # Triton counts the initialization and the warmup of an 
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimit:
-    """How much there is of a resource, where whoever starts the server has said it.
+    """The count of a resource that the server's options set.
 
     Attributes:
         name: of the resource, in any case.
@@ -53,14 +53,14 @@ def make_rate_limiter(
     resources: Iterable[tuple[str, int, int | None]],
     call_soon: Callable[[Callable[[], None]], object],
 ) -> RateLimiter | None:
-    """What a server's options ask for; None lets instances execute whenever they are free."""
+    """The rate limiter that a server's options ask for; None lets free instances execute at once."""
     if mode == "off":
         return None
     return RateLimiter([ResourceLimit(*limit) for limit in resources], call_soon)
 
 
 class Claim:
-    """What one instance takes for an execution, and its place among those that want the same.
+    """The claim of one instance: its needs for an execution, and its place in the competition for them.
 
     Attributes:
         name: of the instance.
@@ -93,7 +93,7 @@ class Claim:
 
     @property
     def turn(self) -> tuple[int, int]:
-        """Whose is lower goes first."""
+        """Sort key of claims: the one with the smaller key goes first."""
         return self.level, self.latest
 
     def give_back(self) -> None:
@@ -106,11 +106,11 @@ class WaitingCall(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is not answered."""
+        """True while it is not answered."""
 
     @property
     def holders(self) -> Mapping[object, Claim]:
-        """What its callers hold, by their executions."""
+        """The resources that its callers hold, by their executions."""
 
     @property
     def options(self) -> Sequence[Claim]:
@@ -199,7 +199,7 @@ class RateLimiter:
             self._serve_soon()
 
     def floor(self, claim: Claim) -> int:
-        """Where the competition for its resources is."""
+        """The level at which the competition for its resources is."""
         return max((self._levels.get(resource, 0) for resource in claim.needs), default=0)
 
     def note_call(self, call: WaitingCall) -> list[Claim]:
@@ -228,7 +228,7 @@ class RateLimiter:
         return []
 
     def _suffices(self, claims: Sequence[Claim], kept: Counter[Resource]) -> bool:
-        """Whether one of these gets its resources some day though so much is never given back."""
+        """True if one of these claims can get its resources although `kept` is never given back."""
         return any(
             all(
                 kept[resource] + count <= self._capacities[resource]
@@ -293,7 +293,7 @@ class RateLimiter:
         )
 
     def _measure(self) -> None:
-        """How much there is, with the instances that there are."""
+        """Count the resources of the instances that there are."""
         most: dict[Resource, int] = {}
         for claim in self._claims:
             for resource, count in claim.needs.items():
@@ -305,7 +305,7 @@ class RateLimiter:
 
 
 def _described(capacities: Mapping[Resource, int]) -> str:
-    """How much there is of each resource, in the lines that Triton writes."""
+    """The counts of all resources, in the lines that Triton writes."""
     devices: dict[str, list[str]] = {}
     for (device, name), count in capacities.items():
         lines = devices.setdefault("GLOBAL" if device is None else str(device), [])

@@ -45,7 +45,7 @@ class StrategyFinder:
         self._backend_directory = backend_directory
 
     def is_expected(self, model: Model, backend: BoundBackend) -> bool:
-        """Whether a strategy is named, or lies where one is looked for: else `find` finds none. Blocking."""
+        """True if a strategy is named, or lies where one is looked for: else `find` finds none. Blocking."""
         return (
             _named(model) is not None
             or _file_beside(model) is not None
@@ -106,7 +106,7 @@ class StrategyFinder:
         return BoundStrategy(name, self._load(name, model), model)
 
     def _load(self, name: str, model: Model) -> Binder:
-        """What binds the hooks of an installed strategy."""
+        """The binder of the hooks of an installed strategy."""
         try:
             return self._opener.load(name)
         except NotFound as exc:
@@ -139,7 +139,7 @@ class StrategyFinder:
         return BoundStrategy(str(path), self._opener.open(path), model)
 
     def _backend_directories(self, backend: BoundBackend) -> list[Path]:
-        """Where strategies for all models of a backend lie."""
+        """The directories of strategies for all models of a backend."""
         if backend.handle.directory is not None:
             return [backend.handle.directory]
         name = backend.name
@@ -149,7 +149,7 @@ class StrategyFinder:
 
 
 def _named(model: Model) -> str | None:
-    """What the configuration calls the strategy; None when it says nothing."""
+    """The strategy that the configuration names; None if it names none."""
     parameter = model.config.get("parameters", {}).get(PATH_PARAMETER)
     return None if parameter is None else model.parameter(PATH_PARAMETER)
 

@@ -1,4 +1,4 @@
-"""Whether a call to another model can ever be answered.
+"""Detection of cycles of calls: calls to other models that can never be answered.
 
 An instance whose model calls another one and waits takes nothing else meanwhile. When every instance that
 could answer waits, directly or through others, for an instance that waits for this very call, the call would
@@ -23,7 +23,7 @@ class WaitingInstance(Protocol):
     concurrency: int
 
     def running_executions(self) -> Sequence[tuple[Execution, Sequence[InferRequest]]]:
-        """What it executes now, each with the unanswered calls that it waits for."""
+        """The executions now, each with the unanswered calls that it waits for."""
 
 
 @runtime_checkable
@@ -45,7 +45,7 @@ class WaitingRun(Protocol):
 
 
 def path_to_caller(instances: Sequence[WaitingInstance], chain: Sequence[object]) -> list[str] | None:
-    """How the instances of a called model depend on those that wait for the call.
+    """The path by which the instances of a called model depend on the callers that wait for the call.
 
     Args:
         instances: of the called model.

@@ -38,7 +38,7 @@ class ModelFinder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServerAccess:
-    """What models in workers can reach.
+    """The part of the server that models in workers can reach.
 
     Attributes:
         models: other models.
@@ -130,7 +130,7 @@ class WorkerCalls:
         self._access.services.caller_gone(self._caller)
 
     def is_awaited(self, call: int) -> bool:
-        """Whether a call has had no final response, and its caller is there."""
+        """True if a call has had no final response, and its caller is there."""
         return call in self._open
 
     def reply(self, call: int, response: InferResponse | None, final: bool) -> None:

@@ -50,7 +50,7 @@ class InFlight:
 
     @property
     def room(self) -> int:
-        """How many more requests may be open."""
+        """The number of requests that may be opened."""
         return CONTROL_SLOTS - len(self.requests)
 
     def reserve(self, count: int) -> None:

@@ -1,4 +1,4 @@
-"""How far ahead a worker is fed, and the wait for quick answers with the loop awake (ADR 0007)."""
+"""Read-ahead: the number of batches a worker is fed, and the wait for quick answers (ADR 0007)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HAS_CORES = (os.cpu_count() or 1) > 1
 
 
 class ReadAhead:
-    """How many batches a worker may have, from a running mean of its executions' durations.
+    """The number of batches a worker may have, from a running mean of its executions' durations.
 
     Attributes:
         is_quick: answers come so soon that the loop may stay awake for them.

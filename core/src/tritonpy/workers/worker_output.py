@@ -1,4 +1,4 @@
-"""What a worker says, on its way to the server's log: lines that come in messages, and its standard output.
+"""The output of a worker on its way to the server's log: lines in messages, and its standard output.
 
 A worker may say more than a log can take. Lines wait here, in a queue that takes turns with everything else
 on the loop; while it is long, nothing more is read from that worker, which then waits in its `print`. So a

@@ -1,4 +1,4 @@
-"""What models in workers may ask of the server besides inference, such as metrics."""
+"""Services that models in workers may ask of the server besides inference, such as metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `--backend-config` says about the workers of a backend, whichever backend it is."""
+"""The settings of a backend's workers that `--backend-config` has for every backend."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SMALLEST_FIRST_BYTE_SIZE = 4 * _MIB
 
 @dataclass(frozen=True, slots=True)
 class SharedMemorySettings:
-    """How much shared memory one direction between the server and a worker takes; see `ipc.arena.Arena`.
+    """The shared memory for one direction between the server and a worker; see `ipc.arena.Arena`.
 
     Attributes:
         first_byte_size: size of the first segment.

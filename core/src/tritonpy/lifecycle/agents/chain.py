@@ -55,7 +55,7 @@ def check_transition(current: Action | None, action: Action) -> None:
 
 
 class AgentChain:
-    """What a model's agents do for one load of it.
+    """The work of a model's agents for one load of it.
 
     All methods block, and none may be called while another one runs, but `give_up`.
 

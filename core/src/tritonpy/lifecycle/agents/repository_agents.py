@@ -124,7 +124,7 @@ class RepositoryAgents:
             return agent
 
     def _find(self, name: str) -> Binder:
-        """Where an agent's hooks come from; blocking.
+        """Find an agent's hooks; blocking.
 
         Raises:
             NotFound: in Triton's words; says what would install it.

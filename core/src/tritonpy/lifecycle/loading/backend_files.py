@@ -128,5 +128,5 @@ def _refuse_library(config: ModelConfig, directories: Iterable[Path], installed:
 
 
 def _is_filename(name: str) -> bool:
-    """Whether a name from a configuration can be that of a directory, and leads nowhere else."""
+    """True if a name from a configuration can be that of a directory, and leads nowhere else."""
     return name not in ("", "..") and Path(name).name == name and len(name.encode()) <= _LONGEST_NAME

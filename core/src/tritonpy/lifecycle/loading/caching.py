@@ -34,7 +34,7 @@ _WITHOUT_INFLUENCE = ("instance_group", "version_policy", "model_warmup", "respo
 
 
 async def generation_of(handle: Model, cache: ResponseCache | None) -> bytes:
-    """What tells a load from others whose answers may differ; see `KeyMaker`.
+    """A key that differs between loads whose answers may differ; see `KeyMaker`.
 
     Args:
         handle: describes the version, with its settled configuration.
@@ -115,7 +115,7 @@ def check_cached_steps(handle: Model, steps: Iterable[LoadedModel]) -> None:
 
 
 def content_digest(handle: Model) -> bytes:
-    """What tells a version of a model from others by what it is made of, on all servers alike; blocking.
+    """A digest of everything that a version of a model is made of, the same on all servers; blocking.
 
     That is its configuration, but for what has no influence on answers, and the files of its directory, but
     for other versions, configurations, and what `read_fingerprint` leaves out.

@@ -1,4 +1,4 @@
-"""How many model versions load at once; `--model-load-thread-count`.
+"""Limit on the number of model versions that load at once: `--model-load-thread-count`.
 
 A model that waits while it is loaded, because its `initialize` loads another model, gives its place away for
 that time: otherwise so many waiting models as there are places would wait for ever. So does one that waits

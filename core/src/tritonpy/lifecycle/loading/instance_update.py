@@ -46,12 +46,12 @@ def unchanged_versions(served: PreparedModel, wanted: PreparedModel) -> frozense
 
 
 def is_configured_alike(served: PreparedModel, wanted: PreparedModel) -> bool:
-    """Whether two configurations say the same as they were read, but for what may change in place."""
+    """True if two configurations are the same as read, except for the fields that may change in place."""
     return _without_fields(served.config) == _without_fields(wanted.config)
 
 
 def is_settled_alike(config: ModelConfig, handle: Model, attributes: BackendAttributes, gpus: Gpus) -> bool:
-    """Whether a configuration says all that the settled one of a loaded model says, but for the same.
+    """True if a configuration settles on that of a loaded model, but for what may change in place.
 
     So does one that was made from `/config`, whatever the model's own file leaves out.
 
@@ -67,7 +67,7 @@ def is_settled_alike(config: ModelConfig, handle: Model, attributes: BackendAttr
 
 
 def taken_up(served: PreparedModel, wanted: PreparedModel) -> PreparedModel:
-    """What serves after a change in place: what was wanted, made from the files that are loaded."""
+    """The model that serves after a change in place: the wanted one, made from the files that are loaded."""
     files = served.source
     if not (files.is_temporary or wanted.source.is_temporary):
         return wanted  # the same directory
@@ -128,7 +128,7 @@ class InstanceUpdate:
 
 
 def _by_directory(fingerprint: Fingerprint) -> dict[str, Fingerprint]:
-    """What lies in a model's directory, each with all that is in it.
+    """The entries of a model's directory, each with everything in it.
 
     Without the configurations: those are compared by what they say.
     """
@@ -141,7 +141,7 @@ def _by_directory(fingerprint: Fingerprint) -> dict[str, Fingerprint]:
 
 
 def _is_seen_whole(files: Fingerprint) -> bool:
-    """Whether all that a version is made of was seen in its own directory.
+    """True if everything that a version is made of was seen in its own directory.
 
     A directory that several links lead to is seen under one of its names; under the others it is empty.
     """

@@ -154,7 +154,7 @@ class ModelLoader:
             raise
 
     async def is_settled_alike(self, model: LoadedModel, config: ModelConfig) -> bool:
-        """Whether a configuration is what a loaded version has settled on, but for what `update` changes."""
+        """True if a configuration settles on that of a loaded version, except for what `update` changes."""
         own = copied_config(config)
         try:
             attributes = self.bind_backend(own).attributes

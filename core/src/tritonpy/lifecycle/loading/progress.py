@@ -1,4 +1,4 @@
-"""How far the load of a model or a version has come: told in the log while it takes long, and in the end."""
+"""Progress of the load of a model or a version: logged while it takes long, and at its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INTERVAL_S = 30.0
 
 
 class Timer(Protocol):
-    """What `call_later` returns."""
+    """The handle that `call_later` returns."""
 
     def cancel(self) -> None:
         """Have the call not made."""
@@ -77,7 +77,7 @@ class LoadProgress:
 
     @property
     def duration_s(self) -> float:
-        """How long it has taken so far."""
+        """The seconds it has taken so far."""
         return self._now_s() - self._start_s
 
     def begin(self, step: str, detail: str = "") -> None:

@@ -1,4 +1,4 @@
-"""What loading is told by whoever starts the server, and what it works with."""
+"""Settings of loading, and the tools that every load works with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tritonpy.workers.calls import ServerAccess
 
 
 class LoadObserver(Protocol):
-    """What the server wants to hear of loaded models, for its metrics."""
+    """Observer of loaded models, for the server's metrics."""
 
     def worker_restarted(self, model: str, version: str) -> None:
         """A worker of the model was started again."""
@@ -70,7 +70,7 @@ class LoaderSettings:
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
 
     def latencies(self, config: JsonObject) -> Latencies | None:
-        """What is kept of the durations of a model with this configuration; None for nothing.
+        """The latencies kept of a model with this configuration; None for none.
 
         Raises:
             InvalidArg: see `MetricsSettings.latencies`.
@@ -93,7 +93,7 @@ class LoaderSettings:
 
 @dataclass(frozen=True, slots=True)
 class LoadTools:
-    """What every load works with.
+    """The tools that every load works with.
 
     Attributes:
         settings: of all loads.
@@ -112,7 +112,7 @@ class LoadTools:
     access: ServerAccess
 
     def slots(self, handle: Model) -> list[Slot]:
-        """Where the instances of a model live, by its configuration."""
+        """The slots for the instances of a model, by its configuration."""
         slots = place_instances(handle.config, self.settings.gpus.capabilities())
         # Whoever steps through a model does not want to meet it twice.
         return slots[:1] if handle.name in self.settings.debugged_models else slots

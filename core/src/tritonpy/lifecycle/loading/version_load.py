@@ -230,7 +230,7 @@ class Loading:
         return None
 
     async def _execution(self) -> str:
-        """How the instances run: `--debug-model` wins over the configuration, and that over the backend."""
+        """Thread or process: `--debug-model` wins over the configuration, and that over the backend."""
         name = self._handle.name
         if name in self._tools.settings.debugged_models:
             return "thread"
@@ -309,6 +309,6 @@ class Loading:
 
 
 def _is_parallel(attributes: BackendAttributes) -> bool:
-    """Whether loading hooks run at the same time; whoever starts the server has the last word."""
+    """True if loading hooks run at the same time; the server's environment overrides the backend."""
     wish = os.environ.get(PARALLEL_VARIABLE, "")
     return attributes.parallel_instance_loading if wish not in ("0", "1") else wish == "1"

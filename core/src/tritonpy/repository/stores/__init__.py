@@ -1,1 +1,1 @@
-"""Where repositories lie: on disks, and where plugins open them."""
+"""Places of repositories: on disks, and where plugins open them."""

@@ -88,7 +88,7 @@ class LocalStore:
             )
 
     def _is_speakable(self, name: str) -> bool:
-        """Whether clients can say a name; one they cannot is told of once."""
+        """True if clients can say a name; a name that they cannot say is logged once."""
         try:
             name.encode()
         except UnicodeEncodeError:

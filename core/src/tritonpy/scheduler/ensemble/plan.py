@@ -1,4 +1,4 @@
-"""What is known of an ensemble before its first request: which step waits for which, and what each is given.
+"""The plan of an ensemble: which step waits for which, and what each is given; made before any request.
 
 The steps between two decoupled ones form a stage. All tensors from outside a stage are there when it begins:
 those of the request, or those of one response of the decoupled step before. So within a stage only steps wait
@@ -40,7 +40,7 @@ class ComposingModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How a tensor gets or loses its batch dimension between a model that batches and one that does not.
+    """The change of a tensor's batch dimension between a model that batches and one that does not.
 
     Attributes:
         dims: what the receiver takes, without the batch dimension.
@@ -261,6 +261,6 @@ class Plan:
         return Fit(self._output_dims[tensor], self._batches)
 
     def _has_batch(self, tensor: str) -> bool:
-        """Whether whoever makes a tensor gives it a batch dimension."""
+        """True if the maker of a tensor gives it a batch dimension."""
         writer = self._writers.get(tensor)
         return self._batches if writer is None else self._signatures[writer].max_batch_size > 0

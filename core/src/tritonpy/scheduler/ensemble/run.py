@@ -45,7 +45,7 @@ class RunOwner(Protocol):
 
 
 class EnsembleRun:
-    """What has been done of one request, and what is to be done next; on the loop only; see `StepOwner`.
+    """One request on its way through an ensemble; on the loop only; see `StepOwner`.
 
     Args:
         ensemble: it belongs to.
@@ -216,7 +216,7 @@ class EnsembleRun:
 
     @property
     def _is_idle(self) -> bool:
-        """Whether nothing is left to be done or waited for."""
+        """True if nothing is left to be done or waited for."""
         return not (self._open or self._ready or self._held_count)
 
     def _send(self, step: OpenStep) -> None:
@@ -341,7 +341,7 @@ class EnsembleRun:
 
 
 def _sequence(branch: Branch, request: InferRequest, response: InferResponse) -> Sequence | None:
-    """What the outputs of a step carry on, if that is not what the request to the ensemble says."""
+    """The sequence that the outputs of a step carry on, if it is not that of the request to the ensemble."""
     parameters = response.parameters
     flags = {"sequence_start": SEQUENCE_START, "sequence_end": SEQUENCE_END}
     if branch.sequences is None and not ("sequence_id" in parameters or flags.keys() & parameters.keys()):

@@ -104,7 +104,7 @@ def _controls(config: JsonObject) -> Iterator[tuple[str, JsonObject]]:
 
 
 def _is_true(kind: str, flags: int) -> bool:
-    """Whether a control of a request with these flags is true."""
+    """True if a control of this kind is set for a request with these flags."""
     if kind == "CONTROL_SEQUENCE_START":
         return bool(flags & SEQUENCE_START)
     if kind == "CONTROL_SEQUENCE_END":

@@ -69,7 +69,7 @@ class Backlog:
 
     @property
     def next_deadline_ns(self) -> int:
-        """When the next one will have waited too long; 0 for never."""
+        """The time at which the next one will have waited too long; 0 for never."""
         deadlines = self._deadlines
         while deadlines and deadlines[0][2] not in self._line:
             heapq.heappop(deadlines)
@@ -123,7 +123,7 @@ class IdleWatch:
 
     @property
     def next_deadline_ns(self) -> int:
-        """When the next one will have been idle for too long; 0 for never."""
+        """The time at which the next one will have been idle for too long; 0 for never."""
         return next(iter(self._since.values())) + self._limit_ns if self._since else 0
 
     def clear(self) -> None:

@@ -39,7 +39,7 @@ class Batcher(Protocol):
         """Say what to do while the instance could take a batch."""
 
     def has_batch(self, now_ns: int) -> bool:
-        """Whether `decide` would have a batch."""
+        """True if `decide` would have a batch."""
         ...
 
     def withdraw(self, request: InferRequest) -> bool:
@@ -261,7 +261,7 @@ class SequenceBatching:
             self._forget_unused()
 
     def holds_fewer(self, count: int, backlog_count: int) -> bool:
-        """Whether there never were as many requests in the slots and in the backlog; for tests of schedulers.
+        """True while fewer requests have waited in the slots or in the backlog; for tests of schedulers.
 
         What one instance takes then counts on for the others.
         """

@@ -54,7 +54,7 @@ class Sequence:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is left to do."""
+        """True if nothing of it is left to do."""
         return not (self.is_open or self.requests or self.running)
 
 
@@ -105,12 +105,12 @@ class SlotRow:
 
     @property
     def takes_sequences(self) -> bool:
-        """Whether a sequence may begin here."""
+        """True if a sequence may begin here."""
         return self.is_used and not self.is_lost
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no sequence."""
+        """True if it has no sequence."""
         return all(slot.sequence is None for slot in self.slots)
 
     def make_slot(self) -> Slot:

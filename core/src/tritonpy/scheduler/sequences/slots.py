@@ -1,4 +1,4 @@
-"""Which sequences there are, which slots they have, and who is next: the book of a sequence batcher.
+"""The slots of a sequence batcher: its open sequences, the slots they have, and those in the backlog.
 
 A sequence begins with START and gets a slot: the free one with the smallest number of all instances, so that
 sequences spread over instances before one of them has two. When there is none it waits in the backlog, and
@@ -67,7 +67,7 @@ class SequenceBook:
         return sum(len(sequence.requests) for sequence in self._backlog)
 
     def is_open(self, correlation_id: int | str) -> bool:
-        """Whether a sequence with this id has begun and not ended."""
+        """True if a sequence with this id has begun and not ended."""
         latest = self._latest.get(correlation_id)
         return latest is not None and latest.is_open
 
@@ -268,7 +268,7 @@ class SequenceBook:
         self._seat_backlog()
 
     def lose(self, row: SlotRow, why: str) -> None:
-        """What an instance knew is gone: its sequences end, but for those that had not run there."""
+        """End the sequences of an instance that has lost its state, except those that had not run there."""
         row.is_lost = True
         row.ready.clear()
         unharmed = []
@@ -347,6 +347,6 @@ class SequenceBook:
 
 
 def _waits(request: InferRequest, sequence: Sequence) -> bool:
-    """Whether a request waits; one that has to be executed again may still be running."""
+    """True if a request waits; one that has to be executed again may still be running."""
     requests = sequence.requests
     return sequence.running is not request or (bool(requests) and requests[0] is request)

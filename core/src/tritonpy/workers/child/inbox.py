@@ -1,4 +1,4 @@
-"""Who reads the channel in the worker of an isolated backend: whoever waits for something.
+"""Inbox of an isolated backend's worker: the thread that waits for a message reads for all the others.
 
 The thread that executes reads the next batch. But a thread that waits, perhaps the same one, until more
 responses may be sent needs an answer from the channel too. So one of them reads for all, and no thread exists
