@@ -12,7 +12,7 @@ import pytest
 from tritonpy.frontends.http.codec.json_body import MOST_LAX_HERE
 from tritonpy.frontends.http.generate import parse_generate_request
 from tritonpy.frontends.http.infer import RequestDecoder
-from tritonpy.frontends.http.routing import MOST_BYTES
+from tritonpy.frontends.http.router import MOST_BYTES
 from tritonpy.server import Server
 
 from ..servers import local_options

@@ -1,7 +1,7 @@
 """The one exception type that carries a Triton error code, and its eight codes.
 
 Domain code raises these; each frontend owns one table from code to its protocol's status
-(`frontends/http/connection/errors.py`, `frontends/grpc/errors.py`). Nothing here knows HTTP or gRPC.
+(`frontends/http/connection/message.py`, `frontends/grpc/errors.py`). Nothing here knows HTTP or gRPC.
 """
 
 from __future__ import annotations

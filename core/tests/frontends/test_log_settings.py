@@ -6,7 +6,7 @@ import pytest
 from tritonpy import logs
 from tritonpy.errors import Unsupported
 from tritonpy.frontends.grpc.logging import log_settings
-from tritonpy.frontends.http.logging import change_log_settings, show_log_settings
+from tritonpy.frontends.http.extensions import change_log_settings, show_log_settings
 from tritonpy.frontends.log_settings import SETTINGS
 from tritonpy.logs import LogSettings
 from tritonpy.protos import LogSettingsRequest

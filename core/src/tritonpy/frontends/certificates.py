@@ -69,3 +69,26 @@ def check_key(flag: str, path: str, certificate_path: str) -> None:
                 f"{flag}: '{path}' is not the key of the certificate in '{certificate_path}'"
             ) from None
         raise InvalidArg(f"{flag}: '{path}' holds no PEM private key that can be read") from None
+
+
+def server_context(certificate_path: str, key_path: str) -> ssl.SSLContext | None:
+    """What TLS needs; None when neither file is named, which means plain HTTP.
+
+    Args:
+        certificate_path: the server's certificate, followed by those that lead to one that clients trust.
+        key_path: its private key, without a passphrase.
+
+    Raises:
+        InvalidArg: one is missing, is no PEM file, or they do not belong together.
+    """
+    if not certificate_path and not key_path:
+        return None
+    certificate = read_pem("--https-certificate", certificate_path, "the server's certificate")
+    check_certificates("--https-certificate", certificate_path, certificate)
+    read_pem("--https-key", key_path, "the server's private key")
+    check_key("--https-key", key_path, certificate_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate_path, key_path)
+    context.set_alpn_protocols(["http/1.1"])
+    return context

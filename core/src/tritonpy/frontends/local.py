@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 
 from tritonpy.dataplane import TensorSpec, Unready
 from tritonpy.errors import InvalidArg, TritonError, Unsupported
-from tritonpy.frontends.explanation import explanation
 from tritonpy.handles import JsonObject
 from tritonpy.lifecycle.model_control import ModelControl
 from tritonpy.lifecycle.registry import ModelRegistry
@@ -33,6 +33,9 @@ EXTENSIONS = (
     "logging",
 )
 """The protocol extensions this server implements, as its metadata lists them."""
+
+_SCHEDULERS = ("dynamic_batching", "sequence_batching", "ensemble_scheduling")
+_PHASES = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
 
 
 class LocalDataplane:
@@ -129,7 +132,7 @@ class LocalDataplane:
         }
 
     def model_explanation(self, name: str, version: str = "") -> JsonObject:
-        return {"models": [explanation(model) for model in self._loaded(name, version)]}
+        return {"models": [_explanation(model) for model in self._loaded(name, version)]}
 
     async def repository_index(self, ready: bool = False) -> list[JsonObject]:
         self._registry.check_failure()
@@ -179,3 +182,45 @@ def _tensors(specs: Mapping[str, TensorSpec]) -> list[JsonObject]:
     return [
         {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)} for spec in specs.values()
     ]
+
+
+def _explanation(model: LoadedModel) -> JsonObject:
+    """Facts of one version since it was loaded; all of them add up, but for what is so now.
+
+    Args:
+        model: the version.
+
+    Returns:
+        `scheduler` (its kind, and its part of the configuration), `seconds` since counting began, `closed`
+        (batches by the reason why they left), `batch_sizes` (executions by size), `requests` and their
+        `durations_ns`, `failures` by reason, `cache`; and, as they are now, `pending` and `instances`.
+    """
+    stats, config = model.stats, model.config
+    kind = next((kind for kind in _SCHEDULERS if kind in config), "default")
+    return {
+        "name": model.name,
+        "version": model.version_text,
+        "scheduler": {"kind": kind, "settings": config.get(kind, {})},
+        "max_batch_size": config.get("max_batch_size", 0),
+        "strategy": model.strategy_name,
+        "seconds": (time.monotonic_ns() - stats.since_ns) / 1e9,
+        "closed": dict(stats.closed_counts),
+        "batch_sizes": {
+            str(size): {
+                "count": batch.count,
+                "ns": batch.compute_input_ns + batch.compute_infer_ns + batch.compute_output_ns,
+            }
+            for size, batch in sorted(stats.batch_stats.items())
+        },
+        "requests": {phase: getattr(stats, f"{phase}_count") for phase in _PHASES},
+        "durations_ns": {phase: getattr(stats, f"{phase}_ns") for phase in _PHASES},
+        "inferences": stats.inference_count,
+        "executions": stats.execution_count,
+        "failures": dict(stats.failures),
+        "cache": {"hits": stats.cache_hit_count, "misses": stats.cache_miss_count},
+        "pending": stats.pending_count,
+        "instances": [
+            {"name": instance.name, "is_ready": instance.is_ready, "executing": instance.depth}
+            for instance in model.instances
+        ],
+    }

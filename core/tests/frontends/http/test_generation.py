@@ -17,8 +17,7 @@ from tritonpy.errors import InvalidArg, NotFound, Unavailable
 from tritonpy.flow import DEFAULT_LIMITS, FlowLimits
 from tritonpy.frontends.http.codec.large_json import LARGE
 from tritonpy.frontends.http.generation import Generation
-from tritonpy.frontends.http.router import Router
-from tritonpy.frontends.http.routing import Route
+from tritonpy.frontends.http.router import Route, Router
 from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.tensor import Tensor

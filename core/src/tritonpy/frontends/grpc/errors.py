@@ -6,7 +6,8 @@ import logging
 
 import grpc
 
-from tritonpy.errors import ErrorCode, Internal, TritonError, Unavailable
+from tritonpy.errors import ErrorCode, TritonError, Unavailable
+from tritonpy.frontends.errors import client_error
 
 _log = logging.getLogger("tritonpy.grpc")
 
@@ -38,14 +39,11 @@ def as_triton_error(exc: Exception, where: str, request_id: str = "") -> TritonE
     Returns:
         An error without a traceback, so that keeping it keeps no frame alive.
     """
-    if isinstance(exc, TritonError):
-        return exc.with_traceback(None)
     if isinstance(exc, grpc.aio.InternalError):  # the client is gone, and the call was not told so yet
         about = {"request_id": request_id}
         _log.debug("%s: the client has hung up, nothing more can be sent to it", where, extra=about)
         return Unavailable(f"{where}: nothing more can be sent to the client")
-    _log.error("%s failed", where, exc_info=exc, extra={"request_id": request_id})
-    return Internal(f"{type(exc).__name__}: {exc}")
+    return client_error(exc, where, _log, request_id)
 
 
 def status_of(error: TritonError) -> tuple[grpc.StatusCode, str]:

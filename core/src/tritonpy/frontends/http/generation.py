@@ -20,8 +20,7 @@ from tritonpy.frontends.http.answer import AnswerWriter, unless_lost, unwritable
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.codec.large_json import LARGE
 from tritonpy.frontends.http.connection.answering import HttpConnection
-from tritonpy.frontends.http.connection.errors import STATUS
-from tritonpy.frontends.http.connection.message import HttpRequest, error_body
+from tritonpy.frontends.http.connection.message import STATUS, HttpRequest, error_body
 from tritonpy.frontends.http.connection.stream import ResponseStream
 from tritonpy.frontends.http.encoder import Encoded
 from tritonpy.frontends.http.generate import (

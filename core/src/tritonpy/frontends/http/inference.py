@@ -23,12 +23,12 @@ from tritonpy.frontends.http.encoder import ResponseEncoder
 from tritonpy.frontends.http.infer import ALL_BINARY, Body, OutputForm, RequestDecoder, split_body
 from tritonpy.frontends.http.raw_request import parse_raw_request
 from tritonpy.frontends.http.settings import HttpSettings
-from tritonpy.frontends.http.tracing import begin_trace
 from tritonpy.frontends.inflation import inflated
 from tritonpy.frontends.outputs import References, of_model
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.response import InferResponse
+from tritonpy.tracing.trace import Trace
 from tritonpy.tracing.tracing import Tracing
 
 _log = logging.getLogger("tritonpy.http")
@@ -230,7 +230,7 @@ def hand_over(
     """Give a request to its model; it is cancelled if its client leaves."""
     connection.request_id = infer_request.id
     if tracing.is_on:
-        infer_request.ticket.trace = begin_trace(tracing, connection, model.name, infer_request.arrival_ns)
+        infer_request.ticket.trace = _begin_trace(tracing, connection, model.name, infer_request.arrival_ns)
     model.infer(infer_request, sink)
     if not infer_request.ticket.answered:
         connection.watch(partial(_cancel, weakref.ref(infer_request)))
@@ -241,3 +241,30 @@ def _cancel(reference: weakref.ref[InferRequest]) -> None:
     request = reference()
     if request is not None:
         request.cancel()
+
+
+def _begin_trace(tracing: Tracing, connection: HttpConnection, model: str, arrival_ns: int) -> Trace | None:
+    """The trace of a connection's current request, which the connection goes on with; None for no trace.
+
+    Args:
+        tracing: says whether it is traced.
+        connection: has received it.
+        model: that it is for.
+        arrival_ns: when it was complete.
+    """
+    request = connection.current
+    if request is None:  # its client is gone already
+        return None
+    parent = state = None
+    if tracing.takes_context:
+        parent, state = (_header(request.headers.get(name)) for name in (b"traceparent", b"tracestate"))
+    trace = tracing.begin(model, parent, state)
+    if trace is not None:
+        trace.report_activity("HTTP_RECV_START", request.begun_ns or arrival_ns)
+        trace.report_activity("HTTP_RECV_END", arrival_ns)
+        connection.follow(trace)
+    return trace
+
+
+def _header(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("latin-1")

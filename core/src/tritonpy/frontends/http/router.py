@@ -1,18 +1,183 @@
-"""What a connection hands its requests to: finds the route, asks for the key, answers what went wrong."""
+"""The router: a table of routes, the row for a request, and the answer to what goes wrong.
+
+Paths are matched as they came: no URL decoding, no trailing or double slash. A path that rows name with other
+methods only is answered 405, a path that no row names 404.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from inspect import isawaitable
 
-from tritonpy.errors import Internal, TritonError
+from tritonpy.errors import InvalidArg
+from tritonpy.frontends.errors import client_error
+from tritonpy.frontends.http.codec.json_body import Json
 from tritonpy.frontends.http.connection.answering import HttpConnection
-from tritonpy.frontends.http.connection.message import RETRY_AFTER, HttpRequest, error_response, refusal
-from tritonpy.frontends.http.routing import Route, RouteTable
-from tritonpy.frontends.restriction import Restriction, guards
+from tritonpy.frontends.http.connection.message import (
+    RETRY_AFTER,
+    HttpRequest,
+    error_response,
+    json_response,
+    refusal,
+)
+from tritonpy.frontends.restriction import CATEGORIES, Restriction, guards
 
 _log = logging.getLogger("tritonpy.http")
+
+Names = tuple[str, ...]
+"""What a path said where its pattern has names, in their order; "" where an optional part is missing."""
+
+Answer = Callable[[HttpRequest, HttpConnection, Names], Awaitable[None] | None]
+"""Answers through the connection: now, later, or in what it returns, which then runs as a task. What it
+raises is answered as an error."""
+
+MOST_BYTES = 64 * 1024
+"""What a call that is no inference may be told in its body; what is meant for them has a few hundred."""
+
+Document = Json | Awaitable[Json]
+"""JSON to answer with, or None for an answer without a body; at once or later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One row of the table.
+
+    Attributes:
+        method: such as `GET`.
+        pattern: a path in which `{name}` stands for one segment, `{version}` for a decimal number, and what
+            is in brackets may be missing: `/v2/models/{model}[/versions/{version}]`.
+        category: of `restriction.CATEGORIES`: what must be restricted so that this is.
+        answer: what is done.
+    """
+
+    method: bytes
+    pattern: str
+    category: str
+    answer: Answer
+
+
+def get(pattern: str, category: str, call: Callable[..., Document]) -> Route:
+    """A GET answered with what `call` gives for the names in the path."""
+
+    def answer(request: HttpRequest, connection: HttpConnection, names: Names) -> Awaitable[None] | None:
+        return _answer_document(call(*names), connection)
+
+    return Route(b"GET", pattern, category, answer)
+
+
+def post(pattern: str, category: str, call: Callable[..., Document], *, takes_large: bool = False) -> Route:
+    """A POST answered with what `call` gives for the body and the names in the path.
+
+    Unless it `takes_large` ones, and reads them where that stops nobody, a body over `MOST_BYTES` is refused.
+    """
+
+    def answer(request: HttpRequest, connection: HttpConnection, names: Names) -> Awaitable[None] | None:
+        if len(request.body) > MOST_BYTES and not takes_large:
+            raise InvalidArg(
+                f"request of {len(request.body)} bytes exceeds the maximum of {MOST_BYTES} bytes that "
+                f"'{request.path}' takes"
+            )
+        return _answer_document(call(request.body, *names), connection)
+
+    return Route(b"POST", pattern, category, answer)
+
+
+def _answer_document(document: Document, connection: HttpConnection) -> Awaitable[None] | None:
+    if not isawaitable(document):
+        connection.write(json_response(document, connection.keep_alive))
+        return None
+
+    async def write() -> None:
+        result = await document
+        connection.write(json_response(result, connection.keep_alive))
+
+    return write()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where a path leads.
+
+    Attributes:
+        category: of all answers.
+        answers: by method.
+        names: from the path.
+    """
+
+    category: str
+    answers: dict[bytes, Answer]
+    names: Names
+
+
+@dataclass(slots=True)
+class _Path:
+    """All rows of one pattern."""
+
+    expression: re.Pattern[str]
+    category: str
+    answers: dict[bytes, Answer] = field(default_factory=dict)
+
+
+class RouteTable:
+    """Finds the row for a path; the first pattern that fits decides.
+
+    Where the paths of late have led is remembered, so a path in use costs one look into a dict.
+
+    Args:
+        routes: rows; those of one pattern must be of one category.
+    """
+
+    MOST_REMEMBERED = 1024
+    LONGEST_REMEMBERED = 256
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._paths: dict[str, _Path] = {}
+        self._found: dict[str, Found] = {}
+        for route in routes:
+            if route.category not in CATEGORIES:
+                raise ValueError(
+                    f"route {route.pattern}: category '{route.category}' is not one of {CATEGORIES}"
+                )
+            path = self._paths.setdefault(route.pattern, _Path(_compile(route.pattern), route.category))
+            if path.category != route.category or route.method in path.answers:
+                raise ValueError(f"route {route.method.decode()} {route.pattern} contradicts an earlier one")
+            path.answers[route.method] = route.answer
+
+    def find(self, path: str) -> Found | None:
+        """Where a path leads; None when nowhere."""
+        found = self._found.get(path)
+        if found is None:
+            found = self._look_for(path)
+            if found is not None and len(path) <= self.LONGEST_REMEMBERED:
+                if len(self._found) >= self.MOST_REMEMBERED:
+                    self._found.clear()
+                self._found[path] = found
+        return found
+
+    def _look_for(self, path: str) -> Found | None:
+        for candidate in self._paths.values():
+            match = candidate.expression.match(path)
+            if match is not None:
+                return Found(candidate.category, candidate.answers, match.groups(""))
+        return None
+
+
+_PLACEHOLDER = re.compile(r"{(\w+)}|\[|\]|[^{\[\]]+")
+_PARTS = {"[": "(?:", "]": ")?"}
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    expression = ""
+    for part in _PLACEHOLDER.finditer(pattern):
+        if part[1] is not None:
+            expression += "([0-9]+)" if part[1] == "version" else "([^/]+)"
+        else:
+            expression += _PARTS.get(part[0]) or re.escape(part[0])
+    return re.compile(expression + r"\Z")
 
 
 class Router:
@@ -45,7 +210,7 @@ class Router:
             if rest is not None:
                 self._go_on(rest, request, connection)
         except Exception as exc:
-            connection.write(error_response(_as_triton_error(exc, request), connection.keep_alive))
+            connection.write(_error_answer(exc, request, connection))
 
     def objection(self, request: HttpRequest, keep_alive: bool) -> bytes | None:
         """The answer to a request that is refused whatever its body says; None for others."""
@@ -76,7 +241,7 @@ class Router:
             try:
                 await rest
             except Exception as exc:
-                connection.write(error_response(_as_triton_error(exc, request), connection.keep_alive))
+                connection.write(_error_answer(exc, request, connection))
 
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
@@ -111,9 +276,6 @@ class HealthAlone:
         return self._router.objection(request, keep_alive)
 
 
-def _as_triton_error(exc: Exception, request: HttpRequest) -> TritonError:
-    """What the client is told of an exception; one that nobody meant for it is logged with its traceback."""
-    if isinstance(exc, TritonError):
-        return exc
-    _log.error("%s %s failed", request.method.decode("latin-1"), request.path, exc_info=exc)
-    return Internal(f"{type(exc).__name__}: {exc}")
+def _error_answer(exc: Exception, request: HttpRequest, connection: HttpConnection) -> bytes:
+    error = client_error(exc, f"{request.method.decode('latin-1')} {request.path}", _log)
+    return error_response(error, connection.keep_alive)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from tritonpy.dataplane import Dataplane
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
+from tritonpy.frontends.http.extensions import (
+    SharedMemoryCalls,
+    TraceCalls,
+    change_log_settings,
+    show_log_settings,
+)
 from tritonpy.frontends.http.generation import Generation
-from tritonpy.frontends.http.health import HealthChecks
+from tritonpy.frontends.http.health import HealthChecks, VersionOne
 from tritonpy.frontends.http.inference import Inference
-from tritonpy.frontends.http.logging import change_log_settings, show_log_settings
 from tritonpy.frontends.http.repository import RepositoryCalls
-from tritonpy.frontends.http.routing import Route, get, post
+from tritonpy.frontends.http.router import Route, get, post
 from tritonpy.frontends.http.settings import HttpSettings
-from tritonpy.frontends.http.shared_memory import SharedMemoryCalls
-from tritonpy.frontends.http.tracing import TraceCalls
-from tritonpy.frontends.http.trtis import VersionOne
 from tritonpy.frontends.restriction import guards
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.frontends.trace_settings import TraceSettings

@@ -7,15 +7,13 @@ import contextlib
 from dataclasses import replace
 
 from tritonpy.dataplane import Dataplane
+from tritonpy.frontends.certificates import server_context
 from tritonpy.frontends.header_forwarding import HeaderForwarding
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.connection.access_log import AccessLog
-from tritonpy.frontends.http.connection.port import Port
-from tritonpy.frontends.http.connection.protocol import HttpProtocol
-from tritonpy.frontends.http.connection.quiet_order import QuietOrder
-from tritonpy.frontends.http.connection.reserve import Reserve
+from tritonpy.frontends.http.connection.eviction import QuietOrder, Reserve
+from tritonpy.frontends.http.connection.protocol import HttpProtocol, Port
 from tritonpy.frontends.http.connection.stalled_clients import Sweeper
-from tritonpy.frontends.http.connection.tls import server_context
 from tritonpy.frontends.http.router import Router
 from tritonpy.frontends.http.routes import make_routes
 from tritonpy.frontends.http.settings import HttpSettings

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 from tritonpy.errors import ErrorCode, Internal, TritonError, Unavailable
-from tritonpy.frontends.http.codec import json_codec, process
+from tritonpy.frontends.http.codec import json_codec
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.codec.large_json import Parts
 from tritonpy.ipc import child_channel
@@ -162,15 +162,15 @@ async def test_a_process_that_is_killed_is_started_again_and_its_work_done_once_
 async def test_work_that_kills_the_process_twice_is_refused_and_the_next_is_done(
     codec: JsonCodec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_apart = process.CodecProcess.take_apart
+    take_apart = json_codec.CodecProcess.take_apart
 
-    async def hang(own: process.CodecProcess, text: bytes | memoryview) -> Parts:
+    async def hang(own: json_codec.CodecProcess, text: bytes | memoryview) -> Parts:
         os.kill(own.pid, signal.SIGSTOP)  # before it has the work, or it might be quicker than this test
         return await take_apart(own, text)
 
     killed: list[int] = []
     with monkeypatch.context() as patch:
-        patch.setattr(process.CodecProcess, "take_apart", hang)
+        patch.setattr(json_codec.CodecProcess, "take_apart", hang)
         reading = asyncio.create_task(codec.read(request()))
         for _ in range(2):
             await until_async(lambda: is_busy(codec) and codec.pid not in (None, *killed))
@@ -220,7 +220,7 @@ async def test_where_there_can_be_no_process_a_thread_does_it_and_the_log_says_s
     async def no_process(*_: object, **__: object) -> None:
         raise failure
 
-    monkeypatch.setattr(process, "launch_process", no_process)
+    monkeypatch.setattr(json_codec, "launch_process", no_process)
     codec = JsonCodec()
 
     document = await codec.read(request())
@@ -237,7 +237,7 @@ async def test_where_there_can_be_no_process_a_thread_does_it_and_the_log_says_s
 async def test_a_program_that_ends_at_once_is_as_good_as_none(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(process, "_COMMAND", [sys.executable, "-c", "raise SystemExit(3)"])
+    monkeypatch.setattr(json_codec, "_COMMAND", [sys.executable, "-c", "raise SystemExit(3)"])
     codec = JsonCodec()
 
     assert (await codec.read(request(10)))["id"] == "7"

@@ -11,8 +11,7 @@ from typing import Any, cast
 from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.http.connection.answering import Handler, HttpConnection
 from tritonpy.frontends.http.connection.message import TEXT, HttpRequest, refusal, response_head
-from tritonpy.frontends.http.connection.port import Port
-from tritonpy.frontends.http.connection.protocol import HttpProtocol
+from tritonpy.frontends.http.connection.protocol import HttpProtocol, Port
 from tritonpy.frontends.http.connection.stream import ResponseStream
 
 _SCRATCH_BYTE_SIZE = 64 * 1024

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tritonpy.frontends.admission import Admission
-from tritonpy.frontends.http.connection.lingering_close import MOST_LOOKS, QUIET_S
+from tritonpy.frontends.http.connection.closing import MOST_LOOKS, QUIET_S
 from tritonpy.frontends.http.connection.message import refusal
 from tritonpy.frontends.http.connection.stalled_clients import STALLED_SWEEPS, Sweeper
 

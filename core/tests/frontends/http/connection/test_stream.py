@@ -10,8 +10,7 @@ import pytest
 from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.http.connection.answering import HttpConnection
 from tritonpy.frontends.http.connection.message import HttpRequest
-from tritonpy.frontends.http.connection.port import Port
-from tritonpy.frontends.http.connection.protocol import HttpProtocol
+from tritonpy.frontends.http.connection.protocol import HttpProtocol, Port
 from tritonpy.frontends.http.connection.stream import ResponseStream
 
 REQUEST = b"POST /generate HTTP/1.%d\r\nHost: t\r\nContent-Length: 2\r\n\r\nhi"

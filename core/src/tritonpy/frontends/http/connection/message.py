@@ -9,8 +9,7 @@ from typing import Any
 
 import orjson
 
-from tritonpy.errors import TritonError, Unavailable
-from tritonpy.frontends.http.connection.errors import REASON, STATUS
+from tritonpy.errors import ErrorCode, TritonError, Unavailable
 from tritonpy.frontends.http.infer import Body
 
 Chunk = bytes | bytearray | memoryview
@@ -21,7 +20,33 @@ JSON = b"application/json"
 BINARY = b"application/octet-stream"
 TEXT = b"text/plain"
 
-_STATUS_LINE = {code: b"HTTP/1.1 %d %b\r\n" % (code, reason) for code, reason in REASON.items()}
+STATUS = {
+    ErrorCode.UNKNOWN: 400,
+    ErrorCode.INTERNAL: 500,
+    ErrorCode.NOT_FOUND: 404,
+    ErrorCode.INVALID_ARG: 400,
+    ErrorCode.UNAVAILABLE: 503,
+    ErrorCode.UNSUPPORTED: 501,
+    ErrorCode.ALREADY_EXISTS: 400,
+    ErrorCode.CANCELLED: 400,
+}
+"""HTTP's status codes for Triton's error codes."""
+
+_REASON = {
+    100: b"Continue",
+    200: b"OK",
+    400: b"Bad Request",
+    403: b"Forbidden",
+    404: b"Not Found",
+    405: b"Method Not Allowed",
+    408: b"Request Timeout",
+    413: b"Content Too Large",
+    431: b"Request Header Fields Too Large",
+    500: b"Internal Server Error",
+    501: b"Not Implemented",
+    503: b"Service Unavailable",
+}
+_STATUS_LINE = {code: b"HTTP/1.1 %d %b\r\n" % (code, reason) for code, reason in _REASON.items()}
 
 
 @dataclass(slots=True)

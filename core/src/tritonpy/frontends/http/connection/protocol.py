@@ -9,16 +9,50 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import cast
 
+from tritonpy.frontends.admission import Admission
+from tritonpy.frontends.header_forwarding import HeaderForwarding
+from tritonpy.frontends.http.connection.access_log import AccessLog
 from tritonpy.frontends.http.connection.answering import Handler, HttpConnection
-from tritonpy.frontends.http.connection.half_closed import HalfClosed
-from tritonpy.frontends.http.connection.lingering_close import Parting
+from tritonpy.frontends.http.connection.closing import HalfClosed, LingeringClose, UnreadWatch
+from tritonpy.frontends.http.connection.eviction import QuietOrder
 from tritonpy.frontends.http.connection.message import HttpRequest, Refused, refusal, refusal_of
-from tritonpy.frontends.http.connection.port import Port
 from tritonpy.frontends.http.connection.reader import RequestReader
 from tritonpy.frontends.http.connection.states import ENDED, IDLE, OPEN, RUNNING, STARTING, Answering, Reading
 from tritonpy.frontends.sockets import end_sending, has_unread
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A listening port: what all its connections share; each only refers to it.
+
+    Attributes:
+        handler: answers requests.
+        admission: counts the bytes of requests that are held.
+        json_limit: the largest body that is not binary.
+        scratch: where small reads land.
+        on_open, on_close: keep the server's list of connections.
+        forwarding: which headers are kept as they were written; None for none.
+        access_log: where answers are noted; None for nowhere.
+        is_tls: bytes are encrypted.
+        quiet_order: is told when a connection that was found busy has been answered.
+        unread: notices clients that go away while they are not read.
+    """
+
+    handler: Handler
+    admission: Admission
+    json_limit: int
+    scratch: memoryview
+    on_open: Callable[[HttpProtocol], None]
+    on_close: Callable[[HttpProtocol], None]
+    forwarding: HeaderForwarding | None = None
+    access_log: AccessLog | None = None
+    is_tls: bool = False
+    quiet_order: QuietOrder[HttpProtocol] = field(default_factory=QuietOrder)
+    unread: UnreadWatch = field(default_factory=UnreadWatch)
 
 
 class HttpProtocol(HttpConnection, asyncio.BufferedProtocol):
@@ -32,7 +66,7 @@ class HttpProtocol(HttpConnection, asyncio.BufferedProtocol):
         "_answering",
         "_half_closed",
         "_handler",
-        "_parting",
+        "_lingering",
         "_port",
         "_reader",
         "_reading",
@@ -41,7 +75,7 @@ class HttpProtocol(HttpConnection, asyncio.BufferedProtocol):
         "_waiting",
     )
 
-    def __init__(self, port: Port[HttpProtocol]) -> None:
+    def __init__(self, port: Port) -> None:
         super().__init__()
         self._port = port
         self._handler = port.handler
@@ -52,7 +86,7 @@ class HttpProtocol(HttpConnection, asyncio.BufferedProtocol):
         self._waiting: deque[HttpRequest] | None = None
         self._refusal = b""
         self._half_closed: HalfClosed | None = None
-        self._parting: Parting | None = None
+        self._lingering: LingeringClose | None = None
 
     # What the server calls.
 
@@ -63,8 +97,8 @@ class HttpProtocol(HttpConnection, asyncio.BufferedProtocol):
         reset, and its client could not know whether it was executed.
         """
         self._is_draining = True
-        if self._parting is not None:
-            self._parting.hurry()
+        if self._lingering is not None:
+            self._lingering.hurry()
         if self._current is None and not self._reader.is_mid_message and not has_unread(self._transport):
             if not self._port.is_tls:
                 end_sending(self._transport)
@@ -171,8 +205,8 @@ class HttpProtocol(HttpConnection, asyncio.BufferedProtocol):
         """Bytes have arrived."""
         reader = self._reader
         if self._reading is not OPEN and self._reading in (Reading.REFUSED, Reading.LINGERING, Reading.LOST):
-            if self._parting is not None:
-                self._parting.has_sent = True
+            if self._lingering is not None:
+                self._lingering.has_sent = True
         elif reader.view is not None:
             reader.body_arrived(nbytes)
         else:
@@ -331,7 +365,7 @@ class HttpProtocol(HttpConnection, asyncio.BufferedProtocol):
             self._port.unread.discard(transport)
             transport.resume_reading()
         self._reading = Reading.LINGERING
-        self._parting = Parting(transport)
+        self._lingering = LingeringClose(transport)
 
     def _ask_for_body(self) -> None:
         """Tell a client to send its body, when all before it is answered and there is room for it."""

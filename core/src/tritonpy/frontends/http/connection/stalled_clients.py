@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
 
-from tritonpy.frontends.http.connection.quiet_order import Quietable, QuietOrder
+from tritonpy.frontends.http.connection.eviction import Quietable, QuietOrder
 
 SWEEP_S = 15.0
 STALLED_SWEEPS = 4

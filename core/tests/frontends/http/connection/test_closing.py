@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from tritonpy.frontends.http.connection.lingering_close import Parting
+from tritonpy.frontends.http.connection.closing import LingeringClose
 
 from ....simulator.virtual_loop import VirtualLoop, run
 
@@ -40,11 +40,11 @@ def parted(sends_s: int, hurried_after_s: int = 10**6) -> Transport:
 
     async def part(loop: VirtualLoop) -> Transport:
         transport = Transport(loop)
-        parting = Parting(cast(Any, transport))
+        closing = LingeringClose(cast(Any, transport))
         for second in range(60):
-            parting.has_sent = parting.has_sent or second < sends_s
+            closing.has_sent = closing.has_sent or second < sends_s
             if second == hurried_after_s:
-                parting.hurry()
+                closing.hurry()
             await asyncio.sleep(1)
         return transport
 

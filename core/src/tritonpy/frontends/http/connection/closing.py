@@ -1,9 +1,13 @@
-"""Clients that will send nothing more: do they wait for the answer, or are they gone?
+"""Closing of connections: those that a client has ended on its side, and lingering closes of the server.
 
-One that has shut down its sending side and one that has closed its socket look the same: the stream of bytes
-ends. The first one waits for its answer, the request of the second should be cancelled. Only something sent
-tells them apart, since the system of a client that is gone refuses it. HTTP has an answer that means nothing
-and that every client must expect: 100 Continue.
+A client that has shut down its sending side and one that has closed its socket look the same: the stream of
+bytes ends. The first one waits for its answer, the request of the second should be cancelled. Only something
+sent tells them apart, since the system of a client that is gone refuses it. HTTP has an answer that means
+nothing and that every client must expect: 100 Continue.
+
+A client whose request is refused may still be sending it, and most read only when they have sent everything.
+Closed meanwhile, the connection would be reset, and the answer that says why lost with it. So what still
+comes is read and forgotten until nothing has come for a while, within a limit: a lingering close.
 """
 
 from __future__ import annotations
@@ -13,6 +17,10 @@ import select
 import socket
 from collections.abc import Callable
 
+from tritonpy.frontends.sockets import has_unread
+
+QUIET_S = 2.0
+MOST_LOOKS = 15
 _FIRST_LOOK_S = 0.02
 _LAST_LOOK_S = 1.0
 _UNREAD_LOOK_S = 0.5
@@ -89,3 +97,40 @@ class HalfClosed:
             return
         self._delay_s = min(2 * self._delay_s, _LAST_LOOK_S)
         self._timer = asyncio.get_running_loop().call_later(self._delay_s, self._look)
+
+
+class LingeringClose:
+    """Closes a connection on which nothing more is answered; on the loop only.
+
+    Args:
+        transport: of the connection; its side is ended where the protocol can say that.
+
+    Attributes:
+        has_sent: the client has sent something since the last look; set by who reads it.
+    """
+
+    __slots__ = ("_looks", "_transport", "has_sent")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._looks = 0
+        self.has_sent = False
+        if transport.can_write_eof():
+            transport.write_eof()
+        self._wait()
+
+    def hurry(self) -> None:
+        """Close at the next look, whatever still comes."""
+        self._looks = MOST_LOOKS
+
+    def _wait(self) -> None:
+        asyncio.get_running_loop().call_later(QUIET_S, self._look)
+
+    def _look(self) -> None:
+        self._looks += 1
+        # A loop that was kept from reading comes here first.
+        if self._looks < MOST_LOOKS and (self.has_sent or has_unread(self._transport)):
+            self.has_sent = False
+            self._wait()
+        else:
+            self._transport.close()

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from tritonpy.frontends.http.connection.answering import HttpConnection
 from tritonpy.frontends.http.connection.message import HttpRequest
-from tritonpy.frontends.http.routing import Names, Route, RouteTable, get, post
+from tritonpy.frontends.http.router import Names, Route, RouteTable, get, post
 
 
 class Connection:
