@@ -84,7 +84,7 @@ class BoundBackend:
         name: as models write it.
         manager: the manager of kind `backends`.
         settings: what `--backend-config` says for this backend.
-        runner: the plugin whose hooks these are, when it is not called `name` itself.
+        runner: the plugin with these hooks, when its name is not `name`.
         directory: where the files lie that make it a backend of another name.
         completes_config: models may leave out what it can find out.
 

@@ -43,7 +43,7 @@ class LoopBridge:
             self._is_awake = True
             try:
                 self._loop.call_soon_threadsafe(self._drain)
-            except RuntimeError:  # the loop is closed: nobody is left to answer to
+            except RuntimeError:  # the loop is closed: no one is left to answer
                 self._calls.clear()
 
     def post(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
@@ -76,7 +76,7 @@ class LoopBridge:
                 self._room.notify_all()
         if not calls:
             self._is_awake = False
-            if not calls:  # nothing was posted by somebody who still saw us awake
+            if not calls:  # nothing was posted by a thread that still saw us awake
                 return
             self._is_awake = True
         self._loop.call_soon(self._drain)

@@ -50,7 +50,7 @@ class Execution:
         batch_size: its rows.
         stats: where it is counted.
         null_count: how many of the requests are null requests.
-        owner: hears of its end.
+        owner: notified of its end.
         claim: given back at its end.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Give freed memory back to the system, which allocators keep for the next who asks.
+"""Return of freed memory to the system; allocators keep it for later requests otherwise.
 
 What a model's framework frees when the model is unloaded stays with the process: the allocator expects that
 it will be needed again. For a server that loads and unloads models that is often wrong, and looks like a

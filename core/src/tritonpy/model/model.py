@@ -71,7 +71,7 @@ class LoadedModel:
         steps: the models that an ensemble is made of, each once.
         generation: differs between loads whose answers may differ.
         sequences: of a model that has some.
-        pauses: who has told it to send no more for now.
+        pauses: the steps of ensembles that pause it.
 
     Args:
         instance_set: has the instances.
@@ -272,8 +272,8 @@ class LoadedModel:
     async def close(self, error: TritonError) -> None:
         """Answer what still waits with `error`, then finalise instances, strategy and model.
 
-        What still runs is answered with `error` too, and its instances are not waited for: whoever can wait
-        calls `drain` before.
+        What still runs is answered with `error` too, and its instances are not waited for: callers that
+        can wait call `drain` first.
         """
         self.scheduler.close(error)
         await self._close(error if self._inflight else None)

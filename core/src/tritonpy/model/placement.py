@@ -39,7 +39,7 @@ class Slot:
         host_policy: the name of the policy that says which processors it keeps to.
         settings: what else the group says of its instances, as JSON; one that differs is another instance.
         resources: what it needs to execute.
-        priority: whose number is higher executes less often while they wait for the same resources.
+        priority: instances with a higher number execute less often while they wait for the same resources.
     """
 
     name: str
@@ -85,7 +85,7 @@ def place_instances(config: JsonObject, capabilities: Mapping[int, str] | None =
 
 
 def first_slot(config: JsonObject) -> Slot | None:
-    """The first of the slots, also of a configuration that nobody has checked yet; None if there is none."""
+    """The first of the slots, also of an unchecked configuration; None if there is none."""
     return next(_slots(config, {}), None)
 
 

@@ -25,7 +25,7 @@ _LENGTH = struct.Struct("<I")
 _MOST_REMEMBERED = 1024
 _MOST_ELEMENTS = 2**63 - 1
 SURELY_COUNTED = _MOST_ELEMENTS // 16
-"""So many elements of any datatype have a size in bytes of less than 64 bits; of more, `check_countable`."""
+"""The size in bytes of up to this many elements fits into 64 bits; for more see `check_countable`."""
 _BATCH_NOTE = (
     "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended "
     "to each input shape. If you want to specify the full shape including the batch dim in your input dims "

@@ -297,7 +297,7 @@ class ThreadInstance:
                 bind(self._policy)
             if initialize is not None:
                 initialize(self._handle)
-        except BaseException as exc:  # sys.exit() in a hook ends a load, and is told
+        except BaseException as exc:  # sys.exit() in a hook ends a load, and is logged
             error = hook_failure(f"failed to initialize instance '{self.name}'", exc)
             if error is not exc:
                 error.__cause__ = exc
@@ -359,7 +359,7 @@ class ThreadInstance:
 
 def _look_at(probing: asyncio.Future[bool]) -> None:
     if not probing.cancelled():
-        probing.exception()  # perhaps nobody waits for it any more
+        probing.exception()  # there may be no waiter left
 
 
 class _OpenRequest:

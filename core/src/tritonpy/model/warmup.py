@@ -211,7 +211,7 @@ def _data(given: JsonObject, datatype: DataType, element_count: int, directory: 
         return _file_data(given["input_data_file"], size, datatype, directory)
     if "random_data" in given and datatype.byte_size:
         return byte_view(_random_array(datatype, element_count))
-    return bytes(size)  # zeros, or so many empty strings; Triton has no random strings either
+    return bytes(size)  # zeros, or empty strings; Triton has no random strings either
 
 
 def _random_array(datatype: DataType, element_count: int) -> npt.NDArray[np.generic]:

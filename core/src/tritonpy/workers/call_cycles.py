@@ -2,7 +2,7 @@
 
 An instance whose model calls another one and waits takes nothing else meanwhile. When every instance that
 could answer waits, directly or through others, for an instance that waits for this very call, the call would
-hang for ever, as it does in Triton. It is found when it is made, by following who waits for whom.
+never end, as in Triton. It is found when it is made, by following what each waits for.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def path_to_caller(instances: Sequence[WaitingInstance], chain: Sequence[object]
         chain: the executions that wait for the call.
 
     Returns:
-        None when one of the instances will be free some day; else names of instances, each of which waits for
+        None when one of the instances will be free; else names of instances, each of which waits for
         the next one; the last one waits for the call.
     """
     path: list[str] | None = None
@@ -70,7 +70,7 @@ def _path(instance: WaitingInstance, chain: Sequence[object]) -> list[str] | Non
     for execution, calls in instance.running_executions():
         path = _path_of_execution(execution, calls, chain)
         if path is None:
-            return None  # it will be over some day, and then there is room
+            return None  # it will be over in the end, and then there is room
     return [instance.name, *path] if path is not None else None
 
 

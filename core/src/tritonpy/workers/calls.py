@@ -58,7 +58,7 @@ class WorkerCalls:
 
     Args:
         channel: where answers go.
-        caller: who asks, for services.
+        caller: the worker, for services.
         access: what can be reached.
 
     Attributes:
@@ -146,7 +146,7 @@ class WorkerCalls:
             return
         try:
             encoded = encode_response(response, channel.endpoint)
-        except ConnectionError:  # the worker is gone, and nobody waits
+        except ConnectionError:  # the worker is gone
             return
         except SharedMemoryExhausted as exc:
             encoded = (*EMPTY_RESPONSE[:2], (int(Internal("").code), str(exc)))
@@ -196,7 +196,7 @@ class WorkerCalls:
         return trace.child(model) if trace is not None and trace.id == number else None
 
     def _refuse_cycle(self, request: InferRequest, batch: int, target: LoadedModel) -> None:
-        """Note who waits for the request, and refuse it if they wait for each other for ever."""
+        """Note the executions that wait for the request, and refuse it if they form a cycle."""
         execution = self.work.running(batch) if self.work is not None else None
         if execution is None:
             return
@@ -275,7 +275,7 @@ class UnreadResponses:
         return self._backlog.add(byte_size, request.response_flow)
 
     def take(self, count: int) -> None:
-        """The caller has taken so many more."""
+        """The caller has taken `count` more."""
         for _ in range(min(count, len(self._byte_sizes))):
             self._backlog.take(self._byte_sizes.popleft())
 
@@ -302,11 +302,11 @@ class _CallSink:
         self._unread = unread
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
-        # What stands before this sink, such as a place in a line, hears of the end of a request all the same.
+        # What stands before this sink, such as a place in a line, hears of the end of a request in any case.
         if not self._calls.is_awaited(self._call):
             return
         if self._unread is None:
-            final = True  # whatever a model sends, one response is all the caller takes
+            final = True  # the caller takes one response only
         elif not final and not self._unread.add(request, response):
             return
         self._calls.reply(self._call, response, final)

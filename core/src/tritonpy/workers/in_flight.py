@@ -26,7 +26,7 @@ class InFlight:
     A request may stay open when its batch has been executed: it keeps its slot until its final response.
 
     Args:
-        unanswered: hears of requests that are open when `execute` returns.
+        unanswered: watches requests that are open when `execute` returns.
         flags: cancel requests; none while there is no worker, which is sent nothing then.
 
     Attributes:
@@ -54,7 +54,7 @@ class InFlight:
         return CONTROL_SLOTS - len(self.requests)
 
     def reserve(self, count: int) -> None:
-        """Have so many slots free, as far as there are so many."""
+        """Have `count` slots free, or all that there are."""
         if len(self._free) < count:
             first = self._slot_count
             self._slot_count = min(first + max(count, _SLOTS_AT_ONCE), CONTROL_SLOTS)

@@ -47,7 +47,7 @@ Between the two it hands the worker over, by calling what it is given. When it r
 
 @dataclass(frozen=True, slots=True)
 class WorkerEvents:
-    """Whom the instances of one model version tell; all of it on the loop.
+    """Callbacks of the instances of one model version; all of them on the loop.
 
     Attributes:
         on_down: an instance is dead and could not be restarted at once.
@@ -74,10 +74,10 @@ class ProcessInstance:
         slot: which instance this is.
         model: the model.
         concurrency: executions that the model runs side by side.
-        events: whom to tell of deaths and restarts.
+        events: callbacks for deaths and restarts.
         on_idle: it takes executions again.
         on_reschedule: takes a request that the model wants to execute again.
-        unanswered: hears of requests that are open when `execute` returns.
+        unanswered: watches requests that are open when `execute` returns.
         warm_up: what every worker goes through before it takes requests, one that was restarted too.
     """
 
@@ -122,7 +122,7 @@ class ProcessInstance:
 
     @property
     def is_ready(self) -> bool:
-        """See `Instance`; also False while so many requests are open that a batch might not find slots."""
+        """See `Instance`; also False while too few slots are free for a batch."""
         return self._is_open and self._worker is not None and self._worker.is_connected
 
     @property
@@ -151,7 +151,7 @@ class ProcessInstance:
         worker.adopt(self.name, self._work, self._take, self._died)
 
     async def _give_up(self, worker: WorkerProcess) -> None:
-        """Close a worker that could not be warmed up; whatever it still executes is a part of that."""
+        """Close a worker that could not be warmed up; its executions are only those of the warm-up."""
         if self._work.batches:
             worker.kill()
             self._fail_sent(Internal(f"instance '{self.name}' was closed while it was warmed up"))
@@ -366,7 +366,7 @@ class ProcessInstance:
         self._fail_unsent(error, only_sequences=True)
         self._check_drained()
         self._events.on_death(self, error)
-        if not self._is_closing and not self._is_warming_up:  # else whoever warms it up hears of it
+        if not self._is_closing and not self._is_warming_up:  # else the warm-up fails with it
             self._restarting = self._loop.create_task(self._restart(error))
 
     async def _restart(self, reason: TritonError) -> None:

@@ -46,10 +46,10 @@ class WorkerLauncher:
         backend: the bound backend; its hooks run in the workers, except those that describe it.
         model: the handle that describes the model.
         access: what models in workers can reach.
-        events: whom to tell.
-        start_timeout_s: how long a worker's program may take to start; None for ever.
+        events: callbacks for deaths and restarts.
+        start_timeout_s: how long a worker's program may take to start; None for no limit.
         initialize_timeout_s: how long the model itself may take for each step of its start, such as reading
-            its weights; None for ever.
+            its weights; None for no limit.
         finalize_timeout_s: how long it may take to finalize.
         unanswered_after_s: when a request that `execute` left unanswered is reported; 0 for never.
         memory: the shared memory of each direction between the server and a worker.
@@ -159,7 +159,7 @@ class WorkerLauncher:
             assert self._backend.worker_serve is not None  # checked by the loader
             serve = partial(self._backend.worker_serve, self._model)
             if policy is not None:
-                await run_under(policy, lambda: None)  # what the system has against it is told to who loads
+                await run_under(policy, lambda: None)  # fails the load with the system's error
                 serve = partial(_serve_under, policy, serve)
             await worker.start_thread(serve, self._memory)
         else:

@@ -1,7 +1,7 @@
 """Notices requests that a model keeps to itself for long after `execute` returned.
 
-A model may answer later, through a response sender, and some need their time. But a sender that somebody
-holds and nobody uses leaves its client waiting for ever, and nothing else would show it.
+A model may answer later, through a response sender, and some need their time. But a sender that is held
+and never used leaves its client waiting, and nothing else would show it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class UnansweredWatch:
     One timer for all: requests come in the order of their times, so the first is the next to be due.
 
     Args:
-        after_s: how long a request may be open; 0 for ever.
+        after_s: how long a request may be open; 0 for no limit.
         report: called once for a request that is open longer.
     """
 

@@ -2,8 +2,8 @@
 
 A worker may say more than a log can take. Lines wait here, in a queue that takes turns with everything else
 on the loop; while it is long, nothing more is read from that worker, which then waits in its `print`. So a
-flood of output costs the model that makes it, not its neighbours, and none of it is lost. Only when whoever
-reads the server's log does not read at all are lines dropped, and counted, by the log itself.
+flood of output costs the model that makes it, not its neighbours, and none of it is lost. Only when
+the reader of the server's log has stopped are lines dropped, and counted, by the log itself.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class WorkerLines:
     """The lines of one worker that wait to be written; on the loop only.
 
     Args:
-        caller: the worker: whose lines they are.
-        set_reading: is told to stop reading from the worker, and to go on.
+        caller: the worker that writes the lines.
+        set_reading: stops reading from the worker (False), or resumes it (True).
 
     Attributes:
         pid: the process that the log names; 0 for this one.
@@ -85,8 +85,8 @@ class WorkerLines:
             pause_s = _TURN_S
 
     async def end(self) -> None:
-        """The same, and let go of the worker, which has ended: a cycle would keep what it holds."""
-        self._set_reading = _nobody
+        """The same, and drop the reference to the worker, which has ended: a cycle would keep it alive."""
+        self._set_reading = _ignore
         await self.written()
 
     def _write(self) -> None:
@@ -129,7 +129,7 @@ class WorkerLines:
         _log.handle(record)
 
 
-def _nobody(_: bool) -> None:
+def _ignore(_: bool) -> None:
     return None
 
 
@@ -167,7 +167,7 @@ class PipeReader:
     def close(self) -> None:
         """Take what is in the pipe still and close this end.
 
-        Not at the end of the stream: a child of the worker may hold the other end for ever.
+        Not at the end of the stream: a child of the worker may hold the other end open.
         """
         left = 2 * _READ_BYTES  # what a pipe holds, and more; a child may go on writing
         while self._is_open and left > 0 and (count := self._read()):

@@ -41,7 +41,7 @@ class WorkerProcess:
     """A running worker, spoken to through a `ChildChannel` that it owns; on the loop only.
 
     Args:
-        caller: who asks the server, with the name of the instance that it will hold.
+        caller: the worker as the server's services know it, with the name of the instance that it will hold.
         access: what its model can reach.
         finalize_timeout_s: how long it may take to finalize, and then to go.
 
@@ -178,7 +178,7 @@ class WorkerProcess:
         """Wait until its program runs; what the model itself takes comes after that.
 
         Args:
-            timeout_s: how long to wait; None for ever.
+            timeout_s: how long to wait; None for no limit.
             late: the text of the error when that was not enough.
 
         Raises:
@@ -199,7 +199,7 @@ class WorkerProcess:
         Args:
             kind: of the message.
             payload: of the message.
-            timeout_s: how long to wait; None for ever.
+            timeout_s: how long to wait; None for no limit.
             late: the text of the error when that was not enough.
 
         Raises:
@@ -296,14 +296,14 @@ class WorkerProcess:
         self._calls.close()
 
     async def child_ended(self, how: str) -> None:
-        """Tell whoever waits for the worker, or the instance that has it."""
+        """Notify the caller that waits for the worker, or the instance that has it."""
         for pipe in self._pipes:
             pipe.close()
         await self._lines.end()  # its last words are logged before anything is said about its end
-        self.cancel_flags = bytearray(CONTROL_SLOTS)  # nobody's: those of the worker are to be unmapped
+        self.cancel_flags = bytearray(CONTROL_SLOTS)  # unshared: those of the worker are to be unmapped
         self._end = error = self._ended(how)
         if self._reply is not None and not self._reply.done():
-            # Whoever waits for the answer hears of the end, and need not be told twice.
+            # The waiter for the answer gets the end as its answer, and `on_exit` is not called as well.
             self._is_closing = True
             self._reply.set_result((frame.FAILED, (), int(error.code), error.message, ""))
         if not self._is_closing:
@@ -316,11 +316,11 @@ class WorkerProcess:
     # Output.
 
     def _set_reading(self, is_reading: bool) -> None:
-        """Stop reading what the worker says, whichever way it comes, or go on."""
+        """Stop or resume reading the worker's messages and output."""
         for pipe in self._pipes:
             pipe.set_reading(is_reading)
         self._channel.set_reading(is_reading)
 
 
-def _ignore(_: Any) -> None:  # Any: a message or an error that nobody waits for yet
+def _ignore(_: Any) -> None:  # Any: a message or an error before `adopt`
     return None

@@ -35,7 +35,7 @@ class Subject(Protocol):
         """Answer a question.
 
         Args:
-            caller: who asks.
+            caller: the worker that asks.
             what: the question, without the prefix.
             args: what belongs to it.
 

@@ -38,7 +38,7 @@ class SharedMemorySettings:
         first_byte_size: size of the first segment.
         growth_byte_size: size of the others.
         most_byte_size: what all of them together must not exceed; 0 for no limit.
-        backend: whose setting that is, for errors.
+        backend: the backend with that setting, for errors.
     """
 
     first_byte_size: int = _SMALLEST_FIRST_BYTE_SIZE
@@ -61,8 +61,8 @@ class WorkerSettings:
     Attributes:
         start_timeout_s: how long a worker's program may take to start.
         memory: the shared memory of each of its two directions.
-        initialize_timeout_s: how long the model may take for each step of its own start; None for ever, as in
-            Triton: reading weights takes as long as it takes.
+        initialize_timeout_s: how long the model may take for each step of its own start; None for no limit,
+            as in Triton: reading weights takes as long as it takes.
         unanswered_after_s: when a request that `execute` left unanswered is reported; 0 for never.
     """
 

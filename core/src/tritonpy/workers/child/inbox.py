@@ -20,7 +20,7 @@ from tritonpy.ipc.window import Permission
 
 
 class WorkerInbox:
-    """Brings what comes through a channel to whom it is for; from any thread."""
+    """Passes the messages of a channel to the threads that wait for them; from any thread."""
 
     def __init__(self, channel: WorkerChannel) -> None:
         self._channel = channel

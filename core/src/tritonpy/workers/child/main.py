@@ -153,7 +153,7 @@ class HookWorker:
     def _probe(self) -> tuple[bool, str | None]:
         assert self._backend is not None
         hook = self._backend.instance_ready
-        assert hook is not None  # or nobody would ask
+        assert hook is not None  # else it is never asked
         try:
             return bool(hook(self._instance)), None
         except Exception as exc:
