@@ -396,7 +396,7 @@ def logged_reason(what: str, error: BaseException, action: str = "load") -> str:
         return f"Internal: {type(error).__name__}: {error}"
     # What a plugin or the server did not expect: its author has to see where.
     cause = error.__cause__ if isinstance(error, Internal) else None
-    if isinstance(cause, TritonError):  # somebody has said it in words
+    if isinstance(cause, TritonError):  # its text is meant for people
         cause = None
     _log.error("failed to %s %s: %s", action, what, reason, exc_info=cause)
     return reason

@@ -1,8 +1,8 @@
 """Loads and unloads of all models: at the start, on request, after changes of files, for ensembles.
 
 Loads and unloads of one model run one after the other (each name has a lock); different models do not wait
-for each other, but an ensemble waits for the models it is made of. Once begun, a load goes on though the one
-who asked for it has gone away. A load itself stands in `load.py`.
+for each other, but an ensemble waits for the models it is made of. Once begun, a load goes on even if the
+client that asked for it has gone away. A load itself stands in `load.py`.
 """
 
 from __future__ import annotations
@@ -391,7 +391,7 @@ class ModelManager:
         """Wait for loads and unloads of the models of an ensemble.
 
         Args:
-            ensemble: whose models.
+            ensemble: the ensemble.
             names: of the models in its steps.
             loads: load them, where they are missing or their files have changed. One that cannot be loaded is
                 no error here: whether the ensemble can do without is seen when it is bound.

@@ -63,7 +63,7 @@ class MetricsFeed:
         ]
 
     def _gpu_uuid(self, model: LoadedModel) -> str:
-        """The GPU that all instances of a model are on; "" where there is no such one."""
+        """The GPU that all instances of a model are on; "" if they are on several or on none."""
         if not self._gpus.ids:
             return ""
         slots = model.instance_set.slots

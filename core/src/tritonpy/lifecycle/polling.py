@@ -25,7 +25,7 @@ _log = logging.getLogger("tritonpy.repository")
 _Mark = tuple[str, Fingerprint]  # the repository that a model lies in, and its files
 
 _TAKEN_TWICE: _Mark = ("", frozenset())
-_ANY_FILES: Fingerprint = frozenset({("", 0, 0)})  # no model's files: whatever is seen differs from them
+_ANY_FILES: Fingerprint = frozenset({("", 0, 0)})  # no model's files: all that are seen differ from them
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class Changes:
 class ChangeDetector:
     """Compares each look with what it has told of before.
 
-    Nothing is told of models whose repository could not be read: they are what they were.
+    Models whose repository could not be read are left out: they stay as they were.
 
     Args:
-        first: the look that changes are told from.
+        first: the look that later ones are compared with.
     """
 
     def __init__(self, first: Look) -> None:
@@ -123,7 +123,7 @@ class RepositoryPolling:
 
     Args:
         manager: loads and unloads.
-        first: the look at the start, from which changes are told.
+        first: the look at the start, with which later ones are compared.
         only_wanted: leave models alone that were never asked for.
         unloads: a model that has gone from the repositories, or whose name has been taken twice, is unloaded.
     """

@@ -203,7 +203,7 @@ class ModelRecord:
 
         Args:
             reason: why.
-            lacks_versions: that is the reason; clients are told so, and not that there is no such model.
+            lacks_versions: that is the reason; clients get it instead of an error about an unknown model.
         """
         self._drop_closed()
         self.refusal = reason
@@ -264,7 +264,7 @@ class ModelRecord:
             else:
                 self._versions[model.version] = VersionEntry(ModelState.UNAVAILABLE, UNLOADED)
 
-    # What is told of it.
+    # Its entries in the index.
 
     def rows(self, *, ready: bool = False) -> Iterator[JsonObject]:
         """Its rows of the index: name, version, state and reason; only READY versions with `ready`."""

@@ -22,7 +22,7 @@ class ModelRegistry:
     """Finds models by name and version; owned by the loop.
 
     Attributes:
-        failure: why the server serves no model at all, whatever it is asked for; None if it does.
+        failure: why the server serves no model at all; None if it does.
     """
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from tritonpy.options import ServerOptions
 from tritonpy.version import __version__
 
 CUDA_MEMORY_POOL_BYTE_SIZE = 67_108_864
-"""What Triton takes of each GPU unless it is told otherwise."""
+"""The memory that Triton takes of each GPU by default."""
 
 
 def backends_table(

@@ -12,7 +12,7 @@ from tritonpy.errors import InvalidArg
 
 
 class ModelKey(NamedTuple):
-    """The name of a model and, where names are not unique, whose name it is.
+    """The name of a model and, where names are not unique, its namespace.
 
     Attributes:
         name: as clients say it.

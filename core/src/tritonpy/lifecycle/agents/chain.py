@@ -69,8 +69,8 @@ class AgentChain:
 
     Attributes:
         directory: where the model is to be loaded from, after `load`.
-        config: what is to be loaded from there; its agents are those of the configuration given, whatever the
-            agents wrote.
+        config: what is to be loaded from there; its agents are those of the configuration given, not
+            those that agents wrote into it.
     """
 
     def __init__(
@@ -211,11 +211,11 @@ class _Link:
             _log.exception("%s failed to finalize for %s", self._who, self._what)
 
     def give_back(self) -> None:
-        """Remove what the agent acquired, and let go of the agent."""
+        """Remove what the agent acquired, and release the agent."""
         try:
             with suppress(Unavailable, FileNotFoundError):
                 self._model.release_directory()
-        except Exception:  # whatever cannot be removed, the agent is let go of
+        except Exception:  # the agent is released although something cannot be removed
             _log.exception("what %s acquired for %s cannot be removed", self._who, self._what)
         self._agent.release()
 
@@ -272,7 +272,7 @@ class AgentSteps:
         await self._take(self.chain.unloaded, "UNLOAD_COMPLETE")
 
     async def _take(self, step: Callable[[], None], action: str, *, is_needed: bool = False) -> None:
-        """Take a step when the one before it is over; a caller who goes away does not end it."""
+        """Take a step when the one before it is over; a caller that goes away does not end it."""
         previous = self._last
         self._last = current = asyncio.create_task(self._after(previous, step, action))
         current.add_done_callback(_look_at)

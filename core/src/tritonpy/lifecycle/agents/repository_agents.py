@@ -71,7 +71,7 @@ class SharedAgent:
         """Count one more model.
 
         Raises:
-            TritonError: there is no such agent, it is broken, or it failed to initialise.
+            TritonError: there is no agent of that name, it is broken, or it failed to initialise.
         """
         with self._lock:
             if self._hooks is None:

@@ -50,7 +50,7 @@ async def generation_of(handle: Model, cache: ResponseCache | None) -> bytes:
             raise Internal(
                 f"model '{handle.name}': a file cannot be read, which keys of a shared cache depend on: {exc}"
             ) from exc
-    # No answer of what was loaded before is ever given, whatever else the model depends on.
+    # Answers of an earlier load are never given: the model may depend on more than its files.
     return os.urandom(_DIGEST_SIZE)
 
 
@@ -148,7 +148,7 @@ def _belongs(path: str, version: int) -> bool:
 
 
 def _file_digest(path: Path) -> bytes:
-    # Quick, because a model may have gigabytes; nobody gains by two files of one digest.
+    # Quick, because a model may have gigabytes; an attacker gains nothing by two files of one digest.
     hasher = xxhash.xxh3_128()
     with path.open("rb") as file:
         while piece := file.read(_PIECE):

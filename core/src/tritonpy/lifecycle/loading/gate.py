@@ -1,7 +1,7 @@
 """Limit on the number of model versions that load at once: `--model-load-thread-count`.
 
 A model that waits while it is loaded, because its `initialize` loads another model, gives its place away for
-that time: otherwise so many waiting models as there are places would wait for ever. So does one that waits
+that time: otherwise as many waiting models as there are places would block each other. So does one that waits
 for the loading hook of another model of its backend, which may take long, or never end.
 """
 
@@ -25,10 +25,10 @@ class _Place:
 
 
 class LoadGate:
-    """Lets so many loads run at once; owned by the loop.
+    """Limits how many loads run at once; owned by the loop.
 
     Args:
-        place_count: how many.
+        place_count: the limit.
     """
 
     def __init__(self, place_count: int) -> None:

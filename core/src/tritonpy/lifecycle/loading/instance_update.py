@@ -15,7 +15,7 @@ from tritonpy.model.model import LoadedModel
 from tritonpy.protos import ModelConfig
 
 _FIELDS = ("instance_group", "version_policy")
-"""What may change: who executes a model, and which of its versions are served."""
+"""The fields that may change: the instances of a model, and which of its versions are served."""
 
 
 def unchanged_versions(served: PreparedModel, wanted: PreparedModel) -> frozenset[int]:
@@ -53,7 +53,7 @@ def is_configured_alike(served: PreparedModel, wanted: PreparedModel) -> bool:
 def is_settled_alike(config: ModelConfig, handle: Model, attributes: BackendAttributes, gpus: Gpus) -> bool:
     """True if a configuration settles on that of a loaded model, but for what may change in place.
 
-    So does one that was made from `/config`, whatever the model's own file leaves out.
+    A configuration made from `/config` does, too, even if the model's own file leaves fields out.
 
     Args:
         config: as it was read; it is filled in.

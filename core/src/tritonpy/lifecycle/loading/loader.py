@@ -44,12 +44,12 @@ class ModelLoader:
         strategies: finds batching strategies.
         settings: see `LoaderSettings`.
         bridge: the way back from instance threads.
-        observer: hears of restarts and slow strategies.
+        observer: counts restarts and slow strategies.
         access: what models in workers can reach.
 
     Attributes:
         settings: as given.
-        gate: lets so many loads run at once as the settings say.
+        gate: limits the loads at once, as the settings say.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class ModelLoader:
     ) -> LoadedModel:
         """Load one version whose configuration has been read and found sound.
 
-        Whatever it fails for is tried again as often as the settings say, at once, as in Triton.
+        A load that fails, for any reason, is tried again at once as often as the settings say, as in Triton.
 
         Args:
             directory: the model.

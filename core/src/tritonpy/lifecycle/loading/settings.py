@@ -97,10 +97,10 @@ class LoadTools:
 
     Attributes:
         settings: of all loads.
-        gate: lets so many loads run at once as the settings say.
+        gate: limits the loads at once, as the settings say.
         strategies: finds batching strategies.
         bridge: the way back from instance threads.
-        observer: hears of restarts and slow strategies.
+        observer: counts restarts and slow strategies.
         access: what models in workers can reach.
     """
 
@@ -114,5 +114,5 @@ class LoadTools:
     def slots(self, handle: Model) -> list[Slot]:
         """The slots for the instances of a model, by its configuration."""
         slots = place_instances(handle.config, self.settings.gpus.capabilities())
-        # Whoever steps through a model does not want to meet it twice.
+        # A breakpoint in a model is to stop one instance only.
         return slots[:1] if handle.name in self.settings.debugged_models else slots

@@ -92,7 +92,7 @@ class Loading:
         )
 
     async def run(self) -> LoadedModel:
-        """Take all steps; whoever calls this takes down what was begun when one of them fails.
+        """Take all steps; when one of them fails, the caller takes down what was begun.
 
         Raises:
             TritonError: why the version cannot be served.

@@ -15,7 +15,7 @@ from tritonpy.store import LocalFiles
 _log = logging.getLogger("tritonpy.repository")
 
 _NOTHING_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG}
-"""What the system says of a name behind which there is nothing. Of all else nobody knows what lies there."""
+"""The errors of the system for a name behind which there is nothing; any other leaves that unknown."""
 
 
 class LocalStore:
@@ -104,5 +104,5 @@ def _may_be_model(entry: os.DirEntry[str]) -> bool:
         return False
     try:
         return entry.is_dir()
-    except OSError as exc:  # a link to where nobody may look, or to a drive that has lost its server
+    except OSError as exc:  # a link to a place without permission, or to a network drive whose server is gone
         return exc.errno not in _NOTHING_THERE

@@ -48,7 +48,7 @@ class PluginStore:
         return self._guarded(lambda: self._store.place_of(name))
 
     def look(self, name: str) -> Fingerprint | None:
-        """The files of a model as they are now; None when there is no such model."""
+        """The files of a model as they are now; None when the model is not there."""
         return self._ask(lambda: self._store.look(name))
 
     def fetch(self, name: str) -> LocalFiles:
@@ -160,7 +160,7 @@ def check_root(root: str, stores: PluginManager) -> None:
     """Refuse a URL that holds a secret, or that nothing installed opens; a path is fine. Imports no plugin.
 
     Raises:
-        InvalidArg: it holds a secret, which is not shown, or its prefix is known to nobody.
+        InvalidArg: it holds a secret, which is not shown, or no plugin knows its prefix.
         Unsupported: a plugin of this project would open it.
     """
     prefix = prefix_of(root)
@@ -185,7 +185,7 @@ def check_root(root: str, stores: PluginManager) -> None:
 
 
 def masked(root: str) -> str:
-    """A root as it may be shown, whatever secrets somebody wrote into it."""
+    """A root as it may be shown, without the secrets it may contain."""
     scheme, separator, rest = root.partition("://")
     if not separator:
         return root
