@@ -1,8 +1,8 @@
 """A scheduler behind the response cache: what the cache has is answered without an execution.
 
 The cache is asked before a request is queued. Equal requests that arrive while the first of them is executed
-are executed, too: nobody waits for somebody else's execution, which may fail or be cancelled. A response is
-kept when it is the only one, has no error and nobody has given its request up; its client gets it first.
+are executed, too: no request waits for another's execution, which may fail or be cancelled. A response is
+kept when it is the only one, has no error and its request was not given up; its client gets it first.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class CachedScheduler:
         elif found is None:
             self._miss(lookup, self._clock() - start)
         else:
-            # Not at once: whoever has sent it may not expect the answer before this returns.
+            # Not at once: the sender may not expect the answer before this returns.
             self._loop.call_soon(self._hit, lookup, found, self._clock() - lookup.asked_ns)
 
     def _found(self, lookup: _Lookup, response: InferResponse | None) -> None:
@@ -209,7 +209,7 @@ class _Insertion:
             if self._sink is not None:
                 self._sink.on_response(request, response, final)
             return
-        # The same tensors, whatever becomes of the response; they keep their bytes alive.
+        # The same tensors, independent of the response's further life; they keep their bytes alive.
         outputs, parameters = tuple(response.outputs), dict(response.parameters)
         if self._sink is not None:
             self._sink.on_response(request, response, final)

@@ -29,7 +29,7 @@ class Closed(StrEnum):
     STRATEGY = "strategy"
     """The batching strategy refused the next request."""
     UTILIZATION = "utilization"
-    """So many slots have a request as the direct strategy of sequences asks for."""
+    """As many slots have a request as the direct strategy of sequences asks for."""
     DELAY = "delay"
     """The oldest request has waited for the queue delay."""
     QUEUE_EMPTY = "queue empty"
@@ -45,7 +45,7 @@ class Dispatch:
         batch_size: its rows.
         closed: why it has this size.
         null_count: how many of the requests are null requests.
-        owner: hears of the batch's end, where the policy needs to know.
+        owner: notified of the batch's end, where the policy needs to know.
     """
 
     requests: list[InferRequest]
@@ -111,7 +111,7 @@ class BatchingPolicy(Protocol):
         ...
 
     def expire(self, now_ns: int) -> int:
-        """Let go of the requests that have waited too long; when the next one will have, 0 for never."""
+        """Refuse the requests that have waited too long; returns when the next one will have, 0 for never."""
         ...
 
     def take_refused(self) -> list[Refusal]:

@@ -44,7 +44,7 @@ class DirectPolicy:
         return bool(self._queue)
 
     def expire(self, now_ns: int) -> int:
-        """See `BatchingPolicy`; requests wait for ever here."""
+        """See `BatchingPolicy`; requests wait without limit here."""
         return 0
 
     def take_refused(self) -> list[Refusal]:

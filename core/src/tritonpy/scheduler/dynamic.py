@@ -70,7 +70,7 @@ class DynamicPolicy:
         kinds: tells which requests may go together; None for all.
         strategy: narrows what would go together.
         queue: priorities and limits of those that wait; None for the order of arrival without limits.
-        hold_until_count: decide nothing until so many requests have been queued, once (a test hook).
+        hold_until_count: decide nothing until this many requests have been queued, once (a test hook).
         since_ns: when a request came to this batcher, if it has waited elsewhere before.
     """
 
@@ -104,7 +104,7 @@ class DynamicPolicy:
         self._begin()
 
     def _begin(self) -> None:
-        self._taken = 0  # requests of the attempt: the first so many of the queue
+        self._taken = 0  # requests of the attempt, counted from the head of the queue
         self._rows = 0
         self._best = 0  # requests of it that make a preferred size
         self._best_rows = 0
@@ -262,7 +262,7 @@ class DynamicPolicy:
         return run[:count], Closed.STRATEGY
 
     def _drop(self, index: int, error: TritonError) -> None:
-        """Let go of a request that the strategy failed on; without one before it the attempt starts over."""
+        """Remove a request that the strategy failed on; without one before it the attempt starts over."""
         request = self._queue[index]
         self._refused.append((request, error, "BACKEND"))
         if self._levels is not None:
@@ -312,7 +312,7 @@ def null_rows(
 ) -> list[NullRequest]:
     """Make null requests of one row each, which go with a batch.
 
-    They carry a row of one of its requests, not zeros: a model may choke on what nobody would send. Nothing
+    They carry a row of one of its requests, not zeros: a model may fail on what no client sends. Nothing
     is copied where a request of the batch has one row only.
 
     Args:

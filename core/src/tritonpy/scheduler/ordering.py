@@ -3,7 +3,7 @@
 A decoupled model may answer later requests many times while an early one is slow. Of what waits for its turn
 so much is held as for a client that does not read; then senders wait, or, where the early request may itself
 wait for the instance that such a sender occupies, their requests are given up when far more is held. The one
-response of other models is held whatever its size: it cannot wait anywhere else.
+response of other models is held at any size: it cannot wait anywhere else.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class ResponseOrder:
 
     Args:
         limits: how many responses may wait for their turn.
-        can_wait: whoever comes first in the line is also the first to be executed, so that senders of later
-            requests can wait for it.
+        can_wait: requests are executed in the order of the line, so that senders of later requests can wait
+            for the first one.
 
     Attributes:
         reason: why the last request was given up.
@@ -73,7 +73,7 @@ class ResponseOrder:
         self._is_releasing = False
         self._can_wait = can_wait
         self._unheard = ResponseFlow()
-        # Nobody is slow but the model.
+        # No client is slow, only the model.
         self._backlog = Backlog(replace(limits, timeout_s=0), self._note_reason)
         self.reason = ""
 

@@ -28,7 +28,7 @@ class QueuePolicy:
 
     Attributes:
         max_size: how many may wait; 0 means no limit.
-        timeout_ns: how long each may wait; 0 means for ever.
+        timeout_ns: how long each may wait; 0 means no limit.
         allows_override: a request may bring a timeout of its own, if it is shorter.
         delays: a request whose time is up waits on behind the others of its level, instead of failing.
     """
@@ -112,7 +112,7 @@ class LeveledQueue:
         return index
 
     def take(self, count: int) -> list[InferRequest]:
-        """Take out the first so many."""
+        """Take out the first `count`."""
         taken = [self.order.popleft() for _ in range(count)]
         for request in taken:
             del self._places[request]

@@ -1,12 +1,12 @@
 """Rate limiter: counted resources that executing instances share, and a line of those that wait for them.
 
 An instance takes its resources when it begins an execution, all of them or none, and gives them back at its
-end. Who comes first is decided as in Triton: an instance has a *level*, the number of its executions times
+end. The order is Triton's: an instance has a *level*, the number of its executions times
 its priority, and the lowest level goes first. Triton's faults are not copied:
 
-* Whoever waits reserves what it needs against those behind it. So one that needs much gets it some day, and
-  one that needs nothing of it, or for which enough is left, goes at once; Triton holds everybody up.
-* Everybody who can go after an end goes, not only one.
+* A claim that waits reserves what it needs against those behind it. So one that needs much gets it in the
+  end, and one that needs nothing of it, or for which enough is left, goes at once; in Triton all are held up.
+* After an end all claims go that can, not only one.
 * A level counts from where the competition is. A model that comes late, or was idle for a night, would
   otherwise shut the others out for as many executions as they are ahead.
 
@@ -168,7 +168,7 @@ class RateLimiter:
             self._measure()
 
     def take(self, claim: Claim) -> bool:
-        """Begin an execution if its resources are free and nobody before it has reserved them."""
+        """Begin an execution if its resources are free and no claim before it has reserved them."""
         if not self._is_free(claim):
             return False
         self._line.pop(claim, None)
@@ -203,14 +203,14 @@ class RateLimiter:
         return max((self._levels.get(resource, 0) for resource in claim.needs), default=0)
 
     def note_call(self, call: WaitingCall) -> list[Claim]:
-        """Take in a call, unless it would wait for ever: for its callers, or with others for each other.
+        """Take in a call, unless it would deadlock: with its callers, or with other calls.
 
-        Whoever holds resources and waits for nothing gives them back some day. Of the calls that wait, one
-        that gets what it needs beside all callers is answered some day, and its callers wait no more. If that
-        goes on until the new one is answered, all is well.
+        A holder of resources that waits for nothing gives them back in the end. Of the calls that wait, one
+        that gets what it needs beside all callers is answered in the end, and its callers wait no more. If
+        that continues until the new one is answered, all is well.
 
         Returns:
-            who holds what it would wait for; it is not taken in then.
+            the holders of what it would wait for; it is not taken in then.
         """
         waiting = [other for other in self._calls if other.is_open]
         self._calls = [*waiting, call]
@@ -250,7 +250,7 @@ class RateLimiter:
         )
 
     def _in_line(self) -> list[Claim]:
-        """Those that wait, in the order of their turns; of equals, who came first."""
+        """Those that wait, in the order of their turns; of equals, in the order they came."""
         return sorted(self._line, key=lambda claim: claim.turn)
 
     def _serve_soon(self) -> None:

@@ -80,7 +80,7 @@ class Contender:
     def note_call(self, request: InferRequest) -> None:
         """A request was made by models that wait for its answer and hold resources meanwhile.
 
-        Who has reserved those waits for them, so this model may not wait for whoever has reserved.
+        A claim that has reserved those waits for them, so this model may not wait for that claim.
 
         Raises:
             Internal: every instance of this model needs what they hold, or others that wait as they do.

@@ -97,12 +97,12 @@ class Scheduler:
             self.pump()
 
     def give_up_order(self) -> ResponseOrder | None:
-        """Hand the line of responses to whoever stands in front of this scheduler from now on."""
+        """Hand the line of responses over to the scheduler in front of this one."""
         order, self._order = self._order, None
         return order
 
     def enqueue(self, request: InferRequest) -> None:
-        """Take a checked request; it is answered through its sink, whatever happens.
+        """Take a checked request; it is answered through its sink in any case.
 
         Raises:
             TritonError: nothing can run it: the scheduler is closed, or no instance is alive.
@@ -177,7 +177,7 @@ class Scheduler:
             decision = policy.decide(self._clock(), instance)
             if isinstance(decision, Dispatch):
                 self._dispatch(instance, decision)
-            # After it: whoever hears of a refusal may cancel another request, and so come back here.
+            # Last: a sink that takes a refusal may cancel another request, and so come back here.
             if refused := policy.take_refused():
                 self._let_go(refused)
             elif not isinstance(decision, Dispatch):
@@ -218,7 +218,7 @@ class Scheduler:
             self._wake_at(min(next_ns or deadline_ns, deadline_ns or next_ns))
 
     def _note_ends(self, sequences: SequencePolicy) -> None:
-        """Tell who waits for the end of sequences."""
+        """Wake those that wait for the end of sequences."""
         if self._leaving:
             self._let_leave(sequences.instances)
         ended = self._all_ended

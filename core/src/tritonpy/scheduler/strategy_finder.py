@@ -61,10 +61,10 @@ class StrategyFinder:
         sequences has none: its batchers are of another kind, and a file beside it is passed over.
 
         Args:
-            model: whose strategy.
+            model: the model.
             backend: of the model.
-            is_strict: what the parameter names must be inside the model's directory, or installed, whatever
-                the server was told; for a configuration that came over the network.
+            is_strict: what the parameter names must be inside the model's directory, or installed, despite
+                the server's options; for a configuration that came over the network.
 
         Raises:
             TritonError: it is named but cannot be found, opened or bound.

@@ -14,7 +14,7 @@ from tritonpy.tensor import Tensor
 class StepLimits:
     """Counts the open requests of each step, over all requests of the ensemble; on the loop only.
 
-    Further requests wait, first come first served, and the model that sends them is told to wait as well. So
+    Further requests wait, first come first served, and the model that sends them has to wait as well. So
     nothing is dropped, and only as much waits as was already under way. See `max_inflight_requests`.
 
     Args:

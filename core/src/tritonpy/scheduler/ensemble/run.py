@@ -53,7 +53,7 @@ class EnsembleRun:
 
     Attributes:
         request: as given.
-        is_over: it is answered, and nobody wants what its steps still answer.
+        is_over: it is answered, and later answers of its steps are dropped.
     """
 
     __slots__ = (
@@ -90,7 +90,7 @@ class EnsembleRun:
         self._advance()
 
     def request_cancelled(self, request: InferRequest) -> None:
-        """See `RequestCanceller`: no step is begun any more, and those that run are told."""
+        """See `RequestCanceller`: no step is begun any more, and those that run are cancelled."""
         if not self.is_over:
             self._fail(Cancelled(f"{request.label}request was cancelled"), "CANCELED")
 
@@ -129,7 +129,7 @@ class EnsembleRun:
     ) -> None:
         if final:
             self._open.discard(request)
-            step.request = None  # whose sink this is: nothing is left to the garbage collector
+            step.request = None  # break the cycle: this step is its sink
         if not self.is_over:
             if response is not None and response.error is not None:
                 self._fail(response.error, "OTHER")

@@ -59,7 +59,7 @@ class ControlInputs:
             )
 
     def attach(self, request: InferRequest) -> None:
-        """Add the control tensors to the inputs of a request; whose dict it was may still read it."""
+        """Add the control tensors to a request, in a new dict of inputs: the old one may still be read."""
         inputs = request.inputs | self._by_flags[request.flags & (SEQUENCE_START | SEQUENCE_END)]
         if self._correlation_id:
             inputs[self._correlation_id] = self._correlation_id_tensor(request.correlation_id)
@@ -113,5 +113,5 @@ def _is_true(kind: str, flags: int) -> bool:
 
 
 def _zeros(name: str, datatype: str, shape: tuple[int, ...]) -> Tensor:
-    """Zeros, or so many empty strings."""
+    """Zeros, or empty strings."""
     return Tensor(name, datatype, shape, bytes(prod(shape) * (DATATYPES[datatype].byte_size or 4)))

@@ -22,11 +22,11 @@ class DirectBatcher:
     Args:
         book: has the sequences.
         row: the instance's slots.
-        owner: hears of the end of the batches, too.
+        owner: notified of the end of the batches, too.
         make_null: makes a null request whose inputs are like those of a request.
         kind_of: what has to be equal among the requests of a batch.
-        least_share: so many of the slots with a request make a batch that waits for no more.
-        queue_delay_ns: how long the oldest request may wait for so many; 0 for not at all.
+        least_share: the share of the slots whose requests make a batch that waits for no more.
+        queue_delay_ns: how long the oldest request may wait for that share; 0 for not at all.
         frees_early: the slot of a sequence is free when its last request is in a batch, not when that batch
             has been executed.
         is_held: whether to wait all the same.

@@ -24,7 +24,7 @@ class OldestBatcher:
     Args:
         book: has the sequences.
         row: the instance's slots.
-        owner: hears of the end of the batches.
+        owner: notified of the end of the batches.
         make_inner: makes the dynamic batcher, given since when a request waits there.
         order: hands responses on in the order in which requests came to the dynamic batcher.
         is_iterative: requests come again, and have their place in the order then.

@@ -1,4 +1,4 @@
-"""The sequence batcher: one book of sequences, and for every instance a batcher by the strategy."""
+"""The sequence batcher: the slots of all sequences, and for every instance a batcher by the strategy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tritonpy.scheduler.sequences.slots import SequenceBook
 from tritonpy.states import StateSpecs
 
 
-def _nobody_waits() -> None:
+def _no_waiter() -> None:
     """There is no driver yet."""
 
 
@@ -59,7 +59,7 @@ class SequenceBatching:
         model_name: for messages.
         slot_count: how many sequences an instance has at a time.
         max_idle_us: how long a sequence may be idle.
-        controls: what the model is told about each request.
+        controls: the control tensors of each request.
         make_batcher: makes the batcher of an instance.
         states: what the server remembers for the model.
         is_iterative: every request is a sequence, which the model continues by rescheduling it.
@@ -86,7 +86,7 @@ class SequenceBatching:
         self._make_batcher = make_batcher
         self._states = states
         self.is_iterative = is_iterative
-        self.on_late_end: Callable[[], None] = _nobody_waits
+        self.on_late_end: Callable[[], None] = _no_waiter
         self._last_id = 0
         self._batchers: dict[Instance, Batcher] = {}
         self._row_count = 0
@@ -185,7 +185,7 @@ class SequenceBatching:
         return batcher is not None and batcher.has_batch(now_ns)
 
     def _batcher_of(self, instance: Instance) -> Batcher | None:
-        """The batcher of an instance that could take a batch; None when it is let go by now."""
+        """The batcher of an instance that could take a batch; None when it is gone by now."""
         batcher = self._batchers.get(instance)
         if batcher is not None and batcher.row.is_lost:
             self.book.regain(batcher.row)
@@ -271,7 +271,7 @@ class SequenceBatching:
         return not self._held_enough
 
     def _forget_unused(self) -> None:
-        """Let go of instances that are not used any more and have no sequence left."""
+        """Forget instances that are not used any more and have no sequence left."""
         if self._has_unused:
             self._batchers = {
                 instance: batcher

@@ -81,7 +81,7 @@ class SequenceBook:
         """Take a request where its sequence is.
 
         Raises:
-            InvalidArg: there is no such sequence, and the request starts none.
+            InvalidArg: the sequence has not begun, and the request does not start it.
         """
         correlation_id = request.correlation_id
         sequence = self._latest.get(correlation_id)
@@ -181,7 +181,7 @@ class SequenceBook:
 
         Args:
             sequence: the one.
-            reason: what its client is told when it goes on.
+            reason: the text that its client gets when it goes on.
             error: the answer to its requests that wait; None to let them run.
             counted_as: the reason under which they are counted.
         """
@@ -221,7 +221,7 @@ class SequenceBook:
         """A sequence is over."""
         before, successor = sequence.before, sequence.successor
         sequence.before = sequence.successor = None
-        if before is not None:  # it never began, and who comes next has to wait for that one, too
+        if before is not None:  # it never began: its successor has to wait for that one, too
             before.successor = successor
         if successor is not None:
             successor.before = before
