@@ -68,7 +68,7 @@ class BlockPool:
     was "sent" may still be read by the socket's transport long after the call returned, and a block reused
     then would corrupt what a slow client receives.
 
-    Thread-safe: arrays die on whatever thread drops the last reference.
+    Thread-safe: an array dies on the thread that drops its last reference.
     """
 
     SMALLEST = 64 * 1024
@@ -90,7 +90,7 @@ class BlockPool:
         except IndexError:
             raw = np.empty(size_class, np.uint8)
         # The owner's base is a memoryview, not an array, so numpy stops collapsing view chains at the
-        # owner: every view of it keeps the owner alive, and the owner's death means nobody reads.
+        # owner: every view of it keeps the owner alive, and the owner's death means that no reader is left.
         owner = np.frombuffer(raw.data, np.uint8, byte_size)
         key = id(owner)
 

@@ -103,7 +103,7 @@ class Dataplane(Protocol):
         """The model version that a client means, to infer or for its configuration."""
 
     def is_live(self) -> bool:
-        """True unless the server cannot serve any model, whatever is done."""
+        """True unless the server cannot serve any model."""
 
     def is_ready(self) -> bool:
         """True if every model that should serve does; see `--strict-readiness`."""

@@ -3,7 +3,7 @@
 They wait where they are, in a `Backlog`: up to a limit they are held, then the sender of the request waits,
 and a client that takes nothing for long is given up. A sender that cannot wait, such as one on a thread that
 also answers others, may go on until four times the limit is held; then its client is given up at once. So
-memory stays bounded, and nobody else notices.
+memory stays bounded, and other clients notice nothing.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class FlowLimits:
 
     Attributes:
         max_response_count: responses that are held for one stream before their senders wait.
-        max_byte_size: bytes of them. A response that finds nothing held is held whatever its size.
-        timeout_s: how long a client may take nothing while senders wait for it; 0 for ever.
+        max_byte_size: bytes of them. A response that finds nothing held is held at any size.
+        timeout_s: how long a client may take nothing while senders wait for it; 0 for no limit.
     """
 
     max_response_count: int = 1024
@@ -66,7 +66,7 @@ class ResponseFlow:
         self._pause_count += 1
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let the sender go on."""
         self._pause_count -= 1
         if not self._pause_count:
             self._let_go()
@@ -83,7 +83,7 @@ class ResponseFlow:
             go_on()
 
     def end(self) -> None:
-        """The request was cancelled, or is answered: nobody waits for its client any more."""
+        """The request was cancelled, or is answered: its client is no longer waited for."""
         self._is_ended = True
         self._let_go()
 
@@ -177,7 +177,7 @@ class Backlog:
             self._resume()
 
     def close(self) -> None:
-        """Forget everything: what is held is dropped, or nobody need be waited for any more."""
+        """Forget everything that is held; its client is no longer waited for."""
         self._is_closed = True
         self.count = self.byte_size = 0
         self._resume()

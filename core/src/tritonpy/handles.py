@@ -272,8 +272,8 @@ class RepoAgentModel:
     def directory(self) -> Path:
         """The directory of the model's files; the agent before this one may have put them there.
 
-        During LOAD an agent may set this to a changed copy: the model is then loaded from there, whatever the
-        directory is called. Setting it later raises `InvalidArg`.
+        During LOAD an agent may set this to a changed copy: the model is then loaded from there, and keeps
+        its name. Setting it later raises `InvalidArg`.
         """
         return self._directory
 
@@ -328,8 +328,8 @@ class Cache:
         state: the plugin's own.
         name: the NAME.
         is_shared: entries are seen by other servers or outlive this one; for `cache_initialize` to set. The
-            keys of a shared cache are the same for the same files of a model, whoever loads them; those of
-            another differ with every load.
+            keys of a shared cache are the same for the same files of a model on every server; those of
+            any other cache differ with every load.
     """
 
     settings: Mapping[str, str]

@@ -222,7 +222,7 @@ class BatchingHooks:
     def model_batch_finalize(self, batch: Batch) -> None:
         """The attempt is over: the batch left, or will be tried again. Exceptions are logged.
 
-        Called exactly when `model_batch_initialize` succeeded, before any request of the batch is let go.
+        Called exactly when `model_batch_initialize` succeeded, before any request of the batch is released.
         """
 
     @hookspec(firstresult=True)
@@ -243,7 +243,7 @@ class BatchingHooks:
         """Optional: note what is needed of a request; the value returned becomes `request.batching_state`.
 
         Called once for each request when it has entered the queue, before any attempt includes it, so that a
-        strategy need not read the same inputs for each scan. The value is let go when the request leaves the
+        strategy need not read the same inputs for each scan. It is released when the request leaves the
         queue, after the attempt that it was part of is finalised. An exception fails that request alone.
         """
 
@@ -267,7 +267,7 @@ class RepoAgentHooks:
 
     All hooks run in the server's process on threads of their own: those of one load one after the other,
     those of several models at the same time. They may block; the server goes on, and requests are answered.
-    Whoever waits for LOAD waits as long as it takes. The other actions are given 15 seconds: then an unload,
+    LOAD may take as long as it needs. The other actions are given 15 seconds: then an unload,
     a reload or the end of the server goes on without them.
     """
 
@@ -309,12 +309,12 @@ class RepoAgentHooks:
                 `model.acquire_directory()` holds: the next agent and the server see that one, and read the
                 configuration there, if there is one. Which agents act is never read again.
             action: `LOAD` in configured order, then `LOAD_COMPLETE` or `LOAD_FAIL` in reverse order; after
-                `LOAD_COMPLETE` some day `UNLOAD` in configured order, when the model takes no new requests,
+                `LOAD_COMPLETE`, at last `UNLOAD` in configured order, when the model takes no new requests,
                 and `UNLOAD_COMPLETE` in reverse order, when the last one is answered. A reload is a load of
                 its own beside what serves; that is unloaded only if the reload succeeds.
 
-        An exception during LOAD stops the load with its text, and this agent and those before it are told
-        `LOAD_FAIL`. In the other actions it is logged.
+        An exception during LOAD stops the load with its text, and this agent and those before it are called
+        with `LOAD_FAIL`. In the other actions it is logged.
         """
 
 
@@ -354,7 +354,7 @@ class CacheHooks:
 
     @hookspec(firstresult=True)
     def cache_insert(self, cache: Cache, key: str, entry: bytes) -> Awaitable[None] | None:
-        """Store `entry`; an existing key may keep its value. Nobody waits for this.
+        """Store `entry`; an existing key may keep its value. No request waits for this.
 
         Raise a `TritonError` to refuse this one entry, because it is too large for example: that is no
         failure of the cache. AlreadyExists is not even logged.
@@ -386,7 +386,7 @@ class StoreHooks:
         """Open the repository `root`; once for each at the start of the server, on its loop.
 
         Check the form of the root and read the settings, but ask nothing of the place yet: whether it can be
-        reached is told by the first call of the store. An exception ends the start with its text; it must not
+        reached shows in the first call of the store. An exception ends the start with its text; it must not
         show a secret.
         """
 

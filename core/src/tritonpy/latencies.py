@@ -50,7 +50,7 @@ class Summary:
         latest[duration_us] = latest.get(duration_us, 0) + count
 
     def turn(self, slice_count: int = 1) -> None:
-        """Begin a new slice, and let go of the oldest; `slice_count` of them after a long pause."""
+        """Begin a new slice, and drop the oldest; `slice_count` of them after a long pause."""
         for _ in range(min(slice_count, SLICE_COUNT)):
             self._older = [*self._older[-(SLICE_COUNT - 2) :], self._latest]
             self._latest = {}
@@ -112,11 +112,11 @@ class Latencies:
     """The summaries of one model version, and the histogram of its first responses.
 
     Args:
-        phases: which summaries are kept: none, or those of `COMPUTE` and more. What is told of others is
-            passed over.
+        phases: which summaries are kept: none, or those of `COMPUTE` and more. The values of others
+            are ignored.
         first_response: None where it is not kept.
         clock: monotonic nanoseconds.
-        is_decoupled: first responses are told of; those of other models are their requests' ends.
+        is_decoupled: first responses are recorded; those of other models are their requests' ends.
     """
 
     __slots__ = ("_clock", "_is_decoupled", "_turn_ns", "first_response", "summaries")

@@ -29,7 +29,7 @@ class LineWriter(Generic[T]):
     Args:
         name: of what is written, and of the thread.
         write: writes some items. What it raises is logged, and costs those.
-        dropped: says that so many items were dropped.
+        dropped: logs the number of items that were dropped.
         end: called when all is written.
         most_held: the weight of what may wait and of what is being written, in all; one item may always.
         most_at_once: how many items `write` is given. What is put while it works comes with its next call.
@@ -110,7 +110,7 @@ class LineWriter(Generic[T]):
         while is_open:
             self._wakes.get()
             # Made before, for nothing may call the garbage collector while the lock is held here: what it
-            # ends may log, and whoever has the lock of the log may wait for this one.
+            # ends may log, and the thread with the lock of the log may wait for this one.
             none: deque[tuple[T, int]] = deque()
             with self._guard:
                 taken, self._waiting = self._waiting, none

@@ -35,7 +35,7 @@ CLOSE_TIMEOUT_S = 2
 
 _MAX_VERBOSE = logging.DEBUG  # one level of `logging` each, from DEBUG downwards
 
-# Libraries whose warnings concern whoever runs the server.
+# Libraries whose warnings concern the operator of the server.
 _LIBRARIES = ("aiohttp", "asyncio", "concurrent", "grpc", "opentelemetry")
 
 
@@ -175,7 +175,7 @@ class Logs:
         self._restore.append((logger, logger.level, logger.propagate))
         logger.addHandler(self._handler)
         logger.setLevel(self._level(logger))
-        logger.propagate = False  # whoever embeds us keeps the root logger for their own lines
+        logger.propagate = False  # the root logger belongs to the program that embeds us
 
     def _level(self, logger: logging.Logger) -> int:
         threshold = self._settings.threshold
@@ -183,7 +183,7 @@ class Logs:
 
 
 class AdmittedRecord(logging.LogRecord):
-    """A line that the settings admitted when it began: it is written whatever they have become since."""
+    """A line that the settings admitted when it began: it is written even if they have changed since."""
 
 
 class LogFollower(Protocol):
@@ -198,7 +198,7 @@ class LogFollower(Protocol):
 
 _running: list[Logs] = []
 _followers: list[LogFollower] = []
-_telling = threading.Lock()  # so that nobody hears of older settings last
+_telling = threading.Lock()  # so that no follower hears of older settings last
 
 
 def follow(follower: LogFollower) -> None:
@@ -224,12 +224,12 @@ def has_room() -> bool:
 
 
 def running() -> Logs | None:
-    """The log that was begun last; None when whoever embeds the server writes its lines."""
+    """The log that was begun last; None when the program that embeds the server writes its lines."""
     return _running[-1] if _running else None
 
 
 def descriptor() -> int:
-    """Of the file that lines are written to, or of standard error, for those who cannot call a logger."""
+    """Of the file that lines are written to, or of standard error, for code that cannot call a logger."""
     log = running()
     return log.descriptor if log is not None else 2
 
@@ -244,7 +244,7 @@ def configure(options: ServerOptions) -> Logs:
 
 
 class _FileOutput(logging.FileHandler):
-    """Writes to a file; while that fails, standard error is told once and lines are counted."""
+    """Writes to a file; while that fails, standard error says so once and lines are counted."""
 
     _lost = 0
 

@@ -21,7 +21,7 @@ async def on_own_thread(
 ) -> Result:
     """Do blocking work on a thread of its own, and return what it returns.
 
-    The threads of `asyncio.to_thread` are few and everybody's. This one is the work's alone, and a daemon:
+    The threads of `asyncio.to_thread` are few and shared. This one does only this work, and is a daemon:
     the program can end while it still blocks. Cancelled, the caller goes on and the work is done to its end.
 
     Args:
@@ -47,7 +47,7 @@ async def on_own_thread(
 
     def settle(set_outcome: Callable[..., None], outcome: object) -> None:
         def on_loop() -> None:
-            if not done.done():  # nobody waits any more
+            if not done.done():  # cancelled
                 set_outcome(outcome)
 
         with suppress(RuntimeError):  # the loop has ended meanwhile

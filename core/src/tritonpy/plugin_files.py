@@ -25,7 +25,7 @@ _numbers = itertools.count(1)  # a file that is imported again is another module
 def bind_file(kind: str, path: Path, what: str) -> Binder:
     """Import a file of Python and return a binder for its hooks, as `bind_object` does.
 
-    The module can be found by its name, as pickle and dataclasses want it, while somebody holds the binder.
+    The module can be found by its name, as pickle and dataclasses want it, while the binder is alive.
 
     Args:
         kind: of plugin.
@@ -49,7 +49,7 @@ def import_file(path: Path, what: str) -> ModuleType:
     """Import a file of Python as a module of its own, also when it was imported before.
 
     It is always compiled from its source: a compiled file beside it may be of another source of the same size
-    and second, or of somebody's making, and none is written where models lie.
+    and second, or be forged, and none is written where models lie.
 
     Args:
         path: ends in `.py`.

@@ -44,7 +44,7 @@ OWN_DISTRIBUTIONS = frozenset(
         "tritonpy-store-cloud",
     }
 )
-"""The plugins of this project. No other name is ever recommended: anybody can upload one that is made up."""
+"""The plugins of this project. No other name is ever recommended: a made-up one could be anyone's."""
 
 _PREFIXES = {"backends": "backend", "batching": "batching", "caches": "cache", "repo_agents": "repo-agent"}
 _CLOUD_STORES = ("as", "gs", "s3")

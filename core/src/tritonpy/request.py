@@ -1,7 +1,7 @@
 """One inference request, from the frontend that parsed it to the backend that answers it.
 
-`InferRequest` is what plugins see; its `Ticket` is what the server keeps beside it, such as who takes the
-responses and who counts them. A request, its ticket and the roles that a ticket names speak of each other, so
+`InferRequest` is what plugins see; its `Ticket` is what the server keeps beside it, such as the
+sink of its responses. A request, its ticket and the roles that a ticket names speak of each other, so
 they stand together.
 
 Two sides use the same object. A backend (on an instance's thread, or in a worker process on a copy rebuilt
@@ -196,7 +196,7 @@ class InferRequest:
     def cancel(self) -> None:
         """Give the request up, for a frontend whose client is gone; on the loop only.
 
-        One that waits is answered `Cancelled` at once; otherwise the model is told, and may still answer.
+        One that waits is answered `Cancelled` at once; otherwise the model can see it, and may still answer.
         """
         ticket = self.ticket
         if ticket.cancelled or ticket.answered:
@@ -295,7 +295,7 @@ class InferRequest:
 class NullRequest(InferRequest):
     """Stands in a batch where no request is, so that the others keep their places.
 
-    Backends see it like any other. Nobody waits for it: what they answer is dropped, and it is counted
+    Backends see it like any other. No client waits for it: the answer is dropped, and it is counted
     nowhere.
     """
 
@@ -315,7 +315,7 @@ class Ticket:
         sink: takes the responses.
         owner: the loaded model that has accepted the request and not answered it finally.
         outbox: carries responses from where the model runs, while it does.
-        on_cancel: the queue or instance that holds the request, and has to hear of a cancellation.
+        on_cancel: the queue or instance that holds the request, notified of a cancellation.
         cancelled: the client, or the server for it, has given the request up.
         answered: the final response is on its way to the sink.
         tally: `COUNTED` when the request is counted with its execution; one that was still open then is

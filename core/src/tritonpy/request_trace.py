@@ -38,7 +38,7 @@ class RequestTrace(Protocol):
         """It has been executed: start, start and end of the framework's call, end."""
 
     def hold(self, is_held: bool = True) -> None:
-        """Its responses wait for their turn: what the model answers counts when it is let go."""
+        """Its responses wait for their turn: an answer counts when it is released."""
 
     def responded(self, response: InferResponse | None, final: bool, *, is_let_go: bool = False) -> None:
-        """The model has answered, or what was held is let go; None for a final flag that comes alone."""
+        """The model has answered, or a held answer is released; None for a final flag that comes alone."""

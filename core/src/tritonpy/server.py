@@ -1,4 +1,4 @@
-"""Run a server: as a program until it is told to stop, or inside another program."""
+"""Run a server: as a program until a signal stops it, or inside another program."""
 
 from __future__ import annotations
 

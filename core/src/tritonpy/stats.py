@@ -41,7 +41,7 @@ class BatchStats:
 class ResponseStats:
     """Responses of decoupled models that had the same place in their streams.
 
-    Each is counted once, as what it is; what follows from that is added up when somebody asks.
+    Each is counted once, as what it is; sums are computed when they are asked for.
 
     Attributes:
         success_count: responses with outputs.

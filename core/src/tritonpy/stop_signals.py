@@ -1,4 +1,4 @@
-"""The end of a program whose event loop is stuck: nobody else hears the signal that asks for it."""
+"""Stop signals for a program whose event loop is stuck and cannot handle them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StopSignals:
     """Passes signals on to the running loop, and ends the program where that never comes to answer them.
 
     What runs on the loop and does not return, such as a batching strategy that hangs, keeps the loop from
-    its signals, and the program alive until somebody kills it. So a thread hears of signals first. A second
+    its signals, and the program alive until it is killed. So a thread gets signals first. A second
     signal that asks for the end gets it at once. Where not even a thread of Python runs, because an extension
     keeps the interpreter's lock, see `_Alarm`.
 
@@ -61,7 +61,7 @@ class StopSignals:
         self._ours, self._theirs = socket.socketpair()
         self._theirs.setblocking(False)
         self._alarm = _Alarm(self._ours, timeout_s) if sys.platform == "linux" else None
-        # Python writes the numbers of signals there at once, whatever its threads are doing.
+        # Python writes the numbers of signals there at once, in any state of its threads.
         self._of_loop = signal.set_wakeup_fd(self._theirs.fileno(), warn_on_full_buffer=False)
         self._relay = threading.Thread(target=self._pass_on, name="tritonpy-signals", daemon=True)
         self._relay.start()
@@ -99,7 +99,7 @@ class StopSignals:
         """Take signals that have come; returns when the first came that asks for the end."""
         if self._alarm is not None:
             self._alarm.put_off()
-        with contextlib.suppress(OSError):  # it has so many that one more changes nothing
+        with contextlib.suppress(OSError):  # its socket is full: one more byte changes nothing
             os.write(self._of_loop, numbers)
         if not _STOPS & set(numbers):
             return told_s
@@ -170,7 +170,7 @@ def _place(frame: FrameType) -> str:
 
 
 class _Alarm:
-    """Ends a process that has been told to end and whose interpreter's lock is not given back.
+    """Ends a process that was asked to end and whose interpreter's lock is not released.
 
     Nothing in Python can run then, so the system does it. For the byte that Python's handler writes to the
     socket it sends another signal, whose handler is `alarm(2)` itself: this takes the number of the signal

@@ -1,7 +1,7 @@
 """Directories that are there for a while, and go with the process that made them, even if it is killed.
 
 All of a process lie in one directory, on which it holds a lock for as long as it lives. The system releases
-the lock however the process ends, so whoever comes later finds out which directories nobody needs any more.
+the lock however the process ends, so a later process finds out which directories are abandoned.
 The lock also tells programs that clean up old temporary files, such as systemd-tmpfiles, to keep away.
 """
 
@@ -37,7 +37,7 @@ class TemporaryDirectories:
         self._remove: weakref.finalize[..., TemporaryDirectories] | None = None
 
     def make(self, prefix: str) -> Path:
-        """An empty directory that only this user can read; whoever asked removes it.
+        """An empty directory that only this user can read; the caller removes it.
 
         Raises:
             OSError: the disk does not take it.
@@ -71,12 +71,12 @@ class TemporaryDirectories:
         return self._parent or Path(tempfile.gettempdir())
 
     def _begin(self) -> Path:
-        # Nobody takes it for abandoned before its lock is held: until then it has another name.
+        # It cannot be taken for abandoned before its lock is held: until then it has another name.
         hidden = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=self._where()))
         descriptor = None
         if fcntl is not None:
             descriptor = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY)
-            with contextlib.suppress(OSError):  # a disk without locks: nobody finds it abandoned there
+            with contextlib.suppress(OSError):  # a disk without locks: it is never found abandoned there
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
         own = hidden.rename(hidden.with_name(hidden.name[1:]))
         self._remove = weakref.finalize(self, _remove, own, descriptor)

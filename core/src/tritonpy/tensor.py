@@ -21,7 +21,7 @@ _LENGTH = struct.Struct("<I")
 
 
 class Tensor:
-    """A name, a datatype, a shape and the bytes, which stay where they arrived until somebody asks.
+    """A name, a datatype, a shape and the bytes, which stay where they arrived until they are needed.
 
     Attributes:
         name: the input's or output's name in the model configuration.
@@ -57,8 +57,8 @@ class Tensor:
             if datatype is None:
                 raise InvalidArg(f"tensor '{name}': the protocol has no datatype for numpy dtype '{dtype}'")
         if datatype == "BYTES":
-            # Packed here, on the model's thread and not on the loop; and whoever gets this tensor in the same
-            # process reads what a client would read: `bytes`, whatever kind of strings the model made.
+            # Packed here, on the model's thread and not on the loop; and a reader in the same process gets
+            # what a client would get: `bytes`, for strings of any kind.
             return cls(name, datatype, array.shape, pack_bytes(array))
         wanted = DATATYPES[datatype].numpy
         if dtype is not wanted and dtype != wanted:  # the usual dtypes are singletons

@@ -69,7 +69,7 @@ class Plan:
 
 @hookimpl
 def backend_attributes() -> BackendAttributes:
-    """Let several models load at once: they only wait for as long as they are told to."""
+    """Let several models load at once: they only wait for as long as their configurations ask for."""
     return BackendAttributes(parallel_instance_loading=True)
 
 

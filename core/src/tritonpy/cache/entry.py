@@ -4,8 +4,8 @@
 
 The header is JSON: `[[[name, datatype, shape, byte size], …], parameters]`. Tensors are in wire form, each at
 a multiple of 16 bytes, so that they can be read where they lie. The checksum covers everything behind it: an
-entry that a cache has cut, mixed up or damaged, or that another layout has written, is told from a good one
-and counts as a miss.
+entry that a cache has cut, mixed up or damaged, or that another layout has written, is recognized and
+counts as a miss.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ MOST_WAITING_BYTES = 64 * 1024 * 1024
 
 
 class Waiting(Enum):
-    """That an answer comes later; an enum's member, so that it is told from any response."""
+    """The answer comes later; a member of an enum, which no response can be mistaken for."""
 
     WAITING = "waiting"
 
@@ -95,7 +95,7 @@ class Waiting(Enum):
 WAITING = Waiting.WAITING
 
 _INITIALIZE_S = 90.0
-"""A shared object is tried for 30 s in a process of its own before, whose end has more to say."""
+"""Longer than the 30 s of the trial of a shared object in a process of its own, whose error says more."""
 
 _FAILURES = (Exception, SystemExit, asyncio.CancelledError)
 """Exceptions of a hook that are caught: a request waits for its end."""

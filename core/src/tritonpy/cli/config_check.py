@@ -105,7 +105,7 @@ def check_config(path: Path, *, is_strict: bool = False, config_name: str = "") 
 
     Args:
         path: a model's directory, or a configuration file that belongs to none.
-        is_strict: the configuration must be there, and should name inputs and outputs: nobody completes it.
+        is_strict: the configuration must be there, and should name inputs and outputs: it is not completed.
         config_name: which of several configurations of a model; see `find_config`.
     """
     with _Warnings() as warnings:

@@ -67,7 +67,7 @@ def _batching(facts: JsonObject, settings: JsonObject) -> str:
     delay_us = settings.get("max_queue_delay_microseconds", 0)
     parts.append(f"requests wait up to {delay_us} µs for company" if delay_us else "no delay")
     preferred = settings.get("preferred_batch_size", [])
-    if preferred and preferred != [facts["max_batch_size"]]:  # which it is when nobody says anything
+    if preferred and preferred != [facts["max_batch_size"]]:  # the default
         parts.append(f"preferred: {', '.join(map(str, preferred))}")
     if levels := settings.get("priority_levels"):
         parts.append(f"{levels} priority levels")

@@ -89,7 +89,7 @@ class HttpClient:
     def send(
         self, method: str, path: str, body: bytes | None = None, headers: dict[str, str] | None = None
     ) -> Answer:
-        """Send one request and read its answer, whatever its status.
+        """Send one request and read its answer, of any status.
 
         Raises:
             click.ClickException: nothing listens there, it does not speak HTTP, or answers with a page.

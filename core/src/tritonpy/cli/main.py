@@ -83,7 +83,7 @@ class LazyGroup(click.Group):
         from importlib.metadata import entry_points
 
         if not entry_points(group="tritonpy.cli"):
-            return  # the machinery of plugins takes a moment to import: only when somebody needs it
+            return  # the machinery of plugins takes a moment to import: only when it is needed
         from tritonpy.plugin_manager import PluginManager
 
         manager = PluginManager("cli")

@@ -182,7 +182,7 @@ def _each(
 ) -> int:
     """Ask for each model in turn; returns the exit status, 1 when one of them was refused."""
     outcomes = _ask(url, timeout_s, names, action, parameters)
-    if watch:  # the outcomes are told when nothing is drawn anew any more
+    if watch:  # the outcomes are printed after the last redraw
         outcomes = watch_action(url, timeout_s, names, partial(list, outcomes))
     status = 0
     for name, answer in outcomes:

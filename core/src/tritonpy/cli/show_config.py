@@ -13,7 +13,7 @@ _SECRET = "***"
 
 
 def describe(ctx: click.Context, options: ServerOptions) -> str:
-    """One line per option: the flag, its value, and whether somebody gave it.
+    """One line per option: the flag, its value, and where that came from.
 
     What a header must say to pass a restriction is not shown: such lists end up in tickets.
     """

@@ -13,7 +13,7 @@ from tritonpy.tensor import Array, Tensor
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One response of a server, whichever protocol brought it."""
+    """One response of a server, over any protocol."""
 
     model_name: str
     model_version: str

@@ -70,7 +70,7 @@ def complete_backend(config: ModelConfig, directory: Path, version: int | None) 
     Args:
         config: changed in place; its name is set to the directory's when it has none.
         directory: the model's directory.
-        version: whose files to look at; None when the model has no version.
+        version: the version whose files are looked at; None when the model has no version.
 
     Raises:
         InvalidArg: no backend can be derived.

@@ -138,7 +138,7 @@ def parse_config_json(
 
     Args:
         text: a JSON object in the shape of `GET /v2/models/<name>/config`.
-        model_name: whose configuration it is, for errors.
+        model_name: the model, for errors.
         max_byte_size: a longer one is refused.
 
     Raises:

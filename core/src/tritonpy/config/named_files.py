@@ -1,7 +1,7 @@
 """Files that a configuration names: their paths, the check that they lie inside the model, their bytes.
 
-Whoever may write into a repository says what lies in a model: also with symbolic links, which are followed
-wherever they lead. Whoever may only send a load request names files of the model and no others.
+People who can write into a repository decide what lies in a model, also by symbolic links, which are followed
+anywhere. People who can only send load requests can name files of the model and no others.
 """
 
 from __future__ import annotations

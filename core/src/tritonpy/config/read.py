@@ -58,7 +58,7 @@ def config_from_dict(document: Mapping[str, object], model_name: str) -> ModelCo
 
     Args:
         document: JSON values.
-        model_name: whose configuration it is, for errors.
+        model_name: the model, for errors.
 
     Raises:
         InvalidArg: names the field and says what was expected there; a field that does not exist is refused.

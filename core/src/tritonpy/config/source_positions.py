@@ -117,7 +117,7 @@ def place_of_field(text: str, form: ConfigForm, field: str, value: str = "") -> 
     return _place(text, found.start() if found else start)
 
 
-@lru_cache(maxsize=1)  # who asks once about a text asks about each thing that is wrong with it
+@lru_cache(maxsize=1)  # a text with one error is looked up again for each of its errors
 def _yaml_places(text: str) -> Mapping[Steps, Place]:
     from tritonpy.config.yaml_text import read_yaml  # a library that only YAML needs
 

@@ -133,7 +133,7 @@ class _Inferred:
     """A tensor as one model describes it.
 
     Attributes:
-        model: who says it.
+        model: the model that declares it.
         data_type: as in a configuration.
         dims: without the batch dimension.
         shape: with it, if the model batches.

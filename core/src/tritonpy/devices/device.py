@@ -1,4 +1,4 @@
-"""A GPU as the server knows it, and the interface of those who find GPUs."""
+"""A GPU as the server knows it, and the interface of what finds GPUs."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tritonpy.errors import Unavailable
 _log = logging.getLogger("tritonpy.devices")
 
 MIN_COMPUTE_CAPABILITY = 6.0
-"""The oldest CUDA devices that Triton uses unless it is told otherwise."""
+"""The oldest compute capability that Triton uses by default."""
 
 _TOLERANCE = 0.01
 
@@ -91,7 +91,7 @@ class Gpus:
         return self._finder.sample(device)
 
     def uuid(self, id: int) -> str:
-        """The identity of a GPU; "" where there is no such one."""
+        """The identity of a GPU; "" for one that is unknown."""
         device = self._devices.get(id)
         return device.uuid if device is not None else ""
 

@@ -165,7 +165,7 @@ def bind(policy: HostPolicy) -> None:
 
     Raises:
         Internal: the system refuses, in Triton's words.
-        Unsupported: this system has no such thing.
+        Unsupported: this system cannot do that.
     """
     if policy.cores is not None:
         _bind_cores(policy.name, policy.cores)

@@ -67,7 +67,7 @@ class Arena:
         most_byte_size: what all segments together must not exceed; 0 for no limit of ours.
         keep_byte_size: bytes of large free blocks whose memory is kept for the next ones; a block beyond that
             stays reserved, but its memory goes back to the system.
-        backend: whose setting limits it, for the message that nothing is left.
+        backend: the backend whose setting limits it, for the message that nothing is left.
         on_forget: called with the number of a lent segment that will not be referred to again.
     """
 
@@ -243,7 +243,7 @@ class Arena:
     def _carve(self, size_class: int, wanted: int) -> int:
         if self._bump + size_class > self._bump_end:
             usual = self.growth_byte_size if self._bump_end else self.first_byte_size
-            # In proportion to what there is: segments stay few, and pages that nobody touches cost nothing.
+            # In proportion to what there is: segments stay few, and untouched pages cost nothing.
             in_proportion = min(self.byte_size // 4, _LARGEST_STEP)
             self._grow(max(usual, size_class, in_proportion), size_class, wanted)
         reference = self._bump_number << _OFFSET_BITS | self._bump
@@ -303,12 +303,12 @@ class PeerSegments:
 
     Args:
         segment_socket: where the other end sends descriptors, always before the frame that needs them.
-        on_release: called with a block's reference when nothing here reads it any more; from whatever thread
-            dropped the last view.
+        on_release: called with a block's reference when nothing here reads it any more; on the thread
+            that dropped the last view.
         lends: keep the descriptors, so that `Arena.lend` can pass blocks on to a third process.
 
     Attributes:
-        on_close: called when the other end is gone; by who has lent which segment on.
+        on_close: callbacks for the end of the other end, by the arena and number of each segment lent on.
     """
 
     def __init__(

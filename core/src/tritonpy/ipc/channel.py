@@ -121,7 +121,7 @@ class Endpoint:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close the descriptors; mappings live on while somebody reads them."""
+        """Close the descriptors; mappings live on while they are read."""
         self._socket.close()
         self.peer.close()
         self.arena.close()

@@ -79,7 +79,7 @@ class ChildProcess:
     def kill(self) -> None:
         """Kill it, or with a session all that belongs to it."""
         with self._lock:
-            if self.pid and not self._is_reaped:  # until then its number is nobody else's
+            if self.pid and not self._is_reaped:  # until then no other process can have its number
                 with suppress(ProcessLookupError, PermissionError):
                     (os.killpg if self._has_session else os.kill)(self.pid, signal.SIGKILL)
 

@@ -39,7 +39,7 @@ Raises:
 
 
 class ChildOwner(Protocol):
-    """Hears of a child; on the loop."""
+    """Takes the messages and the end of a child; on the loop."""
 
     def take(self, messages: Sequence[Message]) -> None:
         """Handle what came in one read; STARTED needs no attention."""
@@ -55,7 +55,7 @@ class ChildChannel(asyncio.Protocol):
     """Our end of the channel to a child; on the loop only.
 
     Args:
-        owner: hears of it.
+        owner: takes its messages and hears of its end.
 
     Attributes:
         endpoint: tensors in shared memory; there once it is opened.
@@ -88,7 +88,7 @@ class ChildChannel(asyncio.Protocol):
 
         Args:
             launch: starts its program.
-            prepare: called with the endpoint, before there is anybody at its other end.
+            prepare: called with the endpoint, before the child has its other end.
 
         Raises:
             OSError: there are no descriptors, or what `launch` raises.
@@ -175,7 +175,7 @@ class ChildChannel(asyncio.Protocol):
 
     async def _connect(self, channel: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        # Cancelled in the middle, uvloop would leave a transport behind that nobody closes.
+        # Cancelled in the middle, uvloop would leave an open transport behind.
         connecting = asyncio.ensure_future(loop.create_unix_connection(lambda: self, sock=channel))
         try:
             await asyncio.shield(connecting)
@@ -200,7 +200,7 @@ class ChildChannel(asyncio.Protocol):
         self.endpoint.close()
         if self._is_starting:
             self._started.set_exception(ChildGone(how))
-            self._started.exception()  # retrieved, though nobody may wait any more
+            self._started.exception()  # retrieved, for there may be no waiter left
         await self._owner.child_ended(how)
         self.gone.set_result(None)
 
@@ -246,7 +246,7 @@ def on_loop(outcome: Future[_Outcome]) -> asyncio.Future[_Outcome]:
     here: asyncio.Future[_Outcome] = loop.create_future()
 
     def settle() -> None:
-        if here.done():  # nobody waits any more
+        if here.done():  # cancelled
             return
         error = outcome.exception()
         if error is not None:

@@ -32,7 +32,7 @@ class Permission(Protocol):
     def is_set(self) -> bool:
         """True once it has come."""
 
-    def wait(self, timeout: float | None = None) -> Any:  # Any: nobody looks at it
+    def wait(self, timeout: float | None = None) -> Any:  # Any: never looked at
         """Return when it has come, never will, or the time is over; called once it has come as well."""
 
 
@@ -120,7 +120,7 @@ class SendWindow:
                 self._permission = ask()
 
     def end(self) -> Permission | None:
-        """Nothing follows; returns the answer that nobody waits for any more, if there is one to come."""
+        """Nothing follows; returns the answer that is still to come but not waited for, if there is one."""
         self.is_over = True
         if _thread.window is self:
             _thread.window = None

@@ -151,7 +151,7 @@ class CustomMetrics:
             _log.warning("instance '%s' told of 'metrics.%s' in vain: %r", caller.instance, what, exc)
 
     def caller_gone(self, caller: Owner) -> None:
-        """The worker has ended: let go of what it held."""
+        """The worker has ended: release what it held."""
         for number in self._by_owner.pop(caller, ()):
             self._release(number)
 
@@ -161,7 +161,7 @@ class CustomMetrics:
             family.take()
 
     def series_of(self, name: str) -> list[tuple[Labels, float]]:
-        """Labels and values of one family, none if there is no such counter or gauge; on the loop."""
+        """Labels and values of one family, none if there is no counter or gauge of that name; on the loop."""
         family = self._families.get(name)
         if family is None or family.kind == _HISTOGRAM:
             return []

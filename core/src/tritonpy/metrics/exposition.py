@@ -20,7 +20,7 @@ _KINDS = ("counter", "gauge", "histogram", "summary")
 """Families of one kind stand together."""
 
 _LAST_LABELS = ("le", "quantile")
-"""Say which part of a family a line is, behind the labels that say whose."""
+"""Labels that name the part of a family a line belongs to; they follow those of the owner."""
 
 
 class Collector(Protocol):

@@ -16,11 +16,11 @@ LOG = logging.getLogger("tritonpy.metrics.loop_watch")
 class LoopWatch:
     """Measures the loop's lag with a timer, and logs the loop's stack from a thread when the timer is silent.
 
-    Whatever blocks the loop blocks every client, so it has to be found: the stack names the line. A long
+    Code that blocks the loop blocks every client, so it has to be found: the stack names the line. A long
     silence is logged once, and once more when it is over.
 
     Args:
-        observe_lag_s: is told on the loop, at every beat, how many seconds late the beat was.
+        observe_lag_s: called on the loop, at every beat, with the seconds by which the beat was late.
         interval_s: time between beats.
         silence_s: time without a beat after which the stack is logged.
     """

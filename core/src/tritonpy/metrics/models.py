@@ -27,7 +27,7 @@ class ModelSnapshot:
         tags: `metric_tags` of the model's configuration; they become labels `_<key>`.
         load_duration_s: how long loading took; None when unknown.
         namespace: the repository that tells it from others of its name; "" where names are unique.
-        gpu_uuid: the GPU that all its instances are on; "" where there is no such one.
+        gpu_uuid: the GPU that all its instances are on; "" if they are on several or on none.
     """
 
     name: str

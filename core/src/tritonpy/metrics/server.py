@@ -137,7 +137,7 @@ class WorkerMemory:
         registry.register(self)
 
     def take(self) -> None:
-        """Note who is there; on the loop, before `collect` runs on a thread."""
+        """Note the models and workers that are there; on the loop, before `collect` runs on a thread."""
         self._taken = tuple(self._source())
 
     def describe(self) -> Iterator[Metric]:

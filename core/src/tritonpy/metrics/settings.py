@@ -65,7 +65,7 @@ def read_settings(given: Iterable[str]) -> MetricsSettings:
     """Read the values of `--metrics-config`, each `<setting>=<value>`; of equal settings the last counts.
 
     Raises:
-        InvalidArg: there is no such setting, or the value is none of its.
+        InvalidArg: the setting is unknown, or its value is invalid.
     """
     settings = MetricsSettings()
     for text in given:

@@ -58,7 +58,7 @@ class CudaPython:
     def __init__(self) -> None:
         try:
             from cuda.bindings import driver, runtime
-        except Exception as exc:  # besides ImportError, whatever a broken CUDA installation raises
+        except Exception as exc:  # besides ImportError, any error of a broken CUDA installation
             raise CudaError(
                 f"CUDA cannot be used: {exc}; `pip install tritonpy[cuda]` brings what is needed beside the "
                 f"driver"

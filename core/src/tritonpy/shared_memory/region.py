@@ -53,7 +53,7 @@ class Region(Protocol):
 class RegionSlice:
     """Part of a region, where a tensor lies or is wanted; satisfies `BufferLocation`.
 
-    It keeps the region open: one that is unregistered meanwhile is let go of with its last slice.
+    It keeps the region open: one that is unregistered meanwhile is closed with its last slice.
     """
 
     __slots__ = ("_offset", "_region", "_snapshot", "byte_size", "device_id", "memory_type")
@@ -93,7 +93,7 @@ class RegionSlice:
         Raises:
             TritonError: see `host_view`.
         """
-        if self._snapshot is not None:  # somebody has checked these
+        if self._snapshot is not None:  # these have been checked
             target[:] = self._snapshot
         else:
             self._region.read_into(self._offset, target)

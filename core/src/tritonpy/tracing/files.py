@@ -93,7 +93,7 @@ class TraceFiles:
                 self._file(stream.path).absorb(part)
         except OSError as exc:
             self._complain(stream.path, exc)
-        stream.has_ended = True  # last: whoever sees it finds the file
+        stream.has_ended = True  # last: when it is set, the file is there
 
     def close(self) -> None:
         for stream in list(self._parts):
@@ -126,7 +126,7 @@ class TraceFiles:
             self._complain(stream.path, exc)
         else:
             self._failing.discard(stream.path)
-        stream.written_count += len(traces)  # last: whoever sees it finds the file
+        stream.written_count += len(traces)  # last: when it is set, the file is there
 
     def _file(self, path: str) -> _File:
         file = self._files.get(path)

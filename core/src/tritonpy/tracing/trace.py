@@ -21,7 +21,7 @@ from tritonpy.tensor import Tensor
 from tritonpy.tracing.settings import TraceLevel
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
-_LONGEST_STATE = 512  # what everybody must pass on; longer ones may be dropped
+_LONGEST_STATE = 512  # the length that all parties must pass on; longer ones may be dropped
 
 _ids = random.SystemRandom()
 
@@ -252,7 +252,7 @@ class Trace:
         """The trace of a request that is made on behalf of this one.
 
         Args:
-            model_name: whom it is made to, as far as that is known.
+            model_name: the called model, as far as that is known.
             model_version: likewise.
         """
         child = Trace(self._record, self._span.id)
