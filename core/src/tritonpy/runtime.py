@@ -16,7 +16,7 @@ from tritonpy.devices.gpus import Gpus
 from tritonpy.devices.host_policy import HostPolicies
 from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.frontends.admission import Admission
-from tritonpy.frontends.grpc.server import GrpcServer
+from tritonpy.frontends.grpc.grpcio.server import GrpcServer
 from tritonpy.frontends.http.server import HttpServer
 from tritonpy.frontends.local import EXTENSIONS, LocalDataplane
 from tritonpy.frontends.metrics import MetricsFrontend

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.frontends.admission import Admission
-from tritonpy.frontends.grpc.server import GrpcServer
+from tritonpy.frontends.grpc.grpcio.server import GrpcServer
 from tritonpy.frontends.grpc.settings import GrpcSettings
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.shared_memory.registry import SharedMemoryRegions

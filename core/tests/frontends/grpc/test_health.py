@@ -86,7 +86,7 @@ def test_watch_says_that_the_server_stops_and_then_ends(
 def test_a_watcher_does_not_hold_up_the_end(
     harness: Any, health: health_pb2_grpc.HealthStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tritonpy.frontends.grpc.server._LAST_BYTES_S", 3600)
+    monkeypatch.setattr("tritonpy.frontends.grpc.grpcio.server._LAST_BYTES_S", 3600)
     watch = health.Watch(health_pb2.HealthCheckRequest(), timeout=20)
     next(watch)
     harness.dataplane.is_up = False

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.errors import InvalidArg, Unavailable
-from tritonpy.frontends.grpc.options import channel_arguments
+from tritonpy.frontends.grpc.grpcio.options import channel_arguments
 from tritonpy.frontends.grpc.settings import GrpcSettings, Keepalive
 from tritonpy_sdk.testing import DEADLINE_S, until
 

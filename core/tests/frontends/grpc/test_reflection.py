@@ -89,7 +89,7 @@ def test_both_versions_answer_alike(harness: Any, version: str) -> None:
 
 CLIENT = "import tritonclient.grpc"
 STANDARD = "from grpc_health.v1 import health_pb2\nfrom grpc_reflection.v1alpha import reflection_pb2"
-OURS = "import tritonpy.frontends.grpc.server"
+OURS = "import tritonpy.frontends.grpc.grpcio.server"
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,7 @@ def test_stop_cancels_what_does_not_end_in_time(harness: Any, make_request: Call
 
 
 def test_stop_of_an_idle_server_is_immediate(harness: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tritonpy.frontends.grpc.server._LAST_BYTES_S", 3600)
+    monkeypatch.setattr("tritonpy.frontends.grpc.grpcio.server._LAST_BYTES_S", 3600)
     harness.run(asyncio.wait_for(harness.server.stop(3600), 20))
 
 
@@ -196,7 +196,7 @@ def test_stop_of_an_idle_server_is_immediate(harness: Any, monkeypatch: pytest.M
 def test_stop_waits_for_what_grpcio_still_has_to_say_of_calls(
     harness: Any, monkeypatch: pytest.MonkeyPatch, comes: bool
 ) -> None:
-    monkeypatch.setattr("tritonpy.frontends.grpc.server._LAST_EVENTS_S", 20 if comes else 0.01)
+    monkeypatch.setattr("tritonpy.frontends.grpc.grpcio.server._LAST_EVENTS_S", 20 if comes else 0.01)
 
     async def stop() -> bool:
         word = asyncio.Event()

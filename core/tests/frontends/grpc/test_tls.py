@@ -15,7 +15,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from tritonclient.utils import InferenceServerException
 from tritonpy.errors import InvalidArg
-from tritonpy.frontends.grpc.credentials import server_credentials
+from tritonpy.frontends.grpc.grpcio.credentials import server_credentials
 from tritonpy.frontends.grpc.settings import GrpcSettings
 
 

@@ -1,1 +1,1 @@
-"""The gRPC frontend: service `inference.GRPCInferenceService` on grpcio."""
+"""The gRPC frontend: service `inference.GRPCInferenceService`, without what moves its bytes."""

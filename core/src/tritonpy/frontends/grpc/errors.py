@@ -1,31 +1,23 @@
-"""From Triton's error codes to gRPC's status codes."""
+"""From exceptions to the code and the text that a call ends with."""
 
 from __future__ import annotations
 
 import logging
 
-import grpc
-
-from tritonpy.errors import ErrorCode, TritonError, Unavailable
+from tritonpy.errors import TritonError, Unavailable
 from tritonpy.frontends.errors import client_error
+from tritonpy.frontends.grpc.status import STATUS, Status
 
 _log = logging.getLogger("tritonpy.grpc")
-
-STATUS = {
-    ErrorCode.UNKNOWN: grpc.StatusCode.UNKNOWN,
-    ErrorCode.INTERNAL: grpc.StatusCode.INTERNAL,
-    ErrorCode.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
-    ErrorCode.INVALID_ARG: grpc.StatusCode.INVALID_ARGUMENT,
-    ErrorCode.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
-    ErrorCode.UNSUPPORTED: grpc.StatusCode.UNIMPLEMENTED,
-    ErrorCode.ALREADY_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
-    ErrorCode.CANCELLED: grpc.StatusCode.CANCELLED,
-}
 
 _MOST_DETAILS_BYTES = 6000
 """Status details travel as an HTTP/2 header, of which gRPC clients take about 8 KiB and else see nothing but
 RESOURCE_EXHAUSTED."""
 _MOST_BYTES_PER_CHARACTER = 12  # four bytes of UTF-8, percent-encoded
+
+
+class HungUp(Exception):
+    """The client of a call is gone, and the call had not been told so yet."""
 
 
 def as_triton_error(exc: Exception, where: str, request_id: str = "") -> TritonError:
@@ -39,14 +31,14 @@ def as_triton_error(exc: Exception, where: str, request_id: str = "") -> TritonE
     Returns:
         An error without a traceback, so that keeping it keeps no frame alive.
     """
-    if isinstance(exc, grpc.aio.InternalError):  # the client is gone, and the call was not told so yet
+    if isinstance(exc, HungUp):
         about = {"request_id": request_id}
         _log.debug("%s: the client has hung up, nothing more can be sent to it", where, extra=about)
         return Unavailable(f"{where}: nothing more can be sent to the client")
     return client_error(exc, where, _log, request_id)
 
 
-def status_of(error: TritonError) -> tuple[grpc.StatusCode, str]:
+def status_of(error: TritonError) -> tuple[Status, str]:
     """The code and the text that a call ends with; a text that no client would accept is cut."""
     message = error.message or error.code.text
     if len(message) * _MOST_BYTES_PER_CHARACTER > _MOST_DETAILS_BYTES or not message.isascii():

@@ -6,11 +6,9 @@ A call without the key is refused before its message is looked at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
-import grpc
-
+from tritonpy.frontends.grpc.forwarding import Metadata
 from tritonpy.frontends.restriction import Restriction, guards
 
 _PREFIX = "triton-grpc-protocol-"
@@ -46,63 +44,48 @@ CATEGORY_OF = {
 }
 """The category of every call, by its full name."""
 
-Handlers = Mapping[str, "grpc.RpcMethodHandler[Any, Any]"]  # Any: every call has types of its own
-"""What answers a call, by its full name."""
 
-
-class MethodTable(grpc.GenericRpcHandler):
-    """Finds what answers a call; calls that are not in it end UNIMPLEMENTED."""
-
-    def __init__(self, handlers: Handlers) -> None:
-        self._handlers = handlers
-
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        """The handler of a call; None for one that is not in the table."""
-        return self._handlers.get(handler_call_details.method)
-
-
-class GuardedMethodTable(grpc.GenericRpcHandler):
-    """Finds what answers a call, or what refuses it when its key is not given.
+class CallGuard:
+    """Refuses calls whose key is not given.
 
     Args:
-        handlers: the calls.
-        restrictions: which of them need a key.
-        refuse: makes, of a call's handler and a text, one that ends the call with that text.
+        restrictions: which categories of calls need a key.
 
     Raises:
         InvalidArg: the restrictions contradict each other.
     """
 
-    def __init__(
-        self,
-        handlers: Handlers,
-        restrictions: Iterable[Restriction],
-        refuse: Callable[[Any, str], Any],
-    ) -> None:
-        self._handlers = handlers
-        self._guards: dict[str, tuple[str, Restriction, Any]] = {}
+    def __init__(self, restrictions: Iterable[Restriction]) -> None:
+        self._guards: dict[str, tuple[str, Restriction, str]] = {}
         by_category = guards(restrictions)
-        for name, handler in handlers.items():
-            guard = by_category.get(CATEGORY_OF[name])
+        for name, category in CATEGORY_OF.items():
+            guard = by_category.get(category)
             if guard is not None:
                 header = _PREFIX + guard.header
                 text = f"This protocol is restricted, expecting header '{header}'"
                 # Keys of metadata are in lower case, whatever was configured.
-                self._guards[name] = (header.lower(), guard, refuse(handler, text))
+                self._guards[name] = (header.lower(), guard, text)
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        """The handler of a call; None for one that is not in the table."""
-        name = handler_call_details.method
+    def __contains__(self, name: object) -> bool:
+        """Whether a call, by its full name, needs a key."""
+        return name in self._guards
+
+    def refusal(self, name: str, metadata: Metadata) -> str | None:
+        """The text that a call is refused with; None for one that may pass.
+
+        Args:
+            name: of the call, in full.
+            metadata: that came with it.
+        """
         guard = self._guards.get(name)
-        if guard is not None:
-            key, restriction, refusal = guard
-            if not restriction.admits(_first(handler_call_details.invocation_metadata, key)):
-                return refusal
-        return self._handlers.get(name)
+        if guard is None:
+            return None
+        key, restriction, text = guard
+        return None if restriction.admits(_first(metadata, key)) else text
 
 
-def _first(metadata: Iterable[tuple[str, str | bytes]] | None, wanted: str) -> str | bytes | None:
-    for key, value in metadata or ():
+def _first(metadata: Metadata, wanted: str) -> str | bytes | None:
+    for key, value in metadata:
         if key == wanted:
             return value
     return None

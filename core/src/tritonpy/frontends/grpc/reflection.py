@@ -6,14 +6,11 @@ Two versions of it are in use, which differ in nothing but the name of their pac
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
-
-import grpc
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import FileDescriptor
 
 from tritonpy.frontends.grpc.compression import COMPRESSED, inflate_here
+from tritonpy.frontends.grpc.status import Status
 from tritonpy.protos import (
     POOL,
     ErrorResponse,
@@ -31,33 +28,25 @@ _ALPHA = "grpc.reflection.v1alpha"
 _SERVICES = sorted(
     (SERVICE_NAME, HEALTH_SERVICE, f"{_ALPHA}.ServerReflection", f"{_STABLE}.ServerReflection")
 )
+REFLECTION_CALLS = tuple(f"/{package}.ServerReflection/ServerReflectionInfo" for package in (_ALPHA, _STABLE))
+"""The calls of both versions of the service, by their full names; one answer for each message."""
 
 
-def reflection_handlers() -> dict[str, grpc.RpcMethodHandler[Any, Any]]:
-    """What answers the calls of both versions of the service, by their full names."""
-    handler = grpc.stream_stream_rpc_method_handler(
-        _answers,
-        request_deserializer=_request,
-        response_serializer=ServerReflectionResponse.SerializeToString,
-    )
-    return {f"/{package}.ServerReflection/ServerReflectionInfo": handler for package in (_ALPHA, _STABLE)}
+def reflection_answer(body: bytes) -> bytes:
+    """The serialized answer to one serialized request.
 
-
-def _request(body: bytes) -> ServerReflectionRequest:
-    return ServerReflectionRequest.FromString(inflate_here(body) if body.startswith(COMPRESSED) else body)
-
-
-async def _answers(
-    requests: AsyncIterator[ServerReflectionRequest], _: object
-) -> AsyncIterator[ServerReflectionResponse]:
-    async for request in requests:
-        try:
-            answer = _answer(request)
-        except KeyError:  # as pools say that they do not know a name
-            answer = _error(grpc.StatusCode.NOT_FOUND)
-        answer.valid_host = request.host
-        answer.original_request.CopyFrom(request)
-        yield answer
+    Raises:
+        InvalidArg: it came compressed, and is not small or broken.
+        DecodeError: it is no request.
+    """
+    request = ServerReflectionRequest.FromString(inflate_here(body) if body.startswith(COMPRESSED) else body)
+    try:
+        answer = _answer(request)
+    except KeyError:  # as pools say that they do not know a name
+        answer = _error(Status.NOT_FOUND, "not found")
+    answer.valid_host = request.host
+    answer.original_request.CopyFrom(request)
+    return answer.SerializeToString()
 
 
 def _answer(request: ServerReflectionRequest) -> ServerReflectionResponse:
@@ -67,7 +56,7 @@ def _answer(request: ServerReflectionRequest) -> ServerReflectionResponse:
         case "file_containing_symbol":
             return _files(_file_of(request.file_containing_symbol))
         case "file_containing_extension":  # none of our files has any
-            return _error(grpc.StatusCode.NOT_FOUND)
+            return _error(Status.NOT_FOUND, "not found")
         case "all_extension_numbers_of_type":
             message = POOL.FindMessageTypeByName(request.all_extension_numbers_of_type)
             none = ExtensionNumberResponse(base_type_name=message.full_name)
@@ -76,11 +65,10 @@ def _answer(request: ServerReflectionRequest) -> ServerReflectionResponse:
             services = [{"name": name} for name in _SERVICES]
             return ServerReflectionResponse(list_services_response=ListServiceResponse(service=services))
         case None:
-            return _error(grpc.StatusCode.INVALID_ARGUMENT)
+            return _error(Status.INVALID_ARGUMENT, "invalid argument")
 
 
-def _error(status: grpc.StatusCode) -> ServerReflectionResponse:
-    code, text = status.value
+def _error(code: Status, text: str) -> ServerReflectionResponse:
     return ServerReflectionResponse(error_response=ErrorResponse(error_code=code, error_message=text))
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import grpc
 import pytest
-from tritonpy.frontends.grpc.handlers import refusing
-from tritonpy.frontends.grpc.hang_ups import HangUpFilter
+from tritonpy.frontends.grpc.grpcio.handlers import refusing
+from tritonpy.frontends.grpc.grpcio.hang_ups import HangUpFilter
 from tritonpy_sdk.testing import DEADLINE_S, until
 
 MEBIBYTE = 1024 * 1024

@@ -9,12 +9,13 @@ import grpc
 from tritonpy.dataplane import Dataplane
 from tritonpy.errors import Unavailable
 from tritonpy.frontends.grpc.compression import MessageInflation
-from tritonpy.frontends.grpc.credentials import server_credentials
-from tritonpy.frontends.grpc.guard import GuardedMethodTable, MethodTable
-from tritonpy.frontends.grpc.handlers import make_handlers, refusing
-from tritonpy.frontends.grpc.hang_ups import HangUpFilter
+from tritonpy.frontends.grpc.grpcio.credentials import server_credentials
+from tritonpy.frontends.grpc.grpcio.handlers import make_handlers
+from tritonpy.frontends.grpc.grpcio.hang_ups import HangUpFilter
+from tritonpy.frontends.grpc.grpcio.method_table import GuardedMethodTable, MethodTable
+from tritonpy.frontends.grpc.grpcio.options import channel_arguments
+from tritonpy.frontends.grpc.guard import CallGuard
 from tritonpy.frontends.grpc.health import HealthCalls
-from tritonpy.frontends.grpc.options import channel_arguments
 from tritonpy.frontends.grpc.servicer import Servicer
 from tritonpy.frontends.grpc.settings import GrpcSettings
 from tritonpy.frontends.services import FrontendServices
@@ -52,7 +53,7 @@ class GrpcServer:
         self._hang_ups = HangUpFilter(frozenset(handlers))
         self._methods: grpc.GenericRpcHandler = MethodTable(handlers)
         if settings.restrictions:
-            self._methods = GuardedMethodTable(handlers, settings.restrictions, refusing)
+            self._methods = GuardedMethodTable(handlers, CallGuard(settings.restrictions))
         self._arguments = channel_arguments(settings, services.admission.limit)
         self._credentials = server_credentials(settings)  # before models take their time to load
         self._settings = settings

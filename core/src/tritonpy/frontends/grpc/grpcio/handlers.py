@@ -11,16 +11,19 @@ from google.protobuf.message import DecodeError, Message
 
 from tritonpy.errors import Internal, TritonError, Unavailable
 from tritonpy.frontends.grpc.compression import COMPRESSED, MessageInflation
-from tritonpy.frontends.grpc.errors import as_triton_error, status_of
+from tritonpy.frontends.grpc.errors import HungUp, as_triton_error, status_of
 from tritonpy.frontends.grpc.guard import INFERENCE_SERVICE
 from tritonpy.frontends.grpc.health import CHECK, HealthCalls
-from tritonpy.frontends.grpc.reflection import HEALTH_SERVICE, reflection_handlers
+from tritonpy.frontends.grpc.reflection import HEALTH_SERVICE, REFLECTION_CALLS, reflection_answer
 from tritonpy.frontends.grpc.servicer import DescribedCall, Servicer
+from tritonpy.frontends.grpc.status import Status
 from tritonpy.protos import RpcMethod, rpc_methods
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"  # Any: each call has its own types
 UnaryCall: TypeAlias = Callable[[bytes, Context], Awaitable[bytes]]
+
+_CODES = {Status(code.value[0]): code for code in grpc.StatusCode}
 
 
 def make_handlers(servicer: Servicer, health: HealthCalls, inflation: MessageInflation) -> dict[str, Handler]:
@@ -47,7 +50,8 @@ def make_handlers(servicer: Servicer, health: HealthCalls, inflation: MessageInf
     check = _described_call(CHECK, cast("DescribedCall", health.check), inflation)
     handlers[f"/{HEALTH_SERVICE}/Check"] = grpc.unary_unary_rpc_method_handler(check)
     handlers[f"/{HEALTH_SERVICE}/Watch"] = grpc.unary_stream_rpc_method_handler(_watch(health))
-    return {**handlers, **reflection_handlers()}
+    reflection: Handler = grpc.stream_stream_rpc_method_handler(_reflect)
+    return {**handlers, **dict.fromkeys(REFLECTION_CALLS, reflection)}
 
 
 def refusing(handler: Handler, text: str) -> Handler:
@@ -72,7 +76,7 @@ def _model_infer(servicer: Servicer, inflation: MessageInflation) -> UnaryCall:
             metadata = context.invocation_metadata() if reads_metadata else None
             outcome = await servicer.model_infer(message, metadata or (), context.add_done_callback)
         except Exception as exc:
-            outcome = as_triton_error(exc, "ModelInfer")
+            outcome = _as_error(exc, "ModelInfer")
         if isinstance(outcome, TritonError):
             await _abort(context, outcome)
         return outcome
@@ -85,7 +89,10 @@ def _model_stream_infer(
 ) -> Callable[[object, Context], Awaitable[None]]:
     async def handle(_: object, context: Context) -> None:
         async def read() -> bytes | memoryview | None:
-            body = await context.read()
+            try:
+                body = await context.read()
+            except grpc.aio.InternalError:
+                raise HungUp from None
             if not isinstance(body, bytes):  # grpc.aio.EOF
                 return None
             return await inflation.inflate(body) if body.startswith(COMPRESSED) else body
@@ -95,7 +102,7 @@ def _model_stream_infer(
             await servicer.model_stream_infer(read, context.write, metadata)
             return
         except Exception as exc:
-            error = as_triton_error(exc, "ModelStreamInfer")
+            error = _as_error(exc, "ModelStreamInfer")
         await _abort(context, error)
 
     return handle
@@ -114,7 +121,7 @@ def _described_call(method: RpcMethod, answer: DescribedCall, inflation: Message
         except DecodeError:
             error: TritonError = Internal("Unable to parse request")
         except Exception as exc:
-            error = as_triton_error(exc, method.name)
+            error = _as_error(exc, method.name)
         await _abort(context, error)
 
     return handle
@@ -126,15 +133,33 @@ def _watch(health: HealthCalls) -> Callable[[bytes, Context], Awaitable[None]]:
             await health.watch(context.write)
             return
         except Exception as exc:
-            error = as_triton_error(exc, "Watch")
+            error = _as_error(exc, "Watch")
         await _abort(context, error)
 
     return handle
 
 
+async def _reflect(_: object, context: Context) -> None:
+    try:
+        while isinstance(body := await context.read(), bytes):
+            await context.write(reflection_answer(body))
+        return
+    except DecodeError:
+        error: TritonError = Internal("Unable to parse request")
+    except Exception as exc:
+        error = _as_error(exc, "ServerReflectionInfo")
+    await _abort(context, error)
+
+
+def _as_error(exc: Exception, where: str) -> TritonError:
+    """As `as_triton_error`, which does not know how grpcio says that a client is gone."""
+    return as_triton_error(HungUp() if isinstance(exc, grpc.aio.InternalError) else exc, where)
+
+
 async def _abort(context: Context, error: TritonError) -> NoReturn:
     try:
-        await context.abort(*status_of(error))
+        code, text = status_of(error)
+        await context.abort(_CODES[code], text)
     except grpc.aio.InternalError:  # nobody is left to be told, and grpcio would log that as an error
         raise asyncio.CancelledError from None
     raise AssertionError  # abort raises
