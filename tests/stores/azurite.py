@@ -4,51 +4,21 @@ from __future__ import annotations
 
 import base64
 import email.utils
-import fcntl
 import hashlib
 import hmac
-import os
 import re
-import shutil
 import subprocess
-import time
 import urllib.request
-from pathlib import Path
 
-import pytest
+from ..fetched import CACHE, from_npm
 
 PACKAGE = "azurite@3.37.0"
-CACHE = Path(os.environ.get("AZURITE_CACHE", Path(__file__).parents[2] / ".cache/azurite"))
 
 ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """What every Azurite has, as its manual says."""
 
 _VERSION = "2021-08-06"
-_PAUSES_S = (3, 15)  # between the attempts to fetch it
-
-
-def fetch() -> Path:
-    """Make sure it lies in the cache; returns the program of its blob service."""
-    program = CACHE / "node_modules/azurite/dist/src/blob/main.js"
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:  # several test processes may ask at once
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not program.exists():
-            _install()
-    return program
-
-
-def _install() -> None:
-    command = ["npm", "install", "--loglevel=error", "--no-audit", "--no-fund", "--no-progress"]
-    command += ["--fetch-retries=4", "--prefix", str(CACHE), PACKAGE]
-    for pause_s in (*_PAUSES_S, None):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return
-        if pause_s is None:
-            pytest.fail(f"{PACKAGE} cannot be fetched from npm:\n{done.stdout}{done.stderr}")
-        time.sleep(pause_s)
 
 
 class Azurite:
@@ -59,10 +29,9 @@ class Azurite:
     """
 
     def __init__(self) -> None:
-        if not (shutil.which("node") and shutil.which("npm")):
-            pytest.skip("Azurite needs node and npm, and they are not installed")
+        program = from_npm(CACHE / "azurite", PACKAGE) / "azurite/dist/src/blob/main.js"
         self._process = subprocess.Popen(
-            ["node", str(fetch()), "--blobHost", "127.0.0.1", "--blobPort", "0", "--skipApiVersionCheck",
+            ["node", str(program), "--blobHost", "127.0.0.1", "--blobPort", "0", "--skipApiVersionCheck",
              "--inMemoryPersistence"],
             stdout=subprocess.PIPE,
             text=True,

