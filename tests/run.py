@@ -1,7 +1,7 @@
 """Run the project's tests the way `make test`, `make test-all` and `.ci/run` do.
 
     python tests/run.py quick     what needs nothing but pip
-    python tests/run.py slow      the rest: beside the real server, emulators, compilers, stress
+    python tests/run.py slow      the rest: beside the real server, programs from npm, compilers, stress
     python tests/run.py sample    of the rest what a change touches, and more by a seed, within a time
 
 Tests run in two processes, module by module, those first that took longest when `durations.json` was written.
@@ -55,7 +55,9 @@ TOUCHES: dict[str, tuple[str, ...]] = {
     "core/src/tritonpy/cli/": ("tests/cli", "tests/lifecycle"),
     "core/src/tritonpy/config/": ("tests/configuration", "tests/lifecycle"),
     "core/src/tritonpy/devices/": ("tests/devices", "tests/gpu"),
-    "core/src/tritonpy/frontends/": ("tests/protocol", "tests/differential", "tests/fuzz", "core/tests"),
+    "core/src/tritonpy/frontends/": (
+        "tests/protocol", "tests/clients", "tests/differential", "tests/fuzz", "core/tests",
+    ),
     "core/src/tritonpy/ipc/": ("tests/python_backend", "tests/stress", "tests/shared_objects"),
     "core/src/tritonpy/metrics/": ("tests/observability", "tests/python_backend/test_metrics"),
     "core/src/tritonpy/model/": ("tests/stress", "tests/batching", "tests/python_backend"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import tritonclient.grpc
 import tritonclient.grpc.aio
 import tritonclient.http
 import tritonclient.http.aio
+import trustme
 from tritonpy_sdk.testing import ServerProcess
 
 from .models import write_models
@@ -53,6 +56,40 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientServer]:
         "--exit-timeout-secs=5",
     ) as process:
         yield ClientServer(process)
+
+
+@dataclass(frozen=True)
+class TlsServer:
+    """A server without models that speaks TLS on its gRPC port.
+
+    Attributes:
+        port: of `localhost`, the name in its certificate.
+        authority: who has signed that.
+        authority_file: the authority's certificate (PEM).
+    """
+
+    port: int
+    authority: trustme.CA
+    authority_file: Path
+
+
+@pytest.fixture
+def tls_server(served: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> TlsServer:
+    """Such a server, until the test is over."""
+    folder = tmp_path_factory.mktemp("tls")
+    authority = trustme.CA()
+    pair = authority.issue_cert("localhost")
+    authority.cert_pem.write_to_path(folder / "authority.pem")
+    pair.private_key_pem.write_to_path(folder / "key.pem")
+    pair.cert_chain_pems[0].write_to_path(folder / "server.pem")
+    (folder / "models").mkdir()
+    server = served(
+        f"--model-repository={folder}/models",
+        "--grpc-use-ssl=true",
+        f"--grpc-server-cert={folder}/server.pem",
+        f"--grpc-server-key={folder}/key.pem",
+    )
+    return TlsServer(server.grpc_port, authority, folder / "authority.pem")
 
 
 class AnyClient:

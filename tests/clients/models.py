@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+from tritonclient.grpc import service_pb2
+from tritonclient.utils import deserialize_bytes_tensor, np_to_triton_dtype, serialize_byte_tensor
 from tritonpy_sdk.repository import ModelRepository
 
 ECHO = """
@@ -137,6 +142,9 @@ input [ { name: "CODE" data_type: TYPE_STRING dims: [ 1 ] } ]
 output [ { name: "OUT" data_type: TYPE_FP32 dims: [ 1 ] } ]
 """
 
+SEEN = "SEEN"
+"""The output of `echo` that tells what the model has seen of a request."""
+
 LABELS = ("cat", "dog", "bird", "fish")
 
 
@@ -151,3 +159,19 @@ def write_models(folder: Path) -> None:
         (folder / name / "1").mkdir(parents=True)
         (folder / name / "config.pbtxt").write_text(config)
         (folder / name / "labels.txt").write_text("\n".join(LABELS))
+
+
+def infer_message(model: str, *, id: str = "", **tensors: np.ndarray) -> Any:
+    """A request as clients without tritonclient write it."""
+    message = service_pb2.ModelInferRequest(model_name=model, id=id)
+    for name, array in tensors.items():
+        message.inputs.add(name=name, datatype=np_to_triton_dtype(array.dtype), shape=array.shape)
+        is_text = array.dtype == object
+        message.raw_input_contents.append(serialize_byte_tensor(array).item() if is_text else array.tobytes())
+    return message
+
+
+def seen_by_model(raw: bytes) -> dict[str, Any]:
+    """The bytes of the output `SEEN`, read."""
+    seen: dict[str, Any] = json.loads(deserialize_bytes_tensor(raw)[0])
+    return seen

@@ -8,10 +8,12 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 from tritonpy_sdk.testing import until
 
@@ -163,6 +165,25 @@ def test_a_plugin_of_the_client_adds_its_header(open_client):
         parameters = seen(client.infer("echo", plain(client)))["parameters"]
 
         assert list(parameters.values()) == ["Basic bWU6c2VjcmV0"], kind
+
+
+@pytest.mark.parametrize("kind", ["grpc", "grpc.aio"])
+def test_a_client_may_ping_and_speak_tls(tls_server, kind):
+    where = SimpleNamespace(grpc=f"localhost:{tls_server.port}")
+    client = AnyClient(
+        kind,
+        where,
+        ssl=True,
+        root_certificates=str(tls_server.authority_file),
+        keepalive_options=tritonclient.grpc.KeepAliveOptions(
+            keepalive_time_ms=10, keepalive_timeout_ms=30_000, http2_max_pings_without_data=2
+        ),
+    )
+
+    alive = [client.is_server_live() for _ in range(20)]
+    client.close()
+
+    assert alive == [True] * 20
 
 
 class TestErrors:
