@@ -383,7 +383,7 @@ class StoreHooks:
 
     @hookspec(firstresult=True)
     def store_open(self, root: str, options: StoreOptions) -> Store:
-        """Open the repository `root`; once for each at the start of the server, on its loop.
+        """Open the repository `root`; once for each at the start of the server, on a thread; it may block.
 
         Check the form of the root and read the settings, but ask nothing of the place yet: whether it can be
         reached shows in the first call of the store. An exception ends the start with its text; it must not

@@ -44,6 +44,7 @@ from tritonpy.metrics.server import CacheMetrics, PoolMetrics, ServerMetrics, Wo
 from tritonpy.metrics.settings import read_settings
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.options import ServerOptions
+from tritonpy.own_thread import on_own_thread
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.repositories import Look, Repositories
 from tritonpy.repository.stores.opener import open_store
@@ -215,6 +216,7 @@ class ServerRuntime:
             TritonError: a model failed to load and the options say that this is the end.
             OSError: an address cannot be had.
         """
+        await on_own_thread(self._repository.repositories.open, "model-repository")
         await self._check_ports()
         self._watch.start()
         await asyncio.to_thread(OF_THIS_PROCESS.remove_abandoned)

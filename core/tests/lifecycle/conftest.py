@@ -122,7 +122,7 @@ class Harness:
         self.registry = ModelRegistry()
         replacement = Replacement(self.registry, self.loader.settings)
         self.manager = ModelManager(
-            Repositories((str(root),)),
+            Repositories((str(root),)).open(),
             self.registry,
             replacement,
             ModelLoad(

@@ -308,7 +308,7 @@ async def test_a_repository_that_does_not_answer_holds_up_no_other(
 ) -> None:
     other = tmp_path / "other"
     shutil.copytree(harness.root, other)
-    harness.manager.repositories = Repositories((str(harness.root), str(other)))
+    harness.manager.repositories = Repositories((str(harness.root), str(other))).open()
     harness.write("m")
     await harness.manager.load_all()
     follower = Follower(harness)
@@ -356,7 +356,7 @@ async def test_a_name_that_is_taken_twice_is_served_by_neither_until_one_is_gone
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    harness.manager.repositories = Repositories((str(harness.root), str(other)))
+    harness.manager.repositories = Repositories((str(harness.root), str(other))).open()
     harness.write("m")
     await harness.manager.load_all()
     follower = Follower(harness)

@@ -253,7 +253,7 @@ class World:
         self.agent = Agent()
         agents = PluginManager("repo_agents", discover=False)
         agents.register("noting", self.agent)
-        repositories = Repositories((str(root),))
+        repositories = Repositories((str(root),)).open()
         replacement = Replacement(self.registry, self.loader.settings)
         self.load = CheckedLoad(
             self.registry,

@@ -18,7 +18,7 @@ def make(root: Path, *names: str) -> str:
 
 
 def test_a_model_is_found_in_whichever_repository_it_lies(tmp_path: Path) -> None:
-    repositories = Repositories((make(tmp_path / "a", "one"), make(tmp_path / "b", "two")))
+    repositories = Repositories((make(tmp_path / "a", "one"), make(tmp_path / "b", "two"))).open()
 
     (found,) = repositories.find("two")
 
@@ -31,18 +31,18 @@ def test_a_model_of_two_repositories_is_refused_unless_they_are_one(tmp_path: Pa
     (tmp_path / "c").symlink_to(tmp_path / "a")
 
     with pytest.raises(InvalidArg, match="'m' is not unique across all model repositories"):
-        Repositories((one, other)).find("m")
-    assert len(Repositories((one, str(tmp_path / "c"))).find("m")) == 1
-    look = Repositories((one, other)).look()
+        Repositories((one, other)).open().find("m")
+    assert len(Repositories((one, str(tmp_path / "c"))).open().find("m")) == 1
+    look = Repositories((one, other)).open().look()
     assert list(look.found) == [ModelKey("n")]
     reason = f"model appears in two or more repositories: {one}/m and {other}/m"
     assert look.refused == {"m": reason}
-    assert Repositories((one, other)).listed() == {ModelKey("m"): reason, ModelKey("n"): ""}
+    assert Repositories((one, other)).open().listed() == {ModelKey("m"): reason, ModelKey("n"): ""}
 
 
 def test_with_namespaces_two_models_of_one_name_are_two_models(tmp_path: Path) -> None:
     one, other = make(tmp_path / "a", "m"), make(tmp_path / "b", "m")
-    repositories = Repositories((one, other), namespacing=True)
+    repositories = Repositories((one, other), namespacing=True).open()
 
     keys = {ModelKey("m", one), ModelKey("m", other)}
     assert {found.key for found in repositories.find("m")} == keys
@@ -60,7 +60,7 @@ def test_a_directory_that_is_named_twice_is_one_repository(
     (tmp_path / "link").symlink_to("a")
     (tmp_path / "b").mkdir()
     other = spelling.format(a=one, b=tmp_path / "b", link=tmp_path / "link")
-    repositories = Repositories((one, other), namespacing=namespacing)
+    repositories = Repositories((one, other), namespacing=namespacing).open()
 
     assert [found.store.root for found in repositories.find("m")] == [one]
     look = repositories.look()
@@ -71,7 +71,7 @@ def test_a_directory_that_is_named_twice_is_one_repository(
 def test_a_repository_inside_another_one_is_seen_as_a_model_of_it(tmp_path: Path) -> None:
     outer, inner = make(tmp_path, "x"), make(tmp_path / "inner", "y")
 
-    assert {key.name for key in Repositories((outer, inner)).listed()} == {"inner", "x", "y"}
+    assert {key.name for key in Repositories((outer, inner)).open().listed()} == {"inner", "x", "y"}
 
 
 def test_a_relative_repository_is_below_the_working_directory(
@@ -80,15 +80,15 @@ def test_a_relative_repository_is_below_the_working_directory(
     make(tmp_path / "a", "m")
     monkeypatch.chdir(tmp_path)
 
-    assert len(Repositories(("a", str(tmp_path / "a"))).find("m")) == 1
+    assert len(Repositories(("a", str(tmp_path / "a"))).open().find("m")) == 1
 
 
 def test_a_file_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "m").write_text("")
 
     with pytest.raises(NotFound, match="model 'm' not found in any model repository"):
-        Repositories((str(tmp_path),)).find("m")
-    assert Repositories((str(tmp_path),)).listed() == {}
+        Repositories((str(tmp_path),)).open().find("m")
+    assert Repositories((str(tmp_path),)).open().listed() == {}
 
 
 def test_a_repository_that_cannot_be_read_hides_no_other(
@@ -100,7 +100,7 @@ def test_a_repository_that_cannot_be_read_hides_no_other(
         tmp_path / "file",
     )
     file.write_text("")
-    repositories = Repositories((gone, root, str(file)))
+    repositories = Repositories((gone, root, str(file))).open()
 
     with caplog.at_level(logging.ERROR):
         assert repositories.listed() == {ModelKey("one"): "", ModelKey("two"): ""}
@@ -140,7 +140,7 @@ def test_a_store_that_has_not_answered_for_one_model_is_not_asked_for_the_others
     good = LocalStore(make(tmp_path / "good", "d"))
     stores = {failing.root: failing, good.root: good}
 
-    look = Repositories(list(stores), open_store=stores.__getitem__).look()
+    look = Repositories(list(stores), open_store=stores.__getitem__).open().look()
 
     assert failing.asked == asked
     assert look.unread == {failing.root: error}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from tritonpy.errors import ErrorCode, InvalidArg, NotFound, TritonError
 from tritonpy.fingerprint import Fingerprint
@@ -49,9 +50,9 @@ class Repositories:
     """The repositories of a server. All calls block: they are made on threads.
 
     Args:
-        roots: the repositories, as named on the command line.
+        roots: the repositories, as named on the command line; there are none before `open`.
         namespacing: models of equal names in several repositories are different models.
-        open_store: makes the store of a root.
+        open_store: makes the store of a root; may block.
     """
 
     def __init__(
@@ -61,8 +62,20 @@ class Repositories:
         namespacing: bool = False,
         open_store: Callable[[str], Store] = LocalStore,
     ) -> None:
-        self._stores = [open_store(root) for root in roots]
+        self._roots = roots
+        self._open_store = open_store
+        self._stores: list[Store] = []
         self._namespacing = namespacing
+
+    def open(self) -> Self:
+        """Open the stores, once; those before one that fails are left to `close`.
+
+        Raises:
+            TritonError: a root cannot be opened.
+        """
+        for root in self._roots:
+            self._stores.append(self._open_store(root))
+        return self
 
     def listed(self) -> dict[ModelKey, str]:
         """All models with the reason why one cannot be served, as far as names tell, or "".

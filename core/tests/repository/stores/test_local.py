@@ -85,7 +85,7 @@ def test_a_model_that_may_not_be_looked_at_is_not_gone() -> None:
         "import os, sys\n"
         "from tritonpy.repository.repositories import Repositories\n"
         "if os.geteuid() == 0: os.setuid(65534)\n"
-        "look = Repositories([sys.argv[1]]).look()\n"
+        "look = Repositories([sys.argv[1]]).open().look()\n"
         "print(look.refused, look.unread)\n"
         "print({key.name: list(found.fingerprint) for key, found in sorted(look.found.items())})\n"
     )
