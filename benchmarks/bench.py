@@ -33,8 +33,8 @@ from machine_facts import machine_facts
 HERE = Path(__file__).resolve().parent
 MODELS = HERE / "models"
 IDENTITY_MODELS = ("identity_py", "identity_py_batched")
-PARTS = ("startup", "cases", "python", "loading", "conv")
-NOT_QUICK = ("python", "loading")
+PARTS = ("startup", "cases", "python", "grpc", "loading", "conv")
+NOT_QUICK = ("python", "grpc", "loading")
 CONCURRENCY = (1, 8, 32)
 IDLE_S = 1.0
 Results = dict[str, Any]  # becomes JSON
@@ -45,6 +45,8 @@ def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unwinds, so that the servers stop
     templates = {"triton": options.triton_command, "ours": options.ours_command}
+    for transport in ("native", "grpcio"):
+        templates[f"ours-{transport}"] = f"{options.ours_command} --grpc-transport={transport}"
     templates = {name: templates[name] for name in report.SERVERS if name in options.servers}
     results: Results = {
         "name": options.name,
@@ -68,6 +70,8 @@ def main() -> int:
                 results["cases"] = _measure_cases(templates, scratch, options)
             if "python" in options.parts:
                 results["python"] = _measure_python(templates, scratch, options)
+            if "grpc" in options.parts:
+                results["grpc"] = _measure_grpc(templates, scratch, options)
             if "loading" in options.parts:
                 results["loading"] = _measure_loading(templates, scratch, options)
             if "conv" in options.parts:
@@ -88,7 +92,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compare our server with the real tritonserver.")
     parser.add_argument("--quick", action="store_true", help="3 rounds of short windows, under two minutes")
     parser.add_argument("--name", help="end of the result file's name; default bench or quick")
-    parser.add_argument("--servers", nargs="+", choices=("triton", "ours"), default=["triton", "ours"])
+    parser.add_argument("--servers", nargs="+", choices=report.SERVERS, default=["triton", "ours"])
     parser.add_argument(
         "--parts", nargs="+", choices=PARTS, help=f"default all; --quick leaves out {NOT_QUICK}"
     )
@@ -143,7 +147,7 @@ def _measure_startup(templates: dict[str, str], scratch: Path, rounds: int) -> R
         print(f"  {name:<7} {ready} s, {processes} processes, RSS {rss} MiB, PSS {pss} MiB, CPU {cpu} %")
     pairs = [dict(zip(rows, pair, strict=True)) for pair in zip(*rows.values(), strict=True)]
     ratio = {field: report.median_ratio(pairs, field) for field in ("ready_s", "rss_mib", "pss_mib")}
-    if len(rows) == len(report.SERVERS):
+    if {"triton", "ours"} <= rows.keys():
         print("  ours/Triton: " + ", ".join(f"{field} {report.times(ratio[field])}" for field in ratio))
     print()
     return {**rows, "ratio": ratio, "duration_s": round(time.monotonic() - started, 1)}
@@ -194,6 +198,43 @@ def _measure_python(templates: dict[str, str], scratch: Path, options: argparse.
         print("\nresponses over the gRPC stream; p50 and p99 of a request's first response")
         print(report.header("resp/s", "CPU µs/resp"))
         results["streams"] = report_cases(streamed, FIELDS)
+    return {**results, "duration_s": round(time.monotonic() - started, 1)}
+
+
+def _measure_grpc(templates: dict[str, str], scratch: Path, options: argparse.Namespace) -> Results:
+    """Measure what transports of gRPC differ in: single calls, streams, sequences and shared memory."""
+    import grpc_loads
+    from stream_load import FIELDS, check_stream, measure_stream
+
+    loads = grpc_loads.unary_loads(options.protocols)
+    seconds = WINDOWS * options.window_ms / 1000
+    started = time.monotonic()
+    with _running(templates, scratch, grpc_loads.MODELS) as servers:
+        for server in servers.values():
+            _check_answers(server, [load for load in loads if load.model_name == "identity_py"])
+            check_stream(server, "repeat_py")
+            grpc_loads.check_sequence(server)
+        found = interleaved(servers, loads, options.rounds, _unary(options))
+        streamed = interleaved(
+            servers,
+            grpc_loads.STREAMS,
+            options.rounds,
+            lambda server, load, _: measure_stream(server, load, seconds),
+        )
+        sequences = interleaved(
+            servers,
+            grpc_loads.SEQUENCES,
+            options.rounds,
+            lambda server, load, _: grpc_loads.measure_sequences(server, load, seconds),
+        )
+    print(f"\n{report.header()}")
+    results: Results = {"cases": report_cases(found)}
+    print("\nresponses over the gRPC stream; p50 and p99 of a request's first response")
+    print(report.header("resp/s", "CPU µs/resp"))
+    results["streams"] = report_cases(streamed, FIELDS)
+    print("\nsequences that share one stream of tritonclient")
+    print(report.header())
+    results["sequences"] = report_cases(sequences)
     return {**results, "duration_s": round(time.monotonic() - started, 1)}
 
 

@@ -26,7 +26,7 @@ import process_tree
 LAUNCHER = Path(__file__).with_name("real_triton.py")
 PORTS = "--http-port {http} --grpc-port {grpc} --metrics-port {metrics}"
 TRITON_COMMAND = f"{{python}} {LAUNCHER} serve --model-repository {{repository}} {PORTS} --"
-OURS_COMMAND = f"{{corectl}} serve --model-repository {{repository}} {PORTS}"
+OURS_COMMAND = f"{{corectl}} serve --model-repository {{repository}} {PORTS} --allow-client-shm=true"
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 PR_SET_PDEATHSIG = 1

@@ -39,14 +39,14 @@ def interleaved(
         servers: those that run, by name.
         loads: what is asked of each.
         rounds: how often.
-        measure: measures one load on one server; the third argument is the server that is idle meanwhile.
+        measure: measures one load on one server; the third argument is one that is idle meanwhile.
     """
     found: dict[LoadKind, Rows] = {load: [] for load in loads}
     for number in range(rounds):
         for load in loads:
             order = list(servers.values())
             if number % 2:
-                order.reverse()  # neither server always follows the other
+                order.reverse()  # no server always follows the same one
             row = {}
             for server in order:
                 idle = next((other for other in order if other is not server), None)

@@ -10,6 +10,7 @@ counted.
 from __future__ import annotations
 
 import csv
+import json
 import subprocess
 import sys
 import tempfile
@@ -42,12 +43,16 @@ class Load:
     byte_size: int = 0  # of all inputs of a request together
     batch_size: int = 1
     string_length: int | None = None  # of each random string, for inputs that are strings
+    is_streaming: bool = False  # over the stream, not by single calls; gRPC only
+    is_shared_memory: bool = False  # tensors lie in the system's shared memory
+    input_values: tuple[tuple[str, int], ...] = ()  # of inputs that must not be random
 
     @property
     def title(self) -> str:
         """How tables call it."""
+        how = f"{' stream' if self.is_streaming else ''}{' shm' if self.is_shared_memory else ''}"
         size = f"{self.byte_size >> 20} MiB" if self.byte_size >= 1 << 20 else f"{self.byte_size:,} B"
-        return f"{self.model_name} {self.protocol} c={self.concurrency} {size}"
+        return f"{self.model_name} {self.protocol}{how} c={self.concurrency} {size}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,16 @@ def _run_perf_analyzer(server: RunningServer, load: Load, window_ms: int) -> tup
             options["--shape"] = f"{load.input_name}:{load.shape}"
         if load.string_length is not None:
             options["--string-length"] = load.string_length
+        if load.is_shared_memory:
+            options["--shared-memory"] = "system"
+            options["--output-shared-memory-size"] = load.byte_size
+        if load.input_values:
+            values = Path(folder) / "values.json"
+            values.write_text(json.dumps({"data": [{name: [value] for name, value in load.input_values}]}))
+            options["--input-data"] = values
         words = [str(word) for pair in options.items() for word in pair]
+        if load.is_streaming:
+            words.append("--streaming")
         limit_s = 30 + 3 * WINDOWS * window_ms / 1000
         try:
             done = subprocess.run(
