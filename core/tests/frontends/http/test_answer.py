@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonpy.frontends.http.answer import AnswerWriter
 from tritonpy.frontends.http.connection.message import HttpRequest
-from tritonpy.frontends.http.encoder import GAP, Encoded
+from tritonpy.frontends.http.encoder import GAP, Encoded, ResponseEncoder
+from tritonpy.frontends.http.infer import ALL_BINARY
 from tritonpy.request import InferRequest
+from tritonpy.response import InferResponse
 from tritonpy.tensor import Tensor
 
 from .by_hand import Codec, Connection
@@ -24,10 +26,12 @@ SIZES = st.sampled_from([0, 1, 100, 20_000, 70_000])
 INFLATE = {None: bytes, b"gzip": gzip.decompress, b"deflate": zlib.decompress}
 
 
-async def sent(encoded: Encoded, coding: bytes | None = None, *, leaves: bool = False) -> Connection:
+async def sent(
+    encoded: Encoded, coding: bytes | None = None, *, leaves: bool = False, keep_alive: bool = True
+) -> Connection:
     codec = Codec()
     writer = AnswerWriter(codec)  # type: ignore[arg-type]  # as much of one as is asked for
-    connection = Connection(HttpRequest(b"POST", "/", {}, b"", True))
+    connection = Connection(HttpRequest(b"POST", "/", {}, b"", keep_alive))
     writer.send(connection, InferRequest("m", {}), encoded, coding)
     codec.go.set()
     if leaves:
@@ -66,6 +70,30 @@ def test_a_client_reads_what_was_encoded(
     assert headers[b"Content-Type"] == (b"application/octet-stream" if is_binary else b"application/json")
     assert headers.get(b"Content-Encoding") == coding
     assert headers[b"X-More"] == b"7"
+
+
+@given(
+    element_counts=st.lists(st.sampled_from([0, 1, 100, 20_000]), min_size=1, max_size=3),
+    coding=st.sampled_from(list(INFLATE)),
+    keep_alive=st.booleans(),
+)
+def test_what_is_remembered_of_a_response_is_written_as_if_it_were_not(
+    element_counts: list[int], coding: bytes | None, keep_alive: bool
+) -> None:
+    encoder = ResponseEncoder()
+    outputs = [Tensor.from_numpy(f"O{i}", np.full(n, i, np.uint8)) for i, n in enumerate(element_counts)]
+    request = InferRequest("m", {}, model_version="1")
+    encoder.encode(request, InferResponse(outputs), ALL_BINARY)
+    remembered = encoder.encode(request, InferResponse(outputs), ALL_BINARY)
+    afresh = Encoded(remembered.header, [tensor.wire() for tensor in outputs], sum(element_counts))
+
+    quick = asyncio.run(sent(remembered, coding, keep_alive=keep_alive))
+    slow = asyncio.run(sent(afresh, coding, keep_alive=keep_alive))
+
+    assert remembered.opening
+    assert quick.kept.written == slow.kept.written
+    assert (b"Connection" in quick.headers) is not keep_alive
+    assert json.loads(remembered.header)["outputs"][0]["parameters"]["binary_data_size"] == element_counts[0]
 
 
 @pytest.mark.parametrize("coding", [None, b"gzip"])

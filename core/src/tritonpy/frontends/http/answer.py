@@ -11,8 +11,8 @@ from tritonpy.errors import Cancelled, Internal, TritonError
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.compression import compress, compressed, is_quick
 from tritonpy.frontends.http.connection.answering import HttpConnection
-from tritonpy.frontends.http.connection.message import BINARY, JSON, Chunk, error_response, response_head
-from tritonpy.frontends.http.encoder import Encoded
+from tritonpy.frontends.http.connection.message import Chunk, error_response, response_head
+from tritonpy.frontends.http.encoder import Encoded, content_headers
 from tritonpy.request import InferRequest, label_of
 
 _log = logging.getLogger("tritonpy.http")
@@ -80,6 +80,9 @@ class AnswerWriter:
             encoded: the response.
             coding: how the client wants the body compressed; None for not at all.
         """
+        if encoded.opening and coding is None and connection.keep_alive:
+            connection.write_parts(encoded.opening, encoded.wires, encoded.wire_size)
+            return
         parts: list[Chunk] = [encoded.header, *encoded.wires]
         json_size = len(encoded.header)
         size = json_size + encoded.wire_size
@@ -127,10 +130,8 @@ def _write(
     json_size: int,
 ) -> None:
     """Write a body of `size` bytes, of which `json_size` were JSON before they were compressed."""
-    content_type, extra = JSON, encoded.headers
-    if encoded.wire_size:
-        content_type = BINARY
-        extra = (*extra, b"Inference-Header-Content-Length: %d\r\n" % json_size)
+    content_type, lines = content_headers(json_size, encoded.wire_size)
+    extra = (*encoded.headers, *lines)
     if coding is not None:
         extra = (b"Content-Encoding: %b\r\n" % coding, *extra)
     head = response_head(encoded.status, content_type, size, connection.keep_alive, extra)

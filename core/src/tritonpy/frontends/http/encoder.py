@@ -9,7 +9,7 @@ import orjson
 
 from tritonpy.frontends.http.codec.json_data import data_json
 from tritonpy.frontends.http.codec.large_json import LARGE, json_byte_size
-from tritonpy.frontends.http.connection.message import Chunk
+from tritonpy.frontends.http.connection.message import BINARY, JSON, Chunk, response_head
 from tritonpy.frontends.http.infer import OutputForm
 from tritonpy.frontends.http.parameters import response_parameters
 from tritonpy.frontends.outputs import treat
@@ -29,19 +29,27 @@ class Encoded:
         wires: the binary tensors behind the JSON.
         wire_size: their bytes.
         missing: tensors whose JSON is too large to be made on the loop.
+        opening: the response up to the binary tensors, with the head for a connection that stays open and a
+            body that is not compressed; b"" where it is not remembered.
         headers: further header lines.
         status: of the response.
     """
 
-    __slots__ = ("header", "headers", "missing", "status", "wire_size", "wires")
+    __slots__ = ("header", "headers", "missing", "opening", "status", "wire_size", "wires")
 
     def __init__(
-        self, header: bytes, wires: Sequence[Chunk] = (), wire_size: int = 0, missing: Sequence[Tensor] = ()
+        self,
+        header: bytes,
+        wires: Sequence[Chunk] = (),
+        wire_size: int = 0,
+        missing: Sequence[Tensor] = (),
+        opening: bytes = b"",
     ) -> None:
         self.header = header
         self.wires = wires
         self.wire_size = wire_size
         self.missing = missing
+        self.opening = opening
         self.headers: Sequence[bytes] = ()
         self.status = 200
 
@@ -54,13 +62,21 @@ class Encoded:
         return parts
 
 
+def content_headers(json_size: int, wire_size: int) -> tuple[bytes, tuple[bytes, ...]]:
+    """The content type and further header lines of a body: JSON, and maybe binary tensors behind it."""
+    if not wire_size:
+        return JSON, ()
+    return BINARY, (b"Inference-Header-Content-Length: %d\r\n" % json_size,)
+
+
 class ResponseEncoder:
-    """Writes response bodies; the JSON of a binary response is remembered per shape."""
+    """Writes response bodies; what precedes the tensors of a binary response is remembered per shape."""
 
     MOST_REMEMBERED = 512
 
     def __init__(self) -> None:
-        self._headers: dict[tuple[Any, ...], bytes] = {}  # Any: names, datatypes, shapes and sizes
+        # What precedes the tensors: the JSON, the bytes of all tensors, and `Encoded.opening`.
+        self._remembered: dict[tuple[Any, ...], tuple[bytes, int, bytes]] = {}  # Any: names, shapes, sizes …
 
     def encode(self, request: InferRequest, response: InferResponse, form: OutputForm) -> Encoded:
         """Write a successful response.
@@ -78,38 +94,47 @@ class ResponseEncoder:
         for tensor in outputs:
             if not binary.get(tensor.name, default):
                 return self._mixed(request, response, form)
-        wires = [tensor.wire() for tensor in outputs]
-        sizes = list(map(len, wires))
+        wires: list[Chunk] = []
+        parts: list[Any] = [request.model_name, request.model_version]  # Any: as for `_remembered`
+        for tensor in outputs:
+            wire = tensor.wire()
+            wires.append(wire)
+            parts += (tensor.name, tensor.datatype, tensor.shape, len(wire))
         if request.id or response.parameters:
-            return Encoded(self._header(request, response, sizes), wires, sum(sizes))
-        key = (
-            request.model_name,
-            request.model_version,
-            *[part for tensor in outputs for part in (tensor.name, tensor.datatype, tensor.shape)],
-            *sizes,
-        )
-        header = self._headers.get(key)
-        if header is None:
-            header = self._header(request, response, sizes)
-            if len(self._headers) >= self.MOST_REMEMBERED:
-                self._headers.clear()
-            self._headers[key] = header
-        return Encoded(header, wires, sum(sizes))
+            return Encoded(self._header(request, response, wires), wires, sum(map(len, wires)))
+        key = tuple(parts)
+        remembered = self._remembered.get(key)
+        if remembered is None:
+            remembered = self._before_tensors(request, response, wires)
+            if len(self._remembered) >= self.MOST_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[key] = remembered
+        header, wire_size, opening = remembered
+        return Encoded(header, wires, wire_size, (), opening)
+
+    def _before_tensors(
+        self, request: InferRequest, response: InferResponse, wires: list[Chunk]
+    ) -> tuple[bytes, int, bytes]:
+        header = self._header(request, response, wires)
+        wire_size = sum(map(len, wires))
+        content_type, lines = content_headers(len(header), wire_size)
+        head = response_head(200, content_type, len(header) + wire_size, True, lines)
+        return header, wire_size, head + header
 
     def _treated(self, request: InferRequest, response: InferResponse, form: OutputForm) -> Encoded:
         outputs, placed = treat(response.outputs, form.treatments)
         return self._mixed(request, InferResponse(outputs, None, response.parameters), form, placed)
 
-    def _header(self, request: InferRequest, response: InferResponse, sizes: list[int]) -> bytes:
+    def _header(self, request: InferRequest, response: InferResponse, wires: list[Chunk]) -> bytes:
         document = _head(request, response)
         document["outputs"] = [
             {
                 "name": tensor.name,
                 "datatype": tensor.datatype,
                 "shape": tensor.shape,
-                "parameters": {"binary_data_size": size},
+                "parameters": {"binary_data_size": len(wire)},
             }
-            for tensor, size in zip(response.outputs, sizes, strict=True)
+            for tensor, wire in zip(response.outputs, wires, strict=True)
         ]
         return orjson.dumps(document)
 

@@ -170,10 +170,9 @@ class RequestDecoder:
         template = self._templates.get(header)
         if template is not None and len(body) - header_length == template.byte_size:
             tail = memoryview(body)[header_length:]
-            inputs = {
-                name: Tensor(name, datatype, shape, tail[start:end])
-                for name, datatype, shape, start, end in template.inputs
-            }
+            inputs = {}
+            for name, datatype, shape, start, end in template.inputs:
+                inputs[name] = Tensor(name, datatype, shape, tail[start:end])
             requested = template.requested_outputs
             request = InferRequest(
                 model_name, inputs, model_version=model_version, requested_outputs=requested

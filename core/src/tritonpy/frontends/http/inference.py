@@ -61,7 +61,7 @@ class Inference:
     def infer(
         self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]
     ) -> Awaitable[None] | None:
-        """Answer one request; see `routing.Answer`."""
+        """Answer one request; see `router.Answer`."""
         return HttpInference(self, request, connection, names).start()
 
 
@@ -212,6 +212,8 @@ def _header_length(request: HttpRequest, body_size: int) -> int | None:
     value = request.headers.get(INFER_HEADER_LENGTH)
     if value is None:
         return None
+    if value.isdigit() and len(value) <= _MOST_DIGITS:
+        return int(value)
     text = value.strip()
     if text.startswith(b"-") and text[1:].isdigit():
         raise InvalidArg(f"inference header size should be in range (0, {body_size}), got: {text.decode()}")

@@ -92,7 +92,7 @@ class HttpConnection:
             self._transport.write(response)
         self._finish(current)
 
-    def write_parts(self, head: bytes, parts: list[Chunk], size: int) -> None:
+    def write_parts(self, head: bytes, parts: Sequence[Chunk], size: int) -> None:
         """Answer the current request; large parts leave from where they are."""
         current = self._current
         if current is None:
