@@ -234,6 +234,43 @@ def test_an_instance_that_goes_is_finalised_after_the_last_answer_that_it_owes(
         del first, last
 
 
+def test_requests_that_an_instance_owes_answers_are_refused_when_the_server_stops(tmp_path: Path) -> None:
+    held: list[Any] = []
+
+    @hookimpl
+    def model_instance_execute(instance: Any, requests: Any) -> None:
+        held.extend(requests)
+
+    def ask() -> tuple[int, str]:
+        connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+        connection.request("POST", "/v2/models/m/infer", BODY)
+        response = connection.getresponse()
+        said = response.read().decode()
+        connection.close()
+        return response.status, said
+
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "config.pbtxt").write_text(CONFIG)
+    options = ServerOptions(
+        (str(tmp_path),),
+        http_address="127.0.0.1",
+        http_port=0,
+        allow_grpc=False,
+        allow_metrics=False,
+        exit_timeout_s=0.1,
+    )
+    plugin = SimpleNamespace(model_instance_execute=model_instance_execute)
+    with ThreadPoolExecutor() as clients:
+        with Server(options, plugins={"backends": {"odd": plugin}}, discover=False) as server:
+            answers = [clients.submit(ask) for _ in range(2)]
+            until(lambda: len(held) == 2)
+        for answer in answers:
+            status, said = answer.result(20)
+            assert status == 503
+            assert "Server is stopping" in said
+    held.pop().respond(InferResponse())  # too late, and harmless
+
+
 def load(server: Server, model: str) -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
     connection.request("POST", f"/v2/repository/models/{model}/load", b"{}")
@@ -477,6 +514,75 @@ async def test_a_load_that_is_given_up_while_another_has_the_turn_finalises_what
     await runner.close()
 
     assert called == ["acquire", "model_initialize", "model_finalize", "release"]
+
+
+@pytest.mark.parametrize("hook", ["backend_initialize", "model_initialize"])
+async def test_a_load_that_is_given_up_in_a_hook_finalises_what_the_hook_has_made(hook: str) -> None:
+    called: list[str] = []
+    goes_on, begun = threading.Event(), threading.Event()
+
+    def wait_in(name: str) -> None:
+        if name == hook:
+            begun.set()
+            assert goes_on.wait(30)
+        called.append(name)
+
+    backend: Any = SimpleNamespace(
+        load_turn=LoadTurn(),
+        open_turn=LoadTurn(),
+        has_life=True,
+        acquire=lambda: wait_in("backend_initialize"),
+        release=lambda: called.append("backend_finalize"),
+        model_initialize=lambda _: wait_in("model_initialize"),
+        model_finalize=lambda _: called.append("model_finalize"),
+    )
+    bridge = LoopBridge(asyncio.get_running_loop())
+    launcher = ThreadLauncher(backend, Model("m", 1, {}, Path(), Backend("odd", {})), bridge)
+
+    async def load() -> None:
+        await launcher.open()
+        await launcher.initialize_model({})
+
+    loading = asyncio.ensure_future(load())
+    await asyncio.to_thread(begun.wait, 30)
+    loading.cancel()
+    await asyncio.wait([loading])
+    asyncio.get_running_loop().call_soon(goes_on.set)
+    await launcher.close()
+
+    story = ["backend_initialize", "model_initialize", "model_finalize", "backend_finalize"]
+    assert called == (story if hook == "model_initialize" else [story[0], story[-1]])
+
+
+async def test_nothing_is_finalised_under_a_hook_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tritonpy.model.threads._LEAVE_BEHIND_S", 0.01)
+    called: list[str] = []
+    goes_on, begun = threading.Event(), threading.Event()
+
+    def hang(_: Any) -> None:
+        begun.set()
+        assert goes_on.wait(30)
+
+    backend: Any = SimpleNamespace(
+        load_turn=LoadTurn(),
+        open_turn=LoadTurn(),
+        has_life=True,
+        acquire=lambda: None,
+        release=lambda: called.append("backend_finalize"),
+        model_initialize=hang,
+        model_finalize=lambda _: called.append("model_finalize"),
+    )
+    bridge = LoopBridge(asyncio.get_running_loop())
+    launcher = ThreadLauncher(backend, Model("m", 1, {}, Path(), Backend("odd", {})), bridge)
+    await launcher.open()
+    loading = asyncio.ensure_future(launcher.initialize_model({}))
+    await asyncio.to_thread(begun.wait, 30)
+    loading.cancel()
+    await asyncio.wait([loading])
+    await launcher.close()
+
+    assert called == []
+    goes_on.set()
 
 
 @pytest.mark.parametrize("is_exit", [True, False])

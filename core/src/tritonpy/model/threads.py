@@ -7,10 +7,12 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext
 from functools import partial
 from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from tritonpy.devices.host_policy import HostPolicies, HostPolicy, bind, run_under
 from tritonpy.errors import TritonError, Unavailable
@@ -30,12 +32,14 @@ from tritonpy.model.execution import (
 )
 from tritonpy.model.placement import Slot
 from tritonpy.own_thread import on_own_thread
+from tritonpy.plugin_manager import Hook
 from tritonpy.request import InferRequest, RequestOwner
 from tritonpy.response import InferResponse
 
 _log = logging.getLogger("tritonpy.model")
 
 OnIdle = Callable[[], None]
+Result = TypeVar("Result")
 
 _LEAVE_BEHIND_S = 1.0
 
@@ -75,14 +79,18 @@ class ThreadLauncher:
         self._first_policy = first_policy
         self._is_acquired = False
         self._is_initialized = False
+        self._hook: asyncio.Future[Any] | None = None  # Any: whatever it returns
         self._instances: list[ThreadInstance] = []
 
     async def open(self) -> None:
         """Initialise the backend if this is its first model."""
         if self._backend.has_life:
             async with self._open_turn():
-                await on_own_thread(self._backend.acquire, "hook")
-            self._is_acquired = True
+                await self._finish(self._acquire())
+
+    async def _acquire(self) -> None:
+        await on_own_thread(self._backend.acquire, "hook")
+        self._is_acquired = True
 
     async def complete_config(self) -> JsonObject | None:
         """Ask the backend to fill in what the configuration leaves out."""
@@ -91,7 +99,9 @@ class ThreadLauncher:
             return None
         try:
             async with self._turn():
-                completed: JsonObject | None = await run_under(self._first_policy, hook, self._model)
+                completed: JsonObject | None = await self._finish(
+                    run_under(self._first_policy, hook, self._model)
+                )
         except Exception as exc:
             raise hook_failure(f"autofill failed for model '{self._model.name}'", exc) from exc
         return completed
@@ -103,10 +113,20 @@ class ThreadLauncher:
         if hook is not None:
             try:
                 async with self._turn():
-                    await run_under(self._first_policy, hook, self._model)
+                    await self._finish(self._initialize(hook))
             except Exception as exc:
                 raise hook_failure(f"failed to initialize model '{self._model.name}'", exc) from exc
         self._is_initialized = True
+
+    async def _initialize(self, hook: Hook) -> None:
+        await run_under(self._first_policy, hook, self._model)
+        self._is_initialized = True
+
+    async def _finish(self, hook: Coroutine[object, object, Result]) -> Result:
+        """Run a hook to its end, also if the load is given up meanwhile: `close` waits for it."""
+        self._hook = running = asyncio.ensure_future(hook)
+        running.add_done_callback(_look_at)
+        return await asyncio.shield(running)
 
     async def start_instance(
         self,
@@ -132,6 +152,11 @@ class ThreadLauncher:
 
     async def close(self) -> None:
         """Finalise the model, then the backend if this was its last one; instances are closed before."""
+        if self._hook is not None and not self._hook.done():  # the load was given up
+            await asyncio.wait((self._hook,), timeout=_LEAVE_BEHIND_S)
+            if not self._hook.done():
+                _log.warning("model '%s' still loads and is left behind", self._model.name)
+                return
         if any(instance.is_left_behind for instance in self._instances):
             return  # it may still use what the hooks would free
         hook = self._backend.model_finalize
@@ -175,7 +200,7 @@ class ThreadInstance:
         self._policy = policy
         self._running: Execution | None = None
         self._probing: asyncio.Future[bool] | None = None
-        self._open_count = 0  # requests that were not answered when their execution was over
+        self._open: set[_OpenRequest] = set()  # not answered when their execution was over
         self._drained: asyncio.Future[None] | None = None
         self._queue: SimpleQueue[Execution | None] = SimpleQueue()
         self._async_hooks = AsyncHooks()
@@ -223,14 +248,14 @@ class ThreadInstance:
         self._queue.put(execution)
 
     async def drain(self) -> None:
-        while self.depth or self._open_count:
+        while self.depth or self._open:
             self._drained = asyncio.get_running_loop().create_future()
             await self._drained
             self._drained = None
 
     def _check_drained(self) -> None:
         waiting = self._drained
-        if waiting is not None and not waiting.done() and not self.depth and not self._open_count:
+        if waiting is not None and not waiting.done() and not self.depth and not self._open:
             waiting.set_result(None)
 
     async def close(self, error: TritonError | None = None) -> None:
@@ -242,6 +267,8 @@ class ThreadInstance:
             return
         if self._running is not None:
             self._running.fail(error)
+        for each in tuple(self._open):
+            each.fail(error)
         await asyncio.wait((self._closed,), timeout=_LEAVE_BEHIND_S)
         if not self._closed.done():
             _log.warning("instance '%s' still executes and is left behind", self.name)
@@ -269,22 +296,22 @@ class ThreadInstance:
         self._on_idle()
 
     def _note_open(self, execution: Execution) -> list[InferRequest]:
-        """The requests that the model answers later; counted, not held: one may become garbage."""
+        """The requests that the model answers later; not held: one may become garbage."""
         left_open = [
             request
             for request in execution.requests
             if not request.ticket.answered and request.ticket.owner is not None
         ]
-        self._open_count += len(left_open)
         for request in left_open:
             ticket = request.ticket
             assert ticket.owner is not None  # as above
-            ticket.owner = _OpenRequest(self, ticket.owner)
+            ticket.owner = each = _OpenRequest(self, request, ticket.owner)
+            self._open.add(each)
         return left_open
 
-    def request_finished(self) -> None:
+    def request_finished(self, answered: _OpenRequest) -> None:
         """One that was open has its final answer."""
-        self._open_count -= 1
+        self._open.discard(answered)
         self._check_drained()
 
     # On the thread.
@@ -357,21 +384,28 @@ class ThreadInstance:
             _log.exception("model_instance_finalize of '%s' failed", self.name)
 
 
-def _look_at(probing: asyncio.Future[bool]) -> None:
-    if not probing.cancelled():
-        probing.exception()  # there may be no waiter left
+def _look_at(hook: asyncio.Future[Any]) -> None:  # Any: whatever it returns
+    if not hook.cancelled():
+        hook.exception()  # there may be no waiter left
 
 
 class _OpenRequest:
     """Between a request and its model, so that the instance hears of the end, too; a `RequestOwner`."""
 
-    def __init__(self, instance: ThreadInstance, owner: RequestOwner) -> None:
+    def __init__(self, instance: ThreadInstance, request: InferRequest, owner: RequestOwner) -> None:
         self._instance = instance
+        self._request = weakref.ref(request)
         self._owner = owner
+
+    def fail(self, error: TritonError) -> None:
+        """Answer the request, unless it has just become garbage, which answers it too."""
+        request = self._request()
+        if request is not None:
+            request.fail(error)
 
     def check_outputs(self, request: InferRequest, response: InferResponse) -> InferResponse:
         return self._owner.check_outputs(request, response)
 
     def request_finished(self, request: InferRequest, error: TritonError | None) -> None:
-        self._instance.request_finished()
+        self._instance.request_finished(self)
         self._owner.request_finished(request, error)
