@@ -14,8 +14,7 @@ from tritonpy.ipc.frame import OPEN_QUESTION, TAKEN_NOTICE, Message
 from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.response import InferResponse
 from tritonpy.workers.calls import ServerAccess
-from tritonpy.workers.in_flight import InFlight
-from tritonpy.workers.unanswered import UnansweredWatch
+from tritonpy.workers.in_flight import InFlight, UnansweredWatch
 from tritonpy.workers.worker_process import WorkerProcess
 from tritonpy.workers.worker_services import Caller, Services
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 
 import pytest
@@ -11,15 +12,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tritonpy.errors import Internal
 from tritonpy.model.execution import Execution
 from tritonpy.request import InferRequest
-from tritonpy.workers.in_flight import InFlight
+from tritonpy.workers.in_flight import InFlight, UnansweredWatch
 
+from ..simulator.virtual_loop import in_virtual_time
 from .hand_driven import Asked, batch_of
 
 SLOT_COUNT = 6
 
 
 class NoWatch:
-    """What hears of requests that stay open; a test of it stands elsewhere."""
+    """A watch over requests that stay open, which only remembers them."""
 
     def __init__(self) -> None:
         self.open: set[int] = set()
@@ -210,3 +212,87 @@ class Slots(RuleBasedStateMachine):
 
 TestSlots = Slots.TestCase
 TestSlots.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+class Reports:
+    """A watch over requests, what it reports, and when."""
+
+    def __init__(self, after_s: float = 60) -> None:
+        self.told: list[tuple[str, float]] = []
+        self.watch = UnansweredWatch(after_s, self._report)
+
+    def _report(self, request: InferRequest, age_s: float) -> None:
+        self.told.append((request.id, round(age_s)))
+
+
+def named(name: str) -> InferRequest:
+    return InferRequest("m", {}, id=name)
+
+
+@in_virtual_time
+async def test_a_request_is_reported_once_when_its_time_is_over() -> None:
+    reports = Reports()
+
+    reports.watch.add(4, named("a"))
+    await asyncio.sleep(59)
+    assert reports.told == []
+
+    await asyncio.sleep(2)
+    assert reports.told == [("a", 60)]
+    await asyncio.sleep(1000)
+    assert reports.told == [("a", 60)]
+
+
+@in_virtual_time
+async def test_an_answered_request_is_not_reported() -> None:
+    reports = Reports()
+
+    reports.watch.add(4, named("a"))
+    reports.watch.remove(4)
+    reports.watch.remove(5)
+    await asyncio.sleep(1000)
+
+    assert reports.told == []
+
+
+@in_virtual_time
+async def test_each_request_has_its_own_time() -> None:
+    reports = Reports()
+
+    reports.watch.add(4, named("a"))
+    await asyncio.sleep(10)
+    reports.watch.add(5, named("b"))
+    await asyncio.sleep(10)
+    reports.watch.remove(4)
+    reports.watch.add(4, named("c"))
+
+    await asyncio.sleep(45)  # the time of the first, which has been answered
+    assert reports.told == []
+    await asyncio.sleep(10)
+    assert reports.told == [("b", 60)]
+    await asyncio.sleep(10)
+    assert reports.told == [("b", 60), ("c", 60)]
+
+
+@in_virtual_time
+async def test_nothing_is_left_after_clear() -> None:
+    reports = Reports()
+
+    reports.watch.add(4, named("a"))
+    reports.watch.clear()
+    reports.watch.clear()
+    await asyncio.sleep(30)
+    reports.watch.add(4, named("b"))
+    await asyncio.sleep(100)
+
+    assert reports.told == [("b", 60)]
+
+
+@in_virtual_time
+async def test_zero_watches_nothing() -> None:
+    reports = Reports(0)
+
+    reports.watch.add(4, named("a"))
+    await asyncio.sleep(1000)
+
+    assert reports.told == []

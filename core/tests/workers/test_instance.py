@@ -15,8 +15,8 @@ from tritonpy.ipc import frame
 from tritonpy.model.execution import WarmUp
 from tritonpy.model.placement import Slot
 from tritonpy.request import InferRequest
+from tritonpy.workers.in_flight import UnansweredWatch
 from tritonpy.workers.instance import ProcessInstance, WorkerEvents
-from tritonpy.workers.unanswered import UnansweredWatch
 from tritonpy.workers.worker_process import WorkerProcess
 
 from ..simulator.virtual_loop import turns

@@ -9,8 +9,7 @@ import pytest
 from tritonpy.errors import ErrorCode, Internal, TritonError
 from tritonpy.ipc import frame
 from tritonpy.ipc.frame import Message
-from tritonpy.workers.in_flight import InFlight
-from tritonpy.workers.unanswered import UnansweredWatch
+from tritonpy.workers.in_flight import InFlight, UnansweredWatch
 
 from ..simulator.virtual_loop import turns
 from .hand_driven import Workers, played

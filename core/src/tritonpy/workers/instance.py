@@ -23,10 +23,9 @@ from tritonpy.ipc.frame import Message
 from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution, Instance, WarmUp, about_batch
 from tritonpy.model.placement import Slot
 from tritonpy.request import COUNTED, InferRequest
-from tritonpy.workers.in_flight import InFlight
+from tritonpy.workers.in_flight import InFlight, UnansweredWatch
 from tritonpy.workers.read_ahead import ReadAhead, SpinWait
 from tritonpy.workers.request_frames import decode_response, discard, encode_request
-from tritonpy.workers.unanswered import UnansweredWatch
 from tritonpy.workers.worker_process import WorkerProcess
 
 _log = logging.getLogger("tritonpy.worker")

@@ -22,8 +22,8 @@ from tritonpy.plugin_manager import Hook
 from tritonpy.request import InferRequest
 from tritonpy.secret_variables import without_secrets
 from tritonpy.workers.calls import ServerAccess
+from tritonpy.workers.in_flight import UnansweredWatch
 from tritonpy.workers.instance import OnIdle, OnReschedule, ProcessInstance, WorkerEvents
-from tritonpy.workers.unanswered import UnansweredWatch
 from tritonpy.workers.worker_process import WorkerProcess
 from tritonpy.workers.worker_services import Caller
 from tritonpy.workers.worker_settings import (

@@ -15,17 +15,6 @@ FIRST_BYTE_SIZE = "shm-default-byte-size"
 GROWTH_BYTE_SIZE = "shm-growth-byte-size"
 MOST_BYTE_SIZE = MOST_SETTING
 
-WORKER_KEYS = frozenset(
-    (
-        START_TIMEOUT,
-        INITIALIZE_TIMEOUT,
-        UNANSWERED_WARNING,
-        FIRST_BYTE_SIZE,
-        GROWTH_BYTE_SIZE,
-        MOST_BYTE_SIZE,
-    )
-)
-
 _MIB = 1024 * 1024
 _SMALLEST_FIRST_BYTE_SIZE = 4 * _MIB
 
