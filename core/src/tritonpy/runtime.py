@@ -117,7 +117,7 @@ class ServerRuntime:
         self._services.add("metrics", custom_metrics)
         self._watch = LoopWatch(self._server_metrics.observe_loop_lag)
         self._cache = make_cache(options, managers["caches"], managers["loaders"])
-        feed = MetricsFeed(self.registry, self._server_metrics, self._gpus)
+        feed = MetricsFeed(self.registry, self._gpus)
         metrics_settings = read_settings(options.metrics_config)
         self._loader = ModelLoader(
             managers["backends"],
@@ -143,7 +143,7 @@ class ServerRuntime:
                 ),
             ),
             LoopBridge(loop),
-            feed,
+            self._server_metrics,
             ServerAccess(
                 self.registry, self._services, flow_limits(options), frozenset(options.worker_environment)
             ),

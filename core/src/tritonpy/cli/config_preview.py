@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Never
 
+from prometheus_client import CollectorRegistry
+
 from tritonpy.config.complete import normalize
 from tritonpy.config.versions import select_versions
 from tritonpy.config.write import config_to_dict
@@ -14,6 +16,7 @@ from tritonpy.errors import NotFound
 from tritonpy.handles import JsonObject
 from tritonpy.lifecycle.loading.loader import LoaderSettings, ModelLoader
 from tritonpy.lifecycle.resolved_config import read_config
+from tritonpy.metrics.server import ServerMetrics
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.layout import read_model, require_versions
@@ -58,22 +61,9 @@ def _loader(settings: LoaderSettings) -> ModelLoader:
         strategies,
         settings,
         LoopBridge(asyncio.get_running_loop()),
-        _Nobody(),
+        ServerMetrics(CollectorRegistry()),
         ServerAccess(_NoModels(), Services()),
     )
-
-
-class _Nobody:
-    """Nothing is loaded, so there is nothing to observe."""
-
-    def worker_restarted(self, model: str, version: str) -> None:
-        """Never called."""
-
-    def request_unanswered(self, model: str, version: str) -> None:
-        """Never called."""
-
-    def scan_was_slow(self, model: str, version: str, strategy: str) -> None:
-        """Never called."""
 
 
 class _NoModels:

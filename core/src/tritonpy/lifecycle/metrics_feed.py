@@ -7,36 +7,22 @@ import os
 from tritonpy.devices.gpus import NO_GPUS, Gpus
 from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.metrics.models import ModelSnapshot
-from tritonpy.metrics.server import ServerMetrics, WorkerSnapshot
+from tritonpy.metrics.server import WorkerSnapshot
 from tritonpy.model.model import LoadedModel
 from tritonpy.workers.instance import ProcessInstance
 
 
 class MetricsFeed:
-    """Passes on what the loader observes, which makes it a `LoadObserver`, and copies the models' counters.
+    """Copies the counters of the loaded models for the metrics.
 
     Args:
         registry: the models; read on the loop only.
-        metrics: counts what happens to models.
         gpus: names the GPUs of instances.
     """
 
-    def __init__(self, registry: ModelRegistry, metrics: ServerMetrics, gpus: Gpus = NO_GPUS) -> None:
+    def __init__(self, registry: ModelRegistry, gpus: Gpus = NO_GPUS) -> None:
         self._registry = registry
-        self._metrics = metrics
         self._gpus = gpus
-
-    def worker_restarted(self, model: str, version: str) -> None:
-        """Count it."""
-        self._metrics.count_worker_restart(model, version)
-
-    def request_unanswered(self, model: str, version: str) -> None:
-        """Count it."""
-        self._metrics.count_unanswered_request(model, version)
-
-    def scan_was_slow(self, model: str, version: str, strategy: str) -> None:
-        """Count it."""
-        self._metrics.count_slow_scan(model, version, strategy)
 
     def models(self) -> list[ModelSnapshot]:
         """The counters of every model that is loaded, as they are now."""

@@ -19,9 +19,10 @@ from tritonpy.lifecycle.loading.instance_update import (
     updated_config,
 )
 from tritonpy.lifecycle.loading.settings import LoaderSettings as LoaderSettings
-from tritonpy.lifecycle.loading.settings import LoadObserver, LoadTools
+from tritonpy.lifecycle.loading.settings import LoadTools
 from tritonpy.lifecycle.loading.version_load import Loading
 from tritonpy.lifecycle.resolved_config import proposed_config
+from tritonpy.metrics.server import ServerMetrics
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.model import LoadedModel
@@ -44,7 +45,7 @@ class ModelLoader:
         strategies: finds batching strategies.
         settings: see `LoaderSettings`.
         bridge: the way back from instance threads.
-        observer: counts restarts and slow strategies.
+        server_metrics: counts restarts, unanswered requests and slow strategies.
         access: what models in workers can reach.
 
     Attributes:
@@ -58,13 +59,13 @@ class ModelLoader:
         strategies: StrategyFinder,
         settings: LoaderSettings,
         bridge: LoopBridge,
-        observer: LoadObserver,
+        server_metrics: ServerMetrics,
         access: ServerAccess,
     ) -> None:
         self._backends = backends
         self.settings = settings
         self.gate = LoadGate(settings.load_thread_count)
-        self._tools = LoadTools(settings, self.gate, strategies, bridge, observer, access)
+        self._tools = LoadTools(settings, self.gate, strategies, bridge, server_metrics, access)
         self._bound: dict[tuple[str, BackendFiles | None], BoundBackend] = {}
 
     def bind_backend(self, config: ModelConfig, *model_directories: Path) -> BoundBackend:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 _log = logging.getLogger("tritonpy.repository")
 
@@ -15,14 +15,7 @@ INTERVAL_S = 30.0
 """How often a load that goes on is mentioned in the log."""
 
 
-class Timer(Protocol):
-    """The handle that `call_later` returns."""
-
-    def cancel(self) -> None:
-        """Have the call not made."""
-
-
-CallLater = Callable[[float, Callable[[], None]], Timer]
+CallLater = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
 
 
 class LoadProgress:
@@ -50,7 +43,7 @@ class LoadProgress:
         self._least_s = least_s
         self._now_s = now_s
         self._call_later = call_later
-        self._timer: Timer | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._start_s = self._step_start_s = now_s()
         self._step = ""
         self._detail = ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from tritonpy.cache.response_cache import ResponseCache
 from tritonpy.devices.gpus import NO_GPUS, Gpus
@@ -12,25 +11,13 @@ from tritonpy.handles import JsonObject, Model
 from tritonpy.latencies import Latencies
 from tritonpy.lifecycle.loading.gate import LoadGate
 from tritonpy.lifecycle.loading.progress import INTERVAL_S
+from tritonpy.metrics.server import ServerMetrics
 from tritonpy.metrics.settings import MetricsSettings
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.placement import Slot, place_instances
 from tritonpy.scheduler.rate_limiter import RateLimiter
 from tritonpy.scheduler.strategy_finder import StrategyFinder
 from tritonpy.workers.calls import ServerAccess
-
-
-class LoadObserver(Protocol):
-    """Observer of loaded models, for the server's metrics."""
-
-    def worker_restarted(self, model: str, version: str) -> None:
-        """A worker of the model was started again."""
-
-    def request_unanswered(self, model: str, version: str) -> None:
-        """A request has been open for long after the model's `execute` returned."""
-
-    def scan_was_slow(self, model: str, version: str, strategy: str) -> None:
-        """The model's batching strategy took over a millisecond for one scan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +87,7 @@ class LoadTools:
         gate: limits the loads at once, as the settings say.
         strategies: finds batching strategies.
         bridge: the way back from instance threads.
-        observer: counts restarts and slow strategies.
+        server_metrics: counts restarts, unanswered requests and slow strategies.
         access: what models in workers can reach.
     """
 
@@ -108,7 +95,7 @@ class LoadTools:
     gate: LoadGate
     strategies: StrategyFinder
     bridge: LoopBridge
-    observer: LoadObserver
+    server_metrics: ServerMetrics
     access: ServerAccess
 
     def slots(self, handle: Model) -> list[Slot]:

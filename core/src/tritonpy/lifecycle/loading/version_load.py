@@ -297,15 +297,15 @@ class Loading:
             self._scheduler.lose(instance, error)
 
     def _instance_restarted(self) -> None:
-        self._tools.observer.worker_restarted(self._handle.name, str(self._handle.version))
+        self._tools.server_metrics.count_worker_restart(self._handle.name, str(self._handle.version))
         if self._model is not None:
             self._model.instance_up()
 
     def _note_unanswered(self) -> None:
-        self._tools.observer.request_unanswered(self._handle.name, str(self._handle.version))
+        self._tools.server_metrics.count_unanswered_request(self._handle.name, str(self._handle.version))
 
     def _note_slow_scan(self, strategy: str) -> None:
-        self._tools.observer.scan_was_slow(self._handle.name, str(self._handle.version), strategy)
+        self._tools.server_metrics.count_slow_scan(self._handle.name, str(self._handle.version), strategy)
 
 
 def _is_parallel(attributes: BackendAttributes) -> bool:
