@@ -11,7 +11,7 @@ HANDLE = bytes(64)
 
 
 class Device:
-    """A CUDA runtime whose memory is all zeros; satisfies `CudaRuntime`."""
+    """A CUDA runtime whose memory is all zeros; stands in for `CudaPython`."""
 
     def open_handle(self, handle: bytes, device_id: int) -> int:
         return 4096

@@ -48,7 +48,7 @@ def begin(
 ) -> Trace:
     ids = count(1)
     stream = stream or TraceStream("trace.json")
-    return new_trace(stream, level, context, ids.__next__, kept, answers_once=answers_once)
+    return new_trace(stream, level, context, ids.__next__, kept.put, answers_once=answers_once)
 
 
 def request(id: str = "", model: str = "m", **arrays: np.ndarray) -> InferRequest:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -29,30 +29,11 @@ class CudaError(Exception):
     """An error of the CUDA runtime."""
 
 
-class CudaRuntime(Protocol):
-    """The few things that are asked of CUDA; every method raises `CudaError`. Addresses are on a device."""
-
-    def open_handle(self, handle: bytes, device_id: int) -> int:
-        """Map memory of another process; returns its address here."""
-
-    def close_handle(self, address: int, device_id: int) -> None:
-        """Unmap it."""
-
-    def allocation_byte_size(self, address: int) -> int:
-        """Size of the memory from an address that a handle gave to its end."""
-
-    def copy_to_host(self, target: int, address: int, byte_size: int, device_id: int) -> None:
-        """Copy from the device to an address in host memory; returns when it is done."""
-
-    def copy_to_device(self, address: int, source: int, byte_size: int, device_id: int) -> None:
-        """Copy from an address in host memory to the device; returns when it is done."""
-
-
 class CudaPython:
-    """CUDA through cuda-python; satisfies `CudaRuntime`.
+    """The few calls of CUDA that are needed, through cuda-python. Addresses are on a device.
 
     Raises:
-        CudaError: it is not installed, or cannot be loaded.
+        CudaError: it is not installed, or cannot be loaded; also from every method.
     """
 
     def __init__(self) -> None:
@@ -67,6 +48,7 @@ class CudaPython:
         self._runtime = runtime
 
     def open_handle(self, handle: bytes, device_id: int) -> int:
+        """Map memory of another process; returns its address here."""
         runtime = self._runtime
         self._use(device_id)
         ipc_handle = runtime.cudaIpcMemHandle_t()
@@ -76,19 +58,23 @@ class CudaPython:
         return int(self._done(runtime.cudaIpcOpenMemHandle(ipc_handle, flags)))
 
     def close_handle(self, address: int, device_id: int) -> None:
+        """Unmap it."""
         self._use(device_id)
         self._done(self._runtime.cudaIpcCloseMemHandle(address))
 
     def allocation_byte_size(self, address: int) -> int:
+        """Size of the memory from an address that a handle gave to its end."""
         error, base, byte_size = self._driver.cuMemGetAddressRange(address)
         if int(error):
             raise CudaError(f"cuMemGetAddressRange: {error.name}")
         return int(byte_size) - (address - int(base))
 
     def copy_to_host(self, target: int, address: int, byte_size: int, device_id: int) -> None:
+        """Copy from the device to an address in host memory; returns when it is done."""
         self._copy(target, address, byte_size, device_id, "cudaMemcpyDeviceToHost")
 
     def copy_to_device(self, address: int, source: int, byte_size: int, device_id: int) -> None:
+        """Copy from an address in host memory to the device; returns when it is done."""
         self._copy(address, source, byte_size, device_id, "cudaMemcpyHostToDevice")
 
     def _copy(self, target: int, source: int, byte_size: int, device_id: int, kind: str) -> None:
@@ -127,9 +113,7 @@ class CudaRegion:
     memory_type: MemoryType = MemoryType.GPU
     file: tuple[int, int] | None = None
 
-    def __init__(
-        self, name: str, handle: bytes, device_id: int, byte_size: int, runtime: CudaRuntime
-    ) -> None:
+    def __init__(self, name: str, handle: bytes, device_id: int, byte_size: int, runtime: CudaPython) -> None:
         self.name = name
         self.device_id = device_id
         self.byte_size = byte_size

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from tritonpy.errors import AlreadyExists, InvalidArg, NotFound, Unavailable, Unsupported
-from tritonpy.shared_memory.cuda import REFUSED, CudaError, CudaPython, CudaRegion, CudaRuntime
+from tritonpy.shared_memory.cuda import REFUSED, CudaError, CudaPython, CudaRegion
 from tritonpy.shared_memory.region import RegionSlice
 from tritonpy.shared_memory.system import SystemRegion
 
@@ -31,12 +31,12 @@ class SharedMemoryRegions:
     """
 
     def __init__(
-        self, is_allowed: bool, make_cuda: Callable[[], CudaRuntime] = CudaPython, most: int = 16_384
+        self, is_allowed: bool, make_cuda: Callable[[], CudaPython] = CudaPython, most: int = 16_384
     ) -> None:
         self._most = most
         self._is_allowed = is_allowed
         self._make_cuda = make_cuda
-        self._cuda: CudaRuntime | None = None
+        self._cuda: CudaPython | None = None
         self._system_regions: dict[str, SystemRegion] = {}
         self._cuda_regions: dict[str, CudaRegion] = {}
         self._leaving_system: WeakValueDictionary[str, SystemRegion] = WeakValueDictionary()

@@ -13,7 +13,6 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from tritonpy.errors import TritonError
 from tritonpy.response import InferResponse
@@ -174,30 +173,27 @@ class FinishedTrace:
         self.byte_size = 0
 
 
-class TraceTaker(Protocol):
-    """Takes traces that are complete; a `TraceOutput`."""
-
-    def put(self, trace: FinishedTrace) -> None:
-        """Take one, on any thread, without waiting for anything."""
-
-
 class _Record:
     """Hands a trace on when its last holder is gone."""
 
-    __slots__ = ("_taker", "finished", "level", "new_id")
+    __slots__ = ("_put", "finished", "level", "new_id")
 
     def __init__(
-        self, finished: FinishedTrace, level: TraceLevel, new_id: Callable[[], int], taker: TraceTaker
+        self,
+        finished: FinishedTrace,
+        level: TraceLevel,
+        new_id: Callable[[], int],
+        put: Callable[[FinishedTrace], None],
     ) -> None:
         self.finished = finished
         self.level = level
         self.new_id = new_id
-        self._taker = taker
+        self._put = put
 
     def __del__(self) -> None:
         finished = self.finished
         finished.byte_size += sum(len(span.stamps) for span in finished.spans) * _STAMP_BYTE_SIZE
-        self._taker.put(finished)
+        self._put(finished)
 
 
 class Trace:
@@ -322,7 +318,7 @@ def new_trace(
     level: TraceLevel,
     context: TraceContext | None,
     new_id: Callable[[], int],
-    taker: TraceTaker,
+    put: Callable[[FinishedTrace], None],
     *,
     answers_once: bool = False,
 ) -> Trace:
@@ -333,8 +329,8 @@ def new_trace(
         level: what is noted.
         context: what it is a part of outside of the server, if anything is to know it there.
         new_id: gives numbers, each once.
-        taker: gets it.
+        put: takes it, on any thread, without waiting for anything.
         answers_once: see `Trace`.
     """
-    record = _Record(FinishedTrace(stream, context), level, new_id, taker)
+    record = _Record(FinishedTrace(stream, context), level, new_id, put)
     return Trace(record, answers_once=answers_once)

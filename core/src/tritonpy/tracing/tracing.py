@@ -240,7 +240,7 @@ class Tracing:
             sampler.level,
             context,
             self._ids.__next__,
-            self._output,
+            self._output.put,
             answers_once=answers_once,
         )
 
