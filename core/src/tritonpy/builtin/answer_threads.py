@@ -1,11 +1,11 @@
-"""Threads that answer requests of decoupled backends, one per request."""
+"""Threads that answer requests of decoupled backends, one per request, and the hooks that keep them."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 
-from tritonpy.plugin import InferRequest, InferResponse, Internal, TritonError
+from tritonpy.plugin import InferRequest, InferResponse, Internal, ModelInstance, TritonError, hookimpl
 
 Answer = Callable[[InferRequest], None]
 
@@ -42,3 +42,15 @@ def _guarded(answer: Answer, request: InferRequest) -> None:
         request.respond(InferResponse(error=error))
     except Exception as exc:
         request.respond(InferResponse(error=Internal(f"{type(exc).__name__}: {exc}")))
+
+
+@hookimpl
+def model_instance_initialize(instance: ModelInstance) -> None:
+    """Prepare for threads that answer while the next requests come."""
+    instance.state = AnswerThreads(f"{instance.name}-answer")
+
+
+@hookimpl
+def model_instance_finalize(instance: ModelInstance) -> None:
+    """Wait until every request is answered."""
+    instance.state.join()

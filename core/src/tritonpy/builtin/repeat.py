@@ -16,7 +16,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tritonpy.builtin.answer_threads import AnswerThreads
+from tritonpy.builtin.answer_threads import model_instance_finalize as model_instance_finalize
+from tritonpy.builtin.answer_threads import model_instance_initialize as model_instance_initialize
 from tritonpy.plugin import (
     Array,
     Cancelled,
@@ -66,18 +67,6 @@ def model_initialize(model: Model) -> None:
             raise InvalidArg(
                 f"model '{model.name}': backend 'repeat' expects {name} with dims [1], got {dims[name]}"
             )
-
-
-@hookimpl
-def model_instance_initialize(instance: ModelInstance) -> None:
-    """Prepare for threads that answer while the next requests come."""
-    instance.state = AnswerThreads(f"{instance.name}-answer")
-
-
-@hookimpl
-def model_instance_finalize(instance: ModelInstance) -> None:
-    """Wait until every request is answered."""
-    instance.state.join()
 
 
 @hookimpl

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tritonpy.builtin.answer_threads import AnswerThreads
+from tritonpy.builtin.answer_threads import model_instance_finalize as model_instance_finalize
+from tritonpy.builtin.answer_threads import model_instance_initialize as model_instance_initialize
 from tritonpy.plugin import (
     Cancelled,
     InferRequest,
@@ -36,18 +37,6 @@ def model_initialize(model: Model) -> None:
             f"model '{model.name}': backend 'square' answers a request any number of times; set "
             f"model_transaction_policy {{ decoupled: true }}"
         )
-
-
-@hookimpl
-def model_instance_initialize(instance: ModelInstance) -> None:
-    """Prepare for threads that answer while the next requests come."""
-    instance.state = AnswerThreads(f"{instance.name}-answer")
-
-
-@hookimpl
-def model_instance_finalize(instance: ModelInstance) -> None:
-    """Wait until every request is answered."""
-    instance.state.join()
 
 
 @hookimpl
