@@ -384,3 +384,39 @@ def test_every_default_is_what_its_flag_reads_it_as() -> None:
             and field.default is not MISSING
         ):
             assert value_type(FLAGS[field.name])(field.default) == field.default, field.name
+
+
+def test_settings_of_one_cache_come_together(read: Read) -> None:
+    settings = read(
+        "--model-repository=m",
+        "--cache-config=redis,host=example.org",
+        "--cache-config=redis,key_prefix=a=b,c",
+        "--cache-directory=/caches",
+        "--cache-timeout-ms=20",
+    )
+
+    assert settings.cache_config == (("redis", "host", "example.org"), ("redis", "key_prefix", "a=b,c"))
+    assert (settings.cache_directory, settings.cache_timeout_ms) == ("/caches", 20)
+
+
+def test_a_password_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    main(
+        [
+            *("serve", "--model-repository=m", "--show-config"),
+            *("--cache-config=redis,host=h", "--cache-config=redis,password=hush"),
+        ]
+    )
+
+    shown = capsys.readouterr().out
+    assert "redis,host=h redis,password=***" in shown
+    assert "hush" not in shown
+
+
+def test_the_old_option_for_a_cache_is_a_size_of_the_local_one(
+    read: Read, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = read("--model-repository=m", "--response-cache-byte-size=1048576")
+
+    assert settings.cache_config == (("local", "size", "1048576"),)
+    assert "use --cache-config local,size=BYTES" in capsys.readouterr().err
+    assert read("--model-repository=m", "--response-cache-byte-size=0").cache_config == ()

@@ -333,3 +333,42 @@ def test_a_prefix_whose_plugin_is_not_installed_names_the_one_command(
         'Error: Bad option: "--model-repository". s3:// file-system not supported (model repository '
         "s3://bucket/models); to install it: pip install tritonpy-store-cloud"
     )
+
+
+CACHE_FORMAT = "--cache-config option format is"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("local", f"No cache specified. {CACHE_FORMAT} <cache name>,<setting>=<value>. Got local"),
+        (",size=1", f"No cache specified. {CACHE_FORMAT} <cache name>,<setting>=<value>. Got ,size=1"),
+        ("local,", f"{CACHE_FORMAT} '<cache name>,<setting>=<value>'. Got local,"),
+        ("local,size", f"{CACHE_FORMAT} '<cache name>,<setting>=<value>'. Got local,size"),
+        ("local,=1", f"{CACHE_FORMAT} '<cache name>,<setting>=<value>'. Got local,=1"),
+        ("local,size=", f"{CACHE_FORMAT} '<cache name>,<setting>=<value>'. Got local,size="),
+    ],
+)
+def test_a_setting_of_a_cache_of_another_form_is_refused(
+    capsys: pytest.CaptureFixture[str], value: str, text: str
+) -> None:
+    assert error_of(capsys, f"--cache-config={value}") == f'Error: Bad option: "--cache-config". {text}'
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "soon"])
+def test_the_timeout_of_a_cache_is_a_number_from_one(capsys: pytest.CaptureFixture[str], value: str) -> None:
+    assert error_of(capsys, f"--cache-timeout-ms={value}").startswith(
+        'Error: Bad option: "--cache-timeout-ms". '
+    )
+
+
+def test_the_old_option_for_a_cache_and_the_new_one_exclude_each_other(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flags = ("--response-cache-byte-size=1", "--cache-config=local,size=1")
+    assert main(["serve", "--model-repository=m", *flags]) == 1
+
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "Error: Incompatible flags --response-cache-byte-size and --cache-config both provided. "
+        "Please provide one or the other."
+    )
