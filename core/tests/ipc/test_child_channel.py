@@ -6,6 +6,7 @@ Real processes where the system is asked for one; a program without any where on
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import sys
 from collections.abc import Sequence
@@ -109,6 +110,25 @@ async def test_end_is_told_once_the_child_has_been_reaped() -> None:
     assert owner.heard == ["lost", "exited with code 3"]
     assert not channel.is_connected
     channel.send(frame.PROBE)  # and nothing happens
+
+
+@pytest.mark.parametrize("step", ["channel_lost", "child_ended"])
+async def test_end_is_over_though_the_owner_fails_to_take_it(step: str) -> None:
+    failures: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: failures.append(about["exception"]))
+    owner = Owner()
+    channel, program = await opened(owner)
+
+    def fail(*_: object) -> None:
+        raise ValueError("owner")
+
+    setattr(owner, step, fail)
+    program.end(0)
+    await asyncio.wait_for(asyncio.shield(channel.gone), 20)
+    del channel
+    gc.collect()
+
+    assert [str(failure) for failure in failures] == ["owner"]
 
 
 async def test_child_that_lives_on_without_its_channel_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,6 +182,20 @@ async def test_worker_that_does_not_go_is_killed(
 
 
 @played
+async def test_worker_whose_end_is_not_waited_for_is_killed(workers: Workers) -> None:
+    worker = await workers.start()
+    [program] = workers.programs
+
+    closing = asyncio.create_task(worker.close())
+    await turns()
+    assert not program.was_killed
+    closing.cancel()
+    await asyncio.wait((closing,))
+
+    assert program.was_killed
+
+
+@played
 async def test_instance_hears_once_of_a_death_and_only_of_one_that_was_not_wanted(workers: Workers) -> None:
     deaths: list[str] = []
     messages: list[Message] = []

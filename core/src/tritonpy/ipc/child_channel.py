@@ -168,8 +168,8 @@ class ChildChannel(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The child is gone, or will be in a moment."""
         self.is_connected = False
+        self._reaper = asyncio.get_running_loop().create_task(self._reap())  # whatever the owner does with it
         self._owner.channel_lost()
-        self._reaper = asyncio.get_running_loop().create_task(self._reap())
 
     # Inside
 
@@ -201,8 +201,10 @@ class ChildChannel(asyncio.Protocol):
         if self._is_starting:
             self._started.set_exception(ChildGone(how))
             self._started.exception()  # retrieved, for there may be no waiter left
-        await self._owner.child_ended(how)
-        self.gone.set_result(None)
+        try:
+            await self._owner.child_ended(how)
+        finally:
+            self.gone.set_result(None)
 
 
 async def launch_process(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from tritonpy.errors import Unavailable
+from tritonpy.errors import TritonError, Unavailable
 from tritonpy.lifecycle.registry import NOT_READY
+
+_log = logging.getLogger("tritonpy.repository")
 
 Result = TypeVar("Result")
 
@@ -19,7 +22,7 @@ class Background:
         self._tasks: set[asyncio.Task[Any]] = set()  # Any: each result is for those that wait for it
 
     def start(self, work: Coroutine[object, object, Result]) -> asyncio.Task[Result]:
-        """Begin work without waiting for it; its errors are logged where they happen."""
+        """Begin work without waiting for it; `TritonError`s are logged where they happen, others here."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -49,5 +52,6 @@ class Background:
 
     def _ended(self, task: asyncio.Task[Any]) -> None:  # Any: see `_tasks`
         self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # logged where it happened; perhaps no caller is left to be told
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, TritonError):  # those are logged where they happen
+            _log.error("a load or unload failed unexpectedly", exc_info=error)

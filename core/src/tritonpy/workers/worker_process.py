@@ -246,7 +246,7 @@ class WorkerProcess:
             _log.error("instance '%s' failed to say whether it is ready: %s", self.name, error)
 
     async def close(self) -> None:
-        """Ask the worker to finalize and go; one that takes too long is killed."""
+        """Ask the worker to finalize and go; it is killed if that takes too long, or is not waited for."""
         timeout_s = self._finalize_timeout_s
         was_killed, self._is_closing = self._is_closing, True
         if not self._is_started:
@@ -264,6 +264,9 @@ class WorkerProcess:
                     "worker of instance '%s' is killed: %s", self.name, str(exc) or "it did not exit"
                 )
                 self.kill()
+            except asyncio.CancelledError:
+                self.kill()
+                raise
         await gone
 
     def kill(self) -> None:
