@@ -1,4 +1,4 @@
-"""How many bytes of requests are held at once, over all frontends."""
+"""Admission of requests by the bytes that all frontends hold together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tritonpy.errors import Unavailable
 
 
 class Waiter(Protocol):
-    """Somebody who reads no more of a request until there is room for it."""
+    """A connection that reads no more of a request until there is room for it."""
 
     @property
     def held(self) -> int:
@@ -27,8 +27,8 @@ class Admission:
     """Counts the bytes of requests that are held, so that memory stays bounded; on the loop only.
 
     What has arrived counts, not what was announced. A frontend that can stop reading waits for room; one that
-    cannot refuses. A request that comes while nothing else is held is let in whatever its size, or it never
-    would be.
+    cannot refuses. A request that comes while nothing else is held is admitted at any size,
+    or it never would be.
 
     Args:
         limit: bytes held at once; 0 means no limit.
@@ -46,33 +46,33 @@ class Admission:
         self._waiting: dict[Waiter, asyncio.TimerHandle] = {}
 
     def admits(self, byte_size: int) -> bool:
-        """Whether so many bytes more may be held now."""
+        """True if `byte_size` more bytes may be held now."""
         return self.held + byte_size <= self._most or not self.held
 
     def hold(self, byte_size: int) -> bool:
-        """Count bytes that are there; False when it is more than the limit now."""
+        """Count bytes that have arrived; False if more than the limit is held now."""
         self.held += byte_size
         return self.held <= self._most
 
     def release(self, byte_size: int) -> None:
-        """Bytes that were counted are held no longer."""
+        """Count bytes no more, and wake those that wait for the room."""
         self.held -= byte_size
         if self._waiting:
             self._wake()
 
     def wait(self, waiter: Waiter) -> None:
-        """Have a waiter told when there is room, or that there was none for long; the first come first."""
+        """Tell a waiter when there is room, or that there was none for long; first come, first served."""
         loop = asyncio.get_running_loop()
         self._waiting[waiter] = loop.call_later(self.patience_s, self._give_up, waiter)
 
     def leave(self, waiter: Waiter) -> None:
-        """Tell a waiter nothing any more."""
+        """Remove a waiter."""
         timer = self._waiting.pop(waiter, None)
         if timer is not None:
             timer.cancel()
 
     def refusal(self, byte_size: int) -> Unavailable:
-        """What the client of a request is told that is not admitted."""
+        """The error for the client of a request that is not admitted."""
         return Unavailable(
             f"request of {byte_size} bytes refused: {self.held} bytes of requests are held and "
             f"--max-inflight-bytes is {self.limit}"

@@ -72,7 +72,7 @@ def check_key(flag: str, path: str, certificate_path: str) -> None:
 
 
 def server_context(certificate_path: str, key_path: str) -> ssl.SSLContext | None:
-    """What TLS needs; None when neither file is named, which means plain HTTP.
+    """The TLS context of the HTTP port; None when neither file is named, which means plain HTTP.
 
     Args:
         certificate_path: the server's certificate, followed by those that lead to one that clients trust.

@@ -1,4 +1,4 @@
-"""Which headers of a request become parameters of it."""
+"""Headers of a request that become parameters of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RESERVED = frozenset(
 
 
 class HeaderForwarding:
-    """Finds the headers that a pattern names: anywhere in the name, in whatever case.
+    """Finds the headers that a pattern names: anywhere in the name, in any case of letters.
 
     Patterns are RE2 expressions, as for Triton. Names are the clients': an engine that backtracks would stop
     the server for as long as one of them likes.
@@ -45,7 +45,7 @@ class HeaderForwarding:
         self._known: dict[bytes, bool] = {}
 
     def finds(self, name: bytes) -> bool:
-        """Whether the header of this name is forwarded; names beyond `LONGEST_NAME` bytes never are."""
+        """True if the header of this name is forwarded; names beyond `LONGEST_NAME` bytes never are."""
         known = self._known.get(name)
         if known is None:
             if len(name) > self.LONGEST_NAME:
@@ -77,7 +77,7 @@ def forwarded_parameters(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, st
 
 
 def compile_pattern(pattern: str) -> Callable[[bytes], object]:
-    """What finds an expression in a name, in whatever case, in time that grows with the name and no more.
+    """A search for an expression in a name, in any case of letters, in time linear in the name.
 
     Raises:
         ValueError: it is no RE2 expression, or `google-re2`, which some systems have no wheel of, is missing.

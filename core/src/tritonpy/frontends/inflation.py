@@ -1,4 +1,4 @@
-"""Inflates compressed requests: what they become is bounded, and counted as it comes out."""
+"""Decompression of requests: the result is bounded, and counted as it comes out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIRST_STEP = 1024 * 1024
 async def inflated(
     body: bytes | memoryview, coding: bytes, limit: int, flag: str, admission: Admission
 ) -> memoryview:
-    """A body as it was; a large one is worked on by a thread.
+    """A body decompressed; a large one by a thread.
 
     What comes out is counted while this runs, before it takes its memory; the caller counts what it keeps.
 
@@ -35,7 +35,7 @@ async def inflated(
         admission: counts the bytes of requests that are held.
 
     Raises:
-        InvalidArg: it is corrupt, incomplete or becomes larger than `limit`, which is noticed before so much
+        InvalidArg: it is corrupt, incomplete or becomes larger than `limit`, which is noticed before that
             memory is taken.
         Unavailable: there is no room for what comes out.
     """
@@ -63,7 +63,7 @@ async def inflated(
 
 
 class Inflater:
-    """Takes one body apart, step by step.
+    """Decompresses one body, step by step.
 
     It is fed in slices, since `zlib` copies what it has not used yet: of a whole body that would be done for
     each step and each member anew, and take longer than all the rest.
@@ -120,7 +120,7 @@ class Inflater:
         return False
 
     def _next_slice(self) -> bytes | memoryview:
-        """What is fed next: nothing while there may be more of what was fed before."""
+        """The next bytes to feed: none while there may be more of what was fed before."""
         left = self._object.unconsumed_tail
         if left or self._is_full:
             return left
@@ -149,6 +149,6 @@ class Inflater:
 
 
 def _has_header(data: bytes | memoryview) -> bool:
-    """Whether these bytes begin as gzip or zlib data does."""
+    """True if these bytes begin as gzip or zlib data does."""
     head = bytes(data[:2])
     return head == b"\x1f\x8b" or (len(head) == 2 and head[0] & 15 == 8 and int.from_bytes(head) % 31 == 0)

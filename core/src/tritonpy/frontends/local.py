@@ -185,7 +185,7 @@ def _tensors(specs: Mapping[str, TensorSpec]) -> list[JsonObject]:
 
 
 def _explanation(model: LoadedModel) -> JsonObject:
-    """Facts of one version since it was loaded; all of them add up, but for what is so now.
+    """Facts of one version for `corectl explain`: totals since it was loaded, and its state now.
 
     Args:
         model: the version.

@@ -49,7 +49,7 @@ SETTINGS = (
 
 
 class SettingReader(Protocol):
-    """How one protocol writes a setting, and its words for a wrong one."""
+    """Reads settings as one protocol writes them; its errors are in that protocol's words."""
 
     def read(self, setting: LogSetting, value: Any) -> SettingValue:  # Any: JSON, or a message
         """The value of `setting`.
@@ -69,7 +69,7 @@ def shown_settings() -> Iterable[tuple[LogSetting, SettingValue]]:
 
 
 def change_settings(wanted: Mapping[str, Any], reader: SettingReader) -> None:
-    """Change the settings that `wanted` names, all or none; what nobody knows is ignored, as in Triton.
+    """Change the settings that `wanted` names, all or none; unknown names are ignored, as in Triton.
 
     A line of information tells what became different.
 

@@ -20,10 +20,10 @@ from tritonpy.shared_memory.registry import SharedMemoryRegions
 from tritonpy.tensor import Array, Tensor
 
 MOST_CLASSES = 1_000_000
-"""How many elements an output, or each row of a batch, may have for the largest to be looked for."""
+"""Most elements of an output, or of each row of a batch, among which the largest are looked for."""
 MOST_ANSWERED = 131_072
-"""How many of the largest elements one output may be answered with, all rows together: they are written where
-everybody else waits."""
+"""Most elements that classify one output, all rows together: they are written on the loop, where other
+requests wait."""
 
 _DATATYPES = frozenset(
     ("UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP32", "FP64")
@@ -34,7 +34,7 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class OutputClasses:
-    """What the elements of a model's output stand for.
+    """The classes that the elements of a model's output stand for.
 
     Attributes:
         labels: by index; empty for none. There may be fewer than elements.
@@ -111,7 +111,7 @@ def of_model(treatments: Treatments, model: ServedModel) -> Treatments:
 
 
 def treat(outputs: Sequence[Tensor], treatments: Treatments) -> tuple[list[Tensor], frozenset[str]]:
-    """Do with outputs what the client wants.
+    """Treat outputs as the client wants.
 
     Args:
         outputs: of one response.

@@ -1,4 +1,4 @@
-"""Which parts of the protocol only those may call who know a key."""
+"""Restriction of parts of the protocol to clients that know a key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CATEGORIES = (
     "trace",
     "logging",
 )
-"""What can be restricted, each as a whole."""
+"""Categories of calls that can be restricted, each as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Restriction:
         return self.header.lower().encode("latin-1", "replace")
 
     def admits(self, value: bytes | str | None) -> bool:
-        """Whether a caller may pass whose header says this; takes equally long however close it is."""
+        """True if this header admits a caller; takes the same time for every wrong value."""
         if value is None:
             return False
         said = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
@@ -50,7 +50,7 @@ class Restriction:
 
 
 def guards(restrictions: Iterable[Restriction]) -> dict[str, Restriction]:
-    """Which restriction guards a category; those that are free for all are not in it.
+    """The restriction of each category; those that are free for all are not in it.
 
     Raises:
         InvalidArg: a category is not one of Triton's, or is restricted twice.

@@ -1,4 +1,4 @@
-"""Sockets: those that listen on the address that a server is told, those that are connected, and how many.
+"""Sockets that listen on an address, their number of connections, and those that are connected.
 
 The address may be a name, too, or one that stands for several.
 """
@@ -38,7 +38,7 @@ async def listening_sockets(address: str, port: int, reuse_port: bool) -> list[s
         reuse_port: let other sockets that say so too share the port; the system then spreads connections.
 
     Raises:
-        InvalidArg: nobody knows the name, or the system cannot share ports.
+        InvalidArg: the name is unknown, or the system cannot share ports.
         Unavailable: the port is taken, or the address is not one of this machine.
     """
     host = address.removeprefix("[").removesuffix("]")
@@ -92,13 +92,13 @@ def _prepare(
     if reuse_port:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     if family == socket.AF_INET6:
-        # "::" alone means everybody, also those who come over IPv4.
+        # "::" alone means all clients, also those over IPv4.
         only_v6 = 0 if host == "::" and not has_others else 1
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only_v6)
 
 
 def raise_descriptor_limit() -> None:
-    """Let this process have as many descriptors as the system allows it, within reason."""
+    """Raise the limit of descriptors of this process as far as the system allows, within reason."""
     if resource is not None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = _RAISED if hard == resource.RLIM_INFINITY else min(hard, _RAISED)
@@ -108,7 +108,7 @@ def raise_descriptor_limit() -> None:
 
 
 def most_connections(wanted: int, share: float, most: int) -> int:
-    """How many connections a port takes; descriptors are left for models, files and the other ports.
+    """The number of connections that a port takes; models, files and other ports need descriptors as well.
 
     Args:
         wanted: as many, within what descriptors allow; 0 for `most`.
@@ -124,7 +124,7 @@ def most_connections(wanted: int, share: float, most: int) -> int:
 
 
 def has_unread(transport: asyncio.BaseTransport | None) -> bool:
-    """Whether the system holds bytes from the other side, or its end, that the loop has not come to."""
+    """True if the system holds bytes from the other side, or its end, that the loop has not read."""
     if transport is None or transport.is_closing() or not hasattr(select, "poll"):  # Windows has none
         return False
     connected = transport.get_extra_info("socket")

@@ -26,7 +26,7 @@ _NUMBERS = (
 
 
 class TraceSettingReader(Protocol):
-    """How one protocol writes a setting, and its words for a wrong one.
+    """Reads settings as one protocol writes them; its errors are in that protocol's words.
 
     Attributes:
         separator: stands between a number that is too small and what is said of it.
@@ -71,7 +71,7 @@ class TraceSettings:
         return self._tracing.shown(model)
 
     def change(self, wanted: Mapping[str, Any], reader: TraceSettingReader, model: str = "") -> Shown:
-        """Change the settings that `wanted` names, all or none; what nobody knows is ignored, as in Triton.
+        """Change the settings that `wanted` names, all or none; unknown names are ignored, as in Triton.
 
         Args:
             wanted: values by name, as the protocol writes them. Any: see `TraceSettingReader`.
@@ -113,7 +113,7 @@ class TraceSettings:
 
 
 def _read_level(names: Sequence[str] | None, changes: dict[str, object]) -> None:
-    """Note the level that names ask for; names that nobody knows ask for nothing."""
+    """Note the level that names ask for; unknown names ask for nothing."""
     if names is None:
         changes["level"] = None
         return

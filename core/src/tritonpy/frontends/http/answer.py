@@ -21,7 +21,7 @@ _Result = TypeVar("_Result")
 
 
 async def unless_lost(connection: HttpConnection, work: Awaitable[_Result]) -> _Result:
-    """Wait for something on behalf of a client, and no longer than it is there.
+    """Wait for something on behalf of a client, as long as it is connected.
 
     Raises:
         Cancelled: it is gone; the work was cancelled.
@@ -40,13 +40,13 @@ async def unless_lost(connection: HttpConnection, work: Awaitable[_Result]) -> _
 
 
 def refuse(connection: HttpConnection, about: Mapping[str, str], exc: Exception) -> None:
-    """Say in place of an answer why there is none."""
+    """Answer with the error that prevented the answer."""
     error = unwritable(about, exc)
     connection.write(error_response(error, connection.keep_alive))
 
 
 def unwritable(about: Mapping[str, str], exc: Exception) -> TritonError:
-    """What the client is told of a response that cannot be written; what nobody meant for it is logged."""
+    """The error in place of a response that cannot be written; one not made for clients is logged."""
     if isinstance(exc, TritonError):
         return exc
     label = label_of(about["request_id"])
@@ -72,7 +72,7 @@ class AnswerWriter:
         encoded: Encoded,
         coding: bytes | None = None,
     ) -> None:
-        """Write a response: now, or as soon as what takes its time is done.
+        """Write a response: now, or when its large JSON or its compression is done.
 
         Args:
             connection: gets it.
@@ -98,7 +98,7 @@ class AnswerWriter:
     def _send_later(
         self, connection: HttpConnection, about: Mapping[str, str], encoded: Encoded, coding: bytes | None
     ) -> None:
-        """See a response through that takes its time; one that fails, or whose client goes, ends too."""
+        """Write a response in a task; it ends also if that fails or the client goes."""
 
         async def send() -> None:
             try:

@@ -10,7 +10,7 @@ from tritonpy.errors import Unsupported
 from tritonpy.frontends.http.connection.message import Chunk
 
 CODINGS = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
-"""What is understood both ways, with what `zlib` calls it."""
+"""The codings for both directions, with the `wbits` of `zlib`."""
 
 ACCEPT_ENCODING = b"Accept-Encoding: gzip, deflate\r\n"
 """Goes with the refusal of any other coding."""
@@ -19,7 +19,7 @@ _HERE = 16 * 1024
 
 
 def content_coding(value: bytes) -> bytes | None:
-    """How a body is compressed, from its Content-Encoding; None when it is not.
+    """The compression of a body, from its Content-Encoding; None for none.
 
     Raises:
         Unsupported: in a way that is not understood.
@@ -67,7 +67,7 @@ async def compressed(chunks: Iterable[Chunk], byte_size: int, coding: bytes) -> 
 
 
 def is_quick(byte_size: int) -> bool:
-    """Whether compressing so many bytes takes less than handing them to a thread."""
+    """True if compressing `byte_size` bytes takes less time than handing them to a thread."""
     return byte_size <= _HERE
 
 

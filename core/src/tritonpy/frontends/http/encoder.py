@@ -18,7 +18,7 @@ from tritonpy.response import InferResponse
 from tritonpy.tensor import Tensor
 
 GAP = b"\0"
-"""Where data is to come; it stands in no JSON text."""
+"""The mark for data that is put in later; it stands in no JSON text."""
 
 
 class Encoded:

@@ -20,7 +20,7 @@ _MOST_UNSIGNED = 2**64 - 1
 
 
 def show_log_settings() -> Json:
-    """What the log writes."""
+    """The settings of the log."""
     return {setting.name: value for setting, value in shown_settings()}
 
 
@@ -98,7 +98,7 @@ class _TraceReader:
 
 
 class SharedMemoryCalls:
-    """What the paths under `/v2/systemsharedmemory` and `/v2/cudasharedmemory` do; "" names no region."""
+    """Calls of the paths under `/v2/systemsharedmemory` and `/v2/cudasharedmemory`; "" names no region."""
 
     def __init__(self, regions: SharedMemoryRegions) -> None:
         self._regions = regions

@@ -40,7 +40,7 @@ def parse_generate_request(
         The request, or None if its JSON would keep the loop busy and has to be read elsewhere.
 
     Raises:
-        TritonError: with Triton's code and text for whatever is wrong with the body by itself; whether it
+        TritonError: with Triton's code and text for what is wrong with the body by itself; whether it
             fits the model is checked later.
     """
     document = parse_quickly(body)

@@ -39,10 +39,10 @@ _log = logging.getLogger("tritonpy.http")
 
 _EVENTS = b"text/event-stream; charset=utf-8"
 _EVENT_OVERHEAD_BYTES = 100
-"""What an event that waits costs beside its text."""
+"""Bytes of an event that waits, beside its text."""
 
 _EXPANSION = 6
-"""How many times larger a tensor may be as JSON: the longest form of a character is \\u0000."""
+"""The largest ratio of a tensor as JSON to its bytes: the longest form of a character is \\u0000."""
 
 _NOT_ONE = (
     b'{"error":"generate expects model to produce exactly 1 response, use generate stream for model that '
@@ -54,7 +54,7 @@ Headers = Callable[[], Sequence[bytes]]
 
 
 class Generation:
-    """Answers both paths, and holds what their requests share; see `routing.Answer`.
+    """Answers both paths, and holds what their requests share; see `router.Answer`.
 
     Args:
         dataplane: takes the requests.

@@ -37,12 +37,12 @@ class HealthChecks:
         self._gives_reasons = "model-repository" not in restricted
 
     def live(self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]) -> None:
-        """Whether the server runs at all."""
+        """Answer 200 if the server runs at all."""
         status = 200 if self._dataplane.is_live() else 400
         connection.write(response_head(status, TEXT, 0, connection.keep_alive))
 
     def ready(self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]) -> None:
-        """Whether the server takes requests for its models."""
+        """Answer 200 if the server takes requests for its models."""
         unready = self._dataplane.why_not_ready()
         if unready is None:
             connection.write(response_head(200, TEXT, 0, connection.keep_alive))
@@ -55,7 +55,7 @@ class HealthChecks:
     async def model_ready(
         self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]
     ) -> None:
-        """Whether a model version takes requests."""
+        """Answer 200 if a model version takes requests."""
         reason = await self._dataplane.why_model_not_ready(*names)
         if not reason:
             connection.write(response_head(200, TEXT, 0, connection.keep_alive))
@@ -93,15 +93,15 @@ class VersionOne:
         self._request_count = 0
 
     def live(self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]) -> None:
-        """Whether the server runs at all."""
+        """Answer 200 if the server runs at all."""
         self._answer(connection, self._dataplane.is_live())
 
     def ready(self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]) -> None:
-        """Whether the server takes requests for its models."""
+        """Answer 200 if the server takes requests for its models."""
         self._answer(connection, self._dataplane.is_ready())
 
     async def status(self, request: HttpRequest, connection: HttpConnection, names: tuple[str, ...]) -> None:
-        """What the server knows of itself and its models, or of one model."""
+        """Show the state of the server and of its models, or of one model."""
         (name,) = names
         models = await self._models(name)
         if name and not models:

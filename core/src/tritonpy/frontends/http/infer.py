@@ -33,7 +33,7 @@ Body = bytes | memoryview
 
 @dataclass(frozen=True, slots=True)
 class OutputForm:
-    """How the client wants its outputs.
+    """The form in which the client wants its outputs.
 
     Attributes:
         binary_by_default: for outputs that `binary` does not name.
@@ -71,7 +71,7 @@ def parse_infer_request(
         The request, or None if its JSON would keep the loop busy and has to be read elsewhere.
 
     Raises:
-        TritonError: with Triton's code and text for whatever is wrong with the body by itself; whether it
+        TritonError: with Triton's code and text for what is wrong with the body by itself; whether it
             fits the model is checked later.
     """
     text, tail = split_body(body, header_length)
@@ -82,7 +82,7 @@ def parse_infer_request(
 
 
 def beyond(limit: int) -> str:
-    """How the refusal of what is larger than `--http-max-input-size` ends."""
+    """The end of the error for what is larger than `--http-max-input-size`."""
     return (
         f"exceeds the maximum allowed value of {limit} bytes. "
         "Use --http-max-input-size to increase the limit."
@@ -254,7 +254,7 @@ def _parse_inputs(
             given = item["data"]
             _check_json_size(name, datatype, count, references.most_json_bytes)
             if not shape or datatype not in DATATYPES:
-                tensors[name] = Tensor(name, datatype, shape, b"")  # fits no model, whatever the data
+                tensors[name] = Tensor(name, datatype, shape, b"")  # fits no model, with any data
             elif type(given) is ReadData:
                 tensors[name] = given.tensor()
             else:
@@ -266,7 +266,7 @@ def _parse_inputs(
 
 
 def _unknown_datatype(name: str, shape: tuple[int, ...], item: Json) -> str:
-    """What stands for a datatype that does not exist until the check against the model names what it expects.
+    """A stand-in for an unknown datatype, until the check against the model names the expected one.
 
     Raises:
         InvalidArg: the input has elements in JSON, which cannot be read without a datatype.
@@ -322,7 +322,7 @@ def _parse_outputs(
 
 
 def _treatment(parameters: Json, references: References) -> Placed | Classified | None:
-    """What is wanted with an output beside its bytes; the order of the checks is Triton's."""
+    """The treatment that an output's parameters ask for; the order of the checks is Triton's."""
     if "shared_memory_region" in parameters:
         if "classification" in parameters:
             raise InvalidArg("Output can't set both 'shared_memory_region' and 'classification'")
@@ -346,12 +346,12 @@ def _treatment(parameters: Json, references: References) -> Placed | Classified 
 
 
 def _region(parameters: Json) -> tuple[str, int, int]:
-    """Where a tensor's parameters put it: the region, the size and the offset."""
+    """The region, size and offset from a tensor's parameters."""
     return string(parameters["shared_memory_region"], "shared_memory_region"), *_extent(parameters)
 
 
 def _extent(parameters: Json) -> tuple[int, int]:
-    """How large a tensor in a region is, and where it begins."""
+    """The size and offset of a tensor in a region."""
     offset = unsigned(parameters.get("shared_memory_offset", 0), "shared_memory_offset")
     byte_size = unsigned(parameters.get("shared_memory_byte_size", 0), "shared_memory_byte_size")
     return byte_size, offset

@@ -33,7 +33,7 @@ from tritonpy.tracing.tracing import Tracing
 
 _log = logging.getLogger("tritonpy.http")
 
-_MOST_DIGITS = 20  # of a size; so many are more than any body has, and `int` refuses thousands
+_MOST_DIGITS = 20  # of a size: no body has more, and `int` refuses thousands
 
 
 class Inference:

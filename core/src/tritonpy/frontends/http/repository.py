@@ -15,7 +15,7 @@ _SLICE = 1024 * 1024  # a multiple of four characters, which make three bytes
 
 
 class RepositoryCalls:
-    """What a POST to the paths under `/v2/repository` does; the name of a repository comes first."""
+    """Calls of the paths under `/v2/repository`; the name of a repository comes first."""
 
     def __init__(self, dataplane: Dataplane) -> None:
         self._dataplane = dataplane
@@ -32,7 +32,7 @@ class RepositoryCalls:
         """Load a model, and return when it serves."""
         _refuse_repository(repository)
         if len(body) > MOST_LAX_HERE:
-            # Read in vain it would keep everybody waiting: the parser holds the interpreter's lock.
+            # Not parsed in vain: the parser holds the interpreter's lock, and all other requests wait.
             self._dataplane.check_model_control()
             # On a thread a large body is read in many short steps, between which others run.
             wanted = await asyncio.to_thread(load_parameters, body)
@@ -48,7 +48,7 @@ class RepositoryCalls:
 
 @dataclass(slots=True)
 class LoadParameters:
-    """What a load request says.
+    """The body of a load request.
 
     Attributes:
         config: the configuration as JSON; None for what lies in the model's directory.
@@ -91,7 +91,7 @@ def load_parameters(body: Body) -> LoadParameters:
 
 
 def _unload_dependents(body: Body) -> bool:
-    """What an unload request says; whatever cannot be read is ignored, as in Triton."""
+    """The body of an unload request; what cannot be read is ignored, as in Triton."""
     try:
         return parse_json(body)["parameters"]["unload_dependents"] is True if body else False
     except (TritonError, TypeError, LookupError):

@@ -29,14 +29,14 @@ from tritonpy.frontends.restriction import CATEGORIES, Restriction, guards
 _log = logging.getLogger("tritonpy.http")
 
 Names = tuple[str, ...]
-"""What a path said where its pattern has names, in their order; "" where an optional part is missing."""
+"""Values from a path for the names of its pattern, in their order; "" for a missing optional part."""
 
 Answer = Callable[[HttpRequest, HttpConnection, Names], Awaitable[None] | None]
 """Answers through the connection: now, later, or in what it returns, which then runs as a task. What it
 raises is answered as an error."""
 
 MOST_BYTES = 64 * 1024
-"""What a call that is no inference may be told in its body; what is meant for them has a few hundred."""
+"""The largest body of a call that is no inference; those that clients send have a few hundred bytes."""
 
 Document = Json | Awaitable[Json]
 """JSON to answer with, or None for an answer without a body; at once or later."""
@@ -72,7 +72,7 @@ def get(pattern: str, category: str, call: Callable[..., Document]) -> Route:
 def post(pattern: str, category: str, call: Callable[..., Document], *, takes_large: bool = False) -> Route:
     """A POST answered with what `call` gives for the body and the names in the path.
 
-    Unless it `takes_large` ones, and reads them where that stops nobody, a body over `MOST_BYTES` is refused.
+    Unless it `takes_large` ones, and reads them without delaying others, a body over `MOST_BYTES` is refused.
     """
 
     def answer(request: HttpRequest, connection: HttpConnection, names: Names) -> Awaitable[None] | None:
@@ -100,7 +100,7 @@ def _answer_document(document: Document, connection: HttpConnection) -> Awaitabl
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a path leads.
+    """The calls of a path.
 
     Attributes:
         category: of all answers.
@@ -148,7 +148,7 @@ class RouteTable:
             path.answers[route.method] = route.answer
 
     def find(self, path: str) -> Found | None:
-        """Where a path leads; None when nowhere."""
+        """The calls of a path; None if there are none."""
         found = self._found.get(path)
         if found is None:
             found = self._look_for(path)
@@ -213,7 +213,7 @@ class Router:
             connection.write(_error_answer(exc, request, connection))
 
     def objection(self, request: HttpRequest, keep_alive: bool) -> bytes | None:
-        """The answer to a request that is refused whatever its body says; None for others."""
+        """The answer to a request that is refused without a look at its body; None for others."""
         found = self._table.find(request.path)
         guard = self._guards.get(found.category) if found is not None else None
         if found is None:
@@ -235,7 +235,7 @@ class Router:
         return found.category if found is not None else None
 
     def _go_on(self, rest: Awaitable[None], request: HttpRequest, connection: HttpConnection) -> None:
-        """See an answer through that takes its time; its work goes on though the client goes away."""
+        """Await an answer in a task, which goes on if the client goes away."""
 
         async def run() -> None:
             try:

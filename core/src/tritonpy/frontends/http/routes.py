@@ -1,4 +1,4 @@
-"""Which path does what: the whole table."""
+"""The table of routes: every path of the inference port, with its call."""
 
 from __future__ import annotations
 

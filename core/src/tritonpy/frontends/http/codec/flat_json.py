@@ -25,7 +25,7 @@ def input_tensor(name: str, form: tuple[str, tuple[int, ...]], value: Json) -> T
     """Make an input of the value that stands beside its name.
 
     Raises:
-        InvalidArg: so many elements do not fill the input's shape, or its datatype cannot travel as JSON.
+        InvalidArg: the elements do not fill the input's shape, or its datatype cannot travel as JSON.
         Internal: an element is of another type.
     """
     datatype, dims = form
@@ -38,7 +38,7 @@ def input_tensor(name: str, form: tuple[str, tuple[int, ...]], value: Json) -> T
 
 
 def _shape(name: str, dims: tuple[int, ...], count: int) -> tuple[int, ...]:
-    """The shape of so many elements: the last dimension that may vary takes what the fixed ones leave."""
+    """The shape for a number of elements: the last variable dimension takes what the fixed ones leave."""
     shape = list(dims)
     for dim in shape:
         if dim != -1:

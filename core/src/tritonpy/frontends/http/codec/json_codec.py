@@ -1,4 +1,4 @@
-"""Large JSON, read and written where it stops nobody: in a process of its own.
+"""Large JSON, read and written in a process of its own, where it delays no other request.
 
 The parser holds the interpreter's lock from the first byte to the last, a second for 50 MB, so a thread would
 not help. The process is started when it is first needed, works on one text at a time, and is started again
@@ -138,14 +138,14 @@ class JsonCodec:
         except BaseException:
             self._held -= byte_size
             raise
-        # A task, because the process finishes what it has begun, whether or not somebody still waits for it.
+        # A task, because the process finishes what it has begun, also if the waiter is gone.
         task = asyncio.get_running_loop().create_task(self._do_now(what, byte_size, there, here))
 
         def finished(task: asyncio.Task[_Result]) -> None:
             self._held -= byte_size
             self._turn.release()
             if not task.cancelled():
-                task.exception()  # retrieved, though nobody may wait any more
+                task.exception()  # retrieved, also if the waiter is gone
 
         task.add_done_callback(finished)
         return await asyncio.shield(task)
@@ -285,7 +285,7 @@ class CodecProcess:
         self._channel.kill()
 
     async def close(self) -> None:
-        """Let it go, and return when it is gone."""
+        """Ask it to end, and return when it has ended."""
         self.is_alive = False
         self._channel.close()
         await asyncio.shield(self._channel.gone)
@@ -310,7 +310,7 @@ class CodecProcess:
         for reply in replies.values():
             if not reply.done():
                 reply.set_exception(ChildGone(how))
-                reply.exception()  # retrieved, though nobody may wait any more
+                reply.exception()  # retrieved, also if the waiter is gone
 
     # Inside
 

@@ -17,7 +17,7 @@ from tritonpy.frontends.http.codec.json_scanner import too_deep
 from tritonpy.tensor import Array, Tensor, pack_bytes
 
 NESTING_LIMIT = 100
-"""How deep the `data` of an input may be nested."""
+"""The depth to which the `data` of an input may be nested."""
 
 BINARY_ONLY = frozenset({"FP16", "BF16"})
 """Datatypes that JSON does not carry."""

@@ -18,11 +18,11 @@ from typing import Any
 from tritonpy.errors import InvalidArg
 
 MOST_LEVELS = 1024
-"""How deep a document may be nested: as deep as `orjson` goes. A tensor's data is held to less."""
+"""The largest depth of a document, which is that of `orjson`. A tensor's data is held to less."""
 
 
 def too_deep(limit: int) -> str:
-    """What is said of JSON that is nested deeper than that."""
+    """The error text for JSON that is nested deeper than that."""
     return f"JSON nesting depth exceeds maximum allowed limit ({limit})"
 
 
@@ -129,7 +129,7 @@ class _Scan:
         return _SPACE.match(self._text, position).end()  # type: ignore[union-attr]  # it matches nothing, too
 
     def _next_value(self, kind: int, position: int) -> int:
-        """Where the next value of an array or object begins."""
+        """The position where the next value of an array or object begins."""
         if kind == _OBJECT:
             return self._name(position)
         run = _RUN.match(self._text, position)
@@ -145,7 +145,7 @@ class _Scan:
         return self._skip_space(position + 1)
 
     def _after_value(self, stack: bytearray, position: int) -> int | None:
-        """Where the value after a complete one begins; None at the end of the document."""
+        """The position of the value after a complete one; None at the end of the document."""
         text = self._text
         while True:
             position = self._skip_space(position)
@@ -240,7 +240,7 @@ class _Scan:
                 position += 1
             position = self._digits(position, "Miss exponent in number.")
             is_integer = False
-        is_too_long = is_integer and position - begin > 310  # nothing is computed of so many digits
+        is_too_long = is_integer and position - begin > 310  # no number is made of that many digits
         if is_too_long or math.isinf(float(text[begin:position])):
             raise WrongText("Number too big to be stored in double.", begin)
         return position

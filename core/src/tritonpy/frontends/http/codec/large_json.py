@@ -1,4 +1,4 @@
-"""Large JSON taken apart: what costs time is done here, wherever that runs, and what is left is small.
+"""Large JSON taken apart: the expensive part is done here, in any process, and a small document is left.
 
 Of a request the costly parts are the text itself and the `data` of its inputs. Both are read by `take_apart`,
 whose result is the document without them; `put_together` gives the document that is read further as if it had
@@ -25,7 +25,7 @@ _KEPT = ("id", "parameters", "inputs", "outputs")
 _KEPT_OF_INPUT = ("name", "datatype", "shape", "parameters")
 
 Outcome: TypeAlias = Tensor | TritonError
-"""What became of the `data` of an input."""
+"""The result of reading the `data` of an input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class ReadData:
     """Stands in a document for the `data` of an input that has been read already.
 
     Attributes:
-        outcome: None when nobody could say what it is data of, which is refused before it is asked for.
+        outcome: None when it is not known what it is data of, which is refused before it is asked for.
     """
 
     outcome: Outcome | None
@@ -44,7 +44,7 @@ class ReadData:
         Raises:
             TritonError: the data was wrong.
         """
-        assert self.outcome is not None  # whatever has a datatype and a shape has been read
+        assert self.outcome is not None  # data with a datatype and a shape has been read
         if isinstance(self.outcome, TritonError):
             raise self.outcome
         return self.outcome
@@ -55,7 +55,7 @@ class Parts:
     """A document in two.
 
     Attributes:
-        rest: what is left when the data of inputs is taken out, and what nobody reads; None of a document
+        rest: what is left when the data of inputs and unknown members are taken out; None of a document
             that is no object.
         data: of which inputs, by their index, and what became of it.
     """
@@ -92,7 +92,7 @@ def check_item_count(rest: Json, byte_size: int) -> None:
     """Refuse what would keep the loop busy although its tensors are taken out.
 
     Raises:
-        InvalidArg: what is left of a text of so many bytes has too many members and elements.
+        InvalidArg: what is left of the text has too many members and elements.
     """
     if _count_items(rest) > _MOST_ITEMS:
         raise InvalidArg(
@@ -146,7 +146,7 @@ def _read(item: Json) -> Outcome | None:
 
 
 def _count_items(document: Json) -> int:
-    """How many values a document holds; stops counting where it is too many."""
+    """The number of values in a document; counting stops where there are too many."""
     count = 0
     left = [document]
     while left and count <= _MOST_ITEMS:

@@ -64,7 +64,7 @@ class CodecWorker:
             del message
             try:
                 answer = (DONE, job, *work[kind](payload))
-            except Exception as exc:  # answered, whatever it is: the server waits
+            except Exception as exc:  # answered, of any kind: the server waits
                 error = exc if isinstance(exc, TritonError) else Internal(f"{type(exc).__name__}: {exc}")
                 answer = (FAILED, job, int(error.code), error.message)
             del payload
@@ -96,7 +96,7 @@ class CodecWorker:
         return None, [self._endpoint.export(text) for text in write_data(tensors)]
 
 
-def _host_view(data: Any) -> bytes | memoryview:  # Any: an array of bytes, of whichever kind
+def _host_view(data: Any) -> bytes | memoryview:  # Any: an array of bytes of any library
     return data if isinstance(data, bytes) else data.data
 
 

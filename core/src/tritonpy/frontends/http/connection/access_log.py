@@ -55,7 +55,7 @@ class Note:
         self._body_size = 0 if request is None else len(request.body)
 
     def end(self, response: bytes, byte_size: int, request_id: str = "") -> None:
-        """Have the line written.
+        """Hand the line to the writer.
 
         Args:
             response: the answer, or as much of it as holds its head.
@@ -114,7 +114,7 @@ class AccessLog:
         return Note(self, peer, request)
 
     def add(self, time_ns: int, said: dict[str, str | int]) -> None:
-        """Have a line written; never waits. A disk that does not keep up loses lines, and the log says so."""
+        """Hand a line to the writer; never waits. A slow disk loses lines, and the log says so."""
         self._writer.put((time_ns, said))
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ class Handler(Protocol):
         """Answer through `connection.write` or `connection.write_parts`, now or later, exactly once."""
 
     def objection(self, request: HttpRequest, keep_alive: bool) -> bytes | None:
-        """The answer to a request that is refused whatever its body says; None for others."""
+        """The answer to a request that is refused without a look at its body; None for others."""
 
 
 class HttpConnection:
@@ -66,7 +66,7 @@ class HttpConnection:
 
     @property
     def keep_alive(self) -> bool:
-        """Whether the connection stays open after the current answer."""
+        """True if the connection stays open after the current answer."""
         return self._current is not None and self._current.keep_alive and not self._is_draining
 
     def watch(self, on_lost: Callable[[], None]) -> None:
@@ -77,7 +77,7 @@ class HttpConnection:
             self._on_lost = on_lost
 
     def follow(self, trace: RequestTrace) -> None:
-        """Note in a trace when the current request is answered; whoever starts a stream does that itself."""
+        """Note in a trace when the current request is answered; the code that starts a stream does so."""
         self.trace = trace
         self._is_special = True
 
@@ -128,7 +128,7 @@ class HttpConnection:
         raise NotImplementedError
 
     def _specially(self, response: bytes, byte_size: int) -> bytes:
-        """Note an answer of so many bytes, and put its head into the words that its client knows."""
+        """Log an answer of `byte_size` bytes, and write its head as clients of HTTP/1.0 know it."""
         if self.trace is not None and self._stream is None:
             self.trace.report_activity("HTTP_SEND_START")
         if self._note is not None:

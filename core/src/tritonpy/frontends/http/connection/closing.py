@@ -27,7 +27,7 @@ _UNREAD_LOOK_S = 0.5
 
 
 class UnreadWatch:
-    """Looks for the end of connections that are not read, of which the loop hears nothing; on the loop only.
+    """Looks for the end of connections that are not read, which the loop does not report; on the loop only.
 
     Those have requests that wait for the one before, which may itself wait for long: in vain if the client is
     gone.
@@ -38,7 +38,7 @@ class UnreadWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, transport: asyncio.Transport, on_end: Callable[[bool], None]) -> None:
-        """A connection is not read any more.
+        """Start watching a connection that is not read any more.
 
         Args:
             transport: of the connection.
@@ -50,7 +50,7 @@ class UnreadWatch:
             self._timer = asyncio.get_running_loop().call_later(_UNREAD_LOOK_S, self._look)
 
     def discard(self, transport: asyncio.Transport) -> None:
-        """It is read again, or over."""
+        """Stop watching a connection that is read again, or over."""
         self._unread.pop(transport, None)
 
     def _look(self) -> None:
@@ -86,7 +86,7 @@ class HalfClosed:
         self._timer = asyncio.get_running_loop().call_later(self._delay_s, self._look)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop watching."""
         self._timer.cancel()
 
     def _look(self) -> None:
@@ -120,7 +120,7 @@ class LingeringClose:
         self._wait()
 
     def hurry(self) -> None:
-        """Close at the next look, whatever still comes."""
+        """Close at the next look, also if the client still sends."""
         self._looks = MOST_LOOKS
 
     def _wait(self) -> None:

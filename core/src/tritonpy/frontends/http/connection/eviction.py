@@ -134,7 +134,7 @@ class Reserve(Generic[_Reserved]):
 
 
 def _network(address: str) -> str:
-    """What addresses have in common that are easily had together."""
+    """The network of an address: clients often have many addresses of one /64 of IPv6."""
     if ":" not in address:
         return address
     parsed = ipaddress.IPv6Address(address)

@@ -1,4 +1,4 @@
-"""How much of a request is taken, and what a client is told that sends more, or no request."""
+"""Limits of requests, and the refusals of what exceeds them or is no request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tritonpy.frontends.http.infer import beyond
 MOST_HEADER_BYTES = 64 * 1024
 """All of a request that is no body, trailers and chunk extensions included, but for `CHUNK_FRAMING`."""
 CHUNK_FRAMING = 16
-"""What each chunk may have around it beyond that: its size in hexadecimal and two ends of lines."""
+"""Bytes around each chunk beyond that: its size in hexadecimal and two ends of lines."""
 MOST_CHUNKS = 65_536
 """Chunks of a body that are not empty; as many as in Triton."""
 LARGE_BODY = 16 * 1024
@@ -32,12 +32,12 @@ INFER_HEADER_LENGTH = b"inference-header-content-length"
 
 
 def headers_too_large() -> Refused:
-    """What a client is told whose headers exceed the limit."""
+    """The refusal of headers that exceed the limit."""
     return Refused(refusal(431, f"the request's headers exceed {MOST_HEADER_BYTES} bytes", False))
 
 
 def too_many_chunks() -> Refused:
-    """What a client is told whose body comes in too many pieces."""
+    """The refusal of a body that comes in too many pieces."""
     return Refused(
         refusal(
             400,
@@ -67,7 +67,7 @@ def check_size(headers: Mapping[bytes, bytes], byte_size: int, limit: int) -> No
 
 
 def body_buffer(byte_size: int, most_held: int) -> memoryview:
-    """Room for a body; its pages become memory as bytes arrive.
+    """A buffer for a body; its pages become memory as bytes arrive.
 
     Args:
         byte_size: of the body.
@@ -90,7 +90,7 @@ def body_buffer(byte_size: int, most_held: int) -> memoryview:
 
 
 def response_to(error: Exception, data: memoryview) -> bytes:
-    """What a client is told whose bytes are no request, or one that is refused while it is read."""
+    """The answer to bytes that are no request, or to a request that is refused while it is read."""
     if isinstance(error, httptools.HttpParserCallbackError):
         cause = error.__context__
         if isinstance(cause, Refused):

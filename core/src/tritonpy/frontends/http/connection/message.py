@@ -92,7 +92,7 @@ def response_head(
 def stream_head(
     status: int, content_type: bytes, is_chunked: bool, keep_alive: bool, extra: Sequence[bytes] = ()
 ) -> bytes:
-    """The status line and headers of a response whose length nobody knows yet."""
+    """The status line and headers of a response whose length is not known yet."""
     head = [_STATUS_LINE[status], b"Content-Type: %b\r\n" % content_type]
     if is_chunked:
         head.append(b"Transfer-Encoding: chunked\r\n")

@@ -110,7 +110,7 @@ class HttpProtocol(HttpConnection, asyncio.BufferedProtocol):
             self._transport.abort()
 
     def progress(self) -> object:
-        """What changes as the client sends and takes bytes that are waited for; None when none are."""
+        """A value that changes as the client sends or takes the bytes that are waited for; None for none."""
         reader, transport = self._reader, self._transport
         if transport is None:
             return None
@@ -122,7 +122,7 @@ class HttpProtocol(HttpConnection, asyncio.BufferedProtocol):
         return "request", reader.number, reader.received
 
     def idle_mark(self) -> object:
-        """What changes as the client asks something; None while it does, or is answered."""
+        """A value that changes with each request; None while one is sent or answered."""
         is_over = self._reading in (Reading.LINGERING, Reading.LOST)
         if is_over or self._current is not None or self._reader.is_mid_message:
             return None
@@ -198,7 +198,7 @@ class HttpProtocol(HttpConnection, asyncio.BufferedProtocol):
         return True
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go: the rest of a large body, or the scratch buffer."""
+        """The buffer for the next bytes: the rest of a large body, or the scratch buffer."""
         return self._scratch if self._reader.view is None else self._reader.rest
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -243,14 +243,14 @@ class HttpProtocol(HttpConnection, asyncio.BufferedProtocol):
             self._stop_reading(Reading.PAUSED)
 
     def on_expectation(self, request: HttpRequest) -> None:
-        """Tell a client to send its body, or what its answer is without it."""
+        """Tell a client to send its body, or refuse the request without it."""
         objection = self._handler.objection(request, False)
         if objection is not None:
             raise Refused(objection)
         self._ask_for_body()
 
     def on_refusal(self, response: bytes) -> None:
-        """Answer what is not taken, after whatever is being answered, and close."""
+        """Answer what is not taken, after the requests before it, and close."""
         self._port.admission.leave(self)
         self._reader.discard()
         if self._current is not None or self._waiting:
@@ -384,7 +384,7 @@ class HttpProtocol(HttpConnection, asyncio.BufferedProtocol):
         self._port.admission.release(sum(request.held for request in waiting or ()))
 
     def _close(self) -> None:
-        """Close when all is written: TLS would give a slow client only so much time for it."""
+        """Close when all is written: TLS would give a slow client little time for it."""
         self._answering = Answering.CLOSING
         if self._transport is not None and not (self._port.is_tls and self._is_write_paused):
             self._transport.close()

@@ -1,4 +1,4 @@
-"""From the bytes of one connection to its requests.
+"""The reader of one connection: requests from bytes.
 
 Small requests pass through httptools. The body of a larger one is received straight into a buffer of its own
 size, which the request's tensors then point into: no byte of it is copied in Python. After such a body the
@@ -45,7 +45,7 @@ class Receiver(Protocol):
         """
 
     def on_refusal(self, response: bytes) -> None:
-        """What came cannot be answered but with this; nothing more is read."""
+        """This is the only possible answer to what came; nothing more is read."""
 
     def on_lack_of_room(self) -> None:
         """No more should be read until there is room for it."""
@@ -64,7 +64,7 @@ class RequestReader:
         announced: the size of the body of the request that is being read, as far as that is known.
         is_mid_message: it has begun to arrive.
         is_in_head: and its headers are not complete.
-        is_awaited: its client waits to be told to send the body; whoever tells it unsets this.
+        is_awaited: its client waits to be told to send the body; the code that tells it unsets this.
         view: where a large body goes; None when what comes next is to be fed.
         filled: how much of it has been filled.
         number: of the request, to tell it from others of this connection.
@@ -117,7 +117,7 @@ class RequestReader:
 
     @property
     def rest(self) -> memoryview:
-        """Where the rest of a large body goes."""
+        """The buffer for the rest of a large body."""
         assert self.view is not None  # looked at before
         return self.view[self.filled :]
 
@@ -127,7 +127,7 @@ class RequestReader:
         return len(self._body) if self.view is None else self.filled
 
     def body_arrived(self, byte_size: int) -> None:
-        """So many bytes have been put where `rest` said."""
+        """`byte_size` bytes have been written to `rest`."""
         self._fill(self.filled + byte_size)
         if self.filled == self.announced and self.view is not None:
             self._parser = _parser_for(self)
@@ -153,7 +153,7 @@ class RequestReader:
         self._admission.release(held)
 
     def close(self) -> None:
-        """Read no more; what refers to each other does no longer."""
+        """Read no more, and break the reference cycle with the parser."""
         self.discard()
         del self._parser
 
@@ -188,7 +188,7 @@ class RequestReader:
             raise headers_too_large()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header, or one trailer, which nobody needs."""
+        """One header, or one trailer, which is dropped."""
         self._head_bytes += len(name) + len(value) + 4
         if self._head_bytes > MOST_HEADER_BYTES:
             raise headers_too_large()
@@ -215,7 +215,7 @@ class RequestReader:
             self._announce(int(length))
         elif b"transfer-encoding" in headers:
             self._announce_chunks(headers[b"transfer-encoding"])
-        # Whatever it is that the client expects: it has said that it waits, and may do so for ever.
+        # Any expectation: the client has said that it waits, and may do so without an end.
         if b"expect" in headers and self.announced and not request.is_http_1_0:
             self.is_awaited = True
             self._receiver.on_expectation(request)

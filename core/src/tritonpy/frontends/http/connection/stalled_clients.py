@@ -18,10 +18,10 @@ class Swept(Quietable, Protocol):
     """A connection as the sweeper sees it."""
 
     def progress(self) -> object:
-        """What changes as the client does what is waited for; None when nothing is waited for."""
+        """A value that changes as the client does what is waited for; None when nothing is waited for."""
 
     def idle_mark(self) -> object:
-        """What changes as the client asks something; None while it does."""
+        """A value that changes with each request; None while one is sent or answered."""
 
     def time_out(self) -> None:
         """End the connection."""
@@ -38,7 +38,7 @@ class Sweeper(Generic[_Connection]):
     Args:
         connections: those that are open.
         quiet_order: is told on which of them something has changed.
-        idle_timeout_s: how long a client may ask nothing; 0 for ever.
+        idle_timeout_s: how long a client may ask nothing; 0 for no limit.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Sweeper(Generic[_Connection]):
         self._timer = asyncio.get_running_loop().call_later(SWEEP_S, self._look_again)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop looking."""
         if self._timer is not None:
             self._timer.cancel()
         self._waits.clear()

@@ -18,7 +18,7 @@ What goes to the client, `Answering`:
 
     IDLE       a request is given to its handler                     STARTING
     STARTING   the handler returns, and answers later                RUNNING
-    STARTING   the request is answered: whoever started it goes on   IDLE
+    STARTING   the request is answered: its starter goes on          IDLE
     RUNNING    the request is answered: the next one's turn          IDLE
     STARTING, RUNNING   it was the last one: its client or the
                server says so, or the client's side is ENDED         CLOSING
@@ -33,7 +33,7 @@ from enum import Enum, auto
 
 
 class Reading(Enum):
-    """What becomes of the bytes that a client sends."""
+    """The side that reads: the fate of the bytes that a client sends."""
 
     OPEN = auto()
     """They become requests."""
@@ -52,7 +52,7 @@ class Reading(Enum):
 
 
 class Answering(Enum):
-    """How far a connection is with the current request."""
+    """The side that answers: the progress with the current request."""
 
     IDLE = auto()
     """There is none."""
