@@ -51,7 +51,7 @@ SIGNATURES = {
         "cache_insert": ["cache", "key", "entry"],
         "cache_usage": ["cache"],
     },
-    "stores": {"store_open": ["root", "options"]},
+    "stores": {"store_open": ["root", "options"], "store_secret_variables": []},
     "loaders": {"load_shared_object": ["kind", "path"]},
     "frontends": {"frontend_start": ["dataplane", "options"], "frontend_stop": []},
     "cli": {"cli_commands": ["group"]},

@@ -1,29 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from tritonpy.secret_variables import without_secrets
+from tritonpy import secret_variables
+from tritonpy.secret_variables import keep_secret, without_secrets
 
-SECRETS = {
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AZURE_STORAGE_KEY",
-    "AZURE_STORAGE_SAS_TOKEN",
-    "GOOGLE_APPLICATION_CREDENTIALS",
-    "OTEL_EXPORTER_OTLP_HEADERS",
-    "TRITON_CLOUD_CREDENTIAL_PATH",
-    "TRITONREDIS_PASSWORD",
-}
-OTHERS = {
-    "PATH",
-    "AWS_REGION",
-    "AWS_DEFAULT_REGION",
-    "HF_TOKEN",
-    "CUDA_VISIBLE_DEVICES",
-    "TRITONREDIS_USERNAME",
-}
+SECRETS = {"OTEL_EXPORTER_OTLP_HEADERS", "TRITONREDIS_PASSWORD", "XYZ_KEY"}
+OTHERS = {"PATH", "HF_TOKEN", "CUDA_VISIBLE_DEVICES", "TRITONREDIS_USERNAME", "XYZ_KEYBOARD"}
 ENVIRON = {name: f"value of {name}" for name in SECRETS | OTHERS}
 
 
@@ -31,11 +13,16 @@ ENVIRON = {name: f"value of {name}" for name in SECRETS | OTHERS}
     ("passed", "left"),
     [
         ((), OTHERS),
-        (("AWS_ACCESS_KEY_ID", "unknown"), {*OTHERS, "AWS_ACCESS_KEY_ID"}),
+        (("XYZ_KEY", "unknown"), {*OTHERS, "XYZ_KEY"}),
         (("*",), SECRETS | OTHERS),
     ],
 )
-def test_secrets_of_the_server_are_left_out_unless_they_are_named(
-    passed: tuple[str, ...], left: set[str]
+def test_secrets_of_the_server_and_of_stores_are_left_out_unless_they_are_named(
+    passed: tuple[str, ...], left: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(secret_variables, "_declared", set())
+    assert "XYZ_KEY" in without_secrets(ENVIRON)
+
+    keep_secret(["XYZ_KEY"])
+
     assert without_secrets(ENVIRON, passed) == {name: ENVIRON[name] for name in left}

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 import pluggy
 
 if TYPE_CHECKING:  # `corectl --help` asks plugins for commands, and must not wait for numpy
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Iterable, Sequence
 
     import click
 
@@ -388,6 +388,15 @@ class StoreHooks:
         Check the form of the root and read the settings, but ask nothing of the place yet: whether it can be
         reached shows in the first call of the store. An exception ends the start with its text; it must not
         show a secret.
+        """
+
+    @hookspec(firstresult=True)
+    def store_secret_variables(self) -> Iterable[str]:
+        """Optional: names of the variables of the environment that such a store takes its rights from.
+
+        Workers of models do not inherit them unless `--worker-environment` names them. Called once at the
+        start of every server in whose environment the plugin is installed, also if no repository is opened by
+        it, so do not import anything heavy. An exception is logged, and nothing is left out.
         """
 
 

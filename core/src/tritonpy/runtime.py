@@ -47,9 +47,10 @@ from tritonpy.options import ServerOptions
 from tritonpy.own_thread import on_own_thread
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.repositories import Look, Repositories
-from tritonpy.repository.stores.opener import open_store
+from tritonpy.repository.stores.opener import open_store, secret_variables
 from tritonpy.scheduler.rate_limiter import make_rate_limiter
 from tritonpy.scheduler.strategy_finder import StrategyFinder
+from tritonpy.secret_variables import keep_secret
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 from tritonpy.store import StoreOptions
 from tritonpy.temporary import OF_THIS_PROCESS
@@ -148,6 +149,7 @@ class ServerRuntime:
                 self.registry, self._services, flow_limits(options), frozenset(options.worker_environment)
             ),
         )
+        self._stores = managers["stores"]
         replacement = Replacement(self.registry, self._loader.settings)
         self._repository = ModelManager(
             Repositories(
@@ -155,7 +157,7 @@ class ServerRuntime:
                 namespacing=options.model_namespacing,
                 open_store=partial(
                     open_store,
-                    stores=managers["stores"],
+                    stores=self._stores,
                     options=StoreOptions(os.environ, options.repository_timeout_s),
                 ),
             ),
@@ -216,7 +218,7 @@ class ServerRuntime:
             TritonError: a model failed to load and the options say that this is the end.
             OSError: an address cannot be had.
         """
-        await on_own_thread(self._repository.repositories.open, "model-repository")
+        await on_own_thread(self._open_stores, "model-repository")
         await self._check_ports()
         self._watch.start()
         await asyncio.to_thread(OF_THIS_PROCESS.remove_abandoned)
@@ -248,6 +250,10 @@ class ServerRuntime:
             _log.info("Started Metrics Service at %s:%d", options.metrics_address, self.metrics_port)
         if self.registry.failure is None:
             self.dataplane.set_serving()
+
+    def _open_stores(self) -> None:
+        keep_secret(secret_variables(self._stores))
+        self._repository.repositories.open()
 
     async def _check_ports(self) -> None:
         """Refuse an address that cannot be had before models take their time to load."""

@@ -20,7 +20,9 @@ from tritonpy.metrics.server import ServerMetrics
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.layout import read_model, require_versions
+from tritonpy.repository.stores.opener import secret_variables
 from tritonpy.scheduler.strategy_finder import StrategyFinder
+from tritonpy.secret_variables import keep_secret
 from tritonpy.workers.calls import ServerAccess
 from tritonpy.workers.worker_services import Services
 
@@ -47,6 +49,8 @@ def settled_preview(
     if not asks_backend or config.HasField("ensemble_scheduling"):  # which has no backend
         normalize(config)
         return config_to_dict(config)
+
+    keep_secret(secret_variables(PluginManager("stores")))
 
     async def settle() -> JsonObject:
         return await _loader(settings).settle(directory, versions[-1], config)

@@ -14,7 +14,14 @@ from tritonpy.fingerprint import Fingerprint
 from tritonpy.hookspecs import hookimpl
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.repository.stores.local import LocalStore
-from tritonpy.repository.stores.opener import PluginStore, check_root, masked, open_store, prefix_of
+from tritonpy.repository.stores.opener import (
+    PluginStore,
+    check_root,
+    masked,
+    open_store,
+    prefix_of,
+    secret_variables,
+)
 from tritonpy.store import LocalFiles, StoreOptions
 
 OPTIONS = StoreOptions({"KEY": "value"}, 7)
@@ -284,3 +291,25 @@ def test_calls_are_made_on_threads_that_do_not_keep_the_program() -> None:
     PluginStore(ROOT, Memory(note)).look("m")
 
     assert seen == [("model-store", True)]
+
+
+def test_the_secret_variables_of_all_stores_come_together_though_some_fail(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def declares(names: Callable[[], list[str]]) -> object:
+        @hookimpl
+        def store_secret_variables() -> list[str]:
+            return names()
+
+        return SimpleNamespace(store_secret_variables=store_secret_variables)
+
+    stores = manager(
+        ("off",),
+        a=declares(lambda: ["A_KEY", "TOKEN"]),
+        b=declares(lambda: ["B_KEY", "TOKEN"]),
+        broken=declares(lambda: 1 / 0),  # type: ignore[arg-type, return-value]
+        silent=opens(None),
+    )
+
+    assert secret_variables(stores) == {"A_KEY", "B_KEY", "TOKEN"}
+    assert caplog.messages == ["a plugin of kind 'stores' failed to name its secret variables"]

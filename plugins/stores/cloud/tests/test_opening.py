@@ -53,3 +53,11 @@ def test_the_library_is_imported_only_when_a_repository_is_opened() -> None:
     script = "import sys, tritonpy_store_cloud\nassert 'obstore' not in sys.modules\n"
 
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_keys_to_object_stores_are_secret_and_settings_are_not() -> None:
+    names = set(tritonpy_store_cloud.store_secret_variables())
+
+    assert {"AWS_SECRET_ACCESS_KEY", "AZURE_STORAGE_KEY", "GOOGLE_APPLICATION_CREDENTIALS"} < names
+    assert "TRITON_CLOUD_CREDENTIAL_PATH" in names
+    assert not {"AWS_REGION", "AWS_DEFAULT_REGION", "HOME", "TRITON_AWS_MOUNT_DIRECTORY"} & names

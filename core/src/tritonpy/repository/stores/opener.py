@@ -150,6 +150,18 @@ def open_store(root: str, stores: PluginManager, options: StoreOptions) -> Store
     return PluginStore(root, store)
 
 
+def secret_variables(stores: PluginManager) -> set[str]:
+    """The variables of the environment that installed stores take their rights from; blocking."""
+    names: set[str] = set()
+    for plugin in stores.load_all():
+        declare = stores.bind(plugin, "store_secret_variables")
+        try:
+            names.update(declare() if declare is not None else ())
+        except Exception:
+            _log.exception("a plugin of kind 'stores' failed to name its secret variables")
+    return names
+
+
 def prefix_of(root: str) -> str:
     """The name of the plugin that opens a repository; "" for a directory."""
     match = _PREFIX.match(root)
