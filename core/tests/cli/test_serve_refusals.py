@@ -184,8 +184,8 @@ def test_a_setting_of_models_or_devices_that_makes_no_sense_is_refused(
     ("given", "text"),
     [
         (
-            "--rate-limit=often",
-            "invalid argument for --rate-limit, got: often; expected off or execution_count",
+            "--rate-limit=Often",
+            "invalid argument for --rate-limit, got: Often; expected off or execution_count",
         ),
         ("--rate-limit-resource=R1", "'<resource_name>:<count>'. Got R1"),
         ("--rate-limit-resource=:1", "'<resource_name>:<count>'. Got :1"),

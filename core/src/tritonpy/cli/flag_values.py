@@ -101,6 +101,11 @@ def _choice(value: str, flag: Flag) -> str:
     return value
 
 
+def _choice_in_any_case(value: str, flag: Flag) -> str:
+    lower = value.lower()
+    return lower if lower in flag.choices else _choice(value, flag)
+
+
 def _config_name(value: str, flag: Flag) -> str:
     """Read the name of a configuration in the models' `configs`; "" is none."""
     from tritonpy.config.load import check_config_name
@@ -304,7 +309,7 @@ READERS: dict[str, Callable[[str, Flag], object]] = {
     "backend setting": _backend_setting,
     "cache setting": _cache_setting,
     "choice": _choice,
-    "choice in any case": lambda value, flag: _choice(value.lower(), flag),
+    "choice in any case": _choice_in_any_case,
     "config name": _config_name,
     "fraction": _fraction,
     "gpu bytes": _gpu_bytes,
