@@ -100,17 +100,19 @@ CHAPTERS = {
         "tritonpy.batches.bindings",
     ),
     "Completing a configuration": ("tritonpy.completion",),
-    "What frontends ask": ("tritonpy.dataplane", "tritonpy.flow"),
+    "What frontends ask": ("tritonpy.dataplane", "tritonpy.admission", "tritonpy.flow"),
     "Model repositories": ("tritonpy.store", "tritonpy.fingerprint", "tritonpy.temporary"),
     "Errors": ("tritonpy.errors",),
 }
 """The chapters of the page on the Python API, and whose names they hold."""
 
 GIVEN = (
+    "Admission",
     "Backend",
     "Batch",
     "Batcher",
     "Cache",
+    "Frontend",
     "Model",
     "ModelInstance",
     "RepoAgent",
@@ -121,6 +123,7 @@ GIVEN = (
 """Classes whose objects plugins are given and do not make."""
 
 SERVER_ONLY = {
+    "Frontend": {"begin_stop", "set_drained"},
     "InferRequest": {"about", "count_response", "deliver", "fail", "give_up", "label"},
     "InferResponse": {"keep"},
     "RequestTrace": {"started", "queued", "computed", "hold", "responded"},

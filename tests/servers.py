@@ -13,6 +13,7 @@ import pytest
 from tritonpy import logs
 from tritonpy.cli.serve import WITHOUT_EFFECT, read_options
 from tritonpy.cli.serve import serve as command
+from tritonpy.frontends.http.server import HttpServer
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.testing import until
@@ -26,6 +27,12 @@ def local_options(*repositories: Path | str, **options: Any) -> ServerOptions:
     local = {f"{service}_address": "127.0.0.1" for service in ("http", "grpc", "metrics")}
     free = {f"{service}_port": 0 for service in ("http", "grpc", "metrics")}
     return ServerOptions(tuple(map(str, repositories)), **{**local, **free, **options})
+
+
+def http_of(server: Server) -> HttpServer:
+    """The HTTP port of a server that runs; to be touched on its loop."""
+    port: HttpServer = server.runtime.frontends.by_name["http"].state
+    return port
 
 
 @contextmanager

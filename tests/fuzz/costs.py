@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from tritonpy.admission import Admission
 from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import InvalidArg, TritonError
-from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.grpc.compression import COMPRESSED, MessageInflation
 from tritonpy.frontends.grpc.convert import parse_infer_request as parse_grpc
 from tritonpy.frontends.grpc.convert import to_infer_request

@@ -24,10 +24,10 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["tritonpy", "tritonpy_abi"], enable_loader_override=False):
+    from tritonpy.admission import Admission
     from tritonpy.dataplane import TensorSpec
     from tritonpy.datatypes import DATATYPES
     from tritonpy.errors import ErrorCode, TritonError
-    from tritonpy.frontends.admission import Admission
     from tritonpy.frontends.grpc import convert, wire
     from tritonpy.frontends.http import compression, generate, infer, raw_request
     from tritonpy.frontends.http.codec import json_body, json_data, large_json

@@ -18,6 +18,8 @@ import pytest
 from tritonpy_sdk.repository import ModelRepository
 from tritonpy_sdk.testing import until
 
+from ..servers import http_of
+
 CONFIG = {
     "backend": "identity",
     "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [-1]}],
@@ -92,7 +94,7 @@ def test_a_request_that_has_arrived_unread_when_the_server_stops_is_answered(
 
     async def stop_over_a_request() -> None:
         used.request("POST", "/v2/models/echo/infer", BODY)  # the loop is here, and so does not read it
-        await server.runtime.http.stop_accepting()
+        await http_of(server).stop_accepting()
 
     asyncio.run_coroutine_threadsafe(stop_over_a_request(), server.loop).result(20)
     response = used.getresponse()
@@ -115,7 +117,7 @@ def test_a_request_that_comes_too_late_finds_the_end_of_its_connection(
         assert connection.getresponse().read()
 
         async def ask_a_server_that_stops() -> None:
-            await server.runtime.http.stop_accepting()
+            await http_of(server).stop_accepting()
             connection.request("POST", "/v2/models/echo/infer", BODY)  # the loop has closed nothing yet
 
         asyncio.run_coroutine_threadsafe(ask_a_server_that_stops(), server.loop).result(20)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tritonpy_sdk.testing import DEADLINE_S
 
 from .clean_environment import ROOT, Environment, Server, make_wheels, run
 
@@ -19,6 +23,8 @@ pytestmark = pytest.mark.timeout(180)  # the first one waits until wheels are ma
 BACKEND = ROOT / "examples" / "tritonpy-backend-xyz"
 STRATEGY = ROOT / "examples" / "tritonpy-batching-xyz"
 AGENT = ROOT / "examples" / "tritonpy-repo-agent-xyz"
+FRONTEND = ROOT / "examples" / "tritonpy-frontend-xyz"
+NAMES = [folder.name for folder in (BACKEND, STRATEGY, AGENT, FRONTEND)]
 
 BROKEN_PLUGIN = """
 from tritonpy.plugin import hookimpl
@@ -33,9 +39,9 @@ find_licence()
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     wheelhouse = tmp_path_factory.mktemp("wheelhouse")
-    make_wheels(wheelhouse, ROOT / "core", BACKEND, STRATEGY, AGENT)
+    make_wheels(wheelhouse, ROOT / "core", BACKEND, STRATEGY, AGENT, FRONTEND)
     clean = Environment(tmp_path_factory.mktemp("clean") / "venv", "tritonpy")
-    clean.install(wheelhouse, "tritonpy-backend-xyz", "tritonpy-batching-xyz", "tritonpy-repo-agent-xyz")
+    clean.install(wheelhouse, *NAMES)
     return clean
 
 
@@ -70,18 +76,15 @@ def test_the_environment_sees_nothing_of_this_checkout(environment: Environment)
 def test_the_stranger_needs_less_than_forty_lines() -> None:
     for module in (module for plugin in (BACKEND, STRATEGY, AGENT) for module in plugin.glob("src/*/*.py")):
         assert len(module.read_text().splitlines()) < 40
+    [frontend] = FRONTEND.glob("src/*/*.py")
+    assert len(frontend.read_text().splitlines()) < 95
 
 
 def test_corectl_lists_the_stranger_with_distribution_and_version(environment: Environment) -> None:
     listed = json.loads(run(environment.corectl, "plugins", "--load", "--json"))
 
     found = {(info["kind"], info["name"]): info for info in listed}
-    assert {info["distribution"] for info in listed} == {
-        "tritonpy",
-        "tritonpy-backend-xyz",
-        "tritonpy-batching-xyz",
-        "tritonpy-repo-agent-xyz",
-    }
+    assert {info["distribution"] for info in listed} == {"tritonpy", *NAMES}
     backend, strategy = found["backends", "xyz"], found["batching", "xyz"]
     agent = found["repo_agents", "xyz"]
     assert (backend["distribution"], backend["version"], backend["state"]) == (
@@ -94,6 +97,16 @@ def test_corectl_lists_the_stranger_with_distribution_and_version(environment: E
     assert len(strategy["hooks"]) == 5
     assert (agent["distribution"], agent["state"]) == ("tritonpy-repo-agent-xyz", "loaded")
     assert agent["hooks"] == ["repo_agent_model_action"]
+    frontends = {name: info for (kind, name), info in found.items() if kind == "frontends"}
+    assert {name: info["distribution"] for name, info in frontends.items()} == {
+        "grpc": "tritonpy",
+        "http": "tritonpy",
+        "metrics": "tritonpy",
+        "xyz": "tritonpy-frontend-xyz",
+    }
+    assert {tuple(info["hooks"]) for info in frontends.values()} == {
+        ("frontend_initialize", "frontend_start", "frontend_stop")
+    }
 
 
 def test_the_readme_of_the_backend_is_true(serve: Callable[..., Server]) -> None:
@@ -175,6 +188,70 @@ def test_the_agent_makes_the_model_that_is_served(serve: Callable[..., Server], 
     status, answer = server.ask("/v2/repository/models/fitted/load", {})
     assert (status, f"model 'fitted': cannot fit to {points}: " in answer["error"]) == (500, True)
     assert values() == [0.0, 1.0, 9.0]
+
+
+def post(url: str, body: str) -> tuple[int, Any]:
+    """The status and the JSON of an answer."""
+    try:
+        with urllib.request.urlopen(url, body.encode(), timeout=DEADLINE_S) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as refusal:
+        with refusal:
+            return refusal.code, json.load(refusal)
+
+
+def test_the_readme_of_the_frontend_is_true(serve: Callable[..., Server]) -> None:
+    readme = (FRONTEND / "README.md").read_text()
+    asked = re.search(r"curl -s localhost:9000(\S+) -d '(.*)'", readme)
+    assert asked is not None
+    server = serve("--model-repository", str(BACKEND / "models"), "--frontend-config", "xyz,port=0")
+    [port] = re.findall(r"Started frontend 'xyz' at 127\.0\.0\.1:(\d+)", server.log)
+    url = f"http://127.0.0.1:{port}"
+
+    status, answer = post(url + asked[1], asked[2])
+
+    assert (status, answer) == (200, {"Y": [[-2.0], [-1.0], [7.0]]})
+    assert json.dumps(answer) in readme
+    assert post(f"{url}/nope", "{}") == (
+        400,
+        {"code": "NOT_FOUND", "error": "Request for unknown model: 'nope' is not found"},
+    )
+    assert "missing required input(s) ['X']" in post(url + asked[1], "{}")[1]["error"]
+    [statistics] = server.ask("/v2/models/parabola/stats")[1]["model_stats"]
+    assert statistics["inference_stats"]["success"]["count"] == 1
+
+
+def test_a_frontend_that_nobody_asks_for_is_not_started(serve: Callable[..., Server]) -> None:
+    server = serve("--model-repository", str(BACKEND / "models"))
+
+    assert "Started HTTPService" in server.log
+    assert "xyz' at" not in server.log
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        (
+            "xyz,ports=1",
+            "failed to start frontend 'xyz': Invalid argument - the one setting of 'xyz'",
+        ),
+        (
+            "abc",
+            "creating server: Not found - no installed plugin of kind 'frontends' is called 'abc'",
+        ),
+    ],
+)
+def test_a_frontend_with_bad_settings_ends_the_start_before_models_are_loaded(
+    environment: Environment, settings: str, reason: str
+) -> None:
+    command = (environment.corectl, "serve", "--model-repository", BACKEND / "models", "--http-port=0")
+    free = ("--grpc-port=0", "--metrics-port=0", "--frontend-config", settings)
+
+    ended = subprocess.run([*command, *free], capture_output=True, text=True, timeout=60, check=False)
+
+    assert ended.returncode == 1
+    assert reason in ended.stderr.splitlines()[-1]
+    assert "loading: parabola" not in ended.stderr
 
 
 @pytest.fixture

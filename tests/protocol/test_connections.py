@@ -16,7 +16,7 @@ from tritonpy.frontends.http.connection.stalled_clients import SWEEP_S
 from tritonpy.server import Server
 from tritonpy_sdk.testing import until
 
-from ..servers import local_options
+from ..servers import http_of, local_options
 
 GET = b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n"
 METADATA = b"GET /v2 HTTP/1.1\r\nHost: t\r\n\r\n"
@@ -40,15 +40,13 @@ def server(echo_models: Path) -> Iterator[Server]:
 
 def sweep(server: Server) -> None:
     async def look() -> None:
-        assert server.runtime.http is not None
-        server.runtime.http.sweeper.sweep()
+        http_of(server).sweeper.sweep()
 
     asyncio.run_coroutine_threadsafe(look(), server.loop).result(60)
 
 
 def connections(server: Server) -> list[Any]:
-    assert server.runtime.http is not None
-    return list(server.runtime.http.connections)
+    return list(http_of(server).connections)
 
 
 def test_a_connection_that_asks_nothing_is_closed_and_one_that_asks_is_not(

@@ -29,7 +29,7 @@ from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 from tritonpy_sdk.testing import until
 
-from ..servers import local_options
+from ..servers import http_of, local_options
 
 COUNT = 300_000  # well over a MiB as JSON, in and out
 LIMIT = 20_000_000
@@ -84,8 +84,7 @@ def post(
 
 
 def codec_of(server: Server) -> JsonCodec:
-    http_server = server.runtime.http
-    assert http_server is not None
+    http_server = http_of(server)
     return http_server._codec
 
 
@@ -295,8 +294,7 @@ def test_a_client_that_hangs_up_leaves_no_work_behind(server: Server) -> None:
     until(lambda: codec._held == len(LARGE))  # what it has begun it finishes
     os.kill(pid, signal.SIGCONT)
     until(lambda: codec._held == 0)
-    assert server.runtime.http is not None
-    until(lambda: server.runtime.http._admission.held == 0)  # type: ignore[union-attr]
+    until(lambda: http_of(server)._admission.held == 0)
     assert codec.pid == pid
 
 
@@ -309,8 +307,7 @@ def test_a_server_that_stops_answers_what_is_being_read_and_ends_the_process(
     with Server(options) as server:
         reader = psutil.Process(started(server))
         reader.suspend()
-        codec, http_server = codec_of(server), server.runtime.http
-        assert http_server is not None
+        codec, http_server = codec_of(server), http_of(server)
         answers: list[int] = []
         client = threading.Thread(target=lambda: answers.append(post(server, "fp32", LARGE)[0]))
         client.start()
@@ -422,7 +419,6 @@ def test_a_broken_body_is_refused_and_the_connection_lives_on(server: Server, bo
 
 
 def test_a_bomb_is_refused_at_the_limit(server: Server) -> None:
-    assert server.runtime.http is not None
     before = psutil.Process().memory_info().rss
 
     status, _, body = post(server, "fp32", gzip.compress(bytes(LIMIT * 10)), Content_Encoding="gzip")
@@ -430,13 +426,12 @@ def test_a_bomb_is_refused_at_the_limit(server: Server) -> None:
     assert status == 400
     assert json.loads(body)["error"].endswith("Use --http-max-input-size to increase the limit.")
     assert psutil.Process().memory_info().rss - before < 3 * LIMIT
-    admission = server.runtime.http._admission
+    admission = http_of(server)._admission
     until(lambda: admission.held == 0)
 
 
 def test_what_a_body_grows_to_counts_as_held_until_it_is_answered(server: Server) -> None:
-    http_server = server.runtime.http
-    assert http_server is not None
+    http_server = http_of(server)
     body = gzip.compress(document([1.0] * 1000) + b" " * 5_000_000)
 
     for _ in range(3):

@@ -16,7 +16,7 @@ from tritonpy.server import Server
 from tritonpy_sdk.testing import until
 
 from ..on_loop import on_loop
-from ..servers import local_options
+from ..servers import http_of, local_options
 
 GET = b"GET /v2/health/live HTTP/1.1\r\nHost: t\r\n"
 POST = b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: t\r\n"
@@ -122,8 +122,7 @@ def test_a_client_that_asks_first_is_spared_a_body_that_nobody_reads(
 
 
 def sweep(server: Server, times: int) -> None:
-    http = server.runtime.http
-    assert http is not None
+    http = http_of(server)
     loop = server.loop
 
     async def look() -> None:
@@ -134,8 +133,7 @@ def sweep(server: Server, times: int) -> None:
 
 
 def connections(server: Server) -> list[Any]:
-    assert server.runtime.http is not None
-    return list(server.runtime.http.connections)
+    return list(http_of(server).connections)
 
 
 def connection_of(server: Server, client: Any) -> Any:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
+from tritonpy.admission import Admission
 from tritonpy.handles import JsonObject
 from tritonpy.request import InferRequest, ResponseSink
+from tritonpy.request_trace import RequestTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +172,85 @@ class Dataplane(Protocol):
         Raises:
             Unavailable: the server does not unload on request.
         """
+
+
+class Address(NamedTuple):
+    """A place on the network that a frontend listens on.
+
+    Attributes:
+        host: an address of this machine, or a name for one or several.
+        port: 0 lets the system choose.
+        is_shared: other servers may listen on the same port.
+    """
+
+    host: str
+    port: int
+    is_shared: bool = False
+
+
+class Tracer(Protocol):
+    """Decides which requests are traced."""
+
+    def begin(
+        self, model_name: str, traceparent: str | None = None, tracestate: str | None = None
+    ) -> RequestTrace | None:
+        """The trace of a request that has just come; None when it is not traced."""
+
+
+@dataclass(slots=True)
+class Frontend:
+    """A way in, as its plugin sees it; on the loop only.
+
+    Attributes:
+        name: the name of its entry point.
+        settings: what `--frontend-config` says to it, by key.
+        dataplane: the server, as HTTP and gRPC see it.
+        admission: counts the bytes of requests that are held, for all frontends together.
+        addresses: that it listens on, for the frontend to set: in `frontend_initialize` as they are wanted,
+            so that the server refuses those that cannot be had before it loads models; in `frontend_start`
+            with the ports that the system chose.
+        state: the plugin's own.
+        tracer: decides what `trace` does.
+    """
+
+    name: str
+    settings: Mapping[str, str]
+    dataplane: Dataplane
+    admission: Admission = field(default_factory=lambda: Admission(0))
+    addresses: Sequence[Address] = ()
+    state: Any = None  # Any: the plugin's own
+    tracer: Tracer | None = None
+    _drained: asyncio.Event = field(default_factory=asyncio.Event, init=False, repr=False)
+    _end_s: float = field(default=math.inf, init=False, repr=False)
+
+    def trace(
+        self, request: InferRequest, traceparent: str | None = None, tracestate: str | None = None
+    ) -> None:
+        """Have a request traced, where tracing chooses it; before it is given to its model.
+
+        Args:
+            request: has just come.
+            traceparent: the header of this name, of W3C Trace Context.
+            tracestate: likewise.
+        """
+        if self.tracer is not None:
+            request.ticket.trace = self.tracer.begin(request.model_name, traceparent, tracestate)
+
+    async def drained(self) -> None:
+        """Return when the stopping server has answered every request and unloaded its models."""
+        await self._drained.wait()
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that a stopping server still gives to requests under way; infinite before it stops."""
+        return max(0.0, self._end_s - asyncio.get_running_loop().time())
+
+    # For the server only.
+
+    def begin_stop(self, left_s: float) -> None:
+        """The server stops: requests are answered for so many seconds more."""
+        self._end_s = asyncio.get_running_loop().time() + left_s
+
+    def set_drained(self) -> None:
+        """No request is left, and no model."""
+        self._drained.set()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # `corectl --help` asks plugins for commands, and must not wa
 
     import click
 
-    from tritonpy.dataplane import Dataplane
+    from tritonpy.dataplane import Frontend
     from tritonpy.handles import (
         Backend,
         BackendAttributes,
@@ -416,22 +416,41 @@ class LoaderHooks:
 
 
 class FrontendHooks:
-    """Group `tritonpy.frontends`: a further way in, beside HTTP and gRPC. The server does not call it yet."""
+    """Group `tritonpy.frontends`: a way in. HTTP, gRPC and the metrics port are frontends, too.
+
+    Order: `frontend_initialize` before models are loaded, `frontend_start` when they are, `frontend_stop` at
+    the end. Only `frontend_start` is required. `frontend_stop` is called exactly when `frontend_start`
+    succeeded, so a start that fails or is cancelled takes back what it has begun.
+
+    An installed frontend is started when `--frontend-config` names it; one that a program gives to its
+    `Server` always is. gRPC, HTTP and metrics are started first, in this order, then the others by name.
+
+    Hooks run on the loop and must not block it. All of them may be `async def`.
+    """
 
     @hookspec(firstresult=True)
-    def frontend_start(self, dataplane: Dataplane, options: dict[str, str]) -> Awaitable[None] | None:
-        """Begin to accept requests; on the loop, may be `async def`, must not block.
+    def frontend_initialize(self, frontend: Frontend) -> Awaitable[None] | None:
+        """Optional: check `frontend.settings`, set `frontend.addresses` and `frontend.state`.
 
-        Args:
-            dataplane: the server, as the built-in frontends have it.
-            options: settings of this frontend, by key.
-
-        An exception ends the start of the server.
+        Nothing is listened on yet. The server sees to it that the addresses can be had. An exception ends the
+        start with its text, before models take their time to load.
         """
 
     @hookspec(firstresult=True)
-    def frontend_stop(self) -> Awaitable[None] | None:
-        """Stop accepting; requests in flight are drained by the server afterwards."""
+    def frontend_start(self, frontend: Frontend) -> Awaitable[None] | None:
+        """Begin to accept requests, and set `frontend.addresses` where the system has chosen a port.
+
+        An exception ends the start of the server with its text.
+        """
+
+    @hookspec(firstresult=True)
+    def frontend_stop(self, frontend: Frontend) -> Awaitable[None] | None:
+        """Refuse new requests, `await frontend.drained()`, send the last answers and close.
+
+        The hooks of all frontends run side by side. What is done before the first `await` is done before the
+        server waits for requests under way, for `frontend.left_s` seconds. A hook that takes ten seconds
+        longer is cancelled; that and exceptions are logged.
+        """
 
 
 class CliHooks:

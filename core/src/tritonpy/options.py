@@ -181,6 +181,14 @@ class ServerOptions:
         "Setting of one backend or, without its name, of all.",
         kind="backend setting",
     )
+    frontend_config: tuple[tuple[str, str, str], ...] = option(
+        (),
+        "--frontend-config",
+        "FRONTEND[,KEY=VALUE]",
+        "Start this frontend, with this setting. http, grpc and metrics, which start without, take what "
+        "their flags are called: http,port=8080 is --http-port=8080.",
+        kind="frontend setting",
+    )
     disabled_plugins: tuple[tuple[str, str], ...] = option(
         (), "--disable-plugin", "KIND:NAME", "Do not load this plugin.", kind="plugin"
     )

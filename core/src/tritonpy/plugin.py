@@ -3,6 +3,7 @@
 Importing this pulls neither a web framework nor gRPC nor protobuf.
 """
 
+from tritonpy.admission import Admission, Waiter
 from tritonpy.batches.bindings import Binding, GivenTensor, given_inputs, kept_outputs
 from tritonpy.batches.plan import BatchPlan
 from tritonpy.buffers import BlockPool, Buffer, BufferLocation, HostBuffer, MemoryType
@@ -13,7 +14,7 @@ from tritonpy.completion import (
     complete_config,
     default_max_batch_size,
 )
-from tritonpy.dataplane import Dataplane, ServedModel, TensorSpec, Unready
+from tritonpy.dataplane import Address, Dataplane, Frontend, ServedModel, TensorSpec, Unready
 from tritonpy.datatypes import CONFIG_DATATYPES, DATATYPES, DataType, datatype_of
 from tritonpy.errors import (
     AlreadyExists,
@@ -58,6 +59,8 @@ __all__ = [
     "DATATYPES",
     "SEQUENCE_END",
     "SEQUENCE_START",
+    "Address",
+    "Admission",
     "AlreadyExists",
     "Array",
     "Backend",
@@ -77,6 +80,7 @@ __all__ = [
     "ErrorCode",
     "FileTensor",
     "Fingerprint",
+    "Frontend",
     "GivenTensor",
     "HostBuffer",
     "InferRequest",
@@ -107,6 +111,7 @@ __all__ = [
     "UnknownError",
     "Unready",
     "Unsupported",
+    "Waiter",
     "WorkerCommand",
     "can_batch",
     "check_dims",

@@ -10,19 +10,16 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
+from tritonpy.admission import Admission
 from tritonpy.cache.finder import make_cache
 from tritonpy.devices.device import DeviceFinder
 from tritonpy.devices.gpus import Gpus
 from tritonpy.devices.host_policy import HostPolicies
 from tritonpy.errors import InvalidArg, TritonError
-from tritonpy.frontends.admission import Admission
-from tritonpy.frontends.grpc.grpcio.server import GrpcServer
-from tritonpy.frontends.http.server import HttpServer
+from tritonpy.frontends.frontends import Frontends
 from tritonpy.frontends.local import EXTENSIONS, LocalDataplane
-from tritonpy.frontends.metrics import MetricsFrontend
 from tritonpy.frontends.services import FrontendServices
-from tritonpy.frontends.settings import flow_limits, grpc_settings, http_settings
-from tritonpy.frontends.sockets import listening_sockets
+from tritonpy.frontends.settings import flow_limits
 from tritonpy.lifecycle.agents.repository_agents import RepositoryAgents
 from tritonpy.lifecycle.load import ModelLoad
 from tritonpy.lifecycle.loading.loader import LoaderSettings, ModelLoader
@@ -38,7 +35,7 @@ from tritonpy.lifecycle.start_table import backends_table, models_table, options
 from tritonpy.metrics.custom import CustomMetrics
 from tritonpy.metrics.exposition import MetricsPage
 from tritonpy.metrics.loop_watch import LoopWatch
-from tritonpy.metrics.machine import MachineMetrics, machine_metrics
+from tritonpy.metrics.machine import machine_metrics
 from tritonpy.metrics.models import ModelMetrics
 from tritonpy.metrics.server import CacheMetrics, PoolMetrics, ServerMetrics, WorkerMemory
 from tritonpy.metrics.settings import read_settings
@@ -79,7 +76,10 @@ class ServerRuntime:
         gpu_finder: finds GPUs; None asks NVIDIA's driver.
 
     Attributes:
-        begun: what the log says first when `start` fails, in Triton's words.
+        registry: the models that are loaded.
+        admission: counts the bytes of requests that are held.
+        dataplane: what frontends are answered with.
+        frontends: the ways in.
     """
 
     def __init__(
@@ -92,14 +92,13 @@ class ServerRuntime:
     ) -> None:
         loop = asyncio.get_running_loop()
         self._options = options
-        self.begun = CREATING
         managers = {
             kind: PluginManager(
                 kind,
                 discover=discover,
                 disabled=[name for disabled_kind, name in options.disabled_plugins if disabled_kind == kind],
             )
-            for kind in ("backends", "batching", "caches", "loaders", "repo_agents", "stores")
+            for kind in ("backends", "batching", "caches", "frontends", "loaders", "repo_agents", "stores")
         }
         for kind, named in (plugins or {}).items():
             for name, plugin in named.items():
@@ -186,46 +185,45 @@ class ServerRuntime:
         )
         self.admission = Admission(options.max_inflight_byte_size)
         self.tracing = make_tracing(options.trace_config)
+        self._machine_metrics = machine_metrics(options, metrics_registry, self._gpus)
+        before_scrape = [
+            ModelMetrics(metrics_registry, feed.models, metrics_settings).take,
+            custom_metrics.take,
+            WorkerMemory(metrics_registry, feed.workers).take,
+        ]
+        PoolMetrics(metrics_registry)
+        if self._cache is not None:
+            before_scrape.append(CacheMetrics(metrics_registry, self._cache).take)
         services = FrontendServices(
             self.admission,
             SharedMemoryRegions(options.allow_client_shm, most=options.max_region_count),
             custom_metrics.series_of,
             self.tracing,
+            MetricsPage(metrics_registry, before_scrape),
         )
-        self.http: HttpServer | None = None
-        self.grpc: GrpcServer | None = None
-        self.metrics: MetricsFrontend | None = None
-        self._machine_metrics: MachineMetrics | None = None
-        self.metrics_port = options.metrics_port
-        if options.allow_http:
-            self.http = HttpServer(self.dataplane, services, http_settings(options))
-        if options.allow_grpc:
-            self.grpc = GrpcServer(self.dataplane, services, grpc_settings(options))
-        if options.allow_metrics:
-            model_metrics = ModelMetrics(metrics_registry, feed.models, metrics_settings)
-            PoolMetrics(metrics_registry)
-            self._machine_metrics = machine_metrics(options, metrics_registry, self._gpus)
-            memory = WorkerMemory(metrics_registry, feed.workers)
-            before_scrape = [model_metrics.take, custom_metrics.take, memory.take]
-            if self._cache is not None:
-                before_scrape.append(CacheMetrics(metrics_registry, self._cache).take)
-            self.metrics = MetricsFrontend(MetricsPage(metrics_registry), before_scrape)
+        given = (plugins or {}).get("frontends", {})
+        self.frontends = Frontends(managers["frontends"], options, self.dataplane, services, given)
+
+    @property
+    def begun(self) -> str:
+        """What the log says first when `start` fails, in Triton's words."""
+        return self.frontends.begun or CREATING
 
     async def start(self) -> None:
-        """Load the models, then open the ports.
+        """Load the models, then let requests in.
 
         Raises:
-            TritonError: a model failed to load and the options say that this is the end.
-            OSError: an address cannot be had.
+            TritonError: a model failed to load and the options say that this is the end, a frontend has a
+                setting that is wrong, or an address cannot be had.
         """
         await on_own_thread(self._open_stores, "model-repository")
-        await self._check_ports()
+        await self.frontends.initialize()
         self._watch.start()
         await asyncio.to_thread(OF_THIS_PROCESS.remove_abandoned)
         look = await self._start_polling()  # before anything is loaded: no change is missed
         await asyncio.to_thread(self._gpus.discover)
         self._host_policies.log_missing_cores()
-        if self._machine_metrics is not None:
+        if self._machine_metrics is not None and "metrics" in self.frontends.by_name:
             await asyncio.to_thread(self._machine_metrics.start)
         if self._cache is not None:
             await self._cache.open()
@@ -236,38 +234,13 @@ class ServerRuntime:
         _log.info("options:", extra={"table": options_table(options, EXTENSIONS, self._gpus.ids)})
         if not all_loaded and options.exit_on_error:
             raise TritonError(f"failed to load all models{self._first_failure()}")
-        if self.grpc is not None:
-            self.begun = "failed to start GRPC service"
-            await self.grpc.start()
-            _log.info("Started GRPCInferenceService at %s:%d", options.grpc_address, self.grpc.port)
-        if self.http is not None:
-            self.begun = "failed to start HTTP service"
-            await self.http.start()
-            _log.info("Started HTTPService at %s:%d", options.http_address, self.http.port)
-        if self.metrics is not None:
-            self.begun = "failed to start Metrics service"
-            self.metrics_port = await self.metrics.start(options.metrics_address, options.metrics_port)
-            _log.info("Started Metrics Service at %s:%d", options.metrics_address, self.metrics_port)
+        await self.frontends.start()
         if self.registry.failure is None:
             self.dataplane.set_serving()
 
     def _open_stores(self) -> None:
         keep_secret(secret_variables(self._stores))
         self._repository.repositories.open()
-
-    async def _check_ports(self) -> None:
-        """Refuse an address that cannot be had before models take their time to load."""
-        options = self._options
-        for frontend, service, address, port, may_share in (
-            (self.grpc, "GRPC", options.grpc_address, options.grpc_port, options.grpc_reuse_port),
-            (self.http, "HTTP", options.http_address, options.http_port, options.http_reuse_port),
-            (self.metrics, "Metrics", options.metrics_address, options.metrics_port, False),
-        ):
-            if frontend is not None and port:
-                self.begun = f"failed to start {service} service"
-                for listener in await listening_sockets(address, port, may_share):
-                    listener.close()
-        self.begun = CREATING
 
     def _first_failure(self) -> str:
         unavailable = str(ModelState.UNAVAILABLE)
@@ -308,20 +281,12 @@ class ServerRuntime:
         if self._watcher is not None:
             await asyncio.to_thread(self._watcher.stop)
         left_s = await end_sequences(self._repository, self._options.exit_timeout_s)
-        if self.http is not None:
-            await self.http.stop_accepting()
-        grpc_stop = asyncio.create_task(self.grpc.stop(left_s)) if self.grpc else None
-        await self._repository.stop_loading()
-        await drain_and_unload(self._repository, left_s)
-        if self._cache is not None:
-            await self._cache.close()
-        await asyncio.to_thread(self._repository.repositories.close)
-        if grpc_stop is not None:
-            await grpc_stop
-        if self.http is not None:
-            await self.http.stop(timeout_s=5.0)
-        if self.metrics is not None:
-            await self.metrics.stop()
+        async with self.frontends.stopping(left_s):
+            await self._repository.stop_loading()
+            await drain_and_unload(self._repository, left_s)
+            if self._cache is not None:
+                await self._cache.close()
+            await asyncio.to_thread(self._repository.repositories.close)
         if self._machine_metrics is not None:
             await asyncio.to_thread(self._machine_metrics.stop)
         await asyncio.to_thread(self.tracing.close)

@@ -100,7 +100,7 @@ class Server:
         options: as given.
 
     Raises:
-        TritonError, OSError: from `start`, when a model cannot be loaded or an address cannot be had.
+        TritonError: from `start`, when a model cannot be loaded or an address cannot be had.
     """
 
     def __init__(
@@ -144,19 +144,21 @@ class Server:
         """The loop that the server runs on."""
         return self._thread.loop
 
+    def port(self, frontend: str) -> int:
+        """The port that a frontend listens on; the first of several."""
+        return self.runtime.frontends.by_name[frontend].addresses[0].port
+
     @property
     def http_port(self) -> int:
         """The HTTP port listened on."""
-        assert self.runtime.http is not None
-        return self.runtime.http.port
+        return self.port("http")
 
     @property
     def grpc_port(self) -> int:
         """The gRPC port listened on."""
-        assert self.runtime.grpc is not None
-        return self.runtime.grpc.port
+        return self.port("grpc")
 
     @property
     def metrics_port(self) -> int:
         """The metrics port listened on."""
-        return self.runtime.metrics_port
+        return self.port("metrics")

@@ -188,6 +188,17 @@ def _cache_setting(value: str, flag: Flag) -> Setting:
     return name, key, text
 
 
+def _frontend_setting(value: str, flag: Flag) -> Setting:
+    """Read `<frontend>,<key>=<value>`, or the name of a frontend alone."""
+    name, comma, setting = value.partition(",")
+    key, equals, text = setting.partition("=")
+    if not name or "=" in name or (comma and not (key and equals)):
+        raise click.BadParameter(
+            f"--frontend-config option format is '<frontend name>,<setting>=<value>'. Got {value}"
+        )
+    return name, key, text
+
+
 def _trace_setting(value: str, flag: Flag) -> Setting:
     """Read `<mode>,<setting>=<value>`, or `<setting>=<value>` for every mode, which is then ""."""
     setting, equals, text = value.partition("=")
@@ -312,6 +323,7 @@ READERS: dict[str, Callable[[str, Flag], object]] = {
     "choice in any case": _choice_in_any_case,
     "config name": _config_name,
     "fraction": _fraction,
+    "frontend setting": _frontend_setting,
     "gpu bytes": _gpu_bytes,
     "gpu limit": _gpu_limit,
     "host policy": _host_policy,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, Never
 
@@ -45,7 +45,7 @@ class ServeCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line."""
         try:
-            return super().parse_args(ctx, args)
+            return super().parse_args(ctx, list(_with_flags(args)))
         except click.NoSuchOption as exc:
             raise click.UsageError(
                 f"unrecognized option '{exc.option_name}'{_alternatives(exc)}", ctx
@@ -57,6 +57,20 @@ class ServeCommand(click.Command):
         except click.BadOptionUsage as exc:
             exc.ctx = ctx  # click forgets it here, and then shows no usage
             raise
+
+
+def _with_flags(args: Iterable[str]) -> Iterator[str]:
+    """Put the flags of HTTP, gRPC and metrics for what `--frontend-config` says to them."""
+    words = iter(args)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag == "--frontend-config":
+            value = value if equals else next(words, "")
+            name, _, setting = value.partition(",")
+            has_flags = name in ("http", "grpc", "metrics") and "=" in setting
+            yield f"--{name}-{setting}" if has_flags else f"{flag}={value}"
+        else:
+            yield word
 
 
 def _alternatives(error: click.NoSuchOption) -> str:
@@ -228,10 +242,10 @@ def _shown(field: str, value: object) -> str:
         return str(value).lower()
     if value is None or value in ("", ()):
         return "-"
-    if field in ("backend_config", "cache_config", "trace_config"):
+    if field in ("backend_config", "cache_config", "frontend_config", "trace_config"):
         settings: Sequence[tuple[str, str, str]] = value  # type: ignore[assignment]  # as read
         return " ".join(
-            f"{name},{key}={_SECRET if key == 'password' else text}".lstrip(",")
+            f"{name},{key}={_SECRET if key == 'password' else text}".lstrip(",") if key else name
             for name, key, text in settings
         )
     if field in ("http_restricted_apis", "grpc_restricted_protocols"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import zlib
 
+from tritonpy.admission import Admission
 from tritonpy.errors import InvalidArg
-from tritonpy.frontends.admission import Admission
 
 MOST_MEMBERS = 65_536
 """Pieces of gzip data that a body may be put together from; as many as chunks."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
+from tritonpy.dataplane import Address
 from tritonpy.errors import Unavailable
-from tritonpy.metrics.exposition import Collector, render
+from tritonpy.frontends.services import BuiltInFrontend
+from tritonpy.hookspecs import hookimpl
+from tritonpy.metrics.exposition import MetricsPage
 
 _MOST_CONNECTIONS = 16
 
@@ -24,18 +26,39 @@ class _ScrapeServer(web.Server):
             earlier.force_close()
 
 
-class MetricsFrontend:
-    """Serves families of metrics.
+@hookimpl
+def frontend_initialize(frontend: BuiltInFrontend) -> None:
+    """Say where it will listen."""
+    frontend.refuse_settings()
+    options = frontend.options
+    frontend.addresses = [Address(options.metrics_address, options.metrics_port)]
+    frontend.state = MetricsPort(frontend.services.page)
+
+
+@hookimpl
+async def frontend_start(frontend: BuiltInFrontend) -> None:
+    """Listen."""
+    [(host, port, _)] = frontend.addresses
+    metrics_port: MetricsPort = frontend.state
+    frontend.addresses = [Address(host, await metrics_port.start(host, port))]
+
+
+@hookimpl
+async def frontend_stop(frontend: BuiltInFrontend) -> None:
+    """Answer scrapes until the models are gone."""
+    await frontend.drained()
+    await frontend.state.stop()
+
+
+class MetricsPort:
+    """Serves a page.
 
     Args:
-        families: what the page shows.
-        before_scrape: each copies loop-owned numbers (as `ModelMetrics.take`); they run on the loop before a
-            thread renders the copies.
+        page: what scrapes are answered with.
     """
 
-    def __init__(self, families: Collector, before_scrape: Sequence[Callable[[], None]]) -> None:
-        self._families = families
-        self._before_scrape = before_scrape
+    def __init__(self, page: MetricsPage) -> None:
+        self._page = page
         self._runner: web.ServerRunner | None = None
 
     async def start(self, address: str, port: int) -> int:
@@ -68,7 +91,5 @@ class MetricsFrontend:
             return web.Response(status=405, headers={"Allow": "GET"})
         if request.path != "/metrics":
             return web.Response()  # as Triton does: 200 and nothing
-        for copy in self._before_scrape:
-            copy()
-        body = await asyncio.to_thread(render, self._families)
+        body = await self._page.text()
         return web.Response(body=body, content_type="text/plain", charset="utf-8")

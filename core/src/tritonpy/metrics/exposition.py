@@ -6,8 +6,9 @@ such suffix, and dashboards look for Triton's names.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Protocol
 
@@ -90,11 +91,19 @@ class MetricsPage:
 
     Args:
         registry: of the server; its names come first.
+        before: each copies numbers that the loop owns, as `ModelMetrics.take` does.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, before: Sequence[Callable[[], None]] = ()) -> None:
         self._registry = registry
+        self._before = before
         self._refused = set[str]()
+
+    async def text(self) -> bytes:
+        """The page now: numbers are copied on the loop, and written by a thread."""
+        for copy in self._before:
+            copy()
+        return await asyncio.to_thread(render, self)
 
     def collect(self) -> Iterator[Metric]:
         """Every family; on any thread."""

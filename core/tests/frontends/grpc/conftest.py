@@ -11,7 +11,7 @@ import grpc
 import pytest
 import uvloop
 from tritonclient.grpc import service_pb2, service_pb2_grpc
-from tritonpy.frontends.admission import Admission
+from tritonpy.admission import Admission
 from tritonpy.frontends.grpc.grpcio.server import GrpcServer
 from tritonpy.frontends.grpc.settings import GrpcSettings
 from tritonpy.frontends.services import FrontendServices

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from tritonclient.grpc import service_pb2
+from tritonpy.admission import Admission
 from tritonpy.flow import DEFAULT_LIMITS, FlowLimits
-from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.grpc.encoder import ResponseEncoder
 from tritonpy.frontends.grpc.stream import InferStream, StreamPort
 from tritonpy.frontends.outputs import References

@@ -12,8 +12,8 @@ import grpc
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from tritonclient.grpc import service_pb2
+from tritonpy.admission import Admission
 from tritonpy.errors import InvalidArg, Unavailable
-from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.grpc.compression import COMPRESSED, MessageInflation, inflate_here
 from tritonpy.frontends.grpc.wire import field_head
 from tritonpy.protos import ServerReflectionRequest, rpc_methods

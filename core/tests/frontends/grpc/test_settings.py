@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tritonpy.frontends.grpc.settings import GrpcSettings, Keepalive
+from tritonpy.frontends.grpc.settings import GrpcSettings, Keepalive, grpc_settings
 from tritonpy.frontends.restriction import Restriction
-from tritonpy.frontends.settings import grpc_settings
 from tritonpy.options import ServerOptions
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tritonpy.admission import Admission
 from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError, Unavailable
 from tritonpy.flow import FlowLimits
-from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.grpc.stream import STOPPING, InferStream
 from tritonpy.response import InferResponse
 from tritonpy.tensor import Tensor

@@ -10,8 +10,8 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tritonpy.admission import Admission
 from tritonpy.errors import InvalidArg, TritonError, Unsupported
-from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.http.compression import (
     accepted_coding,
     compressed,

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from tritonpy.admission import Admission
 from tritonpy.dataplane import TensorSpec
 from tritonpy.errors import Cancelled, InvalidArg, NotFound, TritonError, Unavailable, Unsupported
-from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.http.codec.json_body import MOST_LAX_HERE
 from tritonpy.frontends.http.codec.large_json import LARGE
 from tritonpy.frontends.http.connection.message import HttpRequest

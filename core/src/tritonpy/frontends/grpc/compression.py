@@ -9,8 +9,8 @@ request has.
 
 from __future__ import annotations
 
+from tritonpy.admission import Admission
 from tritonpy.errors import InvalidArg
-from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.grpc.wire import RAW_INPUT_CONTENTS, split_field
 from tritonpy.frontends.inflation import Inflater, inflated
 

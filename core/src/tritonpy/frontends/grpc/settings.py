@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from tritonpy.flow import DEFAULT_LIMITS, FlowLimits
 from tritonpy.frontends.restriction import Restriction
-from tritonpy.options import CompressionLevel
+from tritonpy.frontends.settings import flow_limits, restrictions
+from tritonpy.options import CompressionLevel, ServerOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +76,35 @@ class GrpcSettings:
     keepalive: Keepalive = Keepalive()
     max_held_byte_size: int = 268_435_456
     flow_limits: FlowLimits = DEFAULT_LIMITS
+
+
+def grpc_settings(options: ServerOptions) -> GrpcSettings:
+    """The settings of the gRPC port."""
+    return GrpcSettings(
+        address=options.grpc_address,
+        port=options.grpc_port,
+        reuse_port=options.grpc_reuse_port,
+        max_connection_count=options.grpc_max_connection_count,
+        max_concurrent_streams=options.grpc_max_concurrent_streams,
+        idle_timeout_s=options.idle_timeout_s,
+        header_forward_pattern=options.grpc_header_forward_pattern,
+        restrictions=restrictions(options.grpc_restricted_protocols),
+        use_ssl=options.grpc_use_ssl,
+        use_ssl_mutual=options.grpc_use_ssl_mutual,
+        certificate_path=options.grpc_server_cert,
+        key_path=options.grpc_server_key,
+        root_path=options.grpc_root_cert,
+        compression_level=options.grpc_compression_level,
+        max_inflated_byte_size=options.grpc_max_inflated_byte_size,
+        keepalive=Keepalive(
+            time_ms=options.grpc_keepalive_time_ms,
+            timeout_ms=options.grpc_keepalive_timeout_ms,
+            permit_without_calls=options.grpc_keepalive_permit_without_calls,
+            max_pings_without_data=options.grpc_http2_max_pings_without_data,
+            min_recv_ping_interval_without_data_ms=options.grpc_http2_min_recv_ping_interval_without_data_ms,
+            max_ping_strikes=options.grpc_http2_max_ping_strikes,
+            max_connection_age_ms=options.grpc_max_connection_age_ms,
+            max_connection_age_grace_ms=options.grpc_max_connection_age_grace_ms,
+        ),
+        flow_limits=flow_limits(options),
+    )

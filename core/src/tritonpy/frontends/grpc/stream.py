@@ -22,10 +22,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from tritonpy.admission import Admission
 from tritonpy.dataplane import Dataplane
 from tritonpy.errors import Internal, TritonError, Unavailable
 from tritonpy.flow import Backlog, FlowLimits
-from tritonpy.frontends.admission import Admission
 from tritonpy.frontends.grpc.convert import parse_infer_request, to_infer_request
 from tritonpy.frontends.grpc.encoder import (
     ResponseEncoder,

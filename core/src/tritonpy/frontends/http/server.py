@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from dataclasses import replace
 
-from tritonpy.dataplane import Dataplane
+from tritonpy.dataplane import Address, Dataplane
 from tritonpy.frontends.certificates import server_context
 from tritonpy.frontends.header_forwarding import HeaderForwarding
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
@@ -16,15 +16,47 @@ from tritonpy.frontends.http.connection.protocol import HttpProtocol, Port
 from tritonpy.frontends.http.connection.stalled_clients import Sweeper
 from tritonpy.frontends.http.router import Router
 from tritonpy.frontends.http.routes import make_routes
-from tritonpy.frontends.http.settings import HttpSettings
-from tritonpy.frontends.services import FrontendServices
+from tritonpy.frontends.http.settings import HttpSettings, http_settings
+from tritonpy.frontends.services import BuiltInFrontend, FrontendServices
 from tritonpy.frontends.sockets import listening_sockets, most_connections
+from tritonpy.hookspecs import hookimpl
 
 _BACKLOG = 1024
 _SCRATCH_BYTE_SIZE = 256 * 1024
 _SHARE = 2 / 3  # of the descriptors that ports may have
 _MOST_CONNECTIONS = 16_384
 _GOODBYE_S = 2.0  # for a client to answer the end of TLS, which few do
+_LAST_BYTES_S = 5.0  # for clients to receive answers that are given when the server stops
+
+
+@hookimpl
+def frontend_initialize(frontend: BuiltInFrontend) -> None:
+    """Check certificates and patterns."""
+    frontend.refuse_settings()
+    options = frontend.options
+    frontend.addresses = [Address(options.http_address, options.http_port, options.http_reuse_port)]
+    frontend.state = HttpServer(frontend.dataplane, frontend.services, http_settings(options))
+
+
+@hookimpl
+async def frontend_start(frontend: BuiltInFrontend) -> None:
+    """Listen."""
+    server: HttpServer = frontend.state
+    try:
+        await server.start()
+    except BaseException:
+        await server.stop(0)
+        raise
+    frontend.addresses = [frontend.addresses[0]._replace(port=server.port)]
+
+
+@hookimpl
+async def frontend_stop(frontend: BuiltInFrontend) -> None:
+    """Take no connections, and close those that are left when all requests are answered."""
+    server: HttpServer = frontend.state
+    await server.stop_accepting()
+    await frontend.drained()
+    await server.stop(_LAST_BYTES_S)
 
 
 class HttpServer:
@@ -38,6 +70,9 @@ class HttpServer:
     Attributes:
         connections: those that are open, in the order in which they came.
         sweeper: ends the stalled ones.
+
+    Raises:
+        InvalidArg: a certificate or a key cannot be used.
     """
 
     def __init__(self, dataplane: Dataplane, services: FrontendServices, settings: HttpSettings) -> None:
@@ -45,6 +80,7 @@ class HttpServer:
         routes = make_routes(dataplane, services, settings, self._codec)
         self._router = Router(routes, settings.restrictions)
         self._settings = settings
+        self._tls = server_context(settings.certificate_path, settings.key_path)
         pattern = settings.header_forward_pattern
         self._forwarding = HeaderForwarding(pattern, "--http-header-forward-pattern") if pattern else None
         self._port = settings.port
@@ -67,11 +103,11 @@ class HttpServer:
         """Listen.
 
         Raises:
-            InvalidArg: a certificate, a key or the access log cannot be used, or nobody knows the address.
+            InvalidArg: the access log cannot be used, or nobody knows the address.
             Unavailable: the address cannot be had.
         """
         settings = self._settings
-        tls = server_context(settings.certificate_path, settings.key_path)
+        tls = self._tls
         if settings.access_log_path:
             self._access_log = AccessLog(settings.access_log_path)
         loop = asyncio.get_running_loop()

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from tritonpy.flow import DEFAULT_LIMITS, FlowLimits
 from tritonpy.frontends.restriction import Restriction
+from tritonpy.frontends.settings import flow_limits, restrictions
+from tritonpy.options import ServerOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +43,22 @@ class HttpSettings:
     access_log_path: str = ""
     allow_v1: bool = False
     flow_limits: FlowLimits = DEFAULT_LIMITS
+
+
+def http_settings(options: ServerOptions) -> HttpSettings:
+    """The settings of the HTTP port."""
+    return HttpSettings(
+        address=options.http_address,
+        port=options.http_port,
+        reuse_port=options.http_reuse_port,
+        max_input_byte_size=options.http_max_input_byte_size,
+        max_connection_count=options.http_max_connection_count,
+        idle_timeout_s=options.idle_timeout_s,
+        header_forward_pattern=options.http_header_forward_pattern,
+        restrictions=restrictions(options.http_restricted_apis),
+        certificate_path=options.https_certificate,
+        key_path=options.https_key,
+        access_log_path=options.http_access_log,
+        allow_v1=options.allow_trtis_v1,
+        flow_limits=flow_limits(options),
+    )

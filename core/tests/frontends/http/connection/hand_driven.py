@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tritonpy.frontends.admission import Admission
+from tritonpy.admission import Admission
 from tritonpy.frontends.http.connection.answering import Handler, HttpConnection
 from tritonpy.frontends.http.connection.message import TEXT, HttpRequest, refusal, response_head
 from tritonpy.frontends.http.connection.protocol import HttpProtocol, Port

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tritonpy.frontends.admission import Admission
+from tritonpy.admission import Admission
 from tritonpy.frontends.http.connection.closing import MOST_LOOKS, QUIET_S
 from tritonpy.frontends.http.connection.message import refusal
 from tritonpy.frontends.http.connection.stalled_clients import STALLED_SWEEPS, Sweeper

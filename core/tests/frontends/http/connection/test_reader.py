@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tritonpy.frontends.admission import Admission
+from tritonpy.admission import Admission
 from tritonpy.frontends.header_forwarding import HeaderForwarding
 from tritonpy.frontends.http.connection.limits import (
     CHUNK_FRAMING,

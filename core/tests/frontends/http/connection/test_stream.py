@@ -7,7 +7,7 @@ import socket
 from collections.abc import AsyncIterator
 
 import pytest
-from tritonpy.frontends.admission import Admission
+from tritonpy.admission import Admission
 from tritonpy.frontends.http.connection.answering import HttpConnection
 from tritonpy.frontends.http.connection.message import HttpRequest
 from tritonpy.frontends.http.connection.protocol import HttpProtocol, Port

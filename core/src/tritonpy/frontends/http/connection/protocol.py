@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
-from tritonpy.frontends.admission import Admission
+from tritonpy.admission import Admission
 from tritonpy.frontends.header_forwarding import HeaderForwarding
 from tritonpy.frontends.http.connection.access_log import AccessLog
 from tritonpy.frontends.http.connection.answering import Handler, HttpConnection

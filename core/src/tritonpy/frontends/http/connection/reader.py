@@ -13,7 +13,7 @@ from typing import Protocol
 
 import httptools
 
-from tritonpy.frontends.admission import Admission
+from tritonpy.admission import Admission
 from tritonpy.frontends.header_forwarding import HeaderForwarding
 from tritonpy.frontends.http.connection.limits import (
     CHUNK_FRAMING,

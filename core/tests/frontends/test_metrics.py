@@ -7,13 +7,14 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Metric
 from tritonpy.errors import Unavailable
-from tritonpy.frontends.metrics import MetricsFrontend
+from tritonpy.frontends.metrics import MetricsPort
+from tritonpy.metrics.exposition import MetricsPage
 from tritonpy.metrics.models import ModelMetrics, ModelSnapshot
 from tritonpy.stats import ModelStats
 
 
 class Port:
-    def __init__(self, frontend: MetricsFrontend, port: int) -> None:
+    def __init__(self, frontend: MetricsPort, port: int) -> None:
         self.frontend = frontend
         self.port = port
         self.base = f"http://127.0.0.1:{port}"
@@ -28,7 +29,7 @@ async def stats() -> ModelStats:
 async def port(stats: ModelStats) -> AsyncIterator[Port]:
     registry = CollectorRegistry()
     metrics = ModelMetrics(registry, lambda: [ModelSnapshot("m", "1", stats.snapshot())])
-    frontend = MetricsFrontend(registry, [metrics.take])
+    frontend = MetricsPort(MetricsPage(registry, [metrics.take]))
     bound = await frontend.start("127.0.0.1", 0)
     yield Port(frontend, bound)
     await frontend.stop()
@@ -60,7 +61,7 @@ async def test_any_other_method_is_not_allowed(port: Port, method: str) -> None:
 
 
 async def test_a_taken_port_is_named(port: Port) -> None:
-    second = MetricsFrontend(CollectorRegistry(), [])
+    second = MetricsPort(MetricsPage(CollectorRegistry()))
 
     with pytest.raises(Unavailable, match=rf"Socket '127\.0\.0\.1:{port.port}' already in use"):
         await second.start("127.0.0.1", port.port)
@@ -76,7 +77,7 @@ async def test_counters_are_copied_on_the_loop_and_rendered_elsewhere() -> None:
 
     registry = CollectorRegistry()
     registry.register(Collector())
-    frontend = MetricsFrontend(registry, [lambda: threads.update(copy=threading.get_ident())])
+    frontend = MetricsPort(MetricsPage(registry, [lambda: threads.update(copy=threading.get_ident())]))
     bound = await frontend.start("127.0.0.1", 0)
     try:
         async with (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from asyncio import sleep
 
-from tritonpy.frontends.admission import Admission
+from tritonpy.admission import Admission
 
-from ..simulator.virtual_loop import in_virtual_time
+from .simulator.virtual_loop import in_virtual_time
 
 
 class Reader:

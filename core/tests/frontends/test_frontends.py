@@ -1,0 +1,320 @@
+"""Frontends that the test makes: when their hooks are called, and what becomes of those that fail or hang."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tritonpy.admission import Admission
+from tritonpy.dataplane import Address, Frontend
+from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError, Unavailable
+from tritonpy.frontends.frontends import Frontends
+from tritonpy.frontends.local import LocalDataplane
+from tritonpy.frontends.services import FrontendServices
+from tritonpy.hookspecs import hookimpl
+from tritonpy.lifecycle.registry import ModelRegistry
+from tritonpy.options import ServerOptions
+from tritonpy.plugin_manager import PluginManager
+from tritonpy.request import InferRequest
+from tritonpy.shared_memory.registry import SharedMemoryRegions
+
+from ..simulator import virtual_loop
+
+NONE_OF_OURS: dict[str, Any] = {"allow_http": False, "allow_grpc": False, "allow_metrics": False}
+
+
+class Recording:
+    """A frontend that writes down what it is asked; a hook does what the test says.
+
+    Attributes:
+        steps: of all frontends of the test, in their order.
+    """
+
+    def __init__(self, steps: list[str], **hooks: Callable[[Frontend], Any]) -> None:
+        self.steps = steps
+        self._hooks = hooks
+
+    @hookimpl
+    def frontend_initialize(self, frontend: Frontend) -> Any:
+        return self._noted("initialize", frontend)
+
+    @hookimpl
+    def frontend_start(self, frontend: Frontend) -> Any:
+        return self._noted("start", frontend)
+
+    @hookimpl
+    def frontend_stop(self, frontend: Frontend) -> Any:
+        return self._noted("stop", frontend)
+
+    def _noted(self, hook: str, frontend: Frontend) -> Any:
+        self.steps.append(f"{frontend.name} {hook}")
+        return self._hooks[hook](frontend) if hook in self._hooks else None
+
+
+def frontends_of(
+    given: dict[str, Any], settings: Iterable[tuple[str, str, str]] = (), **options: Any
+) -> Frontends:
+    manager = PluginManager("frontends", discover=False)
+    for name, plugin in given.items():
+        manager.register(name, plugin)
+    server_options = ServerOptions((), frontend_config=tuple(settings), **{**NONE_OF_OURS, **options})
+    services = FrontendServices(Admission(0), SharedMemoryRegions(is_allowed=False))
+    control: Any = SimpleNamespace()  # nobody asks for models
+    dataplane = LocalDataplane(ModelRegistry(), control, server_id="triton", strict_readiness=True)
+    return Frontends(manager, server_options, dataplane, services, given)
+
+
+async def started(given: dict[str, Any], settings: Iterable[tuple[str, str, str]] = ()) -> Frontends:
+    frontends = frontends_of(given, settings)
+    await frontends.initialize()
+    await frontends.start()
+    return frontends
+
+
+async def test_each_step_is_taken_by_all_before_the_next_begins() -> None:
+    steps: list[str] = []
+    frontends = frontends_of({"b": Recording(steps), "a": Recording(steps)})
+
+    await frontends.initialize()
+    steps.append("models are loaded")
+    await frontends.start()
+    async with frontends.stopping(1):
+        steps.append("models are unloaded")
+
+    assert steps == [
+        "a initialize",
+        "b initialize",
+        "models are loaded",
+        "a start",
+        "b start",
+        "a stop",
+        "b stop",
+        "models are unloaded",
+    ]
+
+
+async def test_a_frontend_is_given_its_own_settings() -> None:
+    config = [("a", "", ""), ("a", "port", "1"), ("b", "port", "2"), ("a", "path", "x")]
+
+    frontends = frontends_of({"a": Recording([]), "b": Recording([])}, config)
+
+    assert frontends.by_name["a"].settings == {"port": "1", "path": "x"}
+    assert frontends.by_name["b"].settings == {"port": "2"}
+
+
+async def test_hooks_that_are_not_there_are_not_needed_but_the_start() -> None:
+    seen: list[str] = []
+    frontends = await started(
+        {"a": SimpleNamespace(frontend_start=hookimpl(lambda frontend: seen.append(frontend.name)))}
+    )
+    async with frontends.stopping(1):
+        pass
+
+    assert seen == ["a"]
+    with pytest.raises(Internal, match="frontend 'b' has no hook frontend_start"):
+        frontends_of({"b": SimpleNamespace(frontend_stop=hookimpl(lambda frontend: None))})
+
+
+def test_a_frontend_that_is_not_installed_is_refused_by_its_name() -> None:
+    with pytest.raises(NotFound, match="no installed plugin of kind 'frontends' is called 'nope'"):
+        frontends_of({}, [("nope", "port", "1")])
+
+
+def test_built_in_frontends_come_in_tritons_order_and_before_others() -> None:
+    frontends = frontends_of({"a": Recording([])}, allow_http=True, allow_grpc=True, allow_metrics=True)
+
+    assert list(frontends.by_name) == ["grpc", "http", "metrics", "a"]
+
+
+def test_a_built_in_frontend_that_is_disabled_or_not_allowed_is_left_out() -> None:
+    disabled = (("frontends", "metrics"), ("backends", "http"))
+
+    frontends = frontends_of({}, allow_http=True, allow_metrics=True, disabled_plugins=disabled)
+
+    assert list(frontends.by_name) == ["http"]
+
+
+@pytest.mark.parametrize("name", ["grpc", "http", "metrics"])
+async def test_a_built_in_frontend_takes_no_settings_beside_its_options(name: str) -> None:
+    frontends = frontends_of({}, [(name, "port", "1")], **{f"allow_{name}": True})
+
+    with pytest.raises(InvalidArg, match=f"frontend '{name}' has no setting 'port'.*--{name}-port"):
+        await frontends.initialize()
+
+    assert frontends.begun.lower() == f"failed to start {name} service"
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("grpc", {"grpc_use_ssl": True, "grpc_server_cert": "/no/such/file"}),
+        ("http", {"https_certificate": "/no/such/file", "https_key": "/no/such/file"}),
+    ],
+)
+async def test_certificates_are_looked_at_before_anything_starts(name: str, options: dict[str, Any]) -> None:
+    frontends = frontends_of({}, **{f"allow_{name}": True, f"{name}_port": 0}, **options)
+
+    with pytest.raises(InvalidArg, match="cannot read the server's certificate from '/no/such/file'"):
+        await frontends.initialize()
+
+
+async def test_an_address_that_is_taken_is_refused_before_anything_starts() -> None:
+    steps: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+
+        def wants_it(frontend: Frontend) -> None:
+            frontend.addresses = [Address("127.0.0.1", 0), Address("127.0.0.1", port)]
+
+        frontends = frontends_of({"a": Recording(steps, initialize=wants_it)})
+        with pytest.raises(Unavailable, match=f"Socket '127.0.0.1:{port}' already in use"):
+            await frontends.initialize()
+
+    assert (frontends.begun, steps) == ("failed to start frontend 'a'", ["a initialize"])
+
+
+def refuse(frontend: Frontend) -> None:
+    raise ValueError("no such port")
+
+
+async def test_a_frontend_whose_start_fails_is_not_stopped_and_those_before_it_are() -> None:
+    steps: list[str] = []
+    given = {"a": Recording(steps), "b": Recording(steps, start=refuse), "c": Recording(steps)}
+    frontends = frontends_of(given)
+    await frontends.initialize()
+
+    with pytest.raises(TritonError, match="ValueError: no such port"):
+        await frontends.start()
+    assert frontends.begun == "failed to start frontend 'b'"
+    async with frontends.stopping(1):
+        pass
+
+    assert steps[3:] == ["a start", "b start", "a stop"]
+
+
+def test_a_stop_reads_from_top_to_bottom() -> None:
+    steps: list[str] = []
+
+    async def stop(frontend: Frontend) -> None:
+        steps.append(f"refuses, {frontend.left_s:g} s left")
+        await frontend.drained()
+        steps.append(f"closes, {frontend.left_s:g} s left")
+
+    async def live(loop: virtual_loop.VirtualLoop) -> None:
+        frontends = await started({"a": Recording([], stop=stop)})
+        async with frontends.stopping(30):
+            await asyncio.sleep(20)
+            steps.append("models are gone")
+
+    virtual_loop.run(live)
+
+    assert steps == ["refuses, 30 s left", "models are gone", "closes, 10 s left"]
+
+
+def test_a_stop_that_hangs_is_cancelled_when_its_time_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    ended: dict[str, float] = {}
+
+    async def hang(frontend: Frontend) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended["hook"] = asyncio.get_running_loop().time()
+
+    async def live(loop: virtual_loop.VirtualLoop) -> None:
+        frontends = await started({"a": Recording([], stop=hang), "b": Recording([])})
+        began = loop.time()
+        async with frontends.stopping(30):
+            await asyncio.sleep(1)
+        ended["server"] = loop.time()
+        assert ended["hook"] - began == pytest.approx(40)
+
+    virtual_loop.run(live)
+
+    assert ended["server"] == pytest.approx(ended["hook"])
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR] == [
+        "frontend 'a' does not stop; the server goes on without it"
+    ]
+
+
+def test_a_stop_that_will_not_be_cancelled_is_left_behind() -> None:
+    async def stubborn(frontend: Frontend) -> None:
+        for _ in range(2):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                continue
+
+    async def live(loop: virtual_loop.VirtualLoop) -> float:
+        frontends = await started({"a": Recording([], stop=stubborn)})
+        began = loop.time()
+        async with frontends.stopping(0):
+            pass
+        return loop.time() - began
+
+    assert virtual_loop.run(live) == pytest.approx(11)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_stop_that_raises_is_logged_with_its_name_and_the_others_go_on(
+    is_late: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    steps: list[str] = []
+
+    async def fail(frontend: Frontend) -> None:
+        if is_late:
+            await frontend.drained()
+        refuse(frontend)
+
+    frontends = await started({"a": Recording([], stop=fail), "b": Recording(steps)})
+    async with frontends.stopping(1):
+        pass
+
+    assert steps[-1] == "b stop"
+    assert "frontend 'a' could not be stopped: ValueError: no such port" in caplog.text
+
+
+async def test_a_server_that_fails_to_stop_still_has_its_frontends_closed() -> None:
+    steps: list[str] = []
+
+    async def stop(frontend: Frontend) -> None:
+        await frontend.drained()
+        steps.append("closed")
+
+    frontends = await started({"a": Recording([], stop=stop)})
+    with pytest.raises(OSError, match="gone"):
+        async with frontends.stopping(1):
+            raise OSError("gone")
+
+    assert steps == ["closed"]
+
+
+def test_the_log_says_where_each_listens(caplog: pytest.LogCaptureFixture) -> None:
+    def listen(frontend: Frontend) -> None:
+        frontend.addresses = [Address("127.0.0.1", 7), Address("::1", 8)]
+
+    with caplog.at_level(logging.INFO):
+        asyncio.run(started({"a": Recording([], start=listen), "b": Recording([])}))
+
+    assert [record.getMessage() for record in caplog.records if "Started" in record.getMessage()] == [
+        "Started frontend 'a' at 127.0.0.1:7, ::1:8",
+        "Started frontend 'b'",
+    ]
+
+
+def test_a_request_is_traced_where_tracing_chooses_it() -> None:
+    traces = {"wanted": object()}
+    tracer: Any = SimpleNamespace(begin=lambda model, traceparent, tracestate: traces.get(model))
+    dataplane: Any = SimpleNamespace()
+    frontend = Frontend("a", {}, dataplane, tracer=tracer)
+    wanted, other, unasked = (InferRequest(name, {}) for name in ("wanted", "other", "wanted"))
+
+    frontend.trace(wanted, "00-1")
+    frontend.trace(other)
+    Frontend("b", {}, dataplane).trace(unasked)
+
+    assert [request.trace for request in (wanted, other, unasked)] == [traces["wanted"], None, None]
