@@ -330,3 +330,41 @@ def test_an_id_that_begins_again_waits_for_all_sequences_that_had_it(strategy: d
     assert [names for _, names in lab.batches] == [["a"], ["c"], ["d"]]
     lab.send(1, start=True, end=True, id="e")
     assert lab.batches[3:] == [("i0", ["e"])]
+
+
+@both
+def test_an_id_whose_last_sequence_ends_in_the_backlog_still_waits_for_the_one_that_runs(
+    strategy: dict[str, Any],
+) -> None:
+    lab = Simulation(config(**strategy), instance_count=2)
+    lab.send(1, start=True, end=True, id="a")
+    lab.cancel(lab.send(1, start=True, end=True, id="b"))
+
+    again = lab.send(1, start=True, end=True, id="c")  # an instance is free, and must not get it
+
+    assert [names for _, names in lab.batches] == [["a"]]
+    lab.finish_all()
+    assert [names for _, names in lab.batches] == [["a"], ["c"]]
+    assert again.answers == [None]
+
+
+@both
+def test_a_sequence_of_a_used_id_is_passed_over_in_the_middle_of_the_backlog_and_not_lost(
+    strategy: dict[str, Any],
+) -> None:
+    lab = Simulation(config(max_batch_size=1, **strategy), instance_count=2)
+    lab.send(1, start=True, id="a")
+    lab.send(1, end=True, id="a, end")
+    lab.send(2, start=True, end=True, id="b")
+    waiting = [
+        lab.send(id, start=True, end=True, id=name) for id, name in ((3, "c"), (1, "a again"), (4, "d"))
+    ]
+
+    for _ in range(3):  # the first instance has not answered yet
+        lab.finish(1)
+    assert lab.batches == [("i0", ["a"]), ("i1", ["b"]), ("i1", ["c"]), ("i1", ["d"])]
+    assert [each.answers for each in waiting] == [[None], [], [None]]
+
+    lab.finish_all()
+    assert [names for _, names in lab.batches[4:]] == [["a, end"], ["a again"]]
+    assert waiting[1].answers == [None]
