@@ -15,9 +15,6 @@ from typing import Any
 import pytest
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
-from tritonpy.dataplane import Unready
-from tritonpy.frontends.local import LocalDataplane
-from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.server import Server
 from tritonpy_sdk.testing import until
 
@@ -177,25 +174,3 @@ def test_a_model_being_loaded_and_one_being_unloaded(serve: Callable[..., Server
     assert ask(port, "/v2/health/ready") == (200, {})
     ask(port, "/v2/repository/models/slow/unload", "POST")
     assert ask(port, "/v2/models/slow/ready")[1]["error"] == "Model version not ready"
-
-
-class Control:
-    """Stands for `ModelControl`, which has nothing to do here."""
-
-    def set_serving(self, is_serving: bool) -> None:
-        pass
-
-
-def test_a_server_that_starts_or_stops_says_so() -> None:
-    registry = ModelRegistry()
-    dataplane = LocalDataplane(registry, Control(), server_id="x", strict_readiness=True)  # type: ignore[arg-type]
-
-    starting = dataplane.why_not_ready()
-    dataplane.set_serving()
-    serving = dataplane.why_not_ready()
-    dataplane.set_stopping()
-    stopping = dataplane.why_not_ready()
-
-    assert starting == Unready("the server is not ready: it is starting")
-    assert serving is None
-    assert stopping == Unready("the server is not ready: it is stopping")
