@@ -62,7 +62,7 @@ def default_max_batch_size(backend: Backend) -> int:
 
 
 def can_batch(tensors: Iterable[FileTensor]) -> bool:
-    """The first dimension of every one of these inputs and outputs may have any size."""
+    """True if the first dimension of each of these inputs and outputs may have any size."""
     return all(tensor.shape and tensor.shape[0] == -1 for tensor in tensors)
 
 
@@ -166,7 +166,7 @@ def check_dims(model_name: str, tensor: FileTensor, dims: Sequence[int], max_bat
 def _spells_out_batch(
     config: JsonObject, inputs: Sequence[FileTensor], outputs: Sequence[FileTensor]
 ) -> bool:
-    """Configured dims are as many as the file's, so that none is left for the batch."""
+    """True if there are as many configured dims as in the file, so that none is left for the batch."""
     return any(
         configured["name"] == tensor.name and len(configured["dims"]) == len(tensor.shape)
         for key, tensors in (("input", inputs), ("output", outputs))

@@ -82,7 +82,7 @@ def exception_text(exc: BaseException) -> str:
 
 
 class UnknownError(TritonError):
-    """The plugin or model said no more than that something went wrong."""
+    """A plugin or model failed without a code."""
 
     code = ErrorCode.UNKNOWN
 

@@ -63,7 +63,7 @@ class BackendAttributes:
     uses_gpus: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what only looks like a way to execute.
+        """Refuse an `execution` that is neither `thread` nor `process`.
 
         Raises:
             ValueError: `execution` is neither `thread` nor `process`.

@@ -24,7 +24,7 @@ COMPUTE = ("compute_input", "compute_infer", "compute_output")
 
 
 class Summary:
-    """Number and sum of durations since the load, and which of the last minute are how long.
+    """Number and sum of durations since the load, and the distribution of the last minute's.
 
     Equal durations are counted together, and equal are those whose ten leading bits are: a quantile is one
     of the durations that there were, less at most 0.2 %, and its rank is exact. What it holds grows with the

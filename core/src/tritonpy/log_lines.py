@@ -79,7 +79,7 @@ def _quoted(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """JSON without what it lets pass though it moves a terminal's cursor, or ends a line for some."""
+    """The JSON with its unprintable characters escaped, such as those that move a terminal's cursor."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)

@@ -202,7 +202,7 @@ _telling = threading.Lock()  # so that no follower hears of older settings last
 
 
 def follow(follower: LogFollower) -> None:
-    """Tell `follower` of the log for as long as the process lives, and now what is written."""
+    """Notify `follower` of the log's settings, now and at each change, for as long as the process lives."""
     with _telling:
         _followers.append(follower)
         follower.settings_changed(_settings())

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """The quickest loop there is here."""
+    """A new event loop: uvloop's where it is installed, else asyncio's."""
     try:
         import uvloop
     except ImportError:  # Windows

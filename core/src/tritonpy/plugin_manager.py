@@ -223,7 +223,7 @@ def _new_pluggy(kind: str) -> pluggy.PluginManager:
 
 
 def _refuse_unmarked(manager: pluggy.PluginManager, kind: str, plugin: object, name: str) -> None:
-    """Refuse a function that is called as a hook and is none: its decorator was forgotten."""
+    """Refuse a function with the name of a hook that lacks `@hookimpl`."""
     for hook in (each for each in vars(KINDS[kind]) if not each.startswith("_")):
         function = getattr(plugin, hook, None)
         if not inspect.isroutine(function) or hasattr(function, f"{hookspecs.PROJECT_NAME}_impl"):
@@ -240,7 +240,7 @@ def _reason(info: PluginInfo) -> str:
 
 
 def _one_line(exc: Exception) -> str:
-    """Pluggy tells plugin, hook and fault on a line each; people look for them on one."""
+    """The text of a pluggy error on one line, without the line breaks between plugin, hook and fault."""
     return ", ".join(str(exc).splitlines()) or type(exc).__name__
 
 

@@ -33,7 +33,7 @@ class Move:
     target: Shape
 
     def apply(self, shape: Shape) -> Shape:
-        """The shape that goes on; the n-th size that may be any is still the n-th such size."""
+        """The new shape; the n-th variable size becomes the n-th variable size."""
         sizes = [size for size, dim in zip(shape[self.lead :], self.source, strict=False) if dim == -1]
         moved = (sizes.pop(0) if dim == -1 and sizes else dim for dim in self.target)
         return (*shape[: self.lead], *moved)

@@ -268,7 +268,7 @@ class ServerRuntime:
             return False
 
     async def _go_on_without_models(self, error: TritonError) -> None:
-        """Serve nothing but what says so, because a repository is not there; mended by another start only."""
+        """Serve no models because a repository is not there; only a restart of the server mends that."""
         _log.error("%s: the server listens and serves no model, for --exit-on-error=false", error.described())
         self.registry.failure = error
         if self._watcher is not None:
@@ -294,7 +294,7 @@ class ServerRuntime:
         _log.info("Server stopped")
 
     async def _start_polling(self) -> Look | None:
-        """Look at the repositories again and again, if the options say so; what the first look has seen."""
+        """Poll the repositories if the options say so; returns the first look."""
         options, repositories = self._options, self._repository.repositories
         is_polling = options.model_control_mode == "poll"
         interval_s = _RELOAD_INTERVAL_S if options.reload else options.repository_poll_s if is_polling else 0

@@ -101,7 +101,7 @@ class SequenceStates:
         return self._tensors[input_name]
 
     def gives(self, output_name: str) -> bool:
-        """An output of the model becomes a state."""
+        """True if an output of the model becomes a state."""
         return output_name in self._specs.by_output
 
     def enter(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -192,7 +192,7 @@ def _owned(tensor: Tensor) -> Tensor:
 
 
 def _is_alone(array: Array) -> bool:
-    """The array keeps no memory alive but that of its own elements."""
+    """True if the array keeps no memory alive but that of its own elements."""
     base: object = array.base
     while isinstance(base, np.ndarray):
         if base.nbytes != array.nbytes:

@@ -221,7 +221,7 @@ class ModelStats:
         self.count_execution(1, batch_size, batch_size, queue_ns, (start, *ends))
 
     def add_compute(self, batch_size: int, compute_ns: Sequence[int]) -> None:
-        """Add what a step took that was over only after its ensemble had answered."""
+        """Add the durations of a step that ended only after its ensemble had answered."""
         input_ns, infer_ns, output_ns = compute_ns
         batch = self.batch_stats[batch_size]
         for stats in (self, batch):

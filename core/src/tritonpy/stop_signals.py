@@ -40,7 +40,7 @@ _STOPS = frozenset((signal.SIGINT, signal.SIGTERM))
 
 
 class StopSignals:
-    """Passes signals on to the running loop, and ends the program where that never comes to answer them.
+    """Passes signals on to the running loop, and ends the program if the loop does not handle them.
 
     What runs on the loop and does not return, such as a batching strategy that hangs, keeps the loop from
     its signals, and the program alive until it is killed. So a thread gets signals first. A second
@@ -134,7 +134,7 @@ class StopSignals:
         return answered.wait(timeout_s)
 
     def _end_without_python(self, after_s: float) -> None:
-        """Have the process end should no thread of Python come to run for long after that time."""
+        """Have the process end if no thread of Python runs for long after that time."""
         late_s = after_s + 3 * (_ANSWER_S + _PAUSE_S)
         with contextlib.suppress(
             OverflowError, ValueError, OSError
@@ -156,7 +156,7 @@ class StopSignals:
 
 
 def _place(frame: FrameType) -> str:
-    """In which line a thread is, and in whose code, where a caller has a property `blame` to say that."""
+    """The line that a thread executes, and the owner of the code where a caller has a property `blame`."""
     code = frame.f_code
     place = f"{code.co_qualname}, {code.co_filename}:{frame.f_lineno}"
     caller: FrameType | None = frame
@@ -213,11 +213,11 @@ class _Alarm:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | fcntl.FASYNC)
 
     def put_off(self) -> None:
-        """Take back what a signal has set off: threads of Python run."""
+        """Cancel the alarm that a signal has set: threads of Python run."""
         signal.alarm(0)
 
     def close(self) -> None:
-        """Set nothing off any more; signals that are still on their way change nothing."""
+        """Set no alarm any more; signals that are still on their way change nothing."""
         import fcntl
 
         descriptor = self._told.fileno()

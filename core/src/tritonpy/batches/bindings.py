@@ -16,7 +16,7 @@ _CONTROL_DATATYPES = {"int32_false_true": "INT32", "fp32_false_true": "FP32", "b
 
 @dataclass(frozen=True, slots=True)
 class GivenTensor:
-    """An input or output that a model has and its lists `input` and `output` need not name.
+    """An implicit tensor: an input or output that a model's lists `input` and `output` need not name.
 
     Attributes:
         name: what the model calls it.

@@ -41,7 +41,7 @@ class Entry:
 
 
 def open_request(index: int, request: InferRequest, inputs: Mapping[str, Binding], read: ReadTensor) -> Entry:
-    """Make arrays of a request's tensors; nothing is copied that need not be.
+    """Make arrays of a request's tensors, with as few copies as possible.
 
     Raises:
         InvalidArg: it has an input that the model has not, or one that cannot be read.
@@ -62,7 +62,7 @@ def open_request(index: int, request: InferRequest, inputs: Mapping[str, Binding
 
 
 def group(entries: Sequence[Entry], inputs: Mapping[str, Binding]) -> Iterable[Sequence[Entry]]:
-    """Split requests into those that can be put one under the other, in the order of each group's first.
+    """Split requests into groups that can be stacked, in the order of each group's first request.
 
     They have the same inputs, rows of the same shape in all but ragged ones, and equal shape tensors.
     """
@@ -93,7 +93,7 @@ def gather(
     batch_inputs: Sequence[BatchInput],
     pool: BlockPool,
 ) -> Feeds:
-    """Put requests that go together one under the other: one copy for many, none for one.
+    """Stack the requests of a group: one copy for several requests, none for one.
 
     Raises:
         InvalidArg: a batch input is made from an optional input that is not there.
@@ -199,7 +199,7 @@ def _pieces(binding: Binding, array: Array, entries: Sequence[Entry], model_name
 
 
 def _piece_shape(binding: Binding, entry: Entry, where: str) -> Shape:
-    """The output's dims, where each that may be any is that of the input at the same place."""
+    """The output's dims, with each variable one taken from the input at the same position."""
     source = entry.feeds.get(binding.source)
     dims = (-1, *binding.dims) if binding.batches else binding.dims
     free = [index for index, dim in enumerate(dims) if dim == -1]

@@ -59,7 +59,7 @@ class BatchPlan:
         run: Run,
         read: ReadTensor = lambda binding, tensor: tensor.numpy(),
     ) -> list[InferResponse]:
-        """Answer every request: together those that go together, and alone where that fails.
+        """Answer every request: in groups that can be stacked, and one by one where a group fails.
 
         Running them alone after a failure keeps a value that only the model can refuse, such as an index out
         of range, from failing the requests it happened to be batched with.

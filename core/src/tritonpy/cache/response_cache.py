@@ -30,7 +30,7 @@ PAUSE_NS = 1_000_000_000
 
 
 class CacheHealth:
-    """Counts failures in a row; on the loop only.
+    """Circuit breaker of a cache: counts failures in a row; on the loop only.
 
     Args:
         name: of the cache, for the log.
@@ -191,7 +191,7 @@ class ResponseCache:
         _log.info("response cache '%s' is in use", name)
 
     async def close(self) -> None:
-        """Wait a moment for what is on its way, and have the plugin finalised."""
+        """Wait a moment for insertions under way, and have the plugin finalised."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_FINALIZE_S)
         bind, self._bind = self._bind, None
@@ -235,7 +235,7 @@ class ResponseCache:
     def insert(
         self, key: CacheKey, outputs: Sequence[Tensor], parameters: Mapping[str, ParameterValue]
     ) -> int:
-        """Keep a response, now or once the cache takes it; how long that took just now. Never raises."""
+        """Keep a response, now or later; returns the nanoseconds spent before returning. Never raises."""
         if not self._health.may_ask():
             self.figures.errors["insert", "skipped"] += 1
             return 0

@@ -46,7 +46,7 @@ RULES: dict[str, tuple[str, Rule]] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong, or odd.
+    """One error or warning.
 
     Attributes:
         path: the file, or the directory where there is none.

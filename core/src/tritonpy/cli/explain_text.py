@@ -13,7 +13,7 @@ _BAR = 30
 
 
 def describe(facts: JsonObject, findings: Sequence[Finding]) -> str:
-    """Everything that is known of one version."""
+    """The text about one version."""
     lines = [
         f"{facts['name']} version {facts['version']}, {facts['seconds']:.1f} seconds",
         "",

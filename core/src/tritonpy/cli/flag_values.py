@@ -26,7 +26,7 @@ Setting = tuple[str, str, str]
 
 
 def value_type(flag: Flag) -> Callable[[object], object]:
-    """The type that click reads a flag's words and its default with; what was read into a tuple stays so."""
+    """The click type that reads a flag's values and its default; a tuple that was read already is kept."""
     read = READERS[flag.kind]
     return lambda value: value if isinstance(value, tuple) else read(str(value), flag)
 
@@ -238,7 +238,7 @@ def _plugin(value: str, flag: Flag) -> tuple[str, str]:
 
 
 def _repository(value: str, flag: Flag) -> str:
-    """Read a directory or a place in an object store; what holds a secret is refused and not shown."""
+    """Read a directory or the URL of a store; one that holds a secret is refused and not shown."""
     if "://" in value:
         from tritonpy.plugin_manager import PluginManager
         from tritonpy.repository.stores.opener import check_root

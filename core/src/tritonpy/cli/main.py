@@ -123,7 +123,7 @@ def build_group() -> LazyGroup:
 
 
 def _open_standard_streams() -> None:
-    """Have descriptors 0 to 2 that are closed lead nowhere.
+    """Open those of the descriptors 0 to 2 that are closed on `/dev/null`.
 
     Sockets and files would get their numbers otherwise, and libraries and child processes that mean the
     streams would write there.

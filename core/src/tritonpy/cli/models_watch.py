@@ -27,7 +27,7 @@ _MOST_NAMES = 20
 
 
 def read_index(client: HttpClient, *, ready: bool = False) -> list[Entry]:
-    """The repository index; where the server keeps it to itself, what is ready, from the statistics."""
+    """The repository index; where the server does not show it, the ready models, from the statistics."""
     body = json.dumps({"ready": True}).encode() if ready else b""
     answer = client.send("POST", "/v2/repository/index", body)
     if answer.status == 200:
@@ -67,7 +67,7 @@ def index_table(entries: Sequence[Entry]) -> str:
 
 
 class IndexWatch:
-    """Shows how the states of models change, until they change no more.
+    """Shows the changing states of models until they no longer change.
 
     On a terminal it is a table that is drawn anew in its place; elsewhere a line for each change.
 

@@ -55,7 +55,7 @@ TRACE: tuple[click.Option, ...] = tuple(
 
 
 def merge_old_flags(ctx: click.Context, given: dict[str, Any]) -> None:  # Any: one per option
-    """Put what deprecated flags say into the options that have taken their place.
+    """Move the values of deprecated flags into the options that have replaced them.
 
     Raises:
         click.UsageError: one is given beside its successor, in Triton's words.
@@ -84,7 +84,7 @@ def _merge_cache_size(ctx: click.Context, given: dict[str, Any]) -> None:  # Any
 
 
 def _merge_trace_flags(given: dict[str, Any]) -> None:  # Any: one per option
-    """Put what the old flags said before what `--trace-config` says, which therefore holds."""
+    """Put the settings of the old flags before those of `--trace-config`, which override them."""
     new = {setting[:2] for setting in given["trace_config"]}
     old: list[Setting] = []
     for flag, metavar, mode, key in _TRACE:

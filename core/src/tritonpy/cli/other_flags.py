@@ -85,7 +85,7 @@ def asks_for_nothing(flag: str, value: str | int) -> bool:
 
 
 def _refuse_wishes(flag: str) -> Callable[[str], str]:
-    """A reader of what asks for nothing."""
+    """A reader of values that are met by doing nothing; it refuses all others."""
 
     def read(value: str) -> str:
         if not asks_for_nothing(flag, value):

@@ -30,7 +30,7 @@ _log = logging.getLogger("tritonpy.cli.serve")
 
 
 class ServeCommand(click.Command):
-    """A command whose options stand in groups, and which knows what tritonserver has."""
+    """A command whose options stand in groups, and which knows the flags of tritonserver."""
 
     groups = GROUPS
 
@@ -169,7 +169,7 @@ def _check_restrictions(
 
 
 def _check_certificates(ctx: click.Context, options: ServerOptions) -> None:
-    """Refuse what lacks a file; whether files hold what they should is seen when ports are opened."""
+    """Refuse TLS settings that lack a file; the content of files is checked when ports are opened."""
     if bool(options.https_certificate) != bool(options.https_key):
         _refuse(ctx, "--https-certificate and --https-key must be given together")
     uses_ssl = options.grpc_use_ssl or options.grpc_use_ssl_mutual

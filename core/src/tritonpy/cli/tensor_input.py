@@ -128,7 +128,7 @@ def _from_json(wanted: WantedInput, value: object) -> Array:
 
 
 def _converted(wanted: WantedInput, array: Array) -> Array:
-    """`array` in the datatype that is wanted, as long as that changes no value beyond rounding."""
+    """`array` in the wanted datatype, provided that no value changes beyond rounding."""
     if wanted.datatype == "BYTES":
         if array.dtype.kind not in "US":
             raise InvalidArg(f"input '{wanted.name}': got numpy {array.dtype}, expected strings (BYTES)")

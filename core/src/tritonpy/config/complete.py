@@ -99,7 +99,7 @@ def complete_backend(config: ModelConfig, directory: Path, version: int | None) 
 
 
 def _recognise(config: ModelConfig, present: frozenset[str]) -> _KnownBackend | None:
-    """The line of the table that the configuration points at, or the files where it says nothing."""
+    """The row of the table for the configuration's backend or platform, or else for the files."""
     candidates: tuple[_KnownBackend, ...] = _KNOWN
     if config.backend:
         candidates = tuple(known for known in candidates if known.backend == config.backend)

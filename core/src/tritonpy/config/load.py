@@ -76,7 +76,7 @@ FORMS: dict[str, ConfigForm] = {".pbtxt": "pbtxt", ".json": "json", ".yaml": "ya
 
 
 def load_config(path: Path, *, max_byte_size: int = MAX_CONFIG_BYTE_SIZE) -> ModelConfig:
-    """Read a configuration file; how its name ends tells its form, and any other ending means text format.
+    """Read a configuration file; the suffix of its name tells its form, text format for unknown ones.
 
     Args:
         path: the file.

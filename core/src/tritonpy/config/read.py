@@ -38,7 +38,7 @@ class _Path:
 
 
 class Misfit(InvalidArg):
-    """A value that is not what its field expects.
+    """A value of the wrong kind for its field.
 
     Attributes:
         steps: the way to it.
@@ -70,7 +70,7 @@ def config_from_dict(document: Mapping[str, object], model_name: str) -> ModelCo
 
 
 def read_document(document: object) -> ModelConfig:
-    """`config_from_dict` for a file, whose reader knows where in it each value stands.
+    """Like `config_from_dict`, for a file whose reader knows the position of each value.
 
     Raises:
         Misfit: names the field and says what was expected there.
@@ -81,7 +81,7 @@ def read_document(document: object) -> ModelConfig:
 
 
 def check_enums(message: Message, path: _Path = _Path()) -> None:
-    """Refuse numbers that stand for nothing in an enum; protobuf's text format lets them pass.
+    """Refuse numbers that no member of an enum has; protobuf's text format accepts them.
 
     Raises:
         Misfit: names the field and says what was expected there.

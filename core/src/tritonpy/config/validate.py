@@ -21,7 +21,7 @@ from tritonpy.protos import ModelConfig, ModelInstanceGroup
 
 
 def validate_structure(config: ModelConfig, directory_name: str) -> None:
-    """Check what no backend may change.
+    """Check the fields that no backend may change.
 
     Args:
         config: completed from the model's files and normalised or not.
@@ -96,7 +96,7 @@ def check_name(config: ModelConfig, directory_name: str) -> None:
 
 
 def check_platform(config: ModelConfig) -> None:
-    """Platform and backend go together, and the platform `ensemble` with ensemble scheduling."""
+    """Check that platform and backend go together, and the platform `ensemble` with ensemble scheduling."""
     is_ensemble = config.HasField("ensemble_scheduling")
     if config.platform == ENSEMBLE_PLATFORM:
         if config.backend:

@@ -93,7 +93,7 @@ def _reached_tensors(steps: Sequence[ModelEnsembling.Step], inputs: set[str]) ->
 
 
 def _first_unconnected(tensor: str, steps: Sequence[ModelEnsembling.Step], reached: set[str]) -> str:
-    """Walk back from a tensor that is never written to one that nothing writes, or once around a circle."""
+    """Walk back from a tensor that is never written to one without a writer, or once around a cycle."""
     writers = {written: step for step in steps for written in step.output_map.values()}
     seen: set[str] = set()
     while True:
@@ -275,7 +275,7 @@ def _check_consistent(where: str, tensor: str, known: _Inferred, other: _Inferre
 
 
 def _check_overwriting(name: str, config: JsonObject) -> None:
-    """A tensor comes from one place; Triton loads such an ensemble, and never answers its requests."""
+    """Refuse a tensor with two writers; Triton loads such an ensemble, and never answers its requests."""
     inputs = {tensor["name"] for tensor in config.get("input", ())}
     for index, step in enumerate(config["ensemble_scheduling"]["step"]):
         for output, tensor in sorted(step["output_map"].items()):
@@ -302,7 +302,7 @@ def _mixed(name: str, model: str) -> InvalidArg:
 
 
 def _first_to_name(name: str, config: JsonObject, tensor: str) -> str:
-    """The model that Triton names with a tensor: the ensemble for its own, else of the first step with it."""
+    """The model that Triton names with a tensor: the ensemble for its own, else the first step's."""
     own = [known["name"] for field in ("input", "output") for known in config.get(field, ())]
     steps = config["ensemble_scheduling"]["step"] if tensor not in own else []
     for step in steps:

@@ -50,7 +50,7 @@ def check_dynamic_batching(config: ModelConfig) -> None:
 
 
 def _delays(policy: ModelQueuePolicy) -> bool:
-    """The policy may delay requests; without a timeout it never does, and Triton accepts it."""
+    """True if the policy delays requests; without a timeout it never does, and Triton accepts it."""
     return policy.timeout_action == ModelQueuePolicy.DELAY and policy.default_timeout_microseconds > 0
 
 
@@ -96,7 +96,7 @@ def _check_control_names(config: ModelConfig) -> None:
 
 
 def _single_control(config: ModelConfig, kind: int) -> list[ModelSequenceBatching.Control]:
-    """The control of this kind, in a list of one; none is in order, two are not."""
+    """The control of this kind in a list of one or none; two are refused."""
     found = [
         control
         for tensor in config.sequence_batching.control_input
@@ -193,7 +193,7 @@ def _check_state(state: ModelSequenceBatching.State, config: ModelConfig) -> Non
 
 
 def _check_growable(state: ModelSequenceBatching.State, config: ModelConfig) -> None:
-    """Memory that grows without being moved is the GPU's."""
+    """Refuse growable memory for instances that are not on GPUs."""
     if not state.use_growable_memory:
         return
     if not state.use_same_buffer_for_input_output:

@@ -34,7 +34,7 @@ def check_outputs(config: ModelConfig) -> None:
 
 
 def _check_names(tensors: Iterable[ModelInput | ModelOutput], role: str, config: ModelConfig) -> None:
-    """No two are called alike: of those Triton shows both, and one counts."""
+    """Refuse two of the same name: Triton shows both and uses one."""
     counts = Counter(tensor.name for tensor in tensors)
     for name, count in counts.items():
         if name and count > 1:

@@ -41,7 +41,7 @@ class Gpus:
         self._devices: dict[int, Device] = {}
 
     def discover(self) -> None:
-        """Look for GPUs and log what was found, or why there is nothing; blocking."""
+        """Look for GPUs and log those found, or the reason why there are none; blocking."""
         try:
             found = self._finder.find()
         except NoDevices as exc:

@@ -69,7 +69,7 @@ class HostPolicies:
             self._policies[name] = HostPolicy(name, cores, node)
 
     def log_missing_cores(self) -> None:
-        """Name the policies that ask for processors which are not there, as long as others of them are."""
+        """Log the policies of whose processors some, but not all, are missing."""
         for policy in self._policies.values():
             missing = policy.cores - allowed_cores() if policy.cores and has_affinity() else frozenset()
             if missing and missing != policy.cores:
@@ -80,7 +80,7 @@ class HostPolicies:
                 )
 
     def find(self, name: str) -> HostPolicy | None:
-        """The policy of that name; None where nothing was said about it, which is nothing wrong."""
+        """The policy of that name; None where it has no settings, which is no error."""
         return self._policies.get(name)
 
 
@@ -90,7 +90,7 @@ def default_policy(kind: str, device_id: int) -> str:
 
 
 def parse_cores(text: str) -> frozenset[int]:
-    """Read `<lower>-<upper>`; ours are also single cores and several of both: `0-3,8`.
+    """Read `<lower>-<upper>`, or beyond Triton's form single cores and lists of both: `0-3,8`.
 
     Raises:
         InvalidArg: it is not written so, in Triton's words.
@@ -114,7 +114,7 @@ def parse_cores(text: str) -> frozenset[int]:
 
 
 def check_setting(setting: str, value: str) -> None:
-    """Refuse a setting of a policy that nothing can be made of.
+    """Refuse an invalid setting of a policy.
 
     Raises:
         InvalidArg, Unsupported: what is wrong with it, in Triton's words.

@@ -98,7 +98,7 @@ class Arena:
 
     @property
     def free_byte_size(self) -> int:
-        """Bytes of these that no block in use has."""
+        """Bytes of these outside of blocks in use."""
         with self._lock:
             return self.byte_size - sum(self._leased.values())
 
@@ -203,7 +203,7 @@ class Arena:
             self.on_forget(number)
 
     def close(self) -> None:
-        """The other end is gone: hold on to no segment, and to nothing that was lent to it."""
+        """The other end is gone: release all segments, and everything that was lent to it."""
         with self._lock:
             lent, self._lent = self._lent, {}
             numbers, self._lent_numbers = self._lent_numbers, {}
@@ -215,7 +215,7 @@ class Arena:
         del lent  # outside of the lock, as in `release`
 
     def _keep_or_empty(self, reference: int, size_class: int) -> None:
-        """Let the system have the pages of a large free block, unless few are kept so far."""
+        """Return the pages of a large free block to the system, unless few are kept so far."""
         if self._kept_byte_size + size_class <= self.keep_byte_size or _REMOVE is None or not self._segments:
             self._kept_byte_size += size_class
             return

@@ -256,7 +256,7 @@ class ModelLoad:
         return versions
 
     async def _kept(self, record: ModelRecord, wanted: PreparedModel) -> dict[int, LoadedModel]:
-        """The versions that serve and have not changed, but perhaps in what is changed in place."""
+        """The versions that serve and need no load: unchanged, or to be changed in place."""
         served = record.served
         if served is None:
             return {}
@@ -371,7 +371,7 @@ def _brought_up(loads: Sequence[asyncio.Future[_BroughtUp]]) -> list[_BroughtUp]
 
 
 def _in_force(result: _BroughtUp) -> LoadedModel:
-    """Put a change in force, if it is one."""
+    """Apply an update; a version that was loaded anew is returned as it is."""
     if isinstance(result, InstanceUpdate):
         result.apply()
         return result.model
@@ -379,7 +379,7 @@ def _in_force(result: _BroughtUp) -> LoadedModel:
 
 
 async def _give_up(results: Sequence[_BroughtUp], reason: str) -> None:
-    """Take down what was brought up for nothing."""
+    """Take down versions that will not serve."""
     models = [result for result in results if not isinstance(result, InstanceUpdate)]
     updates = [result for result in results if isinstance(result, InstanceUpdate)]
     await asyncio.gather(close_all(models, Unavailable(reason)), *(update.discard() for update in updates))

@@ -44,7 +44,7 @@ class Changes:
 
 
 class ChangeDetector:
-    """Compares each look with what it has told of before.
+    """Compares each look with the changes reported before.
 
     Models whose repository could not be read are left out: they stay as they were.
 
@@ -80,14 +80,14 @@ class ChangeDetector:
         return Changes(tuple(changed), tuple(gone), refused)
 
     def tell_again(self, key: ModelKey) -> None:
-        """Tell of a model at the next look, though it has not changed; or that it is gone, once it is."""
+        """Report a model at the next look though it has not changed; or its end, once it is gone."""
         told = self._told.get(key)
         if told is not None and told is not _TAKEN_TWICE:
             self._told[key] = told[0], _ANY_FILES
 
 
 class ReadErrors:
-    """Tells once, not at each look, that a repository cannot be read, and that it can be again."""
+    """Reports once, not at each look, that a repository cannot be read, and that it can be again."""
 
     def __init__(self) -> None:
         self._told: dict[str, str] = {}

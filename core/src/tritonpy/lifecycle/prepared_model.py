@@ -37,17 +37,17 @@ class PreparedModel:
         return self.config.HasField("ensemble_scheduling")
 
     async def discard(self) -> None:
-        """It could not be loaded: give up what was made for this load."""
+        """The load failed: remove what was made for it."""
         await discard(self.source, self.agents)
 
     async def loaded(self) -> None:
-        """It serves."""
+        """The model serves."""
         self.has_served = True
         if self.agents is not None:
             await self.agents.loaded()
 
     async def leave(self) -> None:
-        """It takes no new requests."""
+        """The model takes no new requests."""
         if self.agents is not None:
             await (self.agents.unload() if self.has_served else self.agents.failed())
 
@@ -59,7 +59,7 @@ class PreparedModel:
 
 
 async def discard(source: ModelSource, agents: AgentSteps | None) -> None:
-    """Give up what was made for a load that has come to nothing."""
+    """Remove what was made for a load that failed."""
     if agents is not None:
         await agents.failed()
     await asyncio.to_thread(source.remove)

@@ -100,7 +100,7 @@ class ModelRegistry:
         return []
 
     def _drop_unknown(self, named: NamedModels) -> None:
-        """Keep no name that clients have made up."""
+        """Forget a name without models, such as one that a client made up."""
         if not (named.user_count or named.records or named.is_wanted):
             self._names.pop(named.name, None)
 
@@ -125,7 +125,7 @@ class ModelRegistry:
         return model
 
     def check_failure(self) -> None:
-        """Refuse what has to do with models where none is served.
+        """Refuse calls about models where none is served.
 
         Raises:
             Unavailable: in Triton's words.

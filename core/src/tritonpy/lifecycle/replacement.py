@@ -99,7 +99,7 @@ class Replacement:
         self._switch(record, (), served)
 
     def follow(self, work: Coroutine[object, object, None]) -> None:
-        """Do in the background what belongs to the end of a model and is bounded in time."""
+        """Do bounded work for the end of a model in the background."""
         task = asyncio.get_running_loop().create_task(work)
         self._ends.add(task)
         task.add_done_callback(self._ended)

@@ -22,7 +22,7 @@ from tritonpy.repository.layout import CONFIG_FILENAME, ModelDirectory
 
 
 def read_config(directory: ModelDirectory, *, is_strict: bool = False, config_name: str = "") -> ModelConfig:
-    """Read a model's configuration as `read_given_config` does, and see to it with `check_config`.
+    """Read a model's configuration with `read_given_config`, and check it with `check_config`.
 
     For tools that only look at a model: its repository agents are not asked.
     """
@@ -69,7 +69,7 @@ def read_given_config(
 
 
 def check_config(config: ModelConfig, directory: ModelDirectory, *, is_strict: bool = False) -> None:
-    """Derive a model's backend, and check what no backend may change.
+    """Derive a model's backend, and check the fields that no backend may change.
 
     Args:
         config: as it was read; the backend is filled in.

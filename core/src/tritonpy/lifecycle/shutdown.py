@@ -104,7 +104,7 @@ class _Countdown:
 
     @asynccontextmanager
     async def lines(self, describe: Callable[[], list[str]]) -> AsyncIterator[None]:
-        """Log what `describe` says: at once, every second, and at the end if it is news."""
+        """Log the text of `describe`: at once, every second, and at the end if it has changed."""
         self._say(describe())
         repeating = asyncio.create_task(self._repeat(describe))
         try:

@@ -251,5 +251,5 @@ def _checked_bounds(bounds: list[float]) -> list[float]:
 
 
 def _printable(text: str) -> str:
-    """Halves of surrogate pairs spelled out: one of them would spoil the whole page."""
+    """The text with halves of surrogate pairs escaped: they cannot be encoded in the page."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -43,7 +43,7 @@ class CpuSample:
 
 
 class CpuSampler:
-    """Reads what Linux tells of processors and memory, of the whole machine.
+    """Reads the load of processors and memory of the whole machine, on Linux.
 
     Args:
         proc: where the system shows it.
@@ -106,7 +106,7 @@ class MachineMetrics:
         registry.register(self)
 
     def start(self) -> None:
-        """Sample what there is from now on."""
+        """Begin to sample."""
         if self._cpu is not None:
             try:
                 self._cpu_sample = self._cpu.sample()

@@ -55,7 +55,7 @@ class ServerMetrics:
         self._worker_restarts.labels(model, version).inc()
 
     def count_unanswered_request(self, model: str, version: str) -> None:
-        """The model has kept a request to itself for long."""
+        """The model has not answered a request for long."""
         self._unanswered_requests.labels(model, version).inc()
 
     def count_slow_scan(self, model: str, version: str, strategy: str) -> None:
@@ -70,7 +70,7 @@ _FAMILIES = (
 
 
 class PoolMetrics:
-    """Says that there is no such pool: frameworks have pools of their own, and the server holds none.
+    """The families of Triton's pinned memory pool, always 0: the server has none.
 
     Args:
         registry: where to register; one per server.

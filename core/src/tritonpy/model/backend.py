@@ -35,7 +35,7 @@ class LoadTurn:
 
     @asynccontextmanager
     async def take(self, number: int, aside: Aside) -> AsyncIterator[None]:
-        """Have the turn while inside.
+        """Hold the turn while inside.
 
         Args:
             number: of the load.
@@ -175,7 +175,7 @@ class BoundBackend:
 
     @property
     def has_life(self) -> bool:
-        """True if it wants to be initialised before its first model, or finalised after its last one."""
+        """True if it has a hook to be initialised before its first model, or finalised after its last one."""
         return self.initialize is not None or self.finalize is not None
 
     def acquire(self) -> None:

@@ -84,7 +84,7 @@ class InstanceSet:
         return [placed.slot for placed in self._placed]
 
     async def prepare(self, slots: Sequence[Slot]) -> InstanceChange:
-        """Start what `slots` has and this set has not; what serves is kept for any slot like its own.
+        """Start the instances missing for `slots`; one that serves is kept for any slot like its own.
 
         Names do not count: an instance of a renamed group goes on under the old name, as in Triton.
 
@@ -212,7 +212,7 @@ def _is_like(placed: Slot, wanted: Slot, is_name_equal: bool) -> bool:
 
 
 def _renamed(slot: Slot, taken: set[tuple[str, int]]) -> Slot:
-    """The slot under a name of its own: one that is kept may be called as this one would be."""
+    """The slot under a name that no kept instance has."""
     group, _, index = slot.name.rpartition("_")
     name, number = slot.name, int(index)
     while (name, slot.device_id) in taken:

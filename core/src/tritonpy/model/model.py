@@ -251,12 +251,12 @@ class LoadedModel:
         return frozenset((self,)).union(*(step.all_models for step in self.steps))
 
     def hold(self) -> None:
-        """An ensemble is made of it: it is not to be closed before that one is."""
+        """Count an ensemble that is made of it, and must be closed before it."""
         self._user_count += 1
         self._unused.clear()
 
     def let_go(self) -> None:
-        """Such an ensemble is closed."""
+        """Such an ensemble is closed: undo `hold`."""
         self._user_count -= 1
         if not self._user_count:
             self._unused.set()

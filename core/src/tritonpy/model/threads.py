@@ -390,7 +390,7 @@ def _look_at(hook: asyncio.Future[Any]) -> None:  # Any: whatever it returns
 
 
 class _OpenRequest:
-    """Between a request and its model, so that the instance hears of the end, too; a `RequestOwner`."""
+    """A `RequestOwner` between a request and its model, so that the instance is notified of the end, too."""
 
     def __init__(self, instance: ThreadInstance, request: InferRequest, owner: RequestOwner) -> None:
         self._instance = instance

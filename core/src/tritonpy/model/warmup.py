@@ -215,7 +215,7 @@ def _data(given: JsonObject, datatype: DataType, element_count: int, directory: 
 
 
 def _random_array(datatype: DataType, element_count: int) -> npt.NDArray[np.generic]:
-    """Any numbers that a model could meet: floats from -1 to 1, booleans that are 0 or 1."""
+    """Random numbers that are valid inputs: floats from -1 to 1, booleans that are 0 or 1."""
     random = np.random.default_rng()
     if datatype.name == "BF16":  # raw bits: the upper half of a 32-bit float
         floats = random.uniform(-1, 1, element_count).astype(np.float32)

@@ -150,7 +150,7 @@ class Repositories:
             store.close()
 
     def check(self) -> None:
-        """Find out whether all repositories are there.
+        """Check that all repositories are there.
 
         Raises:
             Internal, InvalidArg, Unavailable: the first that does not exist, is no directory, or cannot be

@@ -116,7 +116,7 @@ class CachedScheduler:
             self._loop.call_soon(self._hit, lookup, found, self._clock() - lookup.asked_ns)
 
     def _found(self, lookup: _Lookup, response: InferResponse | None) -> None:
-        """The cache had to be waited for, and has answered."""
+        """Take the answer of a cache that did not answer at once."""
         request = lookup.request
         if self._looking.pop(request, None) is None:
             return  # it was cancelled, or is refused by now

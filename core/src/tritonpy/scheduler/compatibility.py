@@ -11,7 +11,7 @@ Kind = tuple[object, ...]
 
 
 class RequestKinds:
-    """Tells requests apart whose inputs cannot be put together.
+    """Finds the requests whose inputs can be stacked in a batch: those of equal kind.
 
     Args:
         lead: how many dimensions the batch takes; 1 or 0.

@@ -156,13 +156,13 @@ class DynamicPolicy:
         return levels.next_deadline_ns
 
     def _disturb(self, index: int) -> None:
-        """The queue has changed at an index: an attempt that reaches so far is none any more."""
+        """The queue has changed at an index: an attempt that reaches that far starts over."""
         # The one after the attempt may be what closed it.
         if index < self._taken or (index == self._taken and self._closed is not None):
             self._start_over()
 
     def _start_over(self) -> None:
-        """End the attempt, as long as its requests are still there."""
+        """End the attempt while its requests are still in the queue."""
         if self._is_open and self._strategy is not None:
             self._strategy.end()
         self._begin()

@@ -92,7 +92,7 @@ class ResponseOrder:
         return self._backlog.add(byte_size, flow)
 
     def drop(self, held: list[tuple[InferRequest, InferResponse | None, bool, int]]) -> None:
-        """Count no longer what waited."""
+        """Uncount responses that waited."""
         for _, _, _, byte_size in held:
             if byte_size:
                 self._backlog.take(byte_size)
@@ -119,7 +119,7 @@ class ResponseOrder:
             self.release()
 
     def release(self) -> None:
-        """Let pass what may pass now."""
+        """Hand on the responses whose turn has come."""
         if self._is_releasing:  # a sink that answers another request at once comes back here
             return
         self._is_releasing = True

@@ -120,7 +120,7 @@ class LeveledQueue:
         return taken
 
     def expire(self, now_ns: int) -> tuple[list[tuple[InferRequest, TritonError]], int]:
-        """Deal with the requests whose time is up.
+        """Refuse or delay the requests whose time is up.
 
         Returns:
             Those that leave, each with its error; and the lowest index at which anything has changed, the

@@ -193,7 +193,7 @@ class RateLimiter:
         self._line.setdefault(claim)
 
     def forget(self, claim: Claim) -> None:
-        """It has nothing to execute any more; what it had reserved is there for others."""
+        """Take a claim out of the line: it has nothing to execute, and its reservations are free."""
         if claim in self._line:
             del self._line[claim]
             self._serve_soon()

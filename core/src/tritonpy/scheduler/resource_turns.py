@@ -164,7 +164,7 @@ class Contender:
         self._waiting = claims
 
     def _catch_up(self) -> None:
-        """Start from where the competition is, unless this model is a part of it already."""
+        """Raise the level to that of the competition, unless this model takes part already."""
         if self._waiting or not self._claims or any(instance.depth for instance in self._claims):
             return
         claims = self._claims.values()

@@ -90,7 +90,7 @@ class Scheduler:
             await self._all_ended
 
     def lose(self, instance: Instance, error: TritonError) -> None:
-        """The worker behind an instance has died, and with it what it knew of its sequences."""
+        """The worker behind an instance has died, and with it the state of its sequences."""
         if self._sequences is not None:
             self._sequences.lose(instance, error)
         if self._sequences is not None or self._contender is not None:
@@ -188,7 +188,7 @@ class Scheduler:
             self._wake_at(deadline_ns)
 
     def _feed_each(self, sequences: SequencePolicy, deadline_ns: int) -> None:
-        """Ask for every free instance: what one of them could take, no other can."""
+        """Feed each free instance from its own sequences."""
         for instance in tuple(sequences.instances):
             while instance.is_ready and instance.depth < instance.concurrency:
                 decision = sequences.decide(self._clock(), instance)

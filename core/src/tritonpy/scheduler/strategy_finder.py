@@ -166,7 +166,7 @@ def _check_beside_sequences(name: str | None, model: Model) -> None:
 
 
 def _file_beside(model: Model) -> Path | None:
-    """A strategy that belongs to a model; what is there and is no file is an error later, not overlooked."""
+    """The file of a model's strategy; a path that is no file is returned too, and refused later."""
     directories = (model.version_directory, model.directory)
     paths = [directory / filename for directory in directories for filename in _FILENAMES]
     return next((path for path in paths if os.path.lexists(path)), None)

@@ -29,7 +29,7 @@ class Region(Protocol):
     file: tuple[int, int] | None
 
     def check(self, end: int) -> None:
-        """Refuse what is not there any more.
+        """Refuse a region whose memory is gone.
 
         Raises:
             InvalidArg: the region has become shorter than `end`.

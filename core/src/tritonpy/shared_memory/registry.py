@@ -128,7 +128,7 @@ class SharedMemoryRegions:
         return RegionSlice(region, offset, byte_size)
 
     def require_allowed(self) -> None:
-        """Refuse what the operator of the server has not switched on.
+        """Refuse shared memory where the server's options do not allow it.
 
         Raises:
             Unsupported: clients may not share their memory.

@@ -52,7 +52,7 @@ class TraceConfiguration:
 
 
 def make_tracing(words: Iterable[TraceWord]) -> Tracing:
-    """Everything that traces, as these words say.
+    """The tracing that the words of `--trace-config` ask for.
 
     Raises:
         InvalidArg: a word is wrong, or the mode needs what is not installed.

@@ -50,7 +50,7 @@ class TraceStream:
         return self.has_ended or self.written_count + self.dropped_count >= self.count
 
     def ends_with(self, count: int) -> bool:
-        """With this number of further traces the stream is complete."""
+        """True if this number of further traces completes the stream."""
         return 0 < self.count <= self.written_count + self.dropped_count + count
 
     @property

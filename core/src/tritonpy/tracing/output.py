@@ -28,7 +28,7 @@ class TraceDestination(Protocol):
         """Write these."""
 
     def end_stream(self, stream: object) -> None:
-        """Nothing new begins in a stream; what is under way may still come."""
+        """No new traces begin in a stream; those under way may still come."""
 
     def close(self) -> None:
         """Nothing comes any more."""
@@ -64,7 +64,7 @@ class TraceOutput:
             self._writer.put(_StreamEnd(stream), 0)
 
     def give_up(self, stream: TraceStream) -> None:
-        """Wait no longer for what a stream lacks; returns at once."""
+        """Wait no longer for the missing traces of a stream; returns at once."""
         stream.is_overdue = True
         if self._writer.has_begun:
             self._writer.put(_StreamEnd(stream), 0)
@@ -100,7 +100,7 @@ class TraceOutput:
 
 
 class _StreamEnd:
-    """Stands in the queue behind the last trace of a stream, as far as that is known."""
+    """Marks the end of a stream in the queue, behind its last trace as far as that is known."""
 
     __slots__ = ("stream",)
 

@@ -40,7 +40,7 @@ class TraceSettings:
     file: str = ""
 
     def objection(self, needs_file: bool) -> str | None:
-        """Why nothing can be traced with these settings, in Triton's words; None when something can."""
+        """The reason why these settings cannot be traced with, in Triton's words; None if they can."""
         if self.level is TraceLevel.OFF:
             return "tracing is disabled"
         if self.rate == 0:

@@ -80,7 +80,7 @@ class Sampler:
 
     @property
     def is_overdue(self) -> bool:
-        """A file waits for traces that may never come."""
+        """True if a file waits for traces that may never come."""
         is_waiting = self.shown_count != self.remaining
         return is_waiting and self._clock() - self._spent_s > MISSING_S
 
@@ -227,7 +227,7 @@ class Tracing:
         self._note_whether_on()
 
     def close(self) -> None:
-        """Write what there is; waits for it."""
+        """Write all traces, and wait for that."""
         for sampler in (self._global, *self._models.values()):
             self._output.end_stream(sampler.stream)
         self._output.close()

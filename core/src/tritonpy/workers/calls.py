@@ -116,7 +116,7 @@ class WorkerCalls:
         return calls
 
     def close(self) -> None:
-        """The worker is gone: give up what it has asked for."""
+        """The worker is gone: give up its calls."""
         calls, self._open = self._open, {}
         self.work = None  # its flags are memory of the worker
         for unread in self._unread.values():
@@ -214,7 +214,7 @@ class WorkerCalls:
             )
 
     def _give_up(self, call: int, model: str, reason: str) -> None:
-        """The caller does not take what it has called for."""
+        """End a call whose caller does not take its responses."""
         request, _ = self._open.get(call, (None, 0))
         if request is None:
             return
@@ -230,14 +230,14 @@ class WorkerCalls:
         request.give_up()
 
     def _keep_running(self, call: int, target: LoadedModel) -> None:
-        """Have no model paused that the call waits for."""
+        """Keep the models that the call waits for from being paused."""
         pauses = [model.pauses for model in target.all_models if model.is_decoupled]
         self._kept_running[call] = pauses
         for each in pauses:
             each.caller_came()
 
     def _allow_pauses(self, call: int) -> None:
-        """Let models be paused again that were kept running for a call."""
+        """Undo `_keep_running` for a call."""
         if self._kept_running:
             for each in self._kept_running.pop(call, ()):
                 each.caller_left()

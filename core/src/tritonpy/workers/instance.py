@@ -184,7 +184,7 @@ class ProcessInstance:
         self._send(worker, execution)
 
     def _keep(self, execution: Execution) -> None:
-        """The worker is gone: its successor, whose start is under way, gets the batch."""
+        """Keep a batch for the successor of a worker that is gone."""
         if self._is_warming_up:  # the batch is what has to be done before there is a successor
             self.depth -= 1
             execution.fail(Internal(f"instance '{self.name}': its worker has ended while it was warmed up"))
@@ -344,7 +344,7 @@ class ProcessInstance:
             self._on_reschedule(request)
 
     def _reopen(self) -> None:
-        """Take executions again if it was for lack of slots that none were taken."""
+        """Take executions again after all slots were in use."""
         if self._is_open or self._is_closing or self._is_warming_up:
             return
         if self._work.room >= self._rows:
@@ -392,7 +392,7 @@ class ProcessInstance:
             return
 
     def _fail_unsent(self, reason: TritonError, *, only_sequences: bool = False) -> None:
-        """Answer the batches that wait for a worker, or those that needed what the last one knew."""
+        """Answer the batches that wait for a worker, or only those that needed the state of the last one."""
         unsent, self._unsent = self._unsent, []
         for execution in unsent:
             if only_sequences and not execution.has_sequences:

@@ -293,7 +293,7 @@ class WorkerProcess:
                 self._reply.set_result(message)
 
     def channel_lost(self) -> None:
-        """Give up what was asked of the worker, and what it has asked for."""
+        """Give up the calls to the worker, and those that it has made."""
         self.is_connected = False
         self._take_probed(False, None)
         self._calls.close()

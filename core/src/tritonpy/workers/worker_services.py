@@ -29,7 +29,7 @@ class Caller:
 
 
 class Subject(Protocol):
-    """Answers everything that is asked under one prefix; on the loop."""
+    """Answers the questions with one prefix; on the loop."""
 
     async def ask(self, caller: Caller, what: str, args: tuple[Any, ...]) -> Any:  # Any: plain values
         """Answer a question.
@@ -44,14 +44,14 @@ class Subject(Protocol):
         """
 
     def tell(self, caller: Caller, what: str, args: tuple[Any, ...]) -> None:  # Any: plain values
-        """Take something that needs no answer; a bad one is logged, never raised."""
+        """Take a message that needs no answer; a bad one is logged, never raised."""
 
     def caller_gone(self, caller: Caller) -> None:
         """The worker has ended: drop what it owned."""
 
 
 class Services:
-    """Passes what workers ask to the subject it is about: `metrics.value` goes to `metrics` as `value`.
+    """Routes workers' questions by their prefix: `metrics.value` goes to the subject `metrics` as `value`.
 
     Asked as a `Subject` is.
     """
@@ -60,7 +60,7 @@ class Services:
         self._subjects: dict[str, Subject] = {}
 
     def add(self, prefix: str, subject: Subject) -> None:
-        """Answer what begins with `prefix` from now on."""
+        """Route questions with `prefix` to this subject from now on."""
         self._subjects[prefix] = subject
 
     async def ask(self, caller: Caller, what: str, args: tuple[Any, ...]) -> Any:  # Any: plain values

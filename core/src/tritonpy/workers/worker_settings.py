@@ -36,7 +36,7 @@ class SharedMemorySettings:
     backend: str = "python"
 
     def apply(self, arena: Arena) -> None:
-        """Have an arena grow accordingly."""
+        """Give an arena these limits."""
         arena.first_byte_size = self.first_byte_size
         arena.growth_byte_size = self.growth_byte_size
         arena.most_byte_size = self.most_byte_size

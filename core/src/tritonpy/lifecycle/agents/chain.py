@@ -114,7 +114,7 @@ class AgentChain:
         self._tell("LOAD_COMPLETE")
 
     def failed(self) -> None:
-        """LOAD_FAIL: the model could not be loaded; after this nothing is left, and a second call is none."""
+        """LOAD_FAIL: the model could not be loaded; nothing is left then, and a second call does nothing."""
         self._end("LOAD_FAIL")
 
     def unload(self) -> None:
@@ -195,7 +195,7 @@ class _Link:
             raise agent_failure(f"{self._who} failed in {action} of {self._what}", exc) from exc
 
     def act_and_log(self, action: Action) -> None:
-        """Have the agent act; what it raises is logged, for nothing can be stopped any more."""
+        """Have the agent act; what it raises is logged, because the step cannot be refused."""
         try:
             self.act(action)
         except Exception:

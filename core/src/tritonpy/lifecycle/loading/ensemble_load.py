@@ -153,4 +153,4 @@ async def _no_instance(slot: Slot) -> Never:
 
 
 def _no_start(what: str) -> None:
-    """There is nothing to be told."""
+    """Do nothing: an ensemble starts no instances."""

@@ -123,7 +123,7 @@ class ModelLoader:
         )
 
     async def _tried(self, name: str, version: int, load: Callable[[], Awaitable[Loaded]]) -> Loaded:
-        """Load when there is room for it, and as often as it takes or the settings allow."""
+        """Load through the gate, and again after failures as often as the settings allow."""
         most = 1 + self.settings.load_retry_count
         async with self.gate.enter((name, version)):
             for attempt in range(1, most):

@@ -74,7 +74,7 @@ class LoadProgress:
         return self._now_s() - self._start_s
 
     def begin(self, step: str, detail: str = "") -> None:
-        """Say what is done from now on.
+        """Begin a step.
 
         Args:
             step: a word or two, such as `initialize`; durations are added up under it.

@@ -171,7 +171,7 @@ class OpenStep:
 
     @property
     def is_wanted(self) -> bool:
-        """The step is still to begin."""
+        """True if the step still has to begin."""
         return not self._run.is_over
 
     def admitted(self) -> None:

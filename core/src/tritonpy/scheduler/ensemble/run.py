@@ -95,7 +95,7 @@ class EnsembleRun:
             self._fail(Cancelled(f"{request.label}request was cancelled"), "CANCELED")
 
     def abandon(self, error: TritonError) -> None:
-        """Answer with an error that is none of a step's."""
+        """Answer with an error that did not come from a step."""
         self._fail(error, "OTHER", is_of_step=False)
 
     def executed(self, input_ns: int, infer_ns: int, output_ns: int) -> None:
@@ -147,7 +147,7 @@ class EnsembleRun:
             limits.leave(step.step.number)
 
     def _open_way(self, step: OpenStep, stage: Stage, request: InferRequest, response: InferResponse) -> None:
-        """A response of a decoupled model: all that is behind it is run for this one."""
+        """Take a response of a decoupled model: the steps behind it are run for this response."""
         names = step.step.outputs
         tensors = {names[tensor.name]: tensor for tensor in response.outputs if tensor.name in names}
         sequence = _sequence(step.branch, request, response)
@@ -155,7 +155,7 @@ class EnsembleRun:
         self._begin(Branch(stage, tensors, step, sequences))
 
     def _take(self, step: OpenStep, request: InferRequest, response: InferResponse | None) -> None:
-        """The response of any other model: what waits for it may run."""
+        """Take the response of any other model: the steps that wait for it may run."""
         branch, names = step.branch, step.step.outputs
         if response is not None:
             for tensor in response.outputs:
@@ -198,7 +198,7 @@ class EnsembleRun:
                 branch.producer.hold(1)
 
     def _advance(self) -> None:
-        """Send what is ready; a model that answers at once adds to it, and does not come back here."""
+        """Send the ready steps; a model that answers at once adds more, without recursion."""
         if self._is_advancing:
             return
         self._is_advancing = True
@@ -266,7 +266,7 @@ class EnsembleRun:
             self._fail(error, "OTHER")
 
     def _refuse_cycle(self, request: InferRequest, step: OpenStep) -> None:
-        """A model that called the ensemble waits for it; an instance that waits cannot run a step of it."""
+        """Refuse a step that would wait for an instance whose model waits for the ensemble."""
         request.ticket.chain = chain = self.request.ticket.chain
         model = step.step.model
         path = path_to_caller(model.instances, chain) if isinstance(model, Instantiated) else None
@@ -279,7 +279,7 @@ class EnsembleRun:
             )
 
     def _respond(self, branch: Branch) -> None:
-        """All outputs of a branch are there."""
+        """Answer: all outputs of a branch are there."""
         assert branch.stage.outputs is not None  # only such a stage has writers
         request = self.request
         outputs: list[Tensor] = []

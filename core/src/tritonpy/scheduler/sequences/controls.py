@@ -45,7 +45,7 @@ class ControlInputs:
         self._null_inputs: dict[str, Tensor] = {}
 
     def check(self, request: InferRequest) -> None:
-        """Refuse a correlation id that cannot be told to the model.
+        """Refuse a correlation id that does not fit the control's datatype.
 
         Raises:
             InvalidArg: it is text, and the model takes numbers; or the other way round.

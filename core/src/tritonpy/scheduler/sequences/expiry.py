@@ -38,7 +38,7 @@ class Backlog:
         self._line = dict.fromkeys([*sequences, *self._line])
 
     def limit(self, sequence: Sequence, now_ns: int, timeout_us: int) -> None:
-        """Let a sequence wait no longer than this from now on; one of its requests has asked for it."""
+        """Shorten the wait of a sequence to the timeout of one of its requests."""
         deadline_ns = now_ns + timeout_us * _US
         if not sequence.deadline_ns or deadline_ns < sequence.deadline_ns:
             sequence.deadline_ns = deadline_ns
@@ -83,7 +83,7 @@ class Backlog:
 
 
 class IdleWatch:
-    """Knows which sequences have nothing to do, and since when.
+    """Tracks the idle sequences, and since when they are idle.
 
     A sequence is idle while none of its requests waits or is executed: a model that takes long for one does
     not make its client late.

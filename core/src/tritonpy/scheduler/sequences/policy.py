@@ -18,7 +18,7 @@ from tritonpy.states import StateSpecs
 
 
 def _no_waiter() -> None:
-    """There is no driver yet."""
+    """Do nothing: no driver waits yet."""
 
 
 class Batcher(Protocol):
@@ -229,7 +229,7 @@ class SequenceBatching:
             self._end_iteration(sequence)
 
     def _end_iteration(self, sequence: Sequence) -> None:
-        """The model has not rescheduled a request: what comes next has to start."""
+        """End an iteration that the model has not rescheduled: the next request has to start."""
         waiting = sequence.requests
         if sequence.is_over or (waiting and waiting[0].flags & SEQUENCE_START):
             return

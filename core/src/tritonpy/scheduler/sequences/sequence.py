@@ -120,7 +120,7 @@ class SlotRow:
         return slot
 
     def look(self, slot: Slot) -> None:
-        """See whether a slot has something that could be executed now."""
+        """Find out if a slot has a request that could be executed now."""
         sequence = slot.sequence
         if sequence is not None and sequence.requests and sequence.running is None:
             self.ready.setdefault(slot)

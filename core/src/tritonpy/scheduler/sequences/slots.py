@@ -135,7 +135,7 @@ class SequenceBook:
         slot.row.look(slot)
 
     def unstarted(self, correlation_id: int | str) -> TritonError:
-        """The answer to a request that goes on with a sequence which is not there."""
+        """The error for a request that continues a sequence which has not begun."""
         reason = self._reasons.get(correlation_id, "")
         return InvalidArg(
             f"inference request for sequence {correlation_id} to model '{self._model_name}' must specify the "
@@ -151,7 +151,7 @@ class SequenceBook:
         return request
 
     def put_back(self, request: InferRequest) -> None:
-        """A request that was taken has not been executed: it is the next one again."""
+        """Put back a request that was taken and not executed: it is the next one again."""
         sequence = self._sequences[request]
         sequence.running = None
         self._running_count -= 1
@@ -233,7 +233,7 @@ class SequenceBook:
         self._seat_backlog()
 
     def release(self, sequence: Sequence) -> None:
-        """A sequence needs its slot no more: the first one of the backlog gets it, or it is free."""
+        """Free the slot of a sequence, or give it to the first one of the backlog."""
         slot, sequence.slot = sequence.slot, None
         if slot is None or slot.sequence is not sequence:
             return
