@@ -1,8 +1,8 @@
 """Rate limiter: counted resources that executing instances share, and a line of those that wait for them.
 
 An instance takes its resources when it begins an execution, all of them or none, and gives them back at its
-end. The order is Triton's: an instance has a *level*, the number of its executions times
-its priority, and the lowest level goes first. Triton's faults are not copied:
+end. The order is Triton's: an instance has a *level*, the number of its executions times its priority, and
+the lowest level goes first. Triton's faults are not copied:
 
 * A claim that waits reserves what it needs against those behind it. So one that needs much gets it in the
   end, and one that needs nothing of it, or for which enough is left, goes at once; in Triton all are held up.
@@ -19,11 +19,12 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from tritonpy.errors import InvalidArg
+from tritonpy.model.execution import Execution
 from tritonpy.model.placement import Slot
 from tritonpy.options import RateLimitMode
+from tritonpy.request import InferRequest
 
 _log = logging.getLogger("tritonpy.scheduler")
 
@@ -101,20 +102,32 @@ class Claim:
         self._limiter.give_back(self)
 
 
-class WaitingCall(Protocol):
-    """A request that was made by models which hold resources while they wait for its answer."""
+class WaitingCall:
+    """A request that was made by models which hold resources while they wait for its answer.
+
+    Attributes:
+        options: the claims of the called model's instances; one of them executes it.
+    """
+
+    __slots__ = ("_request", "options")
+
+    def __init__(self, request: InferRequest, options: Sequence[Claim]) -> None:
+        self._request = request
+        self.options = options
 
     @property
     def is_open(self) -> bool:
         """True while it is not answered."""
+        return not self._request.ticket.answered
 
     @property
     def holders(self) -> Mapping[object, Claim]:
         """The resources that its callers hold, by their executions."""
-
-    @property
-    def options(self) -> Sequence[Claim]:
-        """Of the called model; one of them executes it."""
+        return {
+            execution: execution.claim
+            for execution in self._request.ticket.chain
+            if isinstance(execution, Execution) and isinstance(execution.claim, Claim)
+        }
 
 
 class RateLimiter:

@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from tritonpy.errors import Internal
-from tritonpy.model.execution import Execution, Instance
+from tritonpy.model.execution import Instance
 from tritonpy.model.instance_set import StartInstance
 from tritonpy.model.placement import Slot
 from tritonpy.request import InferRequest
 from tritonpy.scheduler.decision import BatchingPolicy, Dispatch, WaitUntil
-from tritonpy.scheduler.rate_limiter import Claim, RateLimiter
+from tritonpy.scheduler.rate_limiter import Claim, RateLimiter, WaitingCall
 
 Submit = Callable[[Instance, Dispatch, Claim], None]
 """Gives an instance a batch; the claim is given back at its end."""
-
-
-class _Call:
-    """A call by models that hold resources; a `WaitingCall`."""
-
-    __slots__ = ("_request", "options")
-
-    def __init__(self, request: InferRequest, options: Sequence[Claim]) -> None:
-        self._request = request
-        self.options = options
-
-    @property
-    def is_open(self) -> bool:
-        return not self._request.ticket.answered
-
-    @property
-    def holders(self) -> Mapping[object, Claim]:
-        return {
-            execution: execution.claim
-            for execution in self._request.ticket.chain
-            if isinstance(execution, Execution) and isinstance(execution.claim, Claim)
-        }
 
 
 class Contender:
@@ -86,7 +64,7 @@ class Contender:
             Internal: every instance of this model needs what they hold, or others that wait as they do.
         """
         claims = tuple(self._claims.values())
-        call = _Call(request, claims)
+        call = WaitingCall(request, claims)
         if not (claims and call.holders):
             return
         if holders := self._limiter.note_call(call):

@@ -9,33 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from tritonpy.config.validate_ensemble import decoupled_origins, in_order, inner_dims
-from tritonpy.flow import Pauses
 from tritonpy.handles import JsonObject
+from tritonpy.model.model import LoadedModel
 from tritonpy.model.signature import Signature
-from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.tensor import Tensor
 
 _MOST_REMEMBERED = 64
 """Sets of requested outputs for which a course is kept."""
-
-
-class ComposingModel(Protocol):
-    """A model that an ensemble is made of; a `LoadedModel`."""
-
-    name: str
-    version_text: str
-    is_decoupled: bool
-    pauses: Pauses
-
-    @property
-    def all_models(self) -> frozenset[ComposingModel]:
-        """Itself and, of an ensemble, all that it is made of."""
-
-    def infer(self, request: InferRequest, sink: ResponseSink) -> None:
-        """Check a request and queue it; see `LoadedModel`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +62,7 @@ class Step:
     """
 
     number: int
-    model: ComposingModel
+    model: LoadedModel
     inputs: tuple[tuple[str, str, Fit | None], ...]
     outputs: Mapping[str, str]
     wanted: tuple[str, ...]
@@ -111,7 +93,7 @@ class Stage:
     readers: Mapping[str, int]
     outputs: tuple[tuple[str, Fit | None], ...] | None
     writer_count: int
-    models: frozenset[ComposingModel]
+    models: frozenset[LoadedModel]
 
 
 class Plan:
@@ -134,7 +116,7 @@ class Plan:
         self,
         name: str,
         config: JsonObject,
-        models: Sequence[ComposingModel],
+        models: Sequence[LoadedModel],
         signatures: Sequence[Signature],
     ) -> None:
         self.name = name
@@ -220,7 +202,7 @@ class Plan:
             for tensor in read:
                 if tensor not in answered:
                     readers[tensor] = readers.get(tensor, 0) + 1
-        models = frozenset[ComposingModel]().union(*(self._models[index].all_models for index in members))
+        models = frozenset[LoadedModel]().union(*(self._models[index].all_models for index in members))
         return Stage(
             tuple(self._step(index, tensors, answered, opened) for index in members),
             tuple(position for position, count in enumerate(waits_for) if not count),

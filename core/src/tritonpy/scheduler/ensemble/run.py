@@ -18,7 +18,7 @@ from tritonpy.scheduler.ensemble.open_step import Branch, OpenStep, Sequence, St
 from tritonpy.scheduler.ensemble.plan import Stage
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor
-from tritonpy.workers.call_cycles import Instantiated, path_to_caller
+from tritonpy.workers.call_cycles import path_to_caller
 
 _log = logging.getLogger("tritonpy.scheduler")
 
@@ -269,7 +269,7 @@ class EnsembleRun:
         """Refuse a step that would wait for an instance whose model waits for the ensemble."""
         request.ticket.chain = chain = self.request.ticket.chain
         model = step.step.model
-        path = path_to_caller(model.instances, chain) if isinstance(model, Instantiated) else None
+        path = path_to_caller(model.instances, chain)
         if path is not None:
             waits = " waits for ".join(f"'{name}'" for name in path)
             raise Internal(
