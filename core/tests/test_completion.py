@@ -160,6 +160,18 @@ def test_batches_larger_than_the_file_allows_are_refused_in_tritons_words() -> N
     )
 
 
+def test_first_dimensions_of_any_size_that_differ_are_no_batch() -> None:
+    assert complete({}, has_batch=False) == {
+        "name": "net",
+        "input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [-1, 3, -1]}],
+        "output": [{"name": "Y", "data_type": "TYPE_INT64", "dims": [-1]}],
+    }
+    assert refusal({"max_batch_size": 2}, DYNAMIC, has_batch=False) == (
+        "autofill failed for model 'net': model does not support batching while non-zero max_batch_size is "
+        "specified"
+    )
+
+
 def test_the_configuration_given_is_not_changed() -> None:
     given: JsonObject = {"name": "net", "max_batch_size": 0}
 

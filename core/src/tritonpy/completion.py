@@ -73,6 +73,7 @@ def complete_config(
     *,
     batch_size: int,
     largest: int | None = None,
+    has_batch: bool = True,
 ) -> JsonObject:
     """Return a copy of a configuration with batching, inputs and outputs filled in.
 
@@ -87,6 +88,8 @@ def complete_config(
         outputs: likewise.
         batch_size: what to fill in, such as `default_max_batch_size(model.backend)`; 0 for nothing.
         largest: the largest batch that the model's file allows; None for any.
+        has_batch: False where the file says that first dimensions of any size differ from each other, so that
+            none is the dimension of a batch.
 
     Raises:
         InvalidArg: the configuration asks for batches that the model cannot form, in Triton's words.
@@ -97,7 +100,7 @@ def complete_config(
     kept = {tensor.name for tensor in kept_outputs(config)}
     inputs = [tensor for tensor in inputs if tensor.name not in given]
     outputs = [tensor for tensor in outputs if tensor.name not in kept]
-    if can_batch((*inputs, *outputs)):
+    if has_batch and can_batch((*inputs, *outputs)):
         if size == 0 and not _spells_out_batch(config, inputs, outputs):
             size = batch_size
             if size:
