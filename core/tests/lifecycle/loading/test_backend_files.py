@@ -39,6 +39,13 @@ def test_an_installed_plugin_wins_over_a_file_unless_the_configuration_asks_for_
     assert find(backends, "identity", "model.py") == BackendFiles("model.py", "python", backends / "identity")
 
 
+def test_the_plugin_for_pytorch_does_what_the_file_of_that_backend_does(backends):
+    assert find(backends, "pytorch", "model.py", ("pytorch", "python")) is None
+
+    with pytest.raises(InvalidArg, match="unable to find Python backend based backend library"):
+        find(backends, "pytorch", "model.py")
+
+
 def test_the_runtime_of_a_compiled_backend_is_not_a_file_of_ours(backends):
     assert find(backends, "mine", "libtriton_mine.so") is None
 

@@ -15,12 +15,14 @@ from tritonpy.protos import ModelConfig
 _RUNNERS = {"model.py": "python"}
 """Which backend runs a file, by what the configuration's `runtime` calls it."""
 
+_BUILT_IN = {"pytorch": "model.py"}
+"""Backends of Triton that bring such a file themselves; here the plugin does what it does."""
+
 _FRAMEWORKS = {
     "dali": "DALI",
     "fastertransformer": "FasterTransformer",
     "fil": "FIL",
     "openvino": "OpenVINO",
-    "pytorch": "PyTorch",
     "tensorflow": "TensorFlow",
     "tensorrt": "TensorRT",
     "tensorrtllm": "TensorRT-LLM",
@@ -90,7 +92,7 @@ def find_backend_files(
                     f"not installed: pip install tritonpy-backend-{runner}"
                 )
             return BackendFiles(runtime, runner, directory.absolute())
-        if is_wanted:
+        if is_wanted and not (name in installed and _BUILT_IN.get(name) == runtime):
             raise InvalidArg(
                 f"unable to find Python backend based backend library '{runtime}' for model '{config.name}', "
                 f"searched: '{directory / runtime}'"
