@@ -19,6 +19,9 @@ EDITABLES := $(addprefix --editable ,$(DISTRIBUTIONS))
 # The server, and what the digits are served with.
 SERVED := --editable core --editable './plugins/backends/onnxruntime[cpu]' --editable plugins/backends/python
 
+# PyTorch for the tests of its backend, without CUDA: the wheel for Linux on PyPI brings gigabytes of that.
+TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu) safetensors
+
 empty :=
 space := $(empty) $(empty)
 
@@ -41,16 +44,19 @@ endef
 
 ifeq ($(UV),)
 new_pip = $(call patiently,$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1')  # which knows `--group`
-install = $(call patiently,$(BIN)/python -m pip install --quiet --constraint constraints.txt $(1))
+install_once = $(BIN)/python -m pip install --quiet --constraint constraints.txt $(1)
 no_compile := --no-compile
 else
-install = $(call patiently,$(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt $(1))
+install_once = $(UV) pip install --quiet --python $(BIN)/python --constraint constraints.txt $(1)
 endif
+install = $(call patiently,$(call install_once,$(1)))
 
 $(STAMP): pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
 	$(make_venv)
 	$(new_pip)
 	$(call install,--group dev $(EDITABLES))
+	$(call install_once,$(TORCH)) || $(call install,$(TORCH) --index-url https://download.pytorch.org/whl/cpu) || \
+		echo "PyTorch is not installed: the tests of backend 'pytorch' that need it are skipped"
 	touch $(SERVING) $@
 
 # Bytecode is made of what is imported, when it is: it takes pip as long as all the rest.

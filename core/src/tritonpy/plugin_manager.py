@@ -35,6 +35,7 @@ KINDS: dict[str, type] = {
 OWN_DISTRIBUTIONS = frozenset(
     {
         "tritonpy-backend-onnxruntime",
+        "tritonpy-backend-pytorch",
         "tritonpy-backend-python",
         "tritonpy-batching-pad",
         "tritonpy-batching-single",

@@ -1,0 +1,130 @@
+"""The backend `pytorch`: serves PyTorch models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tritonpy.plugin import (
+    Backend,
+    BackendAttributes,
+    BlockPool,
+    InferRequest,
+    InferResponse,
+    JsonObject,
+    Model,
+    ModelInstance,
+    PreferredGroup,
+    TritonError,
+    Unavailable,
+    default_max_batch_size,
+    hookimpl,
+)
+
+from tritonpy_backend_pytorch.contents import Kind
+from tritonpy_backend_pytorch.files import MODEL_FILENAME, find_files
+
+if TYPE_CHECKING:  # a server whose models all run in workers never imports PyTorch itself
+    from tritonpy_backend_pytorch.instance import TorchInstance
+
+
+@hookimpl
+def backend_attributes() -> BackendAttributes:
+    """Threads, because PyTorch releases the interpreter's lock in its operators."""
+    return BackendAttributes(
+        execution="thread",
+        preferred_groups=(PreferredGroup("KIND_GPU", 1), PreferredGroup("KIND_CPU", 1)),
+        default_filename=MODEL_FILENAME,
+        uses_gpus=_has_cuda(),
+    )
+
+
+@hookimpl
+def backend_initialize(backend: Backend) -> None:
+    """Import PyTorch.
+
+    Raises:
+        Unavailable: it is not installed; says which command mends that.
+    """
+    try:
+        import_module("torch")
+    except ImportError as exc:
+        if find_spec("torch") is not None:
+            raise Unavailable(f"backend 'pytorch': PyTorch is installed but fails: {exc}") from exc
+        raise Unavailable(
+            "backend 'pytorch' needs PyTorch, which is not installed: pip install torch, or for the "
+            "CPU alone "
+            "pip install torch --index-url https://download.pytorch.org/whl/cpu"
+        ) from exc
+    backend.state = BlockPool()
+
+
+@hookimpl
+def model_execution(model: Model) -> Literal["thread", "process"] | None:
+    """Processes for models that are Python code, and for those whose calls hold the interpreter's lock."""
+    try:
+        files = find_files(model)
+    except TritonError:
+        return None  # said when the model is loaded
+    if files.source is not None or files.contents.kind is Kind.PICKLE or files.contents.compiled:
+        return "process"
+    return None
+
+
+@hookimpl
+def model_auto_complete_config(model: Model) -> JsonObject | None:
+    """Fill in inputs, outputs and batching from the model's file."""
+    if model.config.get("input") and model.config.get("output"):
+        return None
+    from tritonpy_backend_pytorch.complete import complete_config
+    from tritonpy_backend_pytorch.model import open_model
+
+    model.state = open_model(model, model.backend.state)
+    return complete_config(model.config, model.state.program, default_max_batch_size(model.backend))
+
+
+@hookimpl
+def model_initialize(model: Model) -> None:
+    """Load the model and compare it with the configuration."""
+    from tritonpy_backend_pytorch.model import open_model
+
+    model.state = open_model(model, model.backend.state)
+    model.state.bind(model.config)
+
+
+@hookimpl
+def model_finalize(model: Model) -> None:
+    """Let go of what instances shared."""
+    model.state = None
+
+
+@hookimpl
+def model_instance_initialize(instance: ModelInstance) -> None:
+    """Give the instance its module, and its thread the modes of PyTorch."""
+    from tritonpy_backend_pytorch.instance import TorchInstance
+
+    instance.state = TorchInstance(instance.model.state, instance)
+
+
+@hookimpl
+def model_instance_finalize(instance: ModelInstance) -> None:
+    """Let go of the module."""
+    instance.state.close()
+    instance.state = None
+
+
+@hookimpl
+def model_instance_execute(instance: ModelInstance, requests: Sequence[InferRequest]) -> list[InferResponse]:
+    """Run one batch in one call of the module."""
+    state: TorchInstance = instance.state
+    return state.execute(requests)
+
+
+def _has_cuda() -> bool:
+    """Whether the installed PyTorch brings what runs models on NVIDIA's GPUs; imports nothing."""
+    spec = find_spec("torch")
+    folders = spec.submodule_search_locations if spec is not None else None
+    return any(Path(folder, "lib", "libtorch_cuda.so").is_file() for folder in folders or ())

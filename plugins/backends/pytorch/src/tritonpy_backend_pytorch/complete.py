@@ -1,0 +1,71 @@
+"""Auto-complete: what a model's file says, handed to the rules that all frameworks share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+from tritonpy.plugin import JsonObject
+from tritonpy.plugin import complete_config as complete
+
+from tritonpy_backend_pytorch.program import Program
+from tritonpy_backend_pytorch.tensor_info import TensorInfo
+
+_log = logging.getLogger("tritonpy.backend.pytorch")
+
+
+def complete_config(config: JsonObject, program: Program, batch_size: int) -> JsonObject | None:
+    """Return a copy of `config` with batching, inputs and outputs filled in; see `plugin.complete_config`.
+
+    Args:
+        config: names inputs or outputs or neither; one that names both is complete and does not come here.
+        program: the loaded model.
+        batch_size: 0 leaves models unbatched that do not ask.
+
+    Returns:
+        None where the file says too little.
+
+    Raises:
+        InvalidArg: the configuration batches and the model cannot, in Triton's words.
+    """
+    if program.inputs is None or program.outputs is None:
+        _log.warning(
+            "model '%s': the file does not say of which types and shapes inputs and outputs are, so that its "
+            "configuration has to; an exported program says it (torch.export.save)",
+            config["name"],
+        )
+        return None
+    inputs, outputs = list(program.inputs), list(program.outputs)
+    largest = largest_batch(inputs)
+    if largest is not None and largest < batch_size:
+        batch_size = largest
+    return complete(
+        config,
+        [tensor for tensor in inputs if _is_usable(tensor, config)],
+        [tensor for tensor in outputs if _is_usable(tensor, config)],
+        batch_size=batch_size,
+        largest=largest,
+        has_batch=len(batch_symbols((*inputs, *outputs))) < 2,
+    )
+
+
+def largest_batch(inputs: Sequence[TensorInfo]) -> int | None:
+    """The upper bound of the first dimension of all inputs; None where there is none."""
+    bounds = [tensor.bounds[0][1] for tensor in inputs if tensor.bounds and tensor.bounds[0][1] >= 0]
+    return min(bounds, default=None)
+
+
+def batch_symbols(tensors: Iterable[TensorInfo]) -> set[str]:
+    """The names of the sizes of all first dimensions of any size; more than one cannot be that of a batch."""
+    return {tensor.symbols[0] for tensor in tensors if tensor.symbols and tensor.shape[0] == -1}
+
+
+def _is_usable(tensor: TensorInfo, config: JsonObject) -> bool:
+    if not tensor.datatype:
+        _log.warning(
+            "model '%s': '%s' is left out, there is no datatype for %s",
+            config["name"],
+            tensor.name,
+            tensor.torch_type,
+        )
+    return bool(tensor.datatype)

@@ -1,0 +1,120 @@
+"""One instance of a model: from requests to one call and back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+import torch
+from tritonpy.plugin import (
+    Array,
+    InferRequest,
+    InferResponse,
+    Internal,
+    ModelInstance,
+    TritonError,
+)
+
+from tritonpy_backend_pytorch.model import TorchModel
+from tritonpy_backend_pytorch.results import Picker
+from tritonpy_backend_pytorch.settings import Settings, fair_thread_count, usable_core_count
+
+_log = logging.getLogger("tritonpy.backend.pytorch")
+
+
+class TorchInstance:
+    """Executes batches; made, used and closed on one thread, whose modes of PyTorch it sets.
+
+    Args:
+        model: the loaded model, bound to its configuration.
+        instance: what the server knows of it.
+    """
+
+    def __init__(self, model: TorchModel, instance: ModelInstance) -> None:
+        self._modes = ExitStack()
+        settings = model.settings
+        _set_threads(model, instance)
+        _set_executor(settings)
+        # Entered once: to enter it for each call takes as long as a small model.
+        self._modes.enter_context(torch.inference_mode() if settings.uses_inference_mode else torch.no_grad())
+        if not settings.uses_optimized_execution:
+            self._modes.enter_context(torch.jit.optimized_execution(False))
+        is_on_gpu = instance.kind != "KIND_CPU" and torch.cuda.is_available()
+        self._cleans_cache = settings.cleans_cache and is_on_gpu
+        program = model.program_for(instance)
+        self._plan = model.plan
+        self._rules = model.rules
+        self._call = program.call if settings.uses_cudnn or not is_on_gpu else _without_cudnn(program.call)
+        self._failure = program.failure
+        self._feed = program.feeder(instance.model.config, model.datatypes).call
+        self._pick = Picker(model.plan.outputs, program.known_outputs, program.owned).pick
+        self._instance = instance
+
+    def close(self) -> None:
+        """Leave the thread as it was."""
+        self._modes.close()
+
+    def execute(self, requests: Sequence[InferRequest]) -> list[InferResponse]:
+        """Answer every request, in as few calls as they allow; see `BatchPlan`."""
+        return self._plan.execute(requests, self._run)
+
+    def _run(self, feeds: dict[str, Array], names: list[str]) -> list[Array]:
+        instance = self._instance
+        self._rules.check(feeds)
+        args, kwargs = self._feed(feeds)
+        start = instance.now_ns()
+        try:
+            result = self._call(*args, **kwargs)
+        except TritonError:
+            raise
+        except Exception as exc:  # models raise anything
+            raise Internal(f"{self._failure}{exc}") from exc
+        instance.report_compute(instance.compute_start_ns or start, instance.now_ns())
+        arrays = self._pick(result, names)
+        if self._cleans_cache:
+            torch.cuda.empty_cache()
+        return arrays
+
+
+def _without_cudnn(call: Callable[..., object]) -> Callable[..., object]:
+    """The call without cuDNN; the switch is that of the process, so it is thrown for the call only."""
+
+    def without(*args: object, **kwargs: object) -> object:
+        with torch.backends.cudnn.flags(enabled=False):
+            return call(*args, **kwargs)
+
+    return without
+
+
+def _set_executor(settings: Settings) -> None:
+    """Throw the switches of TorchScript that the model names; they are those of the process."""
+    for value, throw in (
+        (settings.jit_executor, torch._C._jit_set_profiling_executor),
+        (settings.jit_profiling, torch._C._jit_set_profiling_mode),
+        (settings.tensor_fuser, torch._C._jit_set_texpr_fuser_enabled),
+    ):
+        if value is not None:
+            throw(value)
+
+
+def _set_threads(model: TorchModel, instance: ModelInstance) -> None:
+    """Set the threads that calls from this thread may use; each instance has its own number."""
+    settings = model.settings
+    torch.set_num_threads(
+        settings.thread_count or fair_thread_count(instance.model.config, usable_core_count())
+    )
+    if settings.interop_thread_count is not None:
+        if torch.get_num_interop_threads() == settings.interop_thread_count:
+            return
+        try:
+            torch.set_num_interop_threads(settings.interop_thread_count)
+        except RuntimeError:  # it is one number for the whole process, and models have run with it
+            _log.warning(
+                "model '%s': INTER_OP_THREAD_COUNT %d is not taken, another model of this process "
+                "has begun with %d; "
+                "parameter TRITONPY_ISOLATION: process gives the model a process of its own",
+                instance.model.name,
+                settings.interop_thread_count,
+                torch.get_num_interop_threads(),
+            )

@@ -1,0 +1,93 @@
+"""A model that is loaded and can be called, of whatever kind its file is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+from tritonpy.plugin import JsonObject
+
+from tritonpy_backend_pytorch.argument import Argument, Form
+from tritonpy_backend_pytorch.feeding import ArgumentFeeder, Feeder, TensorFeeder
+from tritonpy_backend_pytorch.names import place_inputs
+from tritonpy_backend_pytorch.tensor_info import TensorInfo
+
+
+class Program(ABC):
+    """One loaded model; calls may come from several threads if `is_shareable`.
+
+    Attributes:
+        call: the callable, bound once.
+        inputs: what the file says of them; None where it says too little to complete a configuration.
+        outputs: likewise.
+        known_outputs: places in the result by name, where the file tells; None where it does not.
+        owned: addresses of memory that belongs to the model.
+        is_shareable: calls change nothing that other calls see.
+        writes_inputs: calls may write to the tensors that they are given.
+        failure: how the text of an error of a call begins.
+    """
+
+    call: Callable[..., object]
+    inputs: tuple[TensorInfo, ...] | None = None
+    outputs: tuple[TensorInfo, ...] | None = None
+    known_outputs: Mapping[str, int] | None = None
+    owned: frozenset[int] = frozenset()
+    is_shareable: bool = False
+    writes_inputs: bool = True
+    failure: str = "PyTorch execute failure: "
+
+    @abstractmethod
+    def feeder(self, config: JsonObject, datatypes: Mapping[str, str]) -> Feeder:
+        """What makes the arguments of its calls.
+
+        Args:
+            config: complete.
+            datatypes: of all inputs, by name.
+
+        Raises:
+            TritonError: the inputs of the configuration are not those of the model.
+        """
+
+    @abstractmethod
+    def input_infos(self, config: JsonObject) -> Mapping[str, TensorInfo]:
+        """What the file says of the inputs of a configuration, by their names there."""
+
+    @abstractmethod
+    def output_infos(self, config: JsonObject) -> Mapping[str, TensorInfo]:
+        """What the file says of the outputs of a configuration, by their names there."""
+
+
+class ArgumentProgram(Program):
+    """A model of which no more is known than the arguments of its call: TorchScript and plain modules.
+
+    Args:
+        model_name: for errors.
+        arguments: of the call, in order.
+        call: the callable.
+    """
+
+    def __init__(self, model_name: str, arguments: Sequence[Argument], call: Callable[..., object]) -> None:
+        self.call = call
+        self.arguments = tuple(arguments)
+        self._model_name = model_name
+
+    def feeder(self, config: JsonObject, datatypes: Mapping[str, str]) -> Feeder:
+        placed = place_inputs(config, self.arguments)
+        optional = {tensor["name"] for tensor in config.get("input", ()) if tensor.get("optional", False)}
+        by_argument = {path[0]: name for name, path in placed.items()}
+        fed = [argument for argument in self.arguments if argument.name in by_argument]
+        if (
+            not optional
+            and list(self.arguments[: len(fed)]) == fed
+            and all(argument.form is Form.TENSOR and not argument.is_keyword for argument in fed)
+            and "BYTES" not in datatypes.values()
+        ):
+            ordered = [by_argument[argument.name] for argument in fed]
+            return TensorFeeder([(name, datatypes[name]) for name in ordered], self.writes_inputs)
+        return ArgumentFeeder(self.arguments, placed, datatypes, self._model_name, self.writes_inputs)
+
+    def input_infos(self, config: JsonObject) -> Mapping[str, TensorInfo]:
+        return {}
+
+    def output_infos(self, config: JsonObject) -> Mapping[str, TensorInfo]:
+        return {}

@@ -1,0 +1,101 @@
+"""Modules saved as each kind of file, loaded through the hooks of the installed backend."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+from tritonpy.plugin import InferRequest, Tensor
+from tritonpy_sdk import ModelRepository
+from tritonpy_sdk.testing import BackendDriver
+
+
+@pytest.fixture(scope="session")
+def scripted():
+    """The TorchScript file of a module; traced with samples, if there are any."""
+    torch = pytest.importorskip("torch")
+
+    def save(module, *samples):
+        buffer = io.BytesIO()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # TorchScript is deprecated
+            module = module.eval()
+            torch.jit.save(torch.jit.trace(module, samples) if samples else torch.jit.script(module), buffer)
+        return buffer.getvalue()
+
+    return save
+
+
+@pytest.fixture(scope="session")
+def exported():
+    """The file of an exported program; sizes of any value are given by the name of a `Dim`."""
+    torch = pytest.importorskip("torch")
+
+    def save(module, args=(), kwargs=None, shapes=None):
+        program = torch.export.export(module.eval(), args, kwargs, dynamic_shapes=shapes)
+        buffer = io.BytesIO()
+        torch.export.save(program, buffer)
+        return buffer.getvalue()
+
+    return save
+
+
+@pytest.fixture
+def saved():
+    """What `torch.save` writes."""
+    torch = pytest.importorskip("torch")
+
+    def save(value):
+        buffer = io.BytesIO()
+        torch.save(value, buffer)
+        return buffer.getvalue()
+
+    return save
+
+
+@pytest.fixture
+def load(tmp_path):
+    """Load a model by its files and its configuration, in this process; finalised when the test is over."""
+    with ExitStack() as stack:
+
+        def start(files, config=None, *, name="net", settings=None):
+            if isinstance(files, bytes):
+                files = {"model.pt2" if b"archive_format" in files else "model.pt": files}
+            base = {} if config is None else {"backend": "pytorch"}
+            ModelRepository(tmp_path).model(name, None if config is None else base | config, files)
+            return stack.enter_context(BackendDriver("pytorch", tmp_path, settings).load(name))
+
+        yield start
+
+
+@pytest.fixture
+def request_of():
+    """Make a request from arrays or tensors; `rows` is what the server counted."""
+
+    def make(rows=1, outputs=None, **inputs):
+        inputs |= inputs.pop("named", {})
+        tensors = {
+            name: value if isinstance(value, Tensor) else Tensor.from_numpy(name, np.asarray(value))
+            for name, value in inputs.items()
+        }
+        request = InferRequest("net", tensors, requested_outputs=outputs)
+        request.batch_size = rows
+        return request
+
+    return make
+
+
+@pytest.fixture
+def ask(request_of):
+    """Run one request and return its outputs as lists; raises what it was answered."""
+
+    def run(model, rows=1, **inputs):
+        (answer,) = model.execute([request_of(rows, **inputs)])
+        if answer.only.error is not None:
+            raise answer.only.error
+        return {output.name: output.numpy().tolist() for output in answer.only.outputs}
+
+    return run
