@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tritonpy.errors import Unavailable
 from tritonpy.lifecycle.agents.repository_agents import RepositoryAgents
 from tritonpy.lifecycle.load import ModelLoad
 from tritonpy.lifecycle.loading.settings import LoaderSettings
@@ -104,3 +107,31 @@ async def test_only_the_end_of_what_took_long_is_told(
     (told,) = watch.texts
     assert told.startswith("loading: net took ")
     assert "(files " in told
+
+
+@pytest.mark.parametrize("outcome", ["fetched", "failed", "hanging"])
+async def test_a_load_that_is_given_up_while_files_are_fetched_ends_and_leaves_no_file(
+    tmp_path: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch, outcome: str
+) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+    copied = tmp_path / "copy" / "m"
+
+    def fetch() -> ModelSource:
+        begun.set()
+        assert goes_on.wait(30)
+        if outcome == "failed":
+            raise Unavailable("the server stops")
+        return replace(source(copied), is_temporary=True)
+
+    loading = asyncio.ensure_future(preparation(watch, interval_s=0).prepare("m", fetch))
+    await asyncio.to_thread(begun.wait, 30)
+    if outcome == "hanging":
+        monkeypatch.setattr("tritonpy.lifecycle.load._PATIENCE_S", 0.01)
+    loading.cancel()
+    if outcome != "hanging":
+        asyncio.get_running_loop().call_soon(goes_on.set)
+    await asyncio.wait((loading,), timeout=20)
+    goes_on.set()
+
+    assert loading.cancelled()
+    assert outcome == "hanging" or not copied.parent.exists()

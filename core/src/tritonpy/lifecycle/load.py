@@ -46,6 +46,9 @@ _log = logging.getLogger("tritonpy.repository")
 
 _WORTH_TELLING_S = 1.0
 
+_PATIENCE_S = 5.0
+"""Wait of a load that is given up for the files that it fetches."""
+
 _BroughtUp: TypeAlias = LoadedModel | InstanceUpdate
 """What becomes of one version: it is loaded, or one that serves is changed in place."""
 
@@ -175,13 +178,16 @@ class ModelLoad:
     async def _fetch(
         self, fetch: Callable[[], ModelSource], progress: LoadProgress
     ) -> tuple[ModelSource, ModelConfig]:
-        """Fetch and read on a thread; cancelled, it leaves no directory behind."""
+        """Fetch and read on a thread; cancelled, it leaves no directory behind, unless the disk hangs."""
         fetching = asyncio.ensure_future(self._threads.call(self._fetch_and_read, fetch, progress))
         try:
             return await asyncio.shield(fetching)
         except asyncio.CancelledError:
-            source, _ = await fetching
-            await asyncio.to_thread(source.remove)
+            await asyncio.wait((fetching,), timeout=_PATIENCE_S)
+            if not fetching.done():
+                fetching.cancel()  # the stop of the server must not wait for a disk that hangs
+            elif fetching.exception() is None:
+                await asyncio.to_thread(fetching.result()[0].remove)
             raise
 
     def _fetch_and_read(
