@@ -189,8 +189,8 @@ class RequestReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header, or one trailer, which is dropped."""
-        self._head_bytes += len(name) + len(value) + 4
-        if self._head_bytes > MOST_HEADER_BYTES:
+        self._head_bytes = head_bytes = self._head_bytes + len(name) + len(value) + 4
+        if head_bytes > MOST_HEADER_BYTES:
             raise headers_too_large()
         self._header_sink.setdefault(name.lower(), value)
         if self._forwarding is not None and self.is_in_head and self._forwarding.finds(name):
