@@ -19,6 +19,8 @@ from tritonpy.plugin_manager import Hook, PluginManager, bind_object
 Binder = Callable[[str], Hook | None]
 """Gives a plugin's implementation of the hook of a name, or None."""
 
+_LONGEST_NAME = 255  # bytes; what file systems take
+
 _numbers = itertools.count(1)  # a file that is imported again is another module
 
 
@@ -106,6 +108,27 @@ class PluginOpener:
         plugin = self._installed.load(name)
         return lambda hook: self._installed.bind(plugin, hook)
 
+    def find(self, name: str, directory: str, filenames: Sequence[str]) -> Binder | None:
+        """The binder of an installed plugin, or of a file in the directory of its name; blocking.
+
+        Args:
+            name: the plugin's.
+            directory: holds the directories of plugins that are files.
+            filenames: such files, the first one that is there counts.
+
+        Returns:
+            None when there is neither.
+
+        Raises:
+            TritonError: see `load` and `open`.
+        """
+        if name in self.names():
+            return self.load(name)
+        if not is_filename(name):
+            return None
+        path = first_file([Path(directory).absolute() / name], filenames)
+        return self.open(path) if path is not None else None
+
     def open(self, path: Path) -> Binder:
         """The binder of the hooks of a file: of Python if it ends in `.py`, else a shared object; blocking.
 
@@ -143,6 +166,11 @@ class PluginOpener:
             f"{self._what} {path} is a shared object, and nothing is installed that opens it"
             f"{''.join(faults) or ': pip install tritonpy-abi'}"
         )
+
+
+def is_filename(name: str) -> bool:
+    """True if a name can be that of a directory, and leads nowhere else."""
+    return name not in ("", "..") and Path(name).name == name and len(name.encode()) <= _LONGEST_NAME
 
 
 def first_file(directories: Iterable[Path], filenames: Sequence[str]) -> Path | None:

@@ -4,10 +4,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tritonpy.cache.finder import CacheFinder, make_cache
+from tritonpy.cache.finder import find_cache, make_cache
 from tritonpy.errors import Internal, InvalidArg, Unsupported
 from tritonpy.options import ServerOptions
 from tritonpy.plugin import hookimpl
+from tritonpy.plugin_files import Binder, PluginOpener
 from tritonpy.plugin_manager import PluginManager
 
 MODULE = """
@@ -23,11 +24,12 @@ def cache_insert(cache, key, entry):
 """
 
 
-def finder(directory: Path, *loaders: object, discover: bool = True) -> CacheFinder:
+def find(name: str, directory: Path, *loaders: object, discover: bool = True) -> Binder:
     managers = {kind: PluginManager(kind, discover=discover) for kind in ("caches", "loaders")}
     for number, loader in enumerate(loaders):
         managers["loaders"].register(f"loader{number}", loader)
-    return CacheFinder(managers["caches"], managers["loaders"], str(directory))
+    opener = PluginOpener(managers["caches"], managers["loaders"], "response cache")
+    return find_cache(opener, str(directory), name)
 
 
 def place(directory: Path, filename: str, content: str = "") -> Path:
@@ -38,7 +40,7 @@ def place(directory: Path, filename: str, content: str = "") -> Path:
 
 
 def test_the_local_cache_enters_by_the_door_of_all_plugins(tmp_path: Path) -> None:
-    bind = finder(tmp_path).find("local")
+    bind = find("local", tmp_path)
 
     assert bind("cache_lookup") is not None
     assert bind("cache_usage") is not None
@@ -46,7 +48,7 @@ def test_the_local_cache_enters_by_the_door_of_all_plugins(tmp_path: Path) -> No
 
 def test_an_unknown_cache_is_refused_in_tritons_words_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(InvalidArg) as error:
-        finder(tmp_path).find("remote")
+        find("remote", tmp_path)
 
     assert error.value.message.startswith(
         f"unable to find 'libtritoncache_remote.so' for cache. Searched: {tmp_path}; installed caches: "
@@ -56,12 +58,12 @@ def test_an_unknown_cache_is_refused_in_tritons_words_with_those_there_are(tmp_p
 
 def test_a_cache_of_ours_that_is_not_installed_is_told_how_to_get(tmp_path: Path) -> None:
     with pytest.raises(InvalidArg, match="caches: none; to install it: pip install tritonpy-cache-redis"):
-        finder(tmp_path, discover=False).find("redis")
+        find("redis", tmp_path, discover=False)
 
 
 def test_a_python_file_in_the_cache_directory_is_a_cache(tmp_path: Path) -> None:
     place(tmp_path, "cache.py", MODULE)
-    lookup = finder(tmp_path).find("mine")("cache_lookup")
+    lookup = find("mine", tmp_path)("cache_lookup")
 
     assert lookup is not None
     assert lookup(None, "k") == b"k"
@@ -71,7 +73,7 @@ def test_a_file_that_is_broken_is_named(tmp_path: Path) -> None:
     path = place(tmp_path, "cache.py", "import nothing_of_this_name")
 
     with pytest.raises(Internal, match=f"response cache {path} failed to import"):
-        finder(tmp_path).find("mine")
+        find("mine", tmp_path)
 
 
 def test_a_shared_object_is_opened_by_an_installed_loader(tmp_path: Path) -> None:
@@ -83,7 +85,7 @@ def test_a_shared_object_is_opened_by_an_installed_loader(tmp_path: Path) -> Non
         return SimpleNamespace(cache_lookup=hookimpl(lambda key: b"from C"))
 
     loader = SimpleNamespace(load_shared_object=hookimpl(load_shared_object))
-    bind = finder(tmp_path, loader, discover=False).find("mine")
+    bind = find("mine", tmp_path, loader, discover=False)
     lookup = bind("cache_lookup")
 
     assert opened == [("caches", str(library))]
@@ -95,7 +97,7 @@ def test_a_shared_object_that_nothing_opens_is_refused(tmp_path: Path) -> None:
     place(tmp_path, "libtritoncache_mine.so")
 
     with pytest.raises(Unsupported, match="nothing is installed that opens it: pip install tritonpy-abi"):
-        finder(tmp_path, discover=False).find("mine")
+        find("mine", tmp_path, discover=False)
 
 
 @pytest.mark.parametrize("name", ["../mine", "..", "a/b", ""])
@@ -103,7 +105,7 @@ def test_a_name_does_not_lead_out_of_the_directory(tmp_path: Path, name: str) ->
     place(tmp_path, "cache.py", MODULE)
 
     with pytest.raises(InvalidArg, match="unable to find"):
-        finder(tmp_path / "other").find(name)
+        find(name, tmp_path / "other")
 
 
 def test_two_caches_are_refused_in_tritons_words() -> None:

@@ -2,51 +2,40 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 
 from tritonpy.cache.response_cache import ResponseCache
 from tritonpy.errors import InvalidArg
 from tritonpy.options import ServerOptions
-from tritonpy.plugin_files import Binder, PluginOpener, first_file
+from tritonpy.plugin_files import Binder, PluginOpener
 from tritonpy.plugin_manager import PluginManager, install_hint
 
 CACHE_FILENAME = "cache.py"
 """The Python file in a cache's directory."""
 
 
-class CacheFinder:
-    """Finds caches by name.
+def find_cache(opener: PluginOpener, directory: str, name: str) -> Binder:
+    """The binder of the hooks of a cache; blocking.
 
     Args:
-        caches: the installed ones.
-        loaders: what opens shared objects.
+        opener: of caches.
         directory: `--cache-directory`.
+        name: the cache's.
+
+    Raises:
+        InvalidArg: there is none, in Triton's words; says which there are.
+        Unsupported: it is a shared object, and nothing installed opens it.
+        Internal: it is disabled, or its import failed.
+        TritonError: what opens shared objects does not open it.
     """
-
-    def __init__(self, caches: PluginManager, loaders: PluginManager, directory: str) -> None:
-        self._opener = PluginOpener(caches, loaders, "response cache")
-        self._directory = directory
-
-    def find(self, name: str) -> Binder:
-        """Give what binds the hooks of a cache; blocking.
-
-        Raises:
-            InvalidArg: there is none, in Triton's words; says which there are.
-            Unsupported: it is a shared object, and nothing installed opens it.
-            Internal: it is disabled, or its import failed.
-            TritonError: what opens shared objects does not open it.
-        """
-        if name in self._opener.names():
-            return self._opener.load(name)
-        library = f"libtritoncache_{name}.so"
-        if Path(name).name == name:
-            path = first_file([Path(self._directory).absolute() / name], (library, CACHE_FILENAME))
-            if path is not None:
-                return self._opener.open(path)
+    library = f"libtritoncache_{name}.so"
+    found = opener.find(name, directory, (library, CACHE_FILENAME))
+    if found is None:
         raise InvalidArg(
-            f"unable to find '{library}' for cache. Searched: {self._directory}; installed caches: "
-            f"{', '.join(self._opener.names()) or 'none'}" + install_hint("caches", name)
+            f"unable to find '{library}' for cache. Searched: {directory}; installed caches: "
+            f"{', '.join(opener.names()) or 'none'}" + install_hint("caches", name)
         )
+    return found
 
 
 def make_cache(options: ServerOptions, caches: PluginManager, loaders: PluginManager) -> ResponseCache | None:
@@ -68,6 +57,6 @@ def make_cache(options: ServerOptions, caches: PluginManager, loaders: PluginMan
             f"found multiple cache configurations, but only a single cache is currently supported; "
             f"got {', '.join(names)}"
         )
-    finder = CacheFinder(caches, loaders, options.cache_directory)
+    find = partial(find_cache, PluginOpener(caches, loaders, "response cache"), options.cache_directory)
     settings = {key: value for _, key, value in options.cache_config}
-    return ResponseCache(names[0], settings, finder.find, options.cache_timeout_ms / 1000)
+    return ResponseCache(names[0], settings, find, options.cache_timeout_ms / 1000)

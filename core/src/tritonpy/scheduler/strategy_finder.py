@@ -10,7 +10,7 @@ from pathlib import Path
 from tritonpy.errors import Internal, InvalidArg, NotFound
 from tritonpy.handles import Model
 from tritonpy.model.backend import BoundBackend
-from tritonpy.plugin_files import Binder, PluginOpener, first_file
+from tritonpy.plugin_files import Binder, PluginOpener, first_file, is_filename
 from tritonpy.plugin_manager import PluginManager, bind_object
 from tritonpy.scheduler.batcher import BoundStrategy
 
@@ -143,7 +143,7 @@ class StrategyFinder:
         if backend.handle.directory is not None:
             return [backend.handle.directory]
         name = backend.name
-        if not self._backend_directory or name in ("", "..") or Path(name).name != name:
+        if not self._backend_directory or not is_filename(name):
             return []
         return [Path(self._backend_directory).absolute() / name]
 

@@ -9,7 +9,7 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
-from tritonpy.cache.finder import CacheFinder
+from tritonpy.cache.finder import find_cache
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import Cache, CacheUsage
 from tritonpy.plugin_files import Binder, PluginOpener
@@ -117,7 +117,7 @@ def open_cache(cache: str | object, settings: Mapping[str, str] | None = None) -
     else:
         if not isinstance(cache, str):
             manager.register(name, cache)
-        bind = CacheFinder(manager, loaders, directory="").find(name)
+        bind = find_cache(PluginOpener(manager, loaders, "response cache"), "", name)
     opened = OpenCache(name, settings or {}, bind)
     try:
         yield opened

@@ -10,20 +10,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from weakref import WeakValueDictionary
 
 from tritonpy.errors import Internal, NotFound, TritonError
 from tritonpy.handles import RepoAgent
-from tritonpy.plugin_files import Binder, PluginOpener, first_file
+from tritonpy.plugin_files import Binder, PluginOpener
 from tritonpy.plugin_manager import Hook, PluginManager, install_hint
 
 _log = logging.getLogger("tritonpy.repository")
 
 AGENT_FILENAME = "agent.py"
 """How a Python file in an agent's directory is called."""
-
-_LONGEST_NAME = 200  # bytes; most file systems take 255, and the library's name is longer than the agent's
 
 
 class AgentHooks:
@@ -132,16 +129,14 @@ class RepositoryAgents:
             Internal: it is disabled, or its import failed.
             TritonError: what opens shared objects does not open it.
         """
-        if name in self._opener.names():
-            return self._opener.load(name)
-        if _is_filename(name):  # from a configuration: it must not lead out of the directory of agents
-            path = first_file([Path(self._directory).absolute() / name], (_library(name), AGENT_FILENAME))
-            if path is not None:
-                return self._opener.open(path)
-        raise NotFound(
-            f"unable to find '{_library(name)}' for repo agent '{name}', searched: {self._directory}"
-            + install_hint("repo_agents", name)
-        )
+        library = f"libtritonrepoagent_{name}.so"
+        found = self._opener.find(name, self._directory, (library, AGENT_FILENAME))
+        if found is None:
+            raise NotFound(
+                f"unable to find '{library}' for repo agent '{name}', searched: {self._directory}"
+                + install_hint("repo_agents", name)
+            )
+        return found
 
 
 def agent_failure(where: str, exc: BaseException) -> TritonError:
@@ -149,11 +144,3 @@ def agent_failure(where: str, exc: BaseException) -> TritonError:
     if isinstance(exc, TritonError):
         return exc
     return Internal(f"{where}: {type(exc).__name__}: {exc}")
-
-
-def _library(name: str) -> str:
-    return f"libtritonrepoagent_{name}.so"
-
-
-def _is_filename(name: str) -> bool:
-    return name not in ("", ".", "..") and Path(name).name == name and len(name.encode()) <= _LONGEST_NAME

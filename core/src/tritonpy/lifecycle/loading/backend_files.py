@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tritonpy.config.complete import advice_on
 from tritonpy.errors import InvalidArg, NotFound, Unsupported
-from tritonpy.plugin_files import first_file
+from tritonpy.plugin_files import first_file, is_filename
 from tritonpy.protos import ModelConfig
 
 _RUNNERS = {"model.py": "python"}
@@ -29,8 +29,6 @@ _FRAMEWORKS = {
     "vllm": "vLLM",
 }
 """Backends of Triton that have no counterpart here, and what they run."""
-
-_LONGEST_NAME = 255  # bytes; what file systems take
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +83,7 @@ def find_backend_files(
         is_wanted = config.runtime == runtime
         if not is_wanted and (config.runtime or name in installed):
             continue
-        if _is_filename(name) and (directory / runtime).is_file():
+        if is_filename(name) and (directory / runtime).is_file():
             if runner not in installed:
                 raise NotFound(
                     f"backend '{name}' is {directory / runtime}, which needs backend '{runner}', and that is "
@@ -120,15 +118,10 @@ def _refuse_library(config: ModelConfig, directories: Iterable[Path], installed:
     name = config.backend
     library = config.runtime or f"libtriton_{name}.so"
     is_of_plugin = name in installed and library == f"libtriton_{name}.so"
-    if is_of_plugin or not library.endswith(".so") or not (_is_filename(library) and _is_filename(name)):
+    if is_of_plugin or not library.endswith(".so") or not (is_filename(library) and is_filename(name)):
         return
     if (path := first_file(directories, (library,))) is not None:
         raise Unsupported(
             f"backend '{name}' of model '{config.name}' is {path}, a library compiled for Triton: batching "
             f"strategies, repository agents and caches of that kind are loaded, backends are not yet"
         )
-
-
-def _is_filename(name: str) -> bool:
-    """True if a name from a configuration can be that of a directory, and leads nowhere else."""
-    return name not in ("", "..") and Path(name).name == name and len(name.encode()) <= _LONGEST_NAME
