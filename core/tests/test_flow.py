@@ -7,8 +7,9 @@ from collections import deque
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tritonpy.flow import Backlog, FlowLimits, ResponseFlow
+from tritonpy.flow import Backlog, FlowLimits, ResponseFlow, flow_limits
 from tritonpy.ipc import window
+from tritonpy.options import ServerOptions
 
 from .simulator.virtual_loop import VirtualLoop, run
 
@@ -25,6 +26,13 @@ class Client:
     def _stalled(self, reason: str) -> None:
         self.reasons.append(reason)
         self.backlog.close()
+
+
+def test_the_limits_are_those_of_the_options() -> None:
+    options = ServerOptions((), max_stream_response_count=1, max_stream_byte_size=2, slow_client_timeout_s=3)
+
+    assert flow_limits(options) == FlowLimits(1, 2, 3)
+    assert flow_limits(ServerOptions(())) == FlowLimits()
 
 
 async def test_a_sender_waits_from_the_limit_until_half_of_it() -> None:

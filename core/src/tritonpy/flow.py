@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tritonpy.ipc import window
+from tritonpy.options import ServerOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,14 @@ class FlowLimits:
 
 
 DEFAULT_LIMITS = FlowLimits()
+
+
+def flow_limits(options: ServerOptions) -> FlowLimits:
+    """Limits of clients, and of models with what they have called."""
+    return FlowLimits(
+        options.max_stream_response_count, options.max_stream_byte_size, options.slow_client_timeout_s
+    )
+
 
 _LOOKS = 4
 """How often a client is looked at within its time. Each look must find that it has taken nothing: one alone

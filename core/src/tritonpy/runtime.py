@@ -16,10 +16,10 @@ from tritonpy.devices.device import DeviceFinder
 from tritonpy.devices.gpus import Gpus
 from tritonpy.devices.host_policy import HostPolicies
 from tritonpy.errors import InvalidArg, TritonError
+from tritonpy.flow import flow_limits
 from tritonpy.frontends.frontends import Frontends
 from tritonpy.frontends.local import EXTENSIONS, LocalDataplane
 from tritonpy.frontends.services import FrontendServices
-from tritonpy.frontends.settings import flow_limits
 from tritonpy.lifecycle.agents.repository_agents import RepositoryAgents
 from tritonpy.lifecycle.load import ModelLoad
 from tritonpy.lifecycle.loading.loader import LoaderSettings, ModelLoader

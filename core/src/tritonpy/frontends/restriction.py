@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tritonpy.errors import InvalidArg
+from tritonpy.options import RestrictedCalls
 
 CATEGORIES = (
     "health",
@@ -24,15 +25,13 @@ CATEGORIES = (
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """Calls of some categories need a header.
+    """A header that calls need.
 
     Attributes:
-        categories: of `CATEGORIES`.
         header: the name of the header, as it was configured.
         value: what the header must say.
     """
 
-    categories: frozenset[str]
     header: str
     value: str
 
@@ -49,15 +48,18 @@ class Restriction:
         return hmac.compare_digest(said, self.value.encode())
 
 
-def guards(restrictions: Iterable[Restriction]) -> dict[str, Restriction]:
+def guards(restricted: Iterable[RestrictedCalls]) -> dict[str, Restriction]:
     """The restriction of each category; those that are free for all are not in it.
+
+    Args:
+        restricted: as the server's options have it.
 
     Raises:
         InvalidArg: a category is not one of Triton's, or is restricted twice.
     """
     found: dict[str, Restriction] = {}
-    for restriction in restrictions:
-        for category in sorted(restriction.categories):
+    for categories, header, value in restricted:
+        for category in sorted(set(categories)):
             if category not in CATEGORIES:
                 raise InvalidArg(
                     f"cannot restrict '{category}': the protocol has the categories {', '.join(CATEGORIES)}"
@@ -65,7 +67,7 @@ def guards(restrictions: Iterable[Restriction]) -> dict[str, Restriction]:
             if category in found:
                 raise InvalidArg(
                     f"category '{category}' is restricted twice, by the headers '{found[category].header}' "
-                    f"and '{restriction.header}'; one header guards each"
+                    f"and '{header}'; one header guards each"
                 )
-            found[category] = restriction
+            found[category] = Restriction(header, value)
     return found

@@ -13,8 +13,8 @@ import uvloop
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.admission import Admission
 from tritonpy.frontends.grpc.grpcio.server import GrpcServer
-from tritonpy.frontends.grpc.settings import GrpcSettings
 from tritonpy.frontends.services import FrontendServices
+from tritonpy.options import ServerOptions
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 from tritonpy_sdk.testing import DEADLINE_S
 
@@ -74,9 +74,9 @@ class Harness:
         self, address: str = "127.0.0.1", port: int = 0, max_inflight_byte_size: int = 0, **options: Any
     ) -> GrpcServer:
         """A server of the same data plane that has not started."""
-        settings = GrpcSettings(address, port, **options)
+        server_options = ServerOptions((), grpc_address=address, grpc_port=port, **options)
         services = FrontendServices(Admission(max_inflight_byte_size), SharedMemoryRegions(is_allowed=True))
-        return GrpcServer(self.dataplane, services, settings)
+        return GrpcServer(self.dataplane, services, server_options)
 
     async def _start(self, options: dict[str, Any]) -> GrpcServer:
         server = self.new_server(**options)

@@ -118,7 +118,7 @@ def test_every_kind_of_call_takes_compressed_messages(
 def test_a_message_that_becomes_too_large_ends_its_call(
     start_harness: Callable[..., Any], make_request: Callable[..., Any], compression: grpc.Compression
 ) -> None:
-    harness = start_harness(max_inflated_byte_size=100_000)
+    harness = start_harness(grpc_max_inflated_byte_size=100_000)
     requests = iter([make_request(), make_request(data=bytes(200_000))])
 
     with pytest.raises(grpc.RpcError) as refused:

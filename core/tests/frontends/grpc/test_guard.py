@@ -11,7 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2
 from tritonpy.errors import InvalidArg
 from tritonpy.frontends.grpc.guard import CATEGORY_OF, INFERENCE_SERVICE
-from tritonpy.frontends.restriction import CATEGORIES, Restriction
+from tritonpy.frontends.restriction import CATEGORIES
+from tritonpy.options import RestrictedCalls
 from tritonpy.protos import rpc_methods
 
 KEY = (("triton-grpc-protocol-admin", "secret"),)
@@ -20,8 +21,8 @@ MODEL = service_pb2.ModelInferRequest(model_name="echo").SerializeToString()
 TEXT = "This protocol is restricted, expecting header 'triton-grpc-protocol-Admin'"
 
 
-def restrict(*categories: str) -> tuple[Restriction, ...]:
-    return (Restriction(frozenset(categories), "Admin", "secret"),)
+def restrict(*categories: str) -> tuple[RestrictedCalls, ...]:
+    return ((categories, "Admin", "secret"),)
 
 
 def outcome(call: Callable[..., Any], *arguments: Any, **options: Any) -> str:
@@ -45,7 +46,7 @@ def test_every_call_has_a_category() -> None:
 def test_a_restricted_category_and_no_other_needs_its_key(
     start_harness: Callable[..., Any], category: str
 ) -> None:
-    harness = start_harness(restrictions=restrict(category))
+    harness = start_harness(grpc_restricted_protocols=restrict(category))
     refused = set()
     for name in CATEGORY_OF.keys() - {WATCH}:
         call, body = harness.channel.unary_unary(name), [MODEL]
@@ -61,7 +62,7 @@ def test_a_restricted_category_and_no_other_needs_its_key(
 def test_the_health_service_is_restricted_with_the_other_health_calls(
     start_harness: Callable[..., Any],
 ) -> None:
-    harness = start_harness(restrictions=restrict("health"))
+    harness = start_harness(grpc_restricted_protocols=restrict("health"))
     health = health_pb2_grpc.HealthStub(harness.channel)
 
     assert outcome(health.Check, health_pb2.HealthCheckRequest()) == f"UNAVAILABLE: {TEXT}"
@@ -90,7 +91,7 @@ def test_the_first_key_must_say_exactly_what_is_expected(
     metadata: tuple[tuple[str, str], ...],
     passes: bool,
 ) -> None:
-    harness = start_harness(restrictions=restrict("inference", "metadata"))
+    harness = start_harness(grpc_restricted_protocols=restrict("inference", "metadata"))
 
     expected = "OK" if passes else f"UNAVAILABLE: {TEXT}"
     assert outcome(harness.stub.ModelInfer, make_request(), metadata=metadata) == expected
@@ -101,8 +102,8 @@ def test_the_first_key_must_say_exactly_what_is_expected(
 
 
 def test_categories_may_have_keys_of_their_own(start_harness: Callable[..., Any]) -> None:
-    mine = Restriction(frozenset({"statistics"}), "stat", "1")
-    harness = start_harness(restrictions=(*restrict("health", "trace"), mine))
+    mine = ("statistics",), "stat", "1"
+    harness = start_harness(grpc_restricted_protocols=(*restrict("health", "trace"), mine))
     request = service_pb2.ModelStatisticsRequest()
 
     assert outcome(harness.stub.ModelStatistics, request, metadata=KEY).endswith("triton-grpc-protocol-stat'")
@@ -112,11 +113,11 @@ def test_categories_may_have_keys_of_their_own(start_harness: Callable[..., Any]
 
 
 def test_calls_that_are_not_there_stay_unimplemented(start_harness: Callable[..., Any]) -> None:
-    harness = start_harness(restrictions=restrict(*CATEGORIES))
+    harness = start_harness(grpc_restricted_protocols=restrict(*CATEGORIES))
 
     assert outcome(harness.channel.unary_unary(INFERENCE_SERVICE + "Nope"), b"").startswith("UNIMPLEMENTED")
 
 
 def test_a_category_that_is_restricted_twice_is_refused_at_the_start(harness: Any) -> None:
     with pytest.raises(InvalidArg, match="category 'health' is restricted twice"):
-        harness.new_server(restrictions=(*restrict("health"), Restriction(frozenset({"health"}), "b", "c")))
+        harness.new_server(grpc_restricted_protocols=(*restrict("health"), (("health",), "b", "c")))

@@ -15,7 +15,7 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.errors import InvalidArg, Unavailable
 from tritonpy.frontends.grpc.grpcio.options import channel_arguments
-from tritonpy.frontends.grpc.settings import GrpcSettings, Keepalive
+from tritonpy.options import ServerOptions
 from tritonpy_sdk.testing import DEADLINE_S, until
 
 DATA = np.tile(np.arange(64, dtype=np.float32), 4000).tobytes()  # a megabyte that compresses well
@@ -89,7 +89,7 @@ def tapped(start_harness: Callable[..., Any]) -> Iterator[Callable[..., tuple[An
 def test_responses_are_compressed_on_the_wire(
     tapped: Callable[..., Any], make_request: Callable[..., Any], level: str, most: float
 ) -> None:
-    stub, wire = tapped(compression_level=level)
+    stub, wire = tapped(grpc_compression_level=level)
 
     unary = stub.ModelInfer(make_request(data=DATA), timeout=20)
     unary_byte_size = wire.received_byte_size
@@ -116,7 +116,7 @@ def test_a_client_that_cannot_decompress_gets_what_it_can_read(
     tapped: Callable[..., Any], make_request: Callable[..., Any]
 ) -> None:
     only_identity = [("grpc.compression_enabled_algorithms_bitset", 1)]
-    stub, wire = tapped(only_identity, compression_level="high")
+    stub, wire = tapped(only_identity, grpc_compression_level="high")
 
     answer = stub.ModelInfer(make_request(data=DATA), timeout=20)
 
@@ -136,15 +136,24 @@ def test_compressed_requests_of_a_stream_are_read(
 
 
 def test_every_setting_of_pings_and_ages_reaches_grpc() -> None:
-    settings = GrpcSettings(
-        keepalive=Keepalive(1, 2, True, 3, 4, 5, 6, 7),
-        reuse_port=True,
-        max_connection_count=8,
-        max_concurrent_streams=9,
+    options = ServerOptions(
+        (),
+        grpc_keepalive_time_ms=1,
+        grpc_keepalive_timeout_ms=2,
+        grpc_keepalive_permit_without_calls=True,
+        grpc_http2_max_pings_without_data=3,
+        grpc_http2_min_recv_ping_interval_without_data_ms=4,
+        grpc_http2_max_ping_strikes=5,
+        grpc_max_connection_age_ms=6,
+        grpc_max_connection_age_grace_ms=7,
+        grpc_reuse_port=True,
+        grpc_max_connection_count=8,
+        grpc_max_concurrent_streams=9,
+        grpc_compression_level="high",
         idle_timeout_s=0.01,
     )
 
-    assert dict(channel_arguments(settings, 1000)) == {
+    assert dict(channel_arguments(options, 1000)) == {
         "grpc.max_send_message_length": -1,
         "grpc.max_receive_message_length": 1000,
         "grpc.per_message_decompression": 0,
@@ -153,7 +162,7 @@ def test_every_setting_of_pings_and_ages_reaches_grpc() -> None:
         "grpc.max_concurrent_streams": 9,
         "grpc.max_connection_idle_ms": 10,
         "grpc.so_reuseport": 1,
-        "grpc.default_compression_level": 0,
+        "grpc.default_compression_level": 3,
         "grpc.keepalive_time_ms": 1,
         "grpc.keepalive_timeout_ms": 2,
         "grpc.keepalive_permit_without_calls": 1,
@@ -169,7 +178,7 @@ def test_every_setting_of_pings_and_ages_reaches_grpc() -> None:
 def test_connections_live_for_ever_and_messages_have_protobufs_limit_unless_told_otherwise(
     limit: int,
 ) -> None:
-    arguments = dict(channel_arguments(GrpcSettings(idle_timeout_s=0), limit))
+    arguments = dict(channel_arguments(ServerOptions((), idle_timeout_s=0), limit))
 
     assert "grpc.max_connection_idle_ms" not in arguments
     assert "grpc.max_connection_age_ms" not in arguments
@@ -178,10 +187,23 @@ def test_connections_live_for_ever_and_messages_have_protobufs_limit_unless_told
     assert arguments["grpc.so_reuseport"] == 0
 
 
+def test_pings_are_tritons_unless_told_otherwise() -> None:
+    arguments = dict(channel_arguments(ServerOptions(()), 0))
+
+    assert {name: value for name, value in arguments.items() if "ping" in name or "keepalive" in name} == {
+        "grpc.keepalive_time_ms": 7_200_000,
+        "grpc.keepalive_timeout_ms": 20_000,
+        "grpc.keepalive_permit_without_calls": 0,
+        "grpc.http2.max_pings_without_data": 2,
+        "grpc.http2.min_ping_interval_without_data_ms": 300_000,
+        "grpc.http2.max_ping_strikes": 2,
+    }
+
+
 def test_connections_are_closed_when_they_reach_their_age(
     tapped: Callable[..., Any], make_request: Callable[..., Any]
 ) -> None:
-    stub, wire = tapped(keepalive=Keepalive(max_connection_age_ms=200, max_connection_age_grace_ms=200))
+    stub, wire = tapped(grpc_max_connection_age_ms=200, grpc_max_connection_age_grace_ms=200)
 
     with pytest.raises(grpc.RpcError) as ended:
         stub.ModelInfer(make_request("manual"), timeout=20)
@@ -194,7 +216,7 @@ def test_connections_are_closed_when_they_reach_their_age(
 def test_connections_beyond_the_limit_are_closed_and_those_within_go_on(
     start_harness: Callable[..., Any], make_request: Callable[..., Any]
 ) -> None:
-    harness = start_harness(max_connection_count=2)
+    harness = start_harness(grpc_max_connection_count=2)
     assert is_live(harness.stub)
     with socket.create_connection(("127.0.0.1", harness.port)):
         with socket.create_connection(("127.0.0.1", harness.port), timeout=20) as beyond:
@@ -203,7 +225,7 @@ def test_connections_beyond_the_limit_are_closed_and_those_within_go_on(
 
 
 def test_a_client_is_told_how_many_calls_it_may_have_open(start_harness: Callable[..., Any]) -> None:
-    harness = start_harness(max_concurrent_streams=7)
+    harness = start_harness(grpc_max_concurrent_streams=7)
     with socket.create_connection(("127.0.0.1", harness.port), timeout=20) as client:
         client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
         with client.makefile("rb") as sent:
@@ -241,7 +263,7 @@ def is_live(stub: Any) -> bool:
 def test_clients_that_ping_too_often_are_sent_away(
     start_harness: Callable[..., Any], make_request: Callable[..., Any]
 ) -> None:
-    harness = start_harness(keepalive=Keepalive(max_ping_strikes=1))
+    harness = start_harness(grpc_http2_max_ping_strikes=1)
     options = [
         ("grpc.keepalive_time_ms", 100),
         ("grpc.http2.max_pings_without_data", 0),
@@ -259,8 +281,9 @@ def test_clients_that_ping_too_often_are_sent_away(
 def test_clients_may_ping_as_often_as_the_server_permits(
     start_harness: Callable[..., Any], make_request: Callable[..., Any]
 ) -> None:
-    permissive = Keepalive(max_ping_strikes=1, min_recv_ping_interval_without_data_ms=50)
-    harness = start_harness(keepalive=permissive)
+    harness = start_harness(
+        grpc_http2_max_ping_strikes=1, grpc_http2_min_recv_ping_interval_without_data_ms=50
+    )
     options = [("grpc.keepalive_time_ms", 100), ("grpc.http2.max_pings_without_data", 0)]
     with grpc.insecure_channel(harness.url, options=options) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
@@ -271,8 +294,8 @@ def test_clients_may_ping_as_often_as_the_server_permits(
 
 
 def test_servers_share_a_port_if_all_of_them_are_told_so(start_harness: Callable[..., Any]) -> None:
-    first = start_harness(reuse_port=True)
-    second = start_harness(reuse_port=True, port=first.port)
+    first = start_harness(grpc_reuse_port=True)
+    second = start_harness(grpc_reuse_port=True, port=first.port)
 
     async def start_alone() -> None:
         await first.new_server(port=first.port).start()

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from tritonclient.utils import InferenceServerException
 from tritonpy.errors import InvalidArg
 from tritonpy.frontends.grpc.grpcio.credentials import server_credentials
-from tritonpy.frontends.grpc.settings import GrpcSettings
+from tritonpy.options import ServerOptions
 
 
 @dataclass
@@ -33,10 +33,15 @@ class Files:
     junk: str
 
     def settings(self, **more: Any) -> dict[str, Any]:
-        return {"use_ssl": True, "certificate_path": self.certificate, "key_path": self.key, **more}
+        return {
+            "grpc_use_ssl": True,
+            "grpc_server_cert": self.certificate,
+            "grpc_server_key": self.key,
+            **more,
+        }
 
     def mutual(self, **more: Any) -> dict[str, Any]:
-        return self.settings(use_ssl=False, use_ssl_mutual=True, root_path=self.root, **more)
+        return self.settings(grpc_use_ssl=False, grpc_use_ssl_mutual=True, grpc_root_cert=self.root, **more)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +119,7 @@ def test_client_that_does_not_trust_the_server_leaves(
 
 
 def test_tls_asks_no_client_for_a_certificate(start_harness: Callable[..., Any], files: Files) -> None:
-    harness = start_harness(**files.settings(root_path=files.root))
+    harness = start_harness(**files.settings(grpc_root_cert=files.root))
 
     assert is_live(harness, ssl=True, root_certificates=files.root)
 
@@ -138,7 +143,7 @@ def test_mutual_tls_wants_a_certificate_that_the_authority_has_signed(
 
 
 def test_no_flag_means_no_tls() -> None:
-    assert server_credentials(GrpcSettings(certificate_path="/no/such/file")) is None
+    assert server_credentials(ServerOptions((), grpc_server_cert="/no/such/file")) is None
 
 
 def _change(**paths: str) -> Callable[[Files], dict[str, Any]]:
@@ -151,23 +156,26 @@ def _change(**paths: str) -> Callable[[Files], dict[str, Any]]:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (_change(certificate_path=""), "--grpc-server-cert is missing: the server's certificate is needed"),
-        (_change(key_path=""), "--grpc-server-key is missing: the server's private key is needed"),
+        (_change(grpc_server_cert=""), "--grpc-server-cert is missing: the server's certificate is needed"),
+        (_change(grpc_server_key=""), "--grpc-server-key is missing: the server's private key is needed"),
         (
-            _change(root_path=""),
+            _change(grpc_root_cert=""),
             "--grpc-root-cert is missing: the certificate that has signed those of clients",
         ),
         (
-            _change(certificate_path="/no/such.pem"),
+            _change(grpc_server_cert="/no/such.pem"),
             "--grpc-server-cert: cannot read the server's certificate from '/no/such.pem': No such file",
         ),
-        (_change(key_path="/no/such.pem"), "--grpc-server-key: cannot read the server's private key from"),
-        (_change(root_path="/"), "--grpc-root-cert: cannot read .* from '/': Is a directory"),
-        (_change(certificate_path="junk"), "--grpc-server-cert: '.*junk.pem' holds no PEM certificate"),
-        (_change(key_path="junk"), "--grpc-server-key: '.*junk.pem' holds no PEM private key"),
-        (_change(root_path="junk"), "--grpc-root-cert: '.*junk.pem' holds no PEM certificate"),
         (
-            _change(key_path="client_key"),
+            _change(grpc_server_key="/no/such.pem"),
+            "--grpc-server-key: cannot read the server's private key from",
+        ),
+        (_change(grpc_root_cert="/"), "--grpc-root-cert: cannot read .* from '/': Is a directory"),
+        (_change(grpc_server_cert="junk"), "--grpc-server-cert: '.*junk.pem' holds no PEM certificate"),
+        (_change(grpc_server_key="junk"), "--grpc-server-key: '.*junk.pem' holds no PEM private key"),
+        (_change(grpc_root_cert="junk"), "--grpc-root-cert: '.*junk.pem' holds no PEM certificate"),
+        (
+            _change(grpc_server_key="client_key"),
             "--grpc-server-key: '.*client.key' is not the key of the certificate in '.*server.pem'",
         ),
     ],
@@ -191,4 +199,4 @@ def test_a_key_with_a_passphrase_is_refused(harness: Any, files: Files, tmp_path
     )
 
     with pytest.raises(InvalidArg, match=r"--grpc-server-key: the private key in '.*' needs a passphrase"):
-        harness.new_server(**files.settings(key_path=str(locked)))
+        harness.new_server(**files.settings(grpc_server_key=str(locked)))

@@ -18,8 +18,8 @@ from tritonpy.frontends.http.codec.json_body import MOST_LAX_HERE
 from tritonpy.frontends.http.codec.large_json import LARGE
 from tritonpy.frontends.http.connection.message import HttpRequest
 from tritonpy.frontends.http.inference import Inference
-from tritonpy.frontends.http.settings import HttpSettings
 from tritonpy.frontends.services import FrontendServices
+from tritonpy.options import ServerOptions
 from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.response import InferResponse
 from tritonpy.shared_memory.registry import SharedMemoryRegions
@@ -76,7 +76,7 @@ class Side:
         services = FrontendServices(self.admission, SharedMemoryRegions(is_allowed=True))
         dataplane: Any = self  # as much of one as is asked for
         codec: Any = self.codec
-        self.inference = Inference(dataplane, services, HttpSettings(), codec)
+        self.inference = Inference(dataplane, services, ServerOptions(()).http_max_input_byte_size, codec)
 
     def find(self, name: str, version: str = "") -> Model:
         if name != "m":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tritonpy.dataplane import Address
 from tritonpy.frontends.grpc.grpcio.server import GrpcServer
-from tritonpy.frontends.grpc.settings import grpc_settings
 from tritonpy.frontends.services import BuiltInFrontend
 from tritonpy.hookspecs import hookimpl
 
@@ -15,7 +14,7 @@ def frontend_initialize(frontend: BuiltInFrontend) -> None:
     frontend.refuse_settings()
     options = frontend.options
     frontend.addresses = [Address(options.grpc_address, options.grpc_port, options.grpc_reuse_port)]
-    frontend.state = GrpcServer(frontend.dataplane, frontend.services, grpc_settings(options))
+    frontend.state = GrpcServer(frontend.dataplane, frontend.services, options)
 
 
 @hookimpl

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from tritonpy.frontends.grpc.forwarding import Metadata
 from tritonpy.frontends.restriction import Restriction, guards
+from tritonpy.options import RestrictedCalls
 
 _PREFIX = "triton-grpc-protocol-"
 
@@ -49,15 +50,15 @@ class CallGuard:
     """Refuses calls whose key is not given.
 
     Args:
-        restrictions: which categories of calls need a key.
+        restricted: which categories of calls need a key.
 
     Raises:
         InvalidArg: the restrictions contradict each other.
     """
 
-    def __init__(self, restrictions: Iterable[Restriction]) -> None:
+    def __init__(self, restricted: Iterable[RestrictedCalls]) -> None:
         self._guards: dict[str, tuple[str, Restriction, str]] = {}
-        by_category = guards(restrictions)
+        by_category = guards(restricted)
         for name, category in CATEGORY_OF.items():
             guard = by_category.get(category)
             if guard is not None:

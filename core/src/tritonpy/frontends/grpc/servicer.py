@@ -20,13 +20,13 @@ from google.protobuf.message import Message
 from tritonpy import protos
 from tritonpy.dataplane import Dataplane
 from tritonpy.errors import Internal, TritonError, Unavailable, Unsupported
+from tritonpy.flow import flow_limits
 from tritonpy.frontends.grpc.convert import parse_infer_request, to_infer_request
 from tritonpy.frontends.grpc.encoder import ResponseEncoder
 from tritonpy.frontends.grpc.errors import as_triton_error
 from tritonpy.frontends.grpc.forwarding import Metadata, MetadataForwarding
 from tritonpy.frontends.grpc.logging import log_settings
 from tritonpy.frontends.grpc.repository import RepositoryCalls
-from tritonpy.frontends.grpc.settings import GrpcSettings
 from tritonpy.frontends.grpc.shared_memory import SharedMemoryCalls
 from tritonpy.frontends.grpc.stream import STOPPING, InferStream, Read, StreamPort, Write
 from tritonpy.frontends.grpc.tracing import TraceCalls, WhenDone, begin_trace, note_sending
@@ -34,11 +34,15 @@ from tritonpy.frontends.outputs import UNTREATED, References, of_model
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.frontends.trace_settings import TraceSettings
 from tritonpy.handles import JsonObject
+from tritonpy.options import ServerOptions
 from tritonpy.request import InferRequest
 from tritonpy.request_trace import RequestTrace
 from tritonpy.response import InferResponse
 
 _log = logging.getLogger("tritonpy.grpc")
+
+_MOST_HELD_BYTES = 268_435_456
+"""Bytes of open requests that one stream may have; no more are read above it."""
 
 DescribedCall: TypeAlias = "Callable[[Message], Message | Awaitable[Message]]"
 """A call that takes one message and gives one, at once or later."""
@@ -50,16 +54,16 @@ class Servicer:
     Args:
         dataplane: what calls are answered with.
         services: what is shared with other frontends.
-        settings: of the port.
+        options: of the server.
 
     Attributes:
         reads_metadata: metadata may become parameters of requests, or bring a trace.
 
     Raises:
-        InvalidArg: the settings are not in order.
+        InvalidArg: the options are not in order.
     """
 
-    def __init__(self, dataplane: Dataplane, services: FrontendServices, settings: GrpcSettings) -> None:
+    def __init__(self, dataplane: Dataplane, services: FrontendServices, options: ServerOptions) -> None:
         self._dataplane = dataplane
         self._services = services
         self._admission = services.admission
@@ -73,10 +77,10 @@ class Servicer:
             self._references,
             services.admission,
             services.tracing,
-            settings.max_held_byte_size,
-            settings.flow_limits,
+            _MOST_HELD_BYTES,
+            flow_limits(options),
         )
-        self._forwarding = MetadataForwarding.of(settings.header_forward_pattern)
+        self._forwarding = MetadataForwarding.of(options.grpc_header_forward_pattern)
         self.reads_metadata = self._forwarding is not None or services.tracing.takes_context
         self._streams: set[InferStream] = set()
         self._unary_count = 0

@@ -22,7 +22,6 @@ from tritonpy.frontends.http.connection.message import RETRY_AFTER, HttpRequest,
 from tritonpy.frontends.http.encoder import ResponseEncoder
 from tritonpy.frontends.http.infer import ALL_BINARY, Body, OutputForm, RequestDecoder, split_body
 from tritonpy.frontends.http.raw_request import parse_raw_request
-from tritonpy.frontends.http.settings import HttpSettings
 from tritonpy.frontends.inflation import inflated
 from tritonpy.frontends.outputs import References, of_model
 from tritonpy.frontends.services import FrontendServices
@@ -42,19 +41,19 @@ class Inference:
     Args:
         dataplane: finds the models.
         services: what HTTP shares with other frontends.
-        settings: of the HTTP port.
+        max_input_byte_size: of a body that is JSON, and of one after decompression.
         codec: reads and writes JSON that is large.
     """
 
     def __init__(
-        self, dataplane: Dataplane, services: FrontendServices, settings: HttpSettings, codec: JsonCodec
+        self, dataplane: Dataplane, services: FrontendServices, max_input_byte_size: int, codec: JsonCodec
     ) -> None:
         self.dataplane = dataplane
         self.tracing = services.tracing
         self.admission = services.admission
-        self.limit = settings.max_input_byte_size
+        self.limit = max_input_byte_size
         self.codec = codec
-        self.decoder = RequestDecoder(References(services.regions, settings.max_input_byte_size))
+        self.decoder = RequestDecoder(References(services.regions, max_input_byte_size))
         self.encoder = ResponseEncoder()
         self.writer = AnswerWriter(codec)
 

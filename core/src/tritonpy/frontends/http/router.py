@@ -24,7 +24,8 @@ from tritonpy.frontends.http.connection.message import (
     json_response,
     refusal,
 )
-from tritonpy.frontends.restriction import CATEGORIES, Restriction, guards
+from tritonpy.frontends.restriction import CATEGORIES, guards
+from tritonpy.options import RestrictedCalls
 
 _log = logging.getLogger("tritonpy.http")
 
@@ -185,12 +186,12 @@ class Router:
 
     Args:
         routes: the table.
-        restrictions: which of them need a key.
+        restricted: which of them need a key.
     """
 
-    def __init__(self, routes: Iterable[Route], restrictions: Iterable[Restriction] = ()) -> None:
+    def __init__(self, routes: Iterable[Route], restricted: Iterable[RestrictedCalls] = ()) -> None:
         self._table = RouteTable(routes)
-        self._guards = guards(restrictions)
+        self._guards = guards(restricted)
         self._tasks: set[asyncio.Task[None]] = set()
         self.health_alone = HealthAlone(self)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tritonpy.dataplane import Dataplane
+from tritonpy.flow import flow_limits
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.extensions import (
     SharedMemoryCalls,
@@ -15,11 +16,11 @@ from tritonpy.frontends.http.health import HealthChecks, VersionOne
 from tritonpy.frontends.http.inference import Inference
 from tritonpy.frontends.http.repository import RepositoryCalls
 from tritonpy.frontends.http.router import Route, get, post
-from tritonpy.frontends.http.settings import HttpSettings
 from tritonpy.frontends.restriction import guards
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.frontends.trace_settings import TraceSettings
 from tritonpy.handles import JsonObject
+from tritonpy.options import ServerOptions
 
 MODEL = "/v2/models/{model}[/versions/{version}]"
 REPOSITORY = "/v2/repository[/{repository}]"
@@ -28,25 +29,25 @@ CUDA_MEMORY = "/v2/cudasharedmemory[/region/{region}]"
 
 
 def make_routes(
-    dataplane: Dataplane, services: FrontendServices, settings: HttpSettings, codec: JsonCodec
+    dataplane: Dataplane, services: FrontendServices, options: ServerOptions, codec: JsonCodec
 ) -> list[Route]:
     """Every route of the inference port; of two patterns that fit a path the first is taken.
 
     Args:
         dataplane: what requests are answered with.
         services: what HTTP shares with other frontends.
-        settings: of the HTTP port.
+        options: of the server.
         codec: reads and writes JSON that is large.
     """
-    inference = Inference(dataplane, services, settings, codec)
+    inference = Inference(dataplane, services, options.http_max_input_byte_size, codec)
     generation = Generation(
-        dataplane, services.model_metrics, services.tracing, codec, flow_limits=settings.flow_limits
+        dataplane, services.model_metrics, services.tracing, codec, flow_limits=flow_limits(options)
     )
 
     def config(name: str, version: str) -> JsonObject:
         return dataplane.find(name, version).config
 
-    restricted = guards(settings.restrictions)
+    restricted = guards(options.http_restricted_apis)
     health = HealthChecks(dataplane, restricted)
     repository = RepositoryCalls(dataplane)
     memory = SharedMemoryCalls(services.regions)
@@ -80,7 +81,9 @@ def make_routes(
         post(f"{CUDA_MEMORY}/register", "shared-memory", memory.register_cuda),
         post(f"{CUDA_MEMORY}/unregister", "shared-memory", memory.unregister_cuda),
     ]
-    return routes + _version_one_routes(VersionOne(dataplane, restricted)) if settings.allow_v1 else routes
+    if options.allow_trtis_v1:
+        routes += _version_one_routes(VersionOne(dataplane, restricted))
+    return routes
 
 
 def _version_one_routes(version_one: VersionOne) -> list[Route]:

@@ -16,10 +16,10 @@ from tritonpy.frontends.http.connection.protocol import HttpProtocol, Port
 from tritonpy.frontends.http.connection.stalled_clients import Sweeper
 from tritonpy.frontends.http.router import Router
 from tritonpy.frontends.http.routes import make_routes
-from tritonpy.frontends.http.settings import HttpSettings, http_settings
 from tritonpy.frontends.services import BuiltInFrontend, FrontendServices
 from tritonpy.frontends.sockets import listening_sockets, most_connections
 from tritonpy.hookspecs import hookimpl
+from tritonpy.options import ServerOptions
 
 _BACKLOG = 1024
 _SCRATCH_BYTE_SIZE = 256 * 1024
@@ -35,7 +35,7 @@ def frontend_initialize(frontend: BuiltInFrontend) -> None:
     frontend.refuse_settings()
     options = frontend.options
     frontend.addresses = [Address(options.http_address, options.http_port, options.http_reuse_port)]
-    frontend.state = HttpServer(frontend.dataplane, frontend.services, http_settings(options))
+    frontend.state = HttpServer(frontend.dataplane, frontend.services, options)
 
 
 @hookimpl
@@ -65,7 +65,7 @@ class HttpServer:
     Args:
         dataplane: what requests are answered with.
         services: what it shares with other frontends.
-        settings: where and how to listen.
+        options: of the server.
 
     Attributes:
         connections: those that are open, in the order in which they came.
@@ -75,24 +75,24 @@ class HttpServer:
         InvalidArg: a certificate or a key cannot be used.
     """
 
-    def __init__(self, dataplane: Dataplane, services: FrontendServices, settings: HttpSettings) -> None:
+    def __init__(self, dataplane: Dataplane, services: FrontendServices, options: ServerOptions) -> None:
         self._codec = JsonCodec()
-        routes = make_routes(dataplane, services, settings, self._codec)
-        self._router = Router(routes, settings.restrictions)
-        self._settings = settings
-        self._tls = server_context(settings.certificate_path, settings.key_path)
-        pattern = settings.header_forward_pattern
+        routes = make_routes(dataplane, services, options, self._codec)
+        self._router = Router(routes, options.http_restricted_apis)
+        self._options = options
+        self._tls = server_context(options.https_certificate, options.https_key)
+        pattern = options.http_header_forward_pattern
         self._forwarding = HeaderForwarding(pattern, "--http-header-forward-pattern") if pattern else None
-        self._port = settings.port
+        self._port = options.http_port
         self._admission = services.admission
         self.connections: dict[HttpProtocol, None] = {}
         self._quiet_order = QuietOrder[HttpProtocol]()
         self._reserve = Reserve[HttpProtocol]()
-        self._limit = most_connections(settings.max_connection_count, _SHARE, _MOST_CONNECTIONS)
+        self._limit = most_connections(options.http_max_connection_count, _SHARE, _MOST_CONNECTIONS)
         self._closed = asyncio.Event()
         self._servers: list[asyncio.Server] = []
         self._access_log: AccessLog | None = None
-        self.sweeper = Sweeper(self.connections, self._quiet_order, settings.idle_timeout_s)
+        self.sweeper = Sweeper(self.connections, self._quiet_order, options.idle_timeout_s)
 
     @property
     def port(self) -> int:
@@ -106,10 +106,10 @@ class HttpServer:
             InvalidArg: the access log cannot be used, or nobody knows the address.
             Unavailable: the address cannot be had.
         """
-        settings = self._settings
+        options = self._options
         tls = self._tls
-        if settings.access_log_path:
-            self._access_log = AccessLog(settings.access_log_path)
+        if options.http_access_log:
+            self._access_log = AccessLog(options.http_access_log)
         loop = asyncio.get_running_loop()
         # One read buffer serves all connections where a read is complete before the next one begins, as in
         # uvloop and the selector loops; Windows' proactor reads into buffers in the background.
@@ -117,7 +117,7 @@ class HttpServer:
         port = Port(
             self._router,
             self._admission,
-            settings.max_input_byte_size,
+            options.http_max_input_byte_size,
             memoryview(bytearray(_SCRATCH_BYTE_SIZE)),
             self._opened,
             self._lost,
@@ -132,7 +132,7 @@ class HttpServer:
                 return HttpProtocol(port)
             return HttpProtocol(replace(port, scratch=memoryview(bytearray(_SCRATCH_BYTE_SIZE))))
 
-        listening = await listening_sockets(settings.address, settings.port, settings.reuse_port)
+        listening = await listening_sockets(options.http_address, options.http_port, options.http_reuse_port)
         self._port = listening[0].getsockname()[1]
         for listener in listening:
             server = await loop.create_server(

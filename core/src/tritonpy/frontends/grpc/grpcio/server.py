@@ -17,9 +17,9 @@ from tritonpy.frontends.grpc.grpcio.options import channel_arguments
 from tritonpy.frontends.grpc.guard import CallGuard
 from tritonpy.frontends.grpc.health import HealthCalls
 from tritonpy.frontends.grpc.servicer import Servicer
-from tritonpy.frontends.grpc.settings import GrpcSettings
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.frontends.sockets import listening_sockets
+from tritonpy.options import ServerOptions
 
 _LATE_CALLS_S = 0.05
 """How long a stopping server goes on to refuse calls in words after the last answer."""
@@ -39,25 +39,25 @@ class GrpcServer:
     Args:
         dataplane: what calls are answered with.
         services: what it shares with other frontends.
-        settings: where and how to listen.
+        options: of the server.
 
     Raises:
-        InvalidArg: the settings contradict each other, or a file with a certificate or key is no such thing.
+        InvalidArg: the options contradict each other, or a file with a certificate or key is no such thing.
     """
 
-    def __init__(self, dataplane: Dataplane, services: FrontendServices, settings: GrpcSettings) -> None:
-        self._servicer = Servicer(dataplane, services, settings)
+    def __init__(self, dataplane: Dataplane, services: FrontendServices, options: ServerOptions) -> None:
+        self._servicer = Servicer(dataplane, services, options)
         self._health = HealthCalls(dataplane)
-        inflation = MessageInflation(settings.max_inflated_byte_size, services.admission)
+        inflation = MessageInflation(options.grpc_max_inflated_byte_size, services.admission)
         handlers = make_handlers(self._servicer, self._health, inflation)
         self._hang_ups = HangUpFilter(frozenset(handlers))
         self._methods: grpc.GenericRpcHandler = MethodTable(handlers)
-        if settings.restrictions:
-            self._methods = GuardedMethodTable(handlers, CallGuard(settings.restrictions))
-        self._arguments = channel_arguments(settings, services.admission.limit)
-        self._credentials = server_credentials(settings)  # before models take their time to load
-        self._settings = settings
-        self._port = settings.port
+        if options.grpc_restricted_protocols:
+            self._methods = GuardedMethodTable(handlers, CallGuard(options.grpc_restricted_protocols))
+        self._arguments = channel_arguments(options, services.admission.limit)
+        self._credentials = server_credentials(options)  # before models take their time to load
+        self._options = options
+        self._port = options.grpc_port
         self._server: grpc.aio.Server | None = None
 
     @property
@@ -74,7 +74,7 @@ class GrpcServer:
         """
         server = grpc.aio.server(options=self._arguments)
         server.add_generic_rpc_handlers((self._methods,))
-        host = self._settings.address.removeprefix("[").removesuffix("]")
+        host = self._options.grpc_address.removeprefix("[").removesuffix("]")
         address = f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}"
         try:
             if self._credentials is None:
@@ -83,7 +83,7 @@ class GrpcServer:
                 self._port = server.add_secure_port(address, self._credentials)
         except RuntimeError as exc:
             # grpcio tells the reason only on standard error; who tries what it tried is told.
-            for listener in await listening_sockets(host, self._port, self._settings.reuse_port):
+            for listener in await listening_sockets(host, self._port, self._options.grpc_reuse_port):
                 listener.close()
             raise Unavailable(f"Socket '{host}:{self._port}' cannot be listened on: {exc}") from exc
         await server.start()
