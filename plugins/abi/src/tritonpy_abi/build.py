@@ -50,7 +50,7 @@ def library() -> Path:
 
 
 def headers() -> Path:
-    """Where `tritonpy/core.h` and its neighbours are.
+    """The directory of `tritonpy/core.h` and its neighbours.
 
     In the package, beside it in an unpacked source archive, or in the repository that both are part of.
     """
@@ -152,7 +152,7 @@ def _check_writable(output: Path) -> None:
 
 
 def _compile(compiler: list[str], directory: Path, sources: Mapping[str, bytes], flags: list[str]) -> Path:
-    """Compile a copy that nobody edits meanwhile, by relative names: no path gets into the library."""
+    """Compile a copy, which is not edited meanwhile, by relative names: no path gets into the library."""
     for name, content in sources.items():
         copy = directory / name
         copy.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What is asked of ELF files before they are opened; and an empty one that has nothing but a name."""
+"""Facts about ELF files before they are opened, and an empty file that has nothing but a name."""
 
 from __future__ import annotations
 

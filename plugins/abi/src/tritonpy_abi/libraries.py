@@ -1,4 +1,4 @@
-"""Shared objects, each opened once and never closed: their threads and statics may be in use for ever."""
+"""Shared objects, each opened once and never closed: their threads and statics may stay in use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _API_NAME = re.compile(r"undefined symbol: (TRITON[A-Z]+_\w+)")
 
 _lock = threading.Lock()  # guards the tables below, and lets one library be opened at a time
 _opened: dict[Path, list[_Opened]] = {}
-_linked: dict[Path, _State] = {}  # paths that the linker knows for ever, and the files it means by them
+_linked: dict[Path, _State] = {}  # paths that the linker keeps, and the files it means by them
 _aliases = set[str]()
 
 
@@ -52,7 +52,7 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What changes when a file is replaced, written over or touched."""
+    """The state of a file, which changes when it is replaced, written over or touched."""
 
     device: int
     inode: int
@@ -119,7 +119,7 @@ def _open(shim: Shim, path: Path, content: bytes, state: _State) -> Library:
 
 
 def aliases(path: str | Path) -> list[bytes]:
-    """The libraries that are to be opened before this one, by whoever opens it in another process."""
+    """The libraries that another process has to open before this one."""
     try:
         elf = read_elf(Path(path).read_bytes())
     except OSError:
@@ -131,7 +131,7 @@ def _open_copy(shim: Shim, content: bytes, path: Path, elf: Elf | None) -> CData
     """Open a library that is in no file, or in one under whose path the linker knows another."""
     try:
         with tempfile.TemporaryDirectory(prefix="tritonpy-abi-") as directory:
-            file = Path(directory) / f"copy-of-{path.name}"  # nobody takes it for Triton's own library
+            file = Path(directory) / f"copy-of-{path.name}"  # not to be mistaken for Triton's own library
             file.write_bytes(content)
             return _open_file(shim, file, path, elf, None)
     except OSError as exc:
@@ -174,7 +174,7 @@ def _aliases_of(elf: Elf) -> dict[str, bytes]:
 
 
 def _meaning(reason: str, path: Path, elf: Elf | None) -> str:
-    """What the linker does not say: whose fault it is."""
+    """The cause of a linker's error, which its text leaves out."""
     ours = read_elf(server_library().read_bytes())
     if elf is not None and ours is not None and elf.machine != ours.machine:
         return f"; it is made for {elf.machine_name}, and this process is {ours.machine_name}"

@@ -51,7 +51,7 @@ class PluginLog:
         follow(self)
 
     def refresh(self) -> None:
-        """Look what is logged now where whoever embeds the server decides: nobody says when that changes."""
+        """Look up the levels where the embedding program sets them: it does not say when they change."""
         with self._lock:
             self._enable()
 
@@ -64,7 +64,7 @@ class PluginLog:
         self._shim.lib.TRITONPY_LogFlush(_STOP_TIMEOUT_S * 1000)
 
     def admits(self, level: int) -> bool:
-        """Whether lines of a level of `logging` are written."""
+        """True if lines of a level of `logging` are written."""
         settings = self._settings
         return _log.isEnabledFor(level) if settings is None else settings.admits(level)
 
@@ -92,7 +92,7 @@ class PluginLog:
 
     def _start(self) -> threading.Thread:
         self._shim.lib.TRITONPY_LogCollect()
-        # A daemon: a log that nobody reads does not keep the process from ending.
+        # A daemon: a log whose reader has stopped does not keep the process from ending.
         taker = threading.Thread(target=self._take, name="tritonpy-abi-log", daemon=True)
         taker.start()
         return taker
@@ -125,7 +125,7 @@ class PluginLog:
 
 
 def _shared_byte() -> tuple[int, mmap.mmap]:
-    """A descriptor to map for reading, and what it shows; who has it open may open it for writing, too."""
+    """A descriptor to map for reading, and what it shows; its holders may open it for writing, too."""
     writable = os.memfd_create("tritonpy-log-levels")
     try:
         os.ftruncate(writable, 1)

@@ -19,7 +19,7 @@ def read_metrics(shim: Shim) -> Iterator[MetricFamily]:
 
 
 def families_of(text: str) -> Iterator[MetricFamily]:
-    """What `Shim.metrics` has said, also in another process.
+    """The families in the result of `Shim.metrics`, also of another process.
 
     Raises:
         ArithmeticError, LookupError, RecursionError, TypeError, ValueError: it is something else.

@@ -1,4 +1,4 @@
-"""What shared objects are told of a model."""
+"""Facts about a model for shared objects."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _OPTIMIZATION: JsonObject = {
 """What Triton fills in, and libraries read without looking whether it is there."""
 
 _SETTINGS = {"min-compute-capability": "6.000000", "default-max-batch-size": "4"}
-"""What Triton tells every backend on its command line, whatever its user says."""
+"""What Triton tells every backend on its command line, with any options."""
 
 
 def facts(model: Model) -> dict[str, str | int]:
-    """What a `TRITONPY_Model` says, in the order of its members."""
+    """The members of a `TRITONPY_Model`, in their order."""
     backend = model.backend
     return {
         "name": model.name,

@@ -1,4 +1,4 @@
-"""What connects the C library with the server in this process."""
+"""Connection of the C library with the server in this process."""
 
 from __future__ import annotations
 

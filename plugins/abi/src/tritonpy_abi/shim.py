@@ -36,13 +36,13 @@ class Shim:
         self.lib = lib
 
     def text(self, chars: CData) -> str:
-        """What a `const char *` says; plugins write in whatever encoding they like."""
+        """The text of a `const char *`; plugins write in any encoding."""
         raw = self.ffi.string(chars)
         assert isinstance(raw, bytes)  # it is text only for wide characters
         return raw.decode(errors="replace")
 
     def metrics(self) -> str:
-        """What `TRITONPY_MetricsRead` says of the metrics in this process."""
+        """The metrics in this process, as `TRITONPY_MetricsRead` gives them."""
         size = self.ffi.new("size_t *")
         data = self.lib.TRITONPY_MetricsRead(size)
         if data == self.ffi.NULL:
@@ -127,7 +127,7 @@ def _build_command(path: Path) -> str:
 
 
 def other_servers() -> set[str]:
-    """The files of Triton's own library that are in this process, whoever brought them."""
+    """The files of Triton's own library that are loaded in this process."""
     maps = os.fsdecode(Path("/proc/self/maps").read_bytes())
     mapped = {line.partition("/")[2] for line in maps.split("\n")}
     files = {Path(f"/{name.removesuffix(' (deleted)')}") for name in mapped}

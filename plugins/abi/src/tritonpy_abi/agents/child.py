@@ -68,7 +68,7 @@ class AgentCalls:
         self._call("Finalize")
 
     def metrics(self) -> str:
-        """What the agent counts."""
+        """The metrics of the agent."""
         return self._shim.metrics()
 
     def model_initialize(self, number: int, model: Mapping[str, str | None], parameters: JsonObject) -> None:
@@ -108,7 +108,7 @@ class AgentCalls:
         return location.decode(errors="surrogateescape")
 
     def model_finalize(self, number: int) -> None:
-        """Call `ModelFinalize`, if there is one, and end the model whatever that says."""
+        """Call `ModelFinalize`, if there is one, and end the model in any case."""
         try:
             self._model_call("ModelFinalize", number)
         finally:
@@ -144,7 +144,7 @@ class AgentServer:
         self._messages = messages
         self._levels = levels
         self._calls: AgentCalls | None = None
-        self._answering = threading.Lock()  # so that the last metrics are told last
+        self._answering = threading.Lock()  # so that the last metrics are sent last
 
     def serve(self) -> None:
         """Take messages until the server says that this is the end; without that, end this process."""
@@ -166,8 +166,8 @@ class AgentServer:
                 metrics = "[]" if self._calls is None else self._calls.metrics()
                 self._messages.send({"number": message["number"], "metrics": metrics, **reply})
         except OSError as exc:
-            # The server is gone; or the agent has closed what is not its own, which nobody else can see, as
-            # this process still waits for messages.
+            # The server is gone; or the agent has closed what is not its own, which only this process
+            # can see, as it still waits for messages.
             print(f"cannot answer the server: {exc.strerror}", file=sys.stderr, flush=True)
             end_at_once()
 
@@ -195,7 +195,7 @@ def _bytes(text: str) -> bytes:
 
 
 def end_at_once() -> None:
-    """End this process, whatever its threads are doing, and all that they have started."""
+    """End this process in any state of its threads, and all that they have started."""
     os.killpg(0, signal.SIGKILL)
 
 

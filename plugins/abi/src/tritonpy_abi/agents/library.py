@@ -49,7 +49,7 @@ class AgentLibrary:
         except ProcessGone as exc:
             if not exc.is_killed:
                 raise
-            # It had been killed before, and nobody could see it yet.
+            # It had been killed before, which could not be seen yet.
             model.release_directory()
             model.state = _Model(state.process(), model)
 
@@ -127,7 +127,7 @@ class _Model:
         )
 
     def act(self, model: RepoAgentModel, action: str) -> None:
-        """Raise what the agent says. Where its process has died before, nobody is left to hear the rest."""
+        """Raise what the agent says. Where its process has died before, the rest is dropped."""
         if action != "LOAD" and self._process.is_gone:
             return
         where = f"in TRITONREPOAGENT_ModelAction with {action} for model '{self._name}'"

@@ -17,7 +17,7 @@ _MOST_BYTES = 64 << 20
 
 
 class BadMessage(ValueError):
-    """What came is no message: an agent has written into the descriptors of its process."""
+    """The bytes are no message: an agent has written into the descriptors of its process."""
 
 
 class Messages:
@@ -76,6 +76,6 @@ class Messages:
             return
 
     def close(self) -> None:
-        """Close this end, when nobody receives any more."""
+        """Close this end, when nothing is received any more."""
         self._received.close()
         self._socket.close()

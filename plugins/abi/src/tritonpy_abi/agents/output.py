@@ -1,4 +1,4 @@
-"""What an agent logs and prints, line by line in the server's log."""
+"""Output of an agent: its prints and log lines, line by line in the server's log."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _AFTERWARDS_S = 10.0  # for what is left of a process; a few milliseconds, unles
 _RETRY_S = 0.02  # how soon a full log is looked at again
 _MOST_LOOKS = 100  # then its reader is taken for stuck; no seconds: they pass while the process stands still
 
-# As the library writes lines where nobody collects them. They come in this way, and not as messages, because
-# then the last ones before a crash are there, too. Whoever printed before may not have ended his line.
+# The form of lines that are not collected in the library. They come in this way, and not as messages, because
+# then the last ones before a crash are there, too. The line printed before may not have ended.
 # Short counts keep what only looks like it from taking long.
 _LOGGED = re.compile(
     rb"(.*?)([IWEV])\d{4} \d\d:\d\d:\d\d\.\d{6} \d{1,10} ([^\"]{0,255}):(-?\d{1,10})\] (\".*\")", re.DOTALL
@@ -91,7 +91,7 @@ class AgentOutput:
                 os.close(descriptor)
 
     def _wait_for_room(self) -> None:
-        """Let the agent wait in its `printf` while the log has much to write, unless nobody reads that."""
+        """Let the agent wait in its `printf` while the log has much to write and is being read."""
         looks = 0
         while not (has_room() or self._is_stuck):
             looks += 1
@@ -100,7 +100,7 @@ class AgentOutput:
         self._is_stuck = self._is_stuck and not has_room()
 
     def _take(self, descriptor: int, stream: _Stream) -> bool:
-        """Whether there may come more."""
+        """True if there may be more to read."""
         data = os.read(descriptor, _READ_BYTES)
         *lines, rest = (stream.rest + data).split(b"\n")
         stream.rest = rest[:_MOST_LINE_BYTES]

@@ -85,7 +85,7 @@ class AgentProcess:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the process has ended, by whatever cause."""
+        """True if the process has ended, for any reason."""
         return self._gone.is_set() or self._process.is_gone
 
     def call(self, name: str, where: str, model: int | None = None, **arguments: object) -> JsonObject:
@@ -160,7 +160,7 @@ class AgentProcess:
                 self.path,
                 exc,
             )
-        if not self._is_told_to_end:  # it has closed its end, or said what nobody understands
+        if not self._is_told_to_end:  # it has closed its end, or sent what cannot be understood
             self._process.kill()
 
     def _settle(self, message: JsonObject) -> None:
@@ -193,7 +193,7 @@ class AgentProcess:
             is_expected = self._is_killed or (self._is_told_to_end and status == 0)
             told = {call.model for call in waiting}
             names = sorted({name for number, name in self._models.items() if number not in told})
-        # First: whoever waits for the end may close the log next.
+        # First: the waiter for the end may close the log next.
         if names:
             rest = f"it will not hear what becomes of models that it has let through: {', '.join(names)}"
             _log.error("%s; %s", message, rest)

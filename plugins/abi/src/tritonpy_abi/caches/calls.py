@@ -22,7 +22,7 @@ FUNCTIONS = (
 )
 
 MOST_THREADS = 16
-"""So many calls may be in a cache at once; as many may be lost in one that hangs."""
+"""The most calls that may be in a cache at once, and that may be lost in one that hangs."""
 
 CLOSE_S = 3.0
 """How long the end waits for calls that are under way: less than the server waits for the end."""
@@ -34,7 +34,7 @@ _kept_for_ever: list[object] = []
 
 
 class Call(asyncio.Future[Any]):  # Any: of each function
-    """A call under way; whoever cancels it waits for it no longer, and the library hears of it.
+    """A call under way; cancelling it ends the wait, and the library is told.
 
     Attributes:
         number: tells it from others.
@@ -103,8 +103,8 @@ class CacheCalls:
     def look_up(self, key: str) -> Awaitable[memoryview | None]:
         """The entry under a key; a view of memory that is its alone.
 
-        What is being inserted is asked for afterwards: whoever has the answer to a request may ask again at
-        once, and find it kept.
+        What is being inserted is asked for afterwards: a client that has the answer to a request may ask
+        again at once, and find it kept.
 
         Raises:
             Unavailable: at once, where the library hangs.
@@ -189,7 +189,7 @@ class CacheCalls:
                 self._settle(self._forget(outcome.number), outcome)
 
     def _settle(self, call: Call, outcome: CData) -> None:
-        """Own what came with it, also where nobody waits for it any more."""
+        """Own what came with it, also where it is no longer waited for."""
         failure = self._shim.error(outcome.error) if outcome.error != self._ffi.NULL else None
         found = None
         if outcome.data != self._ffi.NULL:

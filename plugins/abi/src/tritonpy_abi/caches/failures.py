@@ -1,4 +1,4 @@
-"""What an error of an insertion says: of the entry, or of the cache."""
+"""Errors of insertions: those about the entry, and those about the cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CacheFailure(Exception):
 
 
 def of_insertion(error: TritonError, *, are_lookups_answered: bool) -> Exception:
-    """What a server is told: a `TritonError` is about this entry only.
+    """The error for the server: a `TritonError` is about this entry only.
 
     Args:
         error: of the library.

@@ -33,7 +33,7 @@ class SharedCache:
         calls = CacheCalls(open_shim(), library, _functions_of(library))
         await calls.initialize(cache.settings)
         cache.state = calls
-        # Nobody can tell: it may be another Redis. Then keys must be the same wherever the files are.
+        # It cannot be known: it may be another Redis. Then keys must be the same wherever the files are.
         cache.is_shared = True
 
     @hookimpl
@@ -50,7 +50,7 @@ class SharedCache:
 
     @hookimpl
     def cache_usage(self) -> CacheUsage | None:
-        """What the library's own metrics say."""
+        """The usage that the library's own metrics show."""
         return read_usage(open_shim())
 
     @hookimpl

@@ -1,4 +1,4 @@
-"""How full a cache is, as far as it tells: Triton's own makes metrics of that, with a server's names."""
+"""Usage of a cache, as far as it tells: Triton's own makes metrics of that, with a server's names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PREFIX = "nv_cache_"
 
 
 def read_usage(shim: Shim) -> CacheUsage | None:
-    """What the library's metrics say; None where it makes none."""
+    """The usage that the library's metrics show; None where it makes none."""
     values = {
         family.name.removeprefix(_PREFIX): family.samples[0].value
         for family in read_metrics(shim)

@@ -1,7 +1,7 @@
 """The program of the process that a library is tried in: `child.py REPORT PARENT SHIM`, a request on stdin.
 
-It is run as a file and imports nothing but the standard library, so that it is there in a few milliseconds,
-whatever the server is installed in. What is called, and how, is written in C: `csrc/probe`.
+It is run as a file and imports nothing but the standard library, so that it is there in a few milliseconds
+in any installation. What is called, and how, is written in C: `csrc/probe`.
 """
 
 from __future__ import annotations

@@ -22,11 +22,11 @@ _LOOK_S = 0.02  # how often it is looked at where the system cannot tell of its 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What is left of a child.
+    """The report, output and exit status of a child.
 
     Attributes:
         report: what it wrote to its report.
-        output: the last of what it printed, on whichever stream.
+        output: the last of what it printed, on either stream.
         status: its exit code, or minus a signal's number; None for one whose time was over.
     """
 
@@ -64,7 +64,7 @@ def run_child(arguments: Sequence[str], request: bytes, timeout_s: float) -> End
             output_end.close()
             is_over = _watch(process.pid, output, kept, time.monotonic() + timeout_s)
         finally:
-            # Not reaped yet, so neither its number nor that of its group is anybody else's.
+            # Not reaped yet, so neither its number nor that of its group can be another's.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             status = process.wait()
@@ -131,7 +131,7 @@ def _has_ended(pid: int) -> bool:
 
 
 def _read(output: FileIO, kept: bytearray) -> bool:
-    """Whether there may come more."""
+    """True if there may be more to read."""
     for _ in range(64):  # one that prints without end does not keep us from looking at the time
         data = output.read(_KEPT_BYTES)
         if not data:

@@ -1,4 +1,4 @@
-"""What the end of a child says about the library that was tried in it."""
+"""The verdict on a library that was tried in a child, from the child's end."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from tritonpy_abi.shim import CData
 
 
 class ModelHandle:
-    """A filled `TRITONPY_Model`; it is copied by whoever gets it.
+    """A filled `TRITONPY_Model`; its receivers copy it.
 
     Attributes:
         description: the `TRITONPY_Model *`, good while this object is held.

@@ -53,7 +53,7 @@ class RequestBlocks:
 
     Args:
         ffi: that knows `TRITONBACKEND_Request`.
-        model: whose requests.
+        model: of the requests.
     """
 
     def __init__(self, ffi: cffi.FFI, model: Model) -> None:
@@ -65,7 +65,7 @@ class RequestBlocks:
         self._every_output = tuple(sorted(output["name"] for output in model.config.get("output", ())))
 
     def fill(self, request: InferRequest) -> Block:
-        """What a strategy sees of a request, while the list that is returned is held."""
+        """Fill in a request as a strategy sees it, while the returned list is held."""
         inputs = request.inputs
         kind: _Kind = ()
         for name, tensor in inputs.items():
@@ -102,7 +102,7 @@ class RequestBlocks:
         return kept
 
     def _place(self, field: CData, location: BufferLocation) -> None:
-        """Say where bytes are that lie elsewhere; nobody reads them before the strategy does."""
+        """Set the address of bytes that lie elsewhere; only the strategy reads them."""
         field.byte_size = location.byte_size
         field.memory_type = location.memory_type
         field.memory_type_id = location.device_id
@@ -175,7 +175,7 @@ class RequestBlocks:
         return _Template(bytes(ffi.buffer(block, byte_size)), kept)
 
     def _text(self, text: str, kept: list[CData]) -> CData:
-        """A zero-terminated text; whoever reads it ends at the first zero, as in Triton."""
+        """A zero-terminated text; readers end at the first zero, as in Triton."""
         chars = self._ffi.new("char[]", text.encode(errors="replace"))
         kept.append(chars)
         return chars

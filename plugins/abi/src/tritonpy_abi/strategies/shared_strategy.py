@@ -107,7 +107,7 @@ class SharedStrategy:
 
     @hookimpl
     def model_batch_initialize(self, batcher: Batcher) -> OpenStrategy:
-        """See `BatchingHooks`; the library hears of it together with the first question."""
+        """See `BatchingHooks`; the library is told together with the first question."""
         strategy: OpenStrategy = batcher.state
         return strategy
 

@@ -62,7 +62,7 @@ def model_initialize(model: Model) -> None:
 
 @hookimpl
 def model_finalize(model: Model) -> None:
-    """Let go of the sessions that instances shared."""
+    """Release the sessions that instances shared."""
     model.state = None
 
 
@@ -75,7 +75,7 @@ def model_instance_initialize(instance: ModelInstance) -> None:
 
 @hookimpl
 def model_instance_finalize(instance: ModelInstance) -> None:
-    """Let go of the session."""
+    """Release the session."""
     instance.state = None
 
 

@@ -27,7 +27,7 @@ _ORT_ERROR = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : ", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """What all models of this process share.
+    """The part of ONNX Runtime that all models of this process share.
 
     Attributes:
         ort: the module `onnxruntime`.
@@ -71,7 +71,7 @@ def start_framework(backend: Backend) -> Framework:
 
 
 def has_cuda() -> bool:
-    """Whether the installed ONNX Runtime brings what runs models on NVIDIA's GPUs; imports nothing."""
+    """True if the installed ONNX Runtime can run models on NVIDIA's GPUs; imports nothing."""
     spec = find_spec("onnxruntime")
     folders = spec.submodule_search_locations if spec is not None else None
     return any(

@@ -1,4 +1,4 @@
-"""Whether the tensors that the server gives to a model, and those it keeps, are what the model's file has."""
+"""Check of the tensors that the server gives to a model, and those it keeps, against the model's file."""
 
 from __future__ import annotations
 

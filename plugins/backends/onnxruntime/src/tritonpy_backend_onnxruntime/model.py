@@ -20,7 +20,7 @@ Session = Any  # Any: onnxruntime is untyped
 
 
 class OnnxModel:
-    """What the instances of a model version share; thread-safe.
+    """The part of a model version that its instances share; thread-safe.
 
     By default instances on one device run one session: ONNX Runtime allows that, and the weights are then
     loaded once instead of once for each instance.
@@ -48,7 +48,7 @@ class OnnxModel:
         self.signature: ModelSignature = read_signature(session)
 
     def fits(self, settings: SessionSettings, config: JsonObject) -> bool:
-        """Whether this is what a fresh one with these settings would be."""
+        """True if a fresh one with these settings would be the same."""
         return self.settings == settings and self._first_providers == _first_providers(self.framework, config)
 
     def bind(self, config: JsonObject) -> None:
@@ -91,7 +91,7 @@ class OnnxModel:
 
 
 def _first_providers(framework: Framework, config: JsonObject) -> list[Provider]:
-    """Where the first instance will run; its session is also the one that the signature is read from."""
+    """The providers of the first instance, whose session is also the one that the signature is read from."""
     group: JsonObject = next(iter(config.get("instance_group", ())), {})
     gpus = group.get("gpus") or [0]
     return providers_for(framework, config, group.get("kind", "KIND_CPU"), int(gpus[0]))
@@ -116,7 +116,7 @@ def find_model_file(model: Model, filename: str = "") -> Path:
     """A model file, which may also be a directory that holds `model.onnx`.
 
     Args:
-        model: whose.
+        model: the model.
         filename: the file's name; "" for `default_model_filename`.
 
     Raises:

@@ -22,7 +22,7 @@ _ISOLATION = "TRITONPY_ISOLATION"
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """How the sessions of a model are made; equal settings make equal sessions.
+    """Settings of a model's sessions; equal settings make equal sessions.
 
     Attributes:
         intra_op_thread_count: threads one operator may use, the caller's included; 0 means all cores.
@@ -133,7 +133,7 @@ def session_options(framework: Framework, settings: SessionSettings) -> Any:  # 
 def run_options(framework: Framework, settings: SessionSettings) -> Any:  # Any: onnxruntime is untyped
     """Make the `RunOptions` of every execution."""
     options = framework.ort.RunOptions()
-    options.log_severity_level = 4  # an error is answered to the client who caused it, not printed as well
+    options.log_severity_level = 4  # an error is answered to the client that caused it, not printed as well
     for key, value in settings.run_entries:
         options.add_run_config_entry(key, value)
     return options

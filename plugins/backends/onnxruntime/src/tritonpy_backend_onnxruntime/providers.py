@@ -1,4 +1,4 @@
-"""Which execution providers a session gets: the instance's kind and the configured accelerators."""
+"""Execution providers of a session, by the instance's kind and the configured accelerators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an ONNX model takes and gives, and whether a configuration fits it."""
+"""Inputs and outputs of an ONNX model, and the check of a configuration against them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Python model imports: `import triton_python_backend_utils as pb_utils`.
+"""The module that a Python model imports: `import triton_python_backend_utils as pb_utils`.
 
 The names and their behaviour are those of Triton's module, so that one `model.py` serves on both. It works
 the same in a worker of the server, in an editor and in a plain unit test: tensors, requests and responses can

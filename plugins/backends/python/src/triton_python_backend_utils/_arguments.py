@@ -1,4 +1,4 @@
-"""What the arguments of this module may be besides their own type: what Triton's binding converts as well.
+"""Conversion of arguments that are not of their own type, as Triton's binding converts them.
 
 Text may come as UTF-8 in `bytes`, as a BYTES tensor gives it; integers as anything with `__index__` or
 `__int__`, such as numpy's, except floats; truth as anything with `__bool__` except None.

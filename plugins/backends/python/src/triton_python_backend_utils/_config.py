@@ -19,7 +19,7 @@ def get_output_config_by_name(model_config: JsonObject, name: str) -> JsonObject
 
 
 def using_decoupled_model_transaction_policy(model_config: JsonObject) -> bool:
-    """Whether the model may send any number of responses to a request."""
+    """True if the model may send any number of responses to a request."""
     return bool(model_config.get("model_transaction_policy", {}).get("decoupled", False))
 
 

@@ -1,4 +1,4 @@
-"""What belongs to the model that runs: its link to the server, its directory, where its log lines go."""
+"""The context of the model that runs: its link to the server, its directory, the place of its log lines."""
 
 from __future__ import annotations
 

@@ -63,4 +63,4 @@ class TritonError(Exception):
 
 
 class TritonModelException(Exception):
-    """What the functions of this module raise; a model raises it to fail a batch or its own start."""
+    """The exception of this module's functions; a model raises it to fail a batch or its own start."""

@@ -1,4 +1,4 @@
-"""What this module asks of the server behind a model: calls of other models, and services such as metrics."""
+"""The link to the server behind a model: calls of other models, and services such as metrics."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class Link(Protocol):
         """Tell the server something that needs no answer."""
 
     def free_memory(self) -> int:
-        """How many bytes of shared memory for tensors are free."""
+        """The free bytes of shared memory for tensors."""
 
 
 _current: Current[Link] = Current("link")
 
 
 def set_link(link: Link) -> None:
-    """Say who the server is, for this thread and what it starts; called by the worker."""
+    """Set the server for this thread and those it starts; called by the worker."""
     _current.set(link)
 
 

@@ -18,7 +18,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class LocalSeries:
-    """The value of a counter or gauge, or the counts of a histogram; kept while somebody holds its family."""
+    """The value of a counter or gauge, or the counts of a histogram; kept while its family is held."""
 
     __slots__ = ("bounds", "counts", "holds", "number", "value")
 

@@ -83,7 +83,7 @@ class Logger:
 
     @staticmethod
     def log_verbose(message: str) -> None:
-        """Detail for whoever looks for it."""
+        """Log a detail, for debugging."""
         _write(message, LogLevel.VERBOSE)
 
 

@@ -12,7 +12,7 @@ class SharedMemory:
     """The memory that large tensors of this process travel through; one for each process."""
 
     def free_memory(self) -> int:
-        """How many of its bytes are free; 0 where no server is. It grows when more are needed."""
+        """Its free bytes; 0 where no server is. It grows when more are needed."""
         link = current_link()
         return link.free_memory() if link is not None else 0
 
@@ -34,7 +34,7 @@ TRITONSERVER_MEMORY_CPU = MemoryType.TRITONSERVER_MEMORY_CPU
 
 
 class PreferredMemory:
-    """A wish: outputs are in host memory whatever it says, as long as models' tensors are.
+    """A hint: outputs are in host memory in any case, as long as models' tensors are.
 
     Args:
         preferred_memory_type: `TRITONSERVER_MEMORY_CPU` or `TRITONSERVER_MEMORY_GPU`.

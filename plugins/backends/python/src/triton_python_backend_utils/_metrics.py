@@ -28,13 +28,13 @@ class MetricKind(IntEnum):
 
 
 class Store(Protocol):
-    """Where metrics are kept: in the server, or in this process where no server is.
+    """The keeper of metrics: the server, or this process where no server is.
 
     A hold is a family object's share in the family of its name; a series is one set of labels of a family.
     """
 
     def hold(self, name: str, description: str, kind: int) -> tuple[int, str]:
-        """Join or found a family; returns the hold, and who holds it: the instance, "" without a server."""
+        """Join or found a family; returns the hold and its owner: the instance, "" without a server."""
 
     def series(
         self, hold: int, labels: dict[str, str], buckets: list[float] | None
@@ -54,11 +54,11 @@ class Store(Protocol):
         """The value of a counter or gauge."""
 
     def release(self, hold: int) -> None:
-        """The family object is garbage; called by its finalizer, in whatever thread."""
+        """The family object is garbage; called by its finalizer, in any thread."""
 
 
 class Hold:
-    """What a family object and its metrics share.
+    """The state that a family object and its metrics share.
 
     Attributes:
         is_over: the family object is gone; its metrics can no longer be used.
@@ -83,8 +83,8 @@ class Hold:
 class Metric:
     """One series of a family; made by `MetricFamily.Metric(...)`.
 
-    Metrics with the same family name and labels are one and the same, whichever instances of whichever models
-    hold them. Use them from any thread. The server learns of a change when `execute` returns, a response is
+    Metrics with the same family name and labels are one and the same, in all instances of
+    all models. Use them from any thread. The server learns of a change when `execute` returns, a response is
     sent, or a twentieth of a second has passed: changing is cheap enough for inner loops.
     """
 

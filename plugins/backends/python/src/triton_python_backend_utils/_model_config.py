@@ -1,4 +1,4 @@
-"""What `auto_complete_config` receives, completes and returns."""
+"""The configuration that `auto_complete_config` receives, completes and returns."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def unload_model(model_name: str, unload_dependents: bool = False) -> None:
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
-    """Whether a model takes requests; False for one that the server does not know.
+    """True if a model takes requests; False for one that the server does not know.
 
     Args:
         model_name: the model.

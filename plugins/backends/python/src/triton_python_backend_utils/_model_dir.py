@@ -1,4 +1,4 @@
-"""Where the model's files are."""
+"""The directory of the model's files."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def set_model_dir(directory: str) -> None:
 
 
 def forget_model_dir(directory: str) -> None:
-    """The model is gone; called by whoever goes on in the same process."""
+    """The model is gone; called where the same process goes on without it."""
     _current.forget(directory)

@@ -165,7 +165,7 @@ class InferenceRequest:
         self._wire = (*self._wire[:2], flags, *self._wire[3:])
 
     def timeout(self) -> int:
-        """How long the request may wait in a queue, in microseconds; 0 when the client set no limit."""
+        """The time that the request may wait in a queue, in microseconds; 0 when the client set no limit."""
         return self._wire[4]  # type: ignore[no-any-return]
 
     def parameters(self) -> str:
@@ -259,7 +259,7 @@ class InferenceRequest:
         return loop.create_task(_outcome(call, decoupled))
 
     def get_response_sender(self) -> InferenceResponseSender:
-        """What sends this request's responses; always the same one."""
+        """The sender of this request's responses; always the same one."""
         sender = self._sender
         if sender is None:
             wire = self._wire
@@ -267,7 +267,7 @@ class InferenceRequest:
         return sender
 
     def is_cancelled(self) -> bool:
-        """Whether the client no longer wants an answer."""
+        """True if the client no longer wants an answer."""
         if self._sender is not None:
             return self._sender.is_cancelled()
         server = self._server

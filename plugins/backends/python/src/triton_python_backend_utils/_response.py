@@ -1,4 +1,4 @@
-"""What a model answers to one request."""
+"""The answer of a model to one request."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class InferenceResponse:
         return list(self._outputs)
 
     def has_error(self) -> bool:
-        """Whether the response carries an error."""
+        """True if the response carries an error."""
         return self._error is not None
 
     def error(self) -> TritonError | None:

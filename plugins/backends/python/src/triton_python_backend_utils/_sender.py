@@ -13,7 +13,7 @@ TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 
 
 class Server(Protocol):
-    """What stands behind a request that came from a server.
+    """The server that a request came from.
 
     Attributes:
         is_decoupled: whether the model may send any number of responses.
@@ -26,7 +26,7 @@ class Server(Protocol):
     outputs: dict[str, bool]
 
     def is_cancelled(self, slot: int) -> bool:
-        """Whether the request in `slot` has been cancelled."""
+        """True if the request in `slot` has been cancelled."""
 
     def wait_to_send(self, slot: int) -> None:
         """Return when the request in `slot` may have one more response."""
@@ -37,7 +37,7 @@ class Server(Protocol):
         """Send one response, or only the final flag."""
 
     def abandon(self, slot: int, request_id: str) -> None:
-        """The sender is garbage and its request has had no final response; from whatever thread."""
+        """The sender is garbage and its request has had no final response; from any thread."""
 
 
 class InferenceResponseSender:
@@ -88,7 +88,7 @@ class InferenceResponseSender:
             )
         server = self._server
         if server is not None and not final and server.is_decoupled and not self._is_closed:
-            server.wait_to_send(self._slot)  # without the lock: whoever closes the sender need not wait
+            server.wait_to_send(self._slot)  # without the lock: a thread that closes the sender need not wait
         with self._lock:
             if server is None or server.is_decoupled:
                 self._check_open()
@@ -100,7 +100,7 @@ class InferenceResponseSender:
             self._is_closed = final or self._is_closed
 
     def is_cancelled(self) -> bool:
-        """Whether the client no longer wants an answer."""
+        """True if the client no longer wants an answer."""
         server = self._server
         return server is not None and not self._is_closed and server.is_cancelled(self._slot)
 
@@ -122,7 +122,7 @@ class InferenceResponseSender:
                 "Unable to send response. Non-decoupled model cannot send more than one response."
             )
         self._check_open()
-        server.respond(self._slot, self._requested, response, True)  # nothing may follow, whatever the flag
+        server.respond(self._slot, self._requested, response, True)  # nothing may follow, with any flag
 
     def _close(self) -> bool:
         """Let nothing more be sent; returns whether the client still waits for its final response."""

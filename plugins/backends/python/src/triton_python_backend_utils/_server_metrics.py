@@ -16,7 +16,7 @@ from ._link import Link
 
 _DELAY_S = 0.05
 _MOST_AT_ONCE = 32
-"""So many observations in that time are sent one by one; a model that makes more has them summed up."""
+"""The number of observations in that time that are sent one by one; further ones are summed up."""
 
 _stores: list[ServerMetrics] = []
 
@@ -105,8 +105,8 @@ class ServerMetrics:
         self._send_soon()
 
     def flush(self) -> None:
-        """Send what has changed; it is on its way when this returns, whichever thread sends it."""
-        # In this order, and without a lock: whoever takes changes away has first set `_is_sending`.
+        """Send what has changed; it is on its way when this returns, sent by this or another thread."""
+        # In this order, and without a lock: a thread that takes changes away has first set `_is_sending`.
         if not self._changes and not self._released and not self._is_sending:
             return
         with self._sending:

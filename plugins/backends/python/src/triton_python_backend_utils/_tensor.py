@@ -84,7 +84,7 @@ class Tensor:
         return NAMES.index(self._datatype)
 
     def is_cpu(self) -> bool:
-        """Whether the elements are in host memory; so far always."""
+        """True if the elements are in host memory; so far always."""
         return True
 
     def as_numpy(self) -> Array:

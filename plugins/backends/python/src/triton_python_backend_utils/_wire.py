@@ -43,7 +43,7 @@ class Endpoint(Protocol):
 
 
 def decode_request(wire: Wire, server: Server, endpoint: Endpoint) -> InferenceRequest:
-    """Wrap a request as it came; its tensors are views until somebody asks for an array."""
+    """Wrap a request as it came; its tensors are views until an array is asked for."""
     request = InferenceRequest.__new__(InferenceRequest)
     request._wire = wire
     request._inputs = [_decode_tensor(tensor, endpoint) for tensor in wire[8]]
@@ -151,7 +151,7 @@ def discard(answers: Sequence[Answer], endpoint: Endpoint) -> None:
 
 
 def has_sender(request: InferenceRequest) -> bool:
-    """Whether the model asked for the request's response sender."""
+    """True if the model asked for the request's response sender."""
     return request._sender is not None
 
 
@@ -170,12 +170,12 @@ def close(request: InferenceRequest) -> bool:
 
 
 def is_rescheduled(request: InferenceRequest) -> bool:
-    """Whether the model wants to execute the request again."""
+    """True if the model wants to execute the request again."""
     return request._release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 
 
 def slot_of(request: InferenceRequest) -> int:
-    """What names the request between server and worker."""
+    """The number that names the request between server and worker."""
     return request._wire[0]  # type: ignore[no-any-return]
 
 

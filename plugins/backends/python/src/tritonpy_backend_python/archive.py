@@ -29,7 +29,7 @@ class BadArchive(Exception):
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a file's name or, where that says nothing, its content is that of an archive."""
+    """True if a file's name or, where that does not tell, its content is that of an archive."""
     return path.name.lower().endswith(SUFFIXES) or zipfile.is_zipfile(path) or tarfile.is_tarfile(path)
 
 
@@ -126,7 +126,7 @@ def _extract_zip(archive: Path, target: Path) -> None:
 
 
 def place(name: str, target: Path) -> Path:
-    """Where a member is written; links unpacked before are followed.
+    """The path a member is written to; links unpacked before are followed.
 
     Raises:
         BadArchive: that is not in `target`.
@@ -166,8 +166,8 @@ def _check_all_links(target: Path) -> None:
 def resolve(path: str | os.PathLike[str]) -> str:
     """The path without links, of which any number of last components may be missing.
 
-    `os.path.realpath` is not asked to be lenient: it then takes whatever it cannot look at, such as a path
-    that is too long, for one without links.
+    `os.path.realpath` is not asked to be lenient: it then takes a path that it cannot look at,
+    such as one that is too long, for one without links.
 
     Raises:
         BadArchive: a part of it is there and cannot be looked at, or links lead in a circle.

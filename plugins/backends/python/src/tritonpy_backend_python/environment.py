@@ -1,4 +1,4 @@
-"""Which Python runs a model: the one its configuration names, its backend's, the default, or the server's."""
+"""The Python that runs a model: its configuration's, its backend's, the default, or the server's."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _EXPECTED = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An environment as somebody named it.
+    """An environment as it was named.
 
     Attributes:
         path: where it should be.
-        origin: who named it, for errors.
+        origin: the setting that named it, for errors.
     """
 
     path: str

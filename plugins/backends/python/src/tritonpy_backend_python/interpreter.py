@@ -18,7 +18,7 @@ OLDEST_VERSION = (3, 9)
 
 _TIMEOUT_S = 120  # the first import of numpy from a cold network disk takes its time
 
-# Runs on whatever was named, Python 2 included. The working directory must not be on the path: a model's
+# Runs on any interpreter named, Python 2 included. The working directory must not be on the path: a model's
 # worker does not have it there either.
 _PROBE = """
 import sys
@@ -167,7 +167,7 @@ def _without_allocator(variables: dict[str, str]) -> dict[str, str]:
 
 
 def _own_variables(prefix: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """What an environment needs in any case, wherever it was made."""
+    """The variables that any environment needs."""
     own = {"PATH": _put_first(prefix / "bin", variables.get("PATH", os.defpath))}
     if (prefix / "pyvenv.cfg").exists():
         own["VIRTUAL_ENV"] = str(prefix)

@@ -1,4 +1,4 @@
-"""What `--backend-config=python,…` says, as far as it concerns this backend and not all workers."""
+"""The settings of `--backend-config=python,…` that concern this backend and not all workers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Settings:
 
 
 def read_settings(backend: Backend) -> Settings:
-    """Check and read the settings; settings that nobody knows are named in the log.
+    """Check and read the settings; unknown settings are named in the log.
 
     Raises:
         InvalidArg: a value cannot be; in Triton's words where it has some.

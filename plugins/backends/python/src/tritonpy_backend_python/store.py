@@ -30,7 +30,7 @@ class EnvironmentStore:
     """Packed environments, unpacked once each.
 
     `<root>/<sha256 of the archive>` is an environment; `<sha256>.json` beside it says that it is complete and
-    for which path it was made; `<sha256>.lock` is held by who unpacks it; `hashes/` remembers the hashes of
+    for which path it was made; `<sha256>.lock` is held while it is unpacked; `hashes/` keeps the hashes of
     archives. Anything in there may be deleted while no server runs.
 
     Args:
@@ -41,7 +41,7 @@ class EnvironmentStore:
         self._root = root
 
     def unpack(self, archive: Path) -> Path:
-        """Return the directory with what is in `archive`; unpacks it if nobody has yet.
+        """Return the directory with what is in `archive`; unpacks it if that was not done before.
 
         Blocks as long as that takes, also when another server does it.
 
@@ -70,7 +70,7 @@ class EnvironmentStore:
         _log.info("unpacking environment %s into %s", archive, target)
         partial = target.with_name(f"{target.name}.partial")
         try:
-            for left in (partial, target):  # by somebody who was killed
+            for left in (partial, target):  # of a process that was killed
                 shutil.rmtree(left, ignore_errors=True)
             partial.mkdir()
             before = _identity(archive)
@@ -112,7 +112,7 @@ class EnvironmentStore:
 
     @contextmanager
     def _lock(self, digest: str, archive: Path) -> Iterator[None]:
-        """Hold the right to unpack; a file lock, so that it ends with whoever holds it."""
+        """Hold the right to unpack; a file lock, so that it ends with the process that holds it."""
         with (self._root / f"{digest}.lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""What makes a `model.py` shorter: `from tritonpy_model import batched`.
+"""Shorthand for a `model.py`: `from tritonpy_model import batched`.
 
 It comes with the Python backend and is there in every worker. It uses only numpy and the public part of
 `triton_python_backend_utils`, so that a `model.py` with this folder beside it runs on Triton as well.

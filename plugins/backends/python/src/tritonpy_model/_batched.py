@@ -29,7 +29,7 @@ InputT = TypeVar("InputT", Array, ArrayOrList)
 
 
 class Decorator(Protocol):
-    """What `batched(…)` with options returns."""
+    """The decorator that `batched(…)` with options returns."""
 
     @overload
     def __call__(

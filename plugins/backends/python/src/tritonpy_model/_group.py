@@ -39,7 +39,7 @@ def groups_of(requests: Sequence[pb_utils.InferenceRequest], ragged: Collection[
 
 
 def _batches(requests: Sequence[pb_utils.InferenceRequest]) -> bool | None:
-    """Whether the first dimension is the batch's; None where the server does not say, as Triton's."""
+    """True if the first dimension is the batch's; None where the server does not say, as Triton's."""
     server = getattr(requests[0], "_server", None) if requests else None
     limit = getattr(server, "max_batch_size", None)
     return None if limit is None else limit > 0

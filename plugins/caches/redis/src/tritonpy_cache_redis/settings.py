@@ -1,4 +1,4 @@
-"""What `--cache-config redis,key=value` says: the settings of Triton's Redis cache, and five more."""
+"""The settings of `--cache-config redis,key=value`: those of Triton's Redis cache, and five more."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _WHERE = "Failed to initialize RedisCache"
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
-    """How to reach Redis, and what is kept there for how long.
+    """The address and account of Redis, and the lifetime of entries there.
 
     Attributes:
         host, port: where it listens.
-        user, password: who we are; "" for nobody.
+        user, password: the account; "" for none.
         db: the number of the database.
         connect_timeout_s, socket_timeout_s, wait_timeout_s: for a connection, an answer, and a connection
-            that others use; None for ever, which `--cache-timeout-ms` ends.
+            that others use; None for no limit but that of `--cache-timeout-ms`.
         pool_size: connections at once.
         uses_tls: speak TLS.
-        cert, key: PEM files of ours, where Redis wants to know us.
-        cacert, cacert_dir: whom we trust, in place of whom the system trusts.
+        cert, key: PEM files of ours, where Redis asks for a certificate.
+        cacert, cacert_dir: the authorities that are trusted instead of the system's.
         sni: the name that the certificate of Redis must have, in place of the host.
         key_prefix: what our keys begin with.
         ttl_ms: how long an entry is kept; None until Redis needs the room.

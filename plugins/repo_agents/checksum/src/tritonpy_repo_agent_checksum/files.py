@@ -64,7 +64,7 @@ def check_nothing_else(model: RepoAgentModel, listed: Container[str]) -> None:
     never run in place of its source.
 
     Args:
-        model: whose files.
+        model: the model.
         listed: their paths relative to its directory.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a model's configuration gives to the agent: `MD5:<path>` and `SHA256:<path>` with their checksums."""
+"""Parameters of the agent in a configuration: `MD5:<path>` and `SHA256:<path>` with their checksums."""
 
 from __future__ import annotations
 

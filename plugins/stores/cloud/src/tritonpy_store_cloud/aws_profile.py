@@ -12,7 +12,7 @@ from tritonpy.plugin import InvalidArg
 _KEY_ID, _SECRET_KEY, _TOKEN = "aws_access_key_id", "aws_secret_access_key", "aws_session_token"
 
 _OTHER_WAYS = ("role_arn", "credential_process", "sso_session", "sso_start_url", "web_identity_token_file")
-"""Settings that give a profile its keys by asking somebody."""
+"""Settings that give a profile its keys by asking a service or program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def read_profile(name: str, environ: Mapping[str, str]) -> AwsProfile | None:
         None when no profile was asked for and there is no default one.
 
     Raises:
-        InvalidArg: there is no such profile, its file cannot be read, or it has no keys; shows no value.
+        InvalidArg: the profile does not exist, its file cannot be read, or it has no keys; shows no value.
     """
     home = Path(environ.get("HOME", "~")).expanduser() / ".aws"
     credentials = environ.get("AWS_SHARED_CREDENTIALS_FILE") or str(home / "credentials")

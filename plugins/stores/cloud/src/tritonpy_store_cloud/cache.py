@@ -6,7 +6,7 @@
 
 A load never changes what another one has: an old version serves from its snapshot until it is gone. Content
 stays while its model has a snapshot, and for some minutes after, so that a model that could not be loaded is
-not copied again as a whole when somebody mends its configuration.
+not copied again as a whole when its configuration is mended.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ KEPT_S = 600.0
 
 @dataclass(slots=True)
 class _Model:
-    """What is kept of a model; guarded by the cache's lock.
+    """The cached files of a model; guarded by the cache's lock.
 
     Attributes:
         content: digests of its files.
-        snapshots: directories that were handed out; whoever got one deletes it.
+        snapshots: directories that were handed out; their receivers delete them.
         fetch_count: how many fetches are under way.
         used_s: when it was last fetched.
     """
@@ -66,7 +66,7 @@ class ModelCache:
 
     @contextlib.contextmanager
     def fetching(self, name: str) -> Iterator[ModelFetch]:
-        """What is used until the end of the block, to bring one model to the disk.
+        """The directories of one fetch of a model, kept until the end of the block.
 
         Raises:
             OSError: the disk does not take what it should.
@@ -103,7 +103,7 @@ class ModelCache:
             self._temporary.close()
 
     def path_of(self, digest: str) -> Path | None:
-        """Content that was kept and that nobody has written into since."""
+        """Content that was kept and that has not been written into since."""
         with self._lock:
             assert self._directory is not None  # a fetch is under way
             path = self._directory / "content" / digest

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     )
 
 _CREDENTIAL_LIFE = timedelta(minutes=10)
-"""How long credentials count before files and variables are read again: whoever renews them need not restart
-the server."""
+"""How long credentials count before files and variables are read again: to renew them, the server need not be
+restarted."""
 
 _MOST_RETRIES = 3
 _CONNECT_TIMEOUT_S = 5.0
@@ -43,7 +43,7 @@ _METADATA_TIMEOUT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Wish:
-    """What a client is made from.
+    """The arguments that a client is made from.
 
     Attributes:
         location: the repository.
@@ -85,7 +85,7 @@ def open_client(
     environ: Mapping[str, str],
     timeout_s: float,
 ) -> ObjectStore:
-    """Make the client of a repository; asks nobody but perhaps this machine for its role, for a second.
+    """Make the client of a repository; asks at most this machine for its role, for a second.
 
     Args:
         location: the repository.
@@ -116,7 +116,7 @@ def open_client(
         return make(_Wish(location, credentials, renew, environ, is_anonymous, options, retries))
     except TritonError:
         raise
-    except Exception as exc:  # whatever obstore raises for settings; it may cite them
+    except Exception as exc:  # any error of obstore about settings; it may cite them
         raise InvalidArg(
             f"model repository {location.root} cannot be opened with {credentials.source}: "
             f"{type(exc).__name__} from its client"
@@ -217,7 +217,7 @@ def _expiry() -> datetime:
 
 
 def _has_metadata() -> bool:
-    """Whether this is a machine of a cloud, which may have a role there."""
+    """True if this is a machine of a cloud, which may have a role there."""
     try:
         socket.create_connection(_METADATA_ADDRESS, _METADATA_TIMEOUT_S).close()
     except OSError:

@@ -26,7 +26,7 @@ _AZURE_AUTH_TYPES = ("managed_identity", "default")
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a store is opened with; which fields count depends on its kind.
+    """The credentials that a store is opened with; the kind of store decides which fields count.
 
     Without a key, a file and `is_anonymous` it is opened with what the machine has: the role of an instance,
     of a container, or of a Kubernetes service account.
@@ -59,7 +59,7 @@ class Credentials:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must never be shown, the longest first."""
+        """The texts that must never be shown, the longest first."""
         signatures = [
             form
             for part in self.sas_token.lstrip("?").split("&")

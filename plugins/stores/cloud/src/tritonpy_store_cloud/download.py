@@ -54,7 +54,7 @@ class _File:
 
 
 def tag_of(meta: ObjectMeta) -> str:
-    """What differs when an object's content does; stores quote tags in some answers and not in others."""
+    """The tag that differs when an object's content does; stores quote it in some answers only."""
     tag = meta["e_tag"]
     return tag.removeprefix("W/").strip('"') if tag else meta["last_modified"].isoformat()
 
@@ -109,7 +109,7 @@ class Downloader:
         make_all(calls, _MOST_AT_ONCE)
 
     def _bring(self, part: _Part, file: _File, done: Callable[[Path], None]) -> None:
-        """Copy a part; whoever brings the last one of a file finds out whether it is right."""
+        """Copy a part; the last one of a file also checks the file."""
         self._copy(part)
         with self._lock:
             file.left -= 1
@@ -158,7 +158,7 @@ class Downloader:
                 yield chunk
         except (ChangedMeanwhileError, TritonError):
             raise
-        except Exception as exc:  # whatever the client raises
+        except Exception as exc:  # any error of the client
             refusal = self._refuse(exc)
             if refusal.is_missing:
                 raise ChangedMeanwhileError from None

@@ -50,7 +50,7 @@ class Location:
         )
 
     def key_of(self, name: str) -> str:
-        """What the keys of a model's objects begin with, without the slash behind it."""
+        """The prefix of the keys of a model's objects, without the slash behind it."""
         return f"{self.path}/{name}" if self.path else name
 
 

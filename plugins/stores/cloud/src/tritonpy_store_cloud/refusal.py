@@ -1,4 +1,4 @@
-"""Errors of an object store, told to the people who named the repository."""
+"""Errors of an object store, in words for the people who named the repository."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def read_refusal(
 
 
 def _is_final(status: int, text: str) -> bool:
-    """Whether the answer is an answer, and asking again gives the same."""
+    """True if asking again would give the same answer."""
     return (400 <= status < 500 and status not in (408, 429)) or "kind: Decode" in text
 
 

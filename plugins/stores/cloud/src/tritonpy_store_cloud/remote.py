@@ -175,7 +175,7 @@ class RemoteStore:
             return call(self._connected())
         except TritonError:
             raise
-        except Exception as exc:  # whatever the client raises
+        except Exception as exc:  # any error of the client
             raise self._refuse(exc) from None
 
     def _copy(self, missing: Mapping[Path, StoredObject], done: Callable[[Path], None]) -> None:

@@ -40,7 +40,7 @@ class Tree:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """What changes with the files; without those that no look at a directory minds."""
+        """The fingerprint of the files, without those that `is_watched` leaves out."""
         return frozenset(
             [
                 *((path, file.tag, file.byte_size) for path, file in self.files.items() if _is_watched(path)),

@@ -34,7 +34,7 @@ class Channel(Protocol):
         """Send one message; from any thread."""
 
     def is_cancelled(self, slot: int) -> bool:
-        """Whether the server has cancelled the request in `slot`."""
+        """True if the server has cancelled the request in `slot`."""
 
     def continue_over(self, channel: socket.socket) -> None:
         """Go on in a forked child over a socket to its parent."""

@@ -1,4 +1,4 @@
-"""What clients and logs read about an exception in a model; the form is Triton's."""
+"""The text about an exception in a model for clients and logs, in Triton's form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _own_directories = [
 
 
 def hide_lines_of(directory: str) -> None:
-    """Whoever runs models from `directory` is of no interest to their authors either."""
+    """Hide the lines of files below `directory`, too: they run models and do not interest their authors."""
     _own_directories.append(os.path.abspath(directory))
 
 
@@ -83,5 +83,5 @@ def _lines(traceback: TracebackType | None) -> Iterator[str]:
 
 
 def _is_foreign(entry: TracebackType) -> bool:
-    """Whether a line is ours or the import machinery's, and so of no use to the model's author."""
+    """True if a line is ours or the import machinery's, and so of no use to the model's author."""
     return entry.tb_frame.f_code.co_filename.startswith(("<frozen importlib", *_own_directories))

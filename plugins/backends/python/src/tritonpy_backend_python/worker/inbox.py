@@ -1,8 +1,8 @@
-"""Who reads the channel.
+"""Inbox of a worker: the thread that waits for a message reads for all the others.
 
 A regular model has one thread, and it must not pay for others: it reads the next batch, executes, answers.
 But a model that calls another model waits for the answer in the middle of `execute`, perhaps on several
-threads and an event loop at once, while only one thread can read. So whoever waits first reads for everybody.
+threads and an event loop at once, while only one thread can read. So the first one that waits reads for all.
 It hands replies to those they belong to, keeps batches for the session, and when it has what it waited for it
 wakes one of the others to read on. No thread exists only to read.
 """
@@ -37,7 +37,7 @@ class ServerGone(ConnectionError):
 
 
 class Waiter:
-    """Somebody who waits for messages.
+    """A thread or coroutine that waits for messages.
 
     Attributes:
         messages: what has come and has not been taken.
@@ -55,19 +55,19 @@ class Waiter:
         """Let its thread look again."""
         gate = self.gate
         if gate is not None and gate.locked():
-            with suppress(RuntimeError):  # somebody else was quicker
+            with suppress(RuntimeError):  # another thread was quicker
                 gate.release()
 
 
 class Inbox:
-    """Brings each message to the one who waits for it; from any thread."""
+    """Passes each message to the thread that waits for it; from any thread."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self.start_anew()
 
     def start_anew(self) -> None:
-        """Forget who waits and reads; in a forked child, where none of the others' threads are."""
+        """Forget all waiting and reading threads; in a forked child, where they do not exist."""
         self._session = Waiter()
         self._abandoned: deque[int] = deque()
         self._is_closed = False
@@ -88,7 +88,7 @@ class Inbox:
         return commands.popleft() if commands else None
 
     def _only_command(self) -> Message | None:
-        """The short way for a model that calls nobody: read once, take what came; None to go the long one."""
+        """The short way for a model that calls no other: read once, take what came; None for the long one."""
         lock = self._lock
         with lock:
             if self._is_read or self._is_closed:
@@ -154,14 +154,14 @@ class Inbox:
         poll.register(self._channel.fileno(), select.POLLIN)
         while not waiter.messages and not self._is_closed and (left_s := until - time.monotonic()) > 0:
             self._read_now()
-            if self._is_read:  # by somebody who hands on what comes, and may cease at any time
+            if self._is_read:  # by a thread that hands on what comes, and may cease at any time
                 time.sleep(min(_GLANCE_S, left_s))
             elif not waiter.messages:
                 poll.poll(min(_GLANCE_S, left_s) * 1000)
         return bool(waiter.messages) or self._is_closed
 
     async def next_reply_async(self, waiter: Waiter) -> Message:
-        """The same on the running event loop, which reads the channel itself when nobody else does."""
+        """The same on the running event loop, which reads the channel itself when no thread does."""
         from asyncio import get_running_loop  # late: slow to import, and most models do without
 
         loop = get_running_loop()
@@ -172,7 +172,7 @@ class Inbox:
                 while not messages and not self._is_closed:
                     news = loop.create_future()
                     waiter.notify = _notifier(loop, news)
-                    if not messages and not self._is_closed:  # what had come by now has told nobody
+                    if not messages and not self._is_closed:  # what had come by now has woken no one
                         await news
             finally:
                 waiter.notify = None

@@ -128,7 +128,7 @@ class ModelInstance:
                 self._coroutines.close()
 
     def refuse_responses(self) -> None:
-        """Let senders raise from now on; in a forked child, whose parent answers the requests."""
+        """Have senders raise from now on; in a forked child, whose parent answers the requests."""
         self._is_forked = True
 
     def is_cancelled(self, slot: int) -> bool:
@@ -180,7 +180,7 @@ class ModelInstance:
                 outcome = self._await(outcome, requests)
             end = clock()
             answers = self._answers(requests, outcome)
-        except BaseException as exc:  # SystemExit too: whatever a model does costs its batch only
+        except BaseException as exc:  # SystemExit too: a fault of a model costs its batch only
             end = end or clock()
             failure = self._fail(requests, self._failures.failure(exc))
         return (start, begin, end, clock()), answers, failure
@@ -262,7 +262,7 @@ class ModelInstance:
             self._send_error(request, self._failures.failure(exc))
 
     def _fail(self, requests: list[InferenceRequest], failure: Failure) -> Failure:
-        """Let nothing more be sent: the server answers, with this, whatever it still has no answer to."""
+        """Send nothing more: the server answers all open requests with this."""
         waiting = [request for request in requests if close(request)]
         for request in waiting:
             self._end_window(slot_of(request))

@@ -20,7 +20,7 @@ _MOST_UNTOLD_BYTES = 1024 * 1024
 _GONE = "the server has closed the connection to this process"
 
 own_batch: ContextVar[int] = ContextVar("own_batch", default=0)
-"""The batch that the present thread or coroutine works for; 0 where nobody knows."""
+"""The batch that the present thread or coroutine works for; 0 where that is unknown."""
 
 
 class ServerLink:
@@ -106,7 +106,7 @@ class Permission:
         self._lock = threading.Lock()  # one thread waits for the message, the others for that thread
 
     def is_set(self) -> bool:
-        """Whether it was given."""
+        """True if it was given."""
         return self._is_over or bool(self._waiter.messages)
 
     def wait(self, timeout: float | None = None) -> None:
@@ -121,7 +121,7 @@ class Permission:
             self.close()
 
     def close(self) -> None:
-        """Nobody waits for it any more."""
+        """It is no longer waited for."""
         self._is_over = True
         self._inbox.close(self._number)
 
@@ -180,7 +180,7 @@ class ServerCall:
         for _, _, _, data in response[0]:
             self._taken_byte_size += len(data) if isinstance(data, bytes) else data[1]
         if self._taken_count >= _MOST_UNTOLD or self._taken_byte_size >= _MOST_UNTOLD_BYTES:
-            with suppress(OSError):  # the server is gone; whoever waits next will hear of it
+            with suppress(OSError):  # the server is gone; the next one that waits finds out
                 self._channel.send(frame.TELL, frame.TAKEN_NOTICE, (self._number, self._taken_count))
             self._taken_count = self._taken_byte_size = 0
 

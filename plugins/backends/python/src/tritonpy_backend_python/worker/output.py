@@ -1,4 +1,4 @@
-"""Where a model's prints go: line by line into the server's log.
+"""Output of a model: its prints go line by line into the server's log.
 
 `sys.stdout` and `sys.stderr` are real text streams over a `LineSink`, which cuts what is written into lines
 and sends each as a message. A line has left this process when `print` returns, so what a model said before it
@@ -35,7 +35,7 @@ own_requests: ContextVar[Sequence[tuple[Any, ...]]] = ContextVar("own_requests",
 
 
 def current_request_id() -> str:
-    """What log lines say about whom they concern: the id, or a few ids; "" where nobody knows."""
+    """The request that log lines concern: its id, or a few ids; "" where that is unknown."""
     ids = [wire[1] for wire in own_requests.get() if wire[1]]
     if len(ids) > _MAX_IDS:
         ids[_MAX_IDS:] = ["…"]
@@ -66,7 +66,7 @@ class LineSink(io.BufferedIOBase):
         self._is_child = False
         self._partial: dict[int, bytes] = {}
 
-    def write(self, data: bytes) -> int:  # type: ignore[override]  # and whatever else has a buffer
+    def write(self, data: bytes) -> int:  # type: ignore[override]  # and anything else with a buffer
         """Send the lines that `data` completes."""
         data = bytes(data)
         if self._is_child:
@@ -85,7 +85,7 @@ class LineSink(io.BufferedIOBase):
 
     @property
     def has_begun(self) -> bool:
-        """Whether any thread has written a part of a line."""
+        """True if any thread has written a part of a line."""
         return bool(self._partial)
 
     def end_line(self) -> None:
@@ -113,7 +113,7 @@ class LineSink(io.BufferedIOBase):
         return self._descriptor
 
     def close(self) -> None:
-        """Stays open: somebody may want to print after a model has closed what is not its own."""
+        """Do nothing: others may print after a model has closed what is not its own."""
 
     def _write_through(self, data: bytes) -> int:
         written = 0

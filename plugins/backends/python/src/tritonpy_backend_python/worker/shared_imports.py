@@ -24,7 +24,7 @@ _live: list[SharedImports] = []
 
 
 class SharedImports:
-    """What one model has in `sys.modules` and `sys.path`.
+    """The entries of one model in `sys.modules` and `sys.path`.
 
     Args:
         directories: where its files lie, in the order in which they are searched.
@@ -88,7 +88,7 @@ class SharedImports:
                     sys.modules.setdefault(name, module)
 
     def _holds(self, name: str, module: object) -> bool:
-        """Whether a module is one that an import by this model, and not by the server, has made."""
+        """True if an import by this model, and not by the server, has made a module."""
         path = _origin(module)
         return (
             path is not None
@@ -98,7 +98,7 @@ class SharedImports:
         )
 
     def _claims(self, name: str) -> bool:
-        """Whether the model would look for a module of this name among its own files."""
+        """True if the model would look for a module of this name among its own files."""
         top = name.partition(".")[0]
         return any(
             os.path.exists(os.path.join(directory, file))

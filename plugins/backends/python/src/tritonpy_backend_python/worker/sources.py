@@ -70,7 +70,7 @@ def _find_own(path: str) -> Any:  # Any: a finder, whose type is importlib's own
 
 
 def _own_in_cache() -> list[str]:
-    """What is remembered of models' directories; other threads import meanwhile, and remember more."""
+    """The cached finders of models' directories; other threads import meanwhile, and add more."""
     return [path for path in list(sys.path_importer_cache) if _is_own(path)]
 
 
@@ -79,12 +79,12 @@ def _is_own(path: str) -> bool:
 
 
 def is_below(path: str, directory: str) -> bool:
-    """Whether `path` is `directory` or lies in it, however deep."""
+    """True if `path` is `directory` or lies in it, at any depth."""
     return os.path.join(os.path.abspath(path), "").startswith(os.path.join(os.path.abspath(directory), ""))
 
 
 def spec_of(name: str, path: str) -> ModuleSpec | None:
-    """How to import the file at `path` as `name`; None when its name is not that of a Python module."""
+    """The spec that imports the file at `path` as `name`; None for a file that is no Python module."""
     if path.endswith(tuple(SOURCE_SUFFIXES)):
         return spec_from_file_location(name, path, loader=SourceLoader(name, path))
     return spec_from_file_location(name, path)
