@@ -1,4 +1,4 @@
-"""Where the C headers for shared objects are.
+"""The directory of the C headers for shared objects.
 
 cc -shared -fPIC -I"$(python -m tritonpy_sdk.headers)" -o batchstrategy.so strategy.c
 """

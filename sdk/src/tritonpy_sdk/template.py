@@ -1,4 +1,4 @@
-"""What `corectl new` copies: complete plugins called `xyz` in `templates/`, and on the way another name."""
+"""Templates of `corectl new`: complete plugins called `xyz` in `templates/`, renamed as they are copied."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class OpenCache:
             raise
 
     def lookup(self, key: str) -> bytes | memoryview | None:
-        """What it has under a key."""
+        """The entry under a key."""
         entry: bytes | memoryview | None = self._call("cache_lookup", self.handle, key, is_required=True)
         return entry
 
@@ -61,7 +61,7 @@ class OpenCache:
 
     @property
     def usage(self) -> CacheUsage | None:
-        """How full it says that it is; None when it does not say."""
+        """Its usage; None when it does not tell."""
         usage: CacheUsage | None = self._call("cache_usage", self.handle)
         return usage
 

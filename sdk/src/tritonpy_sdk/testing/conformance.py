@@ -1,4 +1,4 @@
-"""The tests that every backend has to pass, whoever wrote it."""
+"""The tests that every backend has to pass."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ ANSWER_TIMEOUT_S = 30.0
 
 @dataclass(slots=True)
 class Answer:
-    """What one request got.
+    """The responses of one request.
 
     Attributes:
         responses: in the order they came; a final flag that came alone is none.
@@ -166,7 +166,7 @@ class DrivenModel:
         return answers
 
     def is_ready(self, instance: int = 0) -> object:
-        """What `model_instance_ready` says; True without one."""
+        """The answer of `model_instance_ready`; True without one."""
         hook = self._backend.instance_ready
         return hook(self.instances[instance]) if hook else True
 
@@ -235,7 +235,7 @@ class DrivenModel:
 
 
 class _Outbox:
-    """Collects what requests are answered from whichever thread; the lock guards `answers`."""
+    """Collects the answers to requests, from any thread; the lock guards `answers`."""
 
     def __init__(self, requests: Sequence[InferRequest]) -> None:
         self._index = {id(request): index for index, request in enumerate(requests)}

@@ -1,4 +1,4 @@
-"""What a server only writes to its log, raised: a test should fail there."""
+"""Exceptions for faults that a server only logs: a test should fail there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the outputs of a response have to be like."""
+"""Requirements on the outputs of a response."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _log = logging.getLogger("tritonpy.repository")
 
 @dataclass(frozen=True, slots=True)
 class AgentLoad:
-    """What a server would load after the agent has acted.
+    """The model that a server would load after the agent has acted.
 
     Attributes:
         directory: where the files are.
@@ -93,7 +93,7 @@ def load_with_agent(
 
 
 class _AgentOfFile(RepositoryAgents):
-    """Finds the agent in one file, whatever it is called."""
+    """Finds the agent in one file, under any name."""
 
     def __init__(self, agents: PluginManager, loaders: PluginManager, path: Path) -> None:
         super().__init__(agents, loaders, directory="")

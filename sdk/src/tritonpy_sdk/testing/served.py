@@ -151,7 +151,7 @@ class ServedBackendConformance:
                 assert response.error is None, response.error
 
     def test_models_load_at_the_same_time_in_a_new_process(self, tmp_path: Path) -> None:
-        """What hooks import for the first time, they may import on several threads at once."""
+        """Hooks may import modules for the first time on several threads at once."""
         repositories = [tmp_path / "one", tmp_path / "two"]
         for repository in repositories:
             for name in self.driver.model_names:

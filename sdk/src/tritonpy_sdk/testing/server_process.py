@@ -88,17 +88,17 @@ class ServerProcess:
 
     @property
     def http_port(self) -> int:
-        """Where it answers HTTP."""
+        """The port of HTTP."""
         return self.ports["HTTPService"]
 
     @property
     def grpc_port(self) -> int:
-        """Where it answers gRPC."""
+        """The port of gRPC."""
         return self.ports["GRPCInferenceService"]
 
     @property
     def metrics_port(self) -> int:
-        """Where its metrics are."""
+        """The port of metrics."""
         return self.ports["Metrics Service"]
 
     @property
@@ -135,7 +135,7 @@ class ServerProcess:
         return self.process.wait(DEADLINE_S)
 
     def close(self) -> None:
-        """End it whatever it does, unless it has ended. Its log stays."""
+        """Kill it, unless it has ended. Its log stays."""
         if self._guard.stdin is not None:
             self._guard.kill()
             self._guard.wait()

@@ -97,7 +97,7 @@ def to_tensor(name: str, value: Any, spec: TensorSpec | None) -> Tensor:  # Any:
 
 
 def _may_become(array: Array, wanted: np.dtype[np.generic]) -> bool:
-    """Whether what a list holds can be elements of a datatype; numpy itself would cut off fractions."""
+    """True if the items of a list can be elements of a datatype; numpy itself would cut off fractions."""
     if wanted.kind == "O":
         return all(isinstance(element, str | bytes) for element in array.flat)
     return wanted.kind in _MAY_BECOME.get(array.dtype.kind, "")
@@ -115,7 +115,7 @@ def to_outputs(answer: WireAnswer) -> Outputs:
 def misfits(
     answer: WireAnswer, specs: Mapping[str, TensorSpec], batch_size: int, model_name: str, *, batches: bool
 ) -> list[str]:
-    """What a server passes on though it is not what the configuration promises.
+    """The outputs that do not fit the configuration, which a server passes on.
 
     Args:
         answer: what the model gave.

@@ -1,4 +1,4 @@
-"""What a Python model under test asks of the server: calls of other models, and little else.
+"""The server of a Python model under test: calls of other models, and little else.
 
 Imports the Python backend, so it is imported only when a model is loaded.
 """
@@ -111,7 +111,7 @@ class LocalLink:
         return 0
 
     def ask_to_go_on(self, slot: int) -> Granted:
-        """Any number of responses may follow: whoever tests keeps them all."""
+        """Any number of responses may follow; tests keep them all."""
         return Granted()
 
     def give_up_abandoned(self) -> None:
@@ -128,7 +128,7 @@ class Granted:
         """See `Permission`."""
 
     def close(self) -> None:
-        """Nobody waits for it any more."""
+        """It is no longer waited for."""
 
 
 class LocalCall:

@@ -103,13 +103,13 @@ class LocalChannel:
             self._wires[slot] = (*wire[:2], wire[2] & ~SEQUENCE_START, *wire[3:])
 
     def cancel(self, slot: int) -> None:
-        """Nobody wants the answers to a request any more."""
+        """The answers to a request are no longer wanted."""
         with self._lock:
             if slot in self._replies:
                 self._cancelled.add(slot)
 
     def cancel_all(self, timeout_s: float) -> int:
-        """Nobody wants any answer any more: wait for what the model still has to say.
+        """No answers are wanted any more: wait for those that the model still sends.
 
         Returns:
             How many requests the model has not answered within `timeout_s` seconds.
@@ -151,7 +151,7 @@ class LocalChannel:
             raise AssertionError(f"a model under test sent a message of kind {kind}")
 
     def is_cancelled(self, slot: int) -> bool:
-        """Whether a request has been cancelled; from any thread."""
+        """True if a request has been cancelled; from any thread."""
         return slot in self._cancelled
 
     def _executed(

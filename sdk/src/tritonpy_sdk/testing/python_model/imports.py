@@ -1,4 +1,4 @@
-"""What the Python models of one process import, kept apart.
+"""Imports of the Python models of one process, kept apart.
 
 In a server every Python model has a process of its own, and `import tokens` finds the `tokens.py` beside it.
 In a test several models, or one model loaded twice, share one `sys.path` and one `sys.modules`. While a model
@@ -110,7 +110,7 @@ class ModelImports:
         return {path for other in _open if other is not self for path in (*other._paths, *other._extra)}
 
     def _claims(self, name: str) -> bool:
-        """Whether the model would look for a module of this name among its own files."""
+        """True if the model would look for a module of this name among its own files."""
         top = name.partition(".")[0]
         return any(
             os.path.exists(os.path.join(directory, file))
@@ -135,6 +135,6 @@ def _origin(module: object) -> str | None:
 
 
 def _is_under_way(module: object) -> bool:
-    """Whether a thread is importing it, which has to find it where it has put it."""
+    """True if a thread is importing it, which has to find it where it has put it."""
     spec = getattr(module, "__dict__", {}).get("__spec__")
     return bool(getattr(spec, "_initializing", False))

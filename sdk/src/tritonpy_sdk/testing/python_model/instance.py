@@ -55,7 +55,7 @@ class LocalInstance:
     Args:
         source: where it lies.
         kind: `CPU`, `GPU` or `MODEL`.
-        device_id: the device that it is told of.
+        device_id: the device that it is given.
         models: what it may call, by name.
         timeout_s: how long an answer may take once `execute` has returned.
 
@@ -143,7 +143,7 @@ class LocalInstance:
         return pb_utils.TritonError(text, ErrorCode(code))
 
     def is_ready(self) -> bool:
-        """What the model's `is_ready` says; True without one."""
+        """The answer of the model's `is_ready`; True without one."""
         model = self.python_object
         return not callable(getattr(model, "is_ready", None)) or self._thread.run(self._probe)
 
@@ -238,7 +238,7 @@ class LocalInstance:
             _waiting.set(())
 
     def _may_go_on(self, slot: int) -> bool:
-        """Whether a request that the model wants to execute again is; if not, it is answered."""
+        """True if a request that the model wants to execute again is executed; if not, it is answered."""
         if not self._is_iterative:
             error: TritonError = InvalidArg(
                 f"model '{self.name}' rescheduled a request, which only a model with "
@@ -254,7 +254,7 @@ class LocalInstance:
 
 
 class _Turn:
-    """One run of `execute`; those who call a model from in there make it wait for them.
+    """One run of `execute`; calls of models from inside make it wait for them.
 
     Attributes:
         is_running: it has not returned, so the instance can take nothing else.

@@ -45,7 +45,7 @@ class ModelRequest:
         requested: the outputs wanted; None for all.
         flags: `TRITONSERVER_REQUEST_FLAG_SEQUENCE_START` and `_END`, combined.
         correlation_id: the sequence it belongs to; 0 or "" for none.
-        timeout_us: how long it may wait in a queue, in microseconds; the model is told, nothing waits here.
+        timeout_us: how long it may wait in a queue, in microseconds; for the model to read, no queue is here.
     """
 
     inputs: Inputs
@@ -212,7 +212,7 @@ class PythonModel:
         return ResponseStream(self, replies, batch_size)
 
     def is_ready(self) -> bool:
-        """What the model's own `is_ready` says; True for a model without one.
+        """The answer of the model's own `is_ready`; True for a model without one.
 
         Raises:
             TritonError: it raised something, and the text says what and where; or it returned no bool.
@@ -331,8 +331,8 @@ def load_python_model(
         path: a model directory, whose highest version is loaded; a version directory; or its `model.py`.
         config: stands for `config.pbtxt`: its text, or a dict in the shape of `GET /v2/models/<name>/config`.
             Left out, the file in the model directory is read where there is one.
-        instance_kind: what `initialize` reads in `args["model_instance_kind"]`, whatever the configuration
-            says.
+        instance_kind: what `initialize` reads in `args["model_instance_kind"]`, instead of the
+            configuration's.
         device_id: what it reads in `args["model_instance_device_id"]`. No device is looked for.
         models: what the model may call (BLS), by name: a model loaded like this one, or a function from a
             dict of arrays to a dict of arrays. A function that stands for a decoupled model returns an

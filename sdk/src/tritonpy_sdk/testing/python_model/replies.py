@@ -1,4 +1,4 @@
-"""The answers of one request to a Python model under test, from whichever thread they come."""
+"""The answers to one request to a Python model under test, from any thread."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tritonpy_sdk.testing.python_model.arrays import WireAnswer
 
 
 class Replies:
-    """What one request is answered; filled by any thread, read by one.
+    """The answers to one request; filled by any thread, read by one.
 
     Args:
         label: names request and model, for errors.
         timeout_s: how long to wait for a response once `execute` has returned; before that there is no limit.
 
     Attributes:
-        is_cancelled: nobody wants more of them.
-        is_given_up: nobody waits for them any more.
-        on_cancel: hears of that.
+        is_cancelled: no more of them are wanted.
+        is_given_up: they are no longer waited for.
+        on_cancel: called then.
     """
 
     def __init__(self, label: str, timeout_s: float) -> None:
@@ -55,14 +55,14 @@ class Replies:
             self._tell()
 
     def cancel(self) -> None:
-        """Tell whoever answers that no more responses are wanted; those under way may still come."""
+        """Tell the model that no more responses are wanted; those under way may still come."""
         self.is_cancelled = True
         if self.on_cancel is not None:
             self.on_cancel()
 
     @property
     def ended_alone(self) -> bool:
-        """Whether the final flag came without a response."""
+        """True if the final flag came without a response."""
         return self._ended_alone
 
     def next(self) -> WireAnswer | BaseException | None:

@@ -1,4 +1,4 @@
-"""Where a Python model lies and what its configuration says: found and settled as a server does it."""
+"""Source of a Python model: its directory and configuration, found and settled as by a server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ModelSource:
 
     @property
     def version_directory(self) -> Path:
-        """Where its `model.py` lies."""
+        """The directory of its `model.py`."""
         return self.directory / str(self.version)
 
     def settle(self, complete: Callable[[], JsonObject | None], device_id: int) -> JsonObject:
