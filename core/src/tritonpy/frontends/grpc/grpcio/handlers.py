@@ -17,6 +17,8 @@ from tritonpy.frontends.grpc.health import CHECK, HealthCalls
 from tritonpy.frontends.grpc.reflection import HEALTH_SERVICE, REFLECTION_CALLS, reflection_answer
 from tritonpy.frontends.grpc.servicer import DescribedCall, Servicer
 from tritonpy.frontends.grpc.status import Status
+from tritonpy.frontends.grpc.tracing import note_sending
+from tritonpy.frontends.grpc.unary import UnaryInfer, UnaryPort
 from tritonpy.protos import RpcMethod, rpc_methods
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
@@ -74,7 +76,15 @@ def _model_infer(servicer: Servicer, inflation: MessageInflation) -> UnaryCall:
         try:
             message = await inflation.inflate(body) if body.startswith(COMPRESSED) else body
             metadata = context.invocation_metadata() if reads_metadata else None
-            outcome = await servicer.model_infer(message, metadata or (), context.add_done_callback)
+            call = _Infer(servicer.unary)
+            call.start(message, metadata or ())
+            try:
+                outcome = await call.outcome
+            except asyncio.CancelledError:  # the client went away, or its deadline passed
+                call.cancel()
+                raise
+            if call.trace is not None:
+                note_sending(call.trace, context.add_done_callback)
         except Exception as exc:
             outcome = _as_error(exc, "ModelInfer")
         if isinstance(outcome, TritonError):
@@ -82,6 +92,20 @@ def _model_infer(servicer: Servicer, inflation: MessageInflation) -> UnaryCall:
         return outcome
 
     return handle
+
+
+class _Infer(UnaryInfer):
+    """A call whose handler waits for its outcome."""
+
+    __slots__ = ("outcome",)
+
+    def __init__(self, port: UnaryPort) -> None:
+        super().__init__(port)
+        self.outcome: asyncio.Future[bytes | TritonError] = asyncio.get_running_loop().create_future()
+
+    def _answer(self, outcome: bytes | TritonError) -> None:
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
 
 
 def _model_stream_infer(
