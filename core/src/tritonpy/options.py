@@ -14,6 +14,7 @@ StrategyPathPolicy = Literal["any", "strict"]
 ModelControlMode = Literal["none", "poll", "explicit"]
 RateLimitMode = Literal["off", "execution_count"]
 CompressionLevel = Literal["none", "low", "medium", "high"]
+GrpcTransport = Literal["auto", "native", "grpcio"]
 RestrictedCalls = tuple[tuple[str, ...], str, str]
 """Categories of calls, the header that they need, and what it must say."""
 
@@ -288,6 +289,15 @@ class ServerOptions:
     grpc_address: str = option("0.0.0.0", "--grpc-address", "ADDRESS", "Address for gRPC.")
     grpc_port: int = number(8001, "--grpc-port", "Port for gRPC; 0 lets the system choose.", most=65535)
     grpc_reuse_port: bool = switch(False, "--reuse-grpc-port", "Let other servers listen on the same port.")
+    grpc_transport: GrpcTransport = option(
+        "grpcio",
+        "--grpc-transport",
+        "TRANSPORT",
+        "What moves the bytes of gRPC: native: libnghttp2 on the server's loop, which costs less per call; "
+        "grpcio: gRPC's C++ core; auto: native where it is installed.",
+        kind="choice",
+        choices=("auto", "native", "grpcio"),
+    )
     grpc_header_forward_pattern: str = option(
         "",
         "--grpc-header-forward-pattern",

@@ -12,9 +12,9 @@ import pytest
 import uvloop
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.admission import Admission
-from tritonpy.frontends.grpc.grpcio.server import GrpcServer
+from tritonpy.frontends.grpc.transports import GrpcServer, grpc_server
 from tritonpy.frontends.services import FrontendServices
-from tritonpy.options import ServerOptions
+from tritonpy.options import GrpcTransport, ServerOptions
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 from tritonpy_sdk.testing import DEADLINE_S
 
@@ -24,6 +24,9 @@ from .streams import Stream
 Result = TypeVar("Result")
 
 UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+
+NOT_YET = ("grpc_keepalive", "grpc_http2", "grpc_max_connection_age", "idle_timeout_s")
+"""Options that the native transport does not take."""
 
 
 class Harness:
@@ -36,7 +39,8 @@ class Harness:
         channel, stub: a synchronous client.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, transport: GrpcTransport, **options: Any) -> None:
+        self.transport = transport
         self.dataplane = FakeDataplane()
         self.loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, name="server")
@@ -74,9 +78,11 @@ class Harness:
         self, address: str = "127.0.0.1", port: int = 0, max_inflight_byte_size: int = 0, **options: Any
     ) -> GrpcServer:
         """A server of the same data plane that has not started."""
-        server_options = ServerOptions((), grpc_address=address, grpc_port=port, **options)
+        server_options = ServerOptions(
+            (), grpc_address=address, grpc_port=port, grpc_transport=self.transport, **options
+        )
         services = FrontendServices(Admission(max_inflight_byte_size), SharedMemoryRegions(is_allowed=True))
-        return GrpcServer(self.dataplane, services, server_options)
+        return grpc_server(self.dataplane, services, server_options)
 
     async def _start(self, options: dict[str, Any]) -> GrpcServer:
         server = self.new_server(**options)
@@ -92,20 +98,31 @@ class Harness:
             await asyncio.wait(tasks, timeout=DEADLINE_S)
 
 
+@pytest.fixture(params=["grpcio", "native"])
+def transport(request: pytest.FixtureRequest) -> GrpcTransport:
+    """What moves the bytes."""
+    if request.param == "native":
+        pytest.importorskip("ngh2")
+    chosen: GrpcTransport = request.param
+    return chosen
+
+
 @pytest.fixture
-def harness() -> Iterator[Harness]:
-    harness = Harness()
+def harness(transport: GrpcTransport) -> Iterator[Harness]:
+    harness = Harness(transport)
     yield harness
     harness.close()
 
 
 @pytest.fixture
-def start_harness() -> Iterator[Callable[..., Harness]]:
+def start_harness(transport: GrpcTransport) -> Iterator[Callable[..., Harness]]:
     """Start a server with options of the test's own."""
     started: list[Harness] = []
 
     def start(**options: Any) -> Harness:
-        started.append(Harness(**options))
+        if transport == "native" and any(option.startswith(NOT_YET) for option in options):
+            pytest.skip("not on the native transport yet")
+        started.append(Harness(transport, **options))
         return started[-1]
 
     yield start

@@ -45,7 +45,7 @@ class ResponseEncoder:
         Raises:
             TritonError: an output cannot be treated as the client wants.
         """
-        return b"".join(self._parts(request, response, treatments))
+        return b"".join(self.parts(request, response, treatments))
 
     def encode_streamed(
         self,
@@ -55,11 +55,12 @@ class ResponseEncoder:
         treatments: Treatments = UNTREATED,
     ) -> bytes:
         """A `ModelStreamInferResponse` with the outputs of a response and whether it is the last one."""
-        return _streamed([*self._parts(request, response, treatments), _FINAL[final]])
+        return _streamed([*self.parts(request, response, treatments), _FINAL[final]])
 
-    def _parts(
-        self, request: InferRequest, response: InferResponse, treatments: Treatments
+    def parts(
+        self, request: InferRequest, response: InferResponse, treatments: Treatments = UNTREATED
     ) -> list[bytes | bytearray | memoryview]:
+        """A `ModelInferResponse` in pieces, tensors not copied; see `encode`."""
         placed: frozenset[str] = frozenset()
         if treatments:
             outputs, placed = treat(response.outputs, treatments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tritonpy.dataplane import Address
-from tritonpy.frontends.grpc.grpcio.server import GrpcServer
+from tritonpy.frontends.grpc.transports import GrpcServer, grpc_server
 from tritonpy.frontends.services import BuiltInFrontend
 from tritonpy.hookspecs import hookimpl
 
@@ -14,7 +14,7 @@ def frontend_initialize(frontend: BuiltInFrontend) -> None:
     frontend.refuse_settings()
     options = frontend.options
     frontend.addresses = [Address(options.grpc_address, options.grpc_port, options.grpc_reuse_port)]
-    frontend.state = GrpcServer(frontend.dataplane, frontend.services, options)
+    frontend.state = grpc_server(frontend.dataplane, frontend.services, options)
 
 
 @hookimpl

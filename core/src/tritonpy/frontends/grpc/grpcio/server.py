@@ -30,7 +30,7 @@ _LAST_EVENTS_S = 1.0
 _TASKS_OF_CALLS = ("HandleExceptions[", "rpc_task")  # as grpcio names them
 
 
-class GrpcServer:
+class GrpcioServer:
     """`inference.GRPCInferenceService`, and the standard services health and reflection, on one address.
 
     Messages reach the servicer and leave it serialized: there is no generated code, and gRPC copies nothing

@@ -1,0 +1,313 @@
+"""One HTTP/2 connection of a gRPC client: bytes in, calls, bytes out.
+
+The states that a connection goes through are those of `State`. Whatever calls send while the loop runs
+through one of its turns leaves in one write at the end of it, or when the bytes that came have been looked
+at. What a client does not take stays in the engine, and nothing is read meanwhile that would have to be
+answered there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TypeAlias, cast
+
+from tritonpy.frontends.grpc.guard import CallGuard
+from tritonpy.frontends.grpc.native.call import Call, CallConnection, CallPort, RefusedCall
+from tritonpy.frontends.grpc.native.engine import Engine, EngineError, EngineFactory, EngineSettings, Headers
+from tritonpy.frontends.grpc.native.metadata import RequestHead, RequestHeads
+from tritonpy.frontends.grpc.native.tls import speaks_http2
+from tritonpy.frontends.grpc.status import Status
+
+CallFactory: TypeAlias = Callable[[CallConnection, int, RequestHead], Call]
+"""Makes the call of a stream."""
+
+
+class State(Enum):
+    """What a connection is there for."""
+
+    GREETING = auto()
+    """The client has not said that it speaks HTTP/2."""
+    OPEN = auto()
+    """Calls come and are answered."""
+    LEAVING = auto()
+    """The client has been asked to open no more calls; those on their way are still taken."""
+    ENDING = auto()
+    """No more calls are taken; the connection ends when all are answered."""
+    LOST = auto()
+    """It is over."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Port(CallPort):
+    """What all connections of a server share.
+
+    Attributes:
+        engine: makes their engines.
+        engine_settings: how those are set up.
+        calls: what answers each call, by its full name.
+        guard: refuses calls whose key is not given; None where none needs one.
+        heads: understands headers.
+        scratch: where bytes are received; one for all where a read is complete before the next begins.
+        on_open, on_close: called with each connection.
+    """
+
+    engine: EngineFactory
+    engine_settings: EngineSettings
+    calls: dict[str, CallFactory]
+    guard: CallGuard | None
+    heads: RequestHeads
+    scratch: memoryview
+    on_open: Callable[[GrpcConnection], None]
+    on_close: Callable[[GrpcConnection], None]
+
+
+class GrpcConnection(asyncio.BufferedProtocol):
+    """A client's connection; on the loop only. Satisfies `engine.Receiver` and `call.CallConnection`.
+
+    Args:
+        port: where the client came in.
+
+    Attributes:
+        engine: the HTTP/2 state.
+        port: as given.
+        state: see `State`.
+    """
+
+    __slots__ = (
+        "_awaiting_flush",
+        "_calls",
+        "_is_feeding",
+        "_is_flush_due",
+        "_is_write_paused",
+        "_loop",
+        "_resets",
+        "_transport",
+        "engine",
+        "port",
+        "state",
+    )
+
+    def __init__(self, port: Port) -> None:
+        self.port = port
+        self.engine: Engine = port.engine(self)
+        self.state = State.GREETING
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._calls: dict[int, Call] = {}
+        self._awaiting_flush: dict[Call, None] = {}
+        self._resets: dict[int, int] = {}
+        self._is_write_paused = False
+        self._is_feeding = False
+        self._is_flush_due = False
+
+    # What the server calls.
+
+    @property
+    def call_count(self) -> int:
+        """Calls that are open."""
+        return len(self._calls)
+
+    def leave(self) -> None:
+        """Ask the client to open no more calls; `end` comes next."""
+        if self.state is State.GREETING:
+            self.abort()
+        elif self.state is State.OPEN:
+            self.state = State.LEAVING
+            self.engine.shutdown_notice()
+            self.flush_soon()
+
+    def end(self, code: int = 0, text: bytes = b"") -> None:
+        """Take no more calls, and close when those that are open have been answered."""
+        if self.state in (State.OPEN, State.LEAVING):
+            self.state = State.ENDING
+            self.engine.goaway(code, text)
+            self.flush_soon()
+
+    def refuse_all(self, status: Status, text: str) -> None:
+        """End every open call."""
+        for call in list(self._calls.values()):
+            call.on_stop(status, text)
+
+    def abort(self) -> None:
+        """Drop the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # asyncio.BufferedProtocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without inheriting from it
+        self.port.on_open(self)
+        if not speaks_http2(transport):
+            self.abort()
+            return
+        self.engine.start(self.port.engine_settings)
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self.state = State.LOST
+        self._transport = None
+        self._resets.clear()
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            call.on_closed()
+        self._tell_flushed()
+        self.port.on_close(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self.port.scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have arrived."""
+        if self.state is State.LOST:
+            return
+        self._is_feeding = True
+        try:
+            self.engine.feed(self.port.scratch[:nbytes])
+        except EngineError:
+            self._is_feeding = False
+            self._flush()
+            self._close()
+            return
+        finally:
+            self._is_feeding = False
+        self._flush()
+
+    def eof_received(self) -> bool:
+        """The client's side has ended, and with it all its calls."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The client reads slowly: what is sent stays in the engine."""
+        self._is_write_paused = True
+
+    def resume_writing(self) -> None:
+        """The client has caught up."""
+        self._is_write_paused = False
+        self._flush()
+
+    # What the engine calls.
+
+    def on_request(self, stream: int, headers: Headers, is_last: bool) -> None:
+        """A client has made a call."""
+        port = self.port
+        head = port.heads.read(headers)
+        make = port.calls.get(head.path)
+        if head.http_status:
+            self.engine.headers(stream, ((b":status", head.http_status),), True)
+            if not is_last:
+                self.reset_when_sent(stream, 0)
+            return
+        call: Call
+        if head.refusal is not None:
+            call = RefusedCall(self, stream, head, head.refusal)
+        elif make is None:
+            call = RefusedCall(self, stream, head, (Status.UNIMPLEMENTED, "Method not found!"))
+        else:
+            text = port.guard.refusal(head.path, head.metadata) if port.guard is not None else None
+            if text is None:
+                call = make(self, stream, head)
+            else:
+                call = RefusedCall(self, stream, head, (Status.UNAVAILABLE, text))
+        self._calls[stream] = call
+        if head.timeout_s is not None:
+            call.deadline = port.deadlines.add(call, head.timeout_s)
+        call.begin()
+        if is_last:
+            call.on_data(b"", True)
+
+    def on_data(self, stream: int, data: bytes, is_last: bool) -> None:
+        """Bytes of a call have come."""
+        call = self._calls.get(stream)
+        if call is not None:
+            call.on_data(data, is_last)
+        else:
+            self.consumed(stream, len(data))
+
+    def on_reset(self, stream: int, code: int) -> None:
+        """A client has cancelled a call."""
+        call = self._calls.get(stream)
+        if call is not None:
+            call.on_gone()
+
+    def on_closed(self, stream: int) -> None:
+        """A stream is over."""
+        call = self._calls.pop(stream, None)
+        self._resets.pop(stream, None)
+        if call is not None:
+            call.on_closed()
+
+    def on_ping(self) -> None:
+        """A client has pinged."""
+
+    def on_ping_answer(self, data: bytes) -> None:
+        """A ping of ours has been answered."""
+
+    def on_settings(self) -> None:
+        """The client speaks HTTP/2."""
+        if self.state is State.GREETING:
+            self.state = State.OPEN
+
+    # What calls call.
+
+    def consumed(self, stream: int, byte_size: int) -> None:
+        """Bytes have been read; the client may send as many more."""
+        if byte_size and self.state is not State.LOST:
+            self.engine.consumed(stream, byte_size)
+
+    def flush_soon(self) -> None:
+        """Have what was sent leave at the end of this turn of the loop."""
+        if not (self._is_flush_due or self._is_feeding):
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush_now)
+
+    def reset_when_sent(self, stream: int, code: int) -> None:
+        """End a stream when all that was sent on it has left."""
+        self._resets[stream] = code
+
+    def tell_when_flushed(self, call: Call) -> None:
+        """Call `on_flushed` once when bytes have left."""
+        self._awaiting_flush[call] = None
+
+    # Inside.
+
+    def _flush_now(self) -> None:
+        self._is_flush_due = False
+        self._flush()
+
+    def _flush(self) -> None:
+        transport = self._transport
+        if transport is None or self._is_write_paused:
+            return
+        data = self.engine.drain()
+        if self._resets:
+            data = self._reset(data)
+        if data:
+            transport.write(data)
+        if self._awaiting_flush:
+            self._tell_flushed()
+        if not self.engine.wants_io or (self.state is State.ENDING and not self._calls):
+            self._close()
+
+    def _reset(self, data: bytes) -> bytes:
+        for stream, code in list(self._resets.items()):
+            if not self.engine.queued(stream):
+                del self._resets[stream]
+                self.engine.reset(stream, code)
+        return data + self.engine.drain()
+
+    def _tell_flushed(self) -> None:
+        waiting, self._awaiting_flush = self._awaiting_flush, {}
+        for call in waiting:
+            call.on_flushed()
+
+    def _close(self) -> None:
+        """Close when all that was written has been taken."""
+        if self._transport is not None:
+            self._transport.close()

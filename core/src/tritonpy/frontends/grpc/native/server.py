@@ -1,0 +1,158 @@
+"""The gRPC port on an engine of its own: listens, keeps track of connections, stops without losing calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from tritonpy.dataplane import Dataplane
+from tritonpy.frontends.grpc.compression import MessageInflation
+from tritonpy.frontends.grpc.guard import CallGuard
+from tritonpy.frontends.grpc.health import HealthCalls
+from tritonpy.frontends.grpc.native.calls import make_calls
+from tritonpy.frontends.grpc.native.compression import MessageDeflation
+from tritonpy.frontends.grpc.native.connection import GrpcConnection, Port
+from tritonpy.frontends.grpc.native.deadlines import Deadlines
+from tritonpy.frontends.grpc.native.engine import EngineSettings
+from tritonpy.frontends.grpc.native.metadata import RequestHeads
+from tritonpy.frontends.grpc.native.ngh2_engine import Ngh2Engine
+from tritonpy.frontends.grpc.native.tls import GOODBYE_S, HANDSHAKE_S, tls_context
+from tritonpy.frontends.grpc.servicer import Servicer
+from tritonpy.frontends.grpc.status import Status
+from tritonpy.frontends.grpc.stream import STOPPING
+from tritonpy.frontends.services import FrontendServices
+from tritonpy.frontends.sockets import listening_sockets, most_connections
+from tritonpy.options import ServerOptions
+
+_BACKLOG = 1024
+_SCRATCH_BYTE_SIZE = 256 * 1024
+_MOST_MESSAGE_BYTES = 2**31 - 1
+_SHARE = 1 / 3  # of the descriptors that ports may have
+_MOST_CONNECTIONS = 4096
+
+_LATE_CALLS_S = 0.05
+"""How long a stopping server goes on to refuse calls in words after the last answer."""
+_LAST_BYTES_S = 5.0
+"""How long a stopping server lets clients take to receive answers that are given."""
+
+
+class NativeGrpcServer:
+    """`inference.GRPCInferenceService`, and the standard services health and reflection, on one address.
+
+    Args:
+        dataplane: what calls are answered with.
+        services: what it shares with other frontends.
+        options: of the server.
+
+    Attributes:
+        connections: those that are open, in the order in which they came.
+
+    Raises:
+        InvalidArg: the options contradict each other, or a file with a certificate or key is no such thing.
+    """
+
+    def __init__(self, dataplane: Dataplane, services: FrontendServices, options: ServerOptions) -> None:
+        self._servicer = Servicer(dataplane, services, options)
+        self._health = HealthCalls(dataplane)
+        self._options = options
+        self._tls = tls_context(options)  # before models take their time to load
+        self._port = options.grpc_port
+        self._servers: list[asyncio.Server] = []
+        self._closed = asyncio.Event()
+        self._deadlines = Deadlines()
+        self._limit = most_connections(options.grpc_max_connection_count, _SHARE, _MOST_CONNECTIONS)
+        self.connections: dict[GrpcConnection, None] = {}
+        admission = services.admission
+        level = options.grpc_compression_level
+        self._shared = Port(
+            engine=Ngh2Engine,
+            engine_settings=EngineSettings(max_concurrent_streams=options.grpc_max_concurrent_streams),
+            calls=make_calls(self._servicer, self._health),
+            guard=CallGuard(options.grpc_restricted_protocols) if options.grpc_restricted_protocols else None,
+            unary=self._servicer.unary,
+            reads_metadata=self._servicer.reads_metadata,
+            admission=admission,
+            inflation=MessageInflation(options.grpc_max_inflated_byte_size, admission),
+            deflation=None if level == "none" else MessageDeflation(level),
+            max_message_byte_size=min(admission.limit or _MOST_MESSAGE_BYTES, _MOST_MESSAGE_BYTES),
+            scratch=memoryview(bytearray(_SCRATCH_BYTE_SIZE)),
+            on_open=self._opened,
+            on_close=self._lost,
+            deadlines=self._deadlines,
+            heads=RequestHeads(),
+        )
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return self._port
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            InvalidArg: nobody knows the address.
+            Unavailable: the address cannot be had.
+        """
+        options = self._options
+        listening = await listening_sockets(options.grpc_address, self._port, options.grpc_reuse_port)
+        self._port = listening[0].getsockname()[1]
+        loop = asyncio.get_running_loop()
+        for listener in listening:
+            server = await loop.create_server(
+                lambda: GrpcConnection(self._shared),
+                sock=listener,
+                backlog=_BACKLOG,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_S,
+                ssl_shutdown_timeout=None if self._tls is None else GOODBYE_S,
+            )
+            self._servers.append(server)
+
+    async def stop(self, timeout_s: float) -> None:
+        """Refuse new requests, wait for those in flight, and cancel those that take longer.
+
+        The port closes last, and a moment later than it could: a client that has just been answered is about
+        to send the next call. Until then late ones are told UNAVAILABLE.
+        """
+        if not self._servers:
+            return
+        grace_s = _LAST_BYTES_S
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._servicer.drain()
+                await asyncio.sleep(_LATE_CALLS_S)
+        except TimeoutError:
+            grace_s = 0
+        self._health.end()
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        for connection in list(self.connections):
+            connection.leave()
+        await asyncio.sleep(0)
+        for connection in list(self.connections):
+            if not grace_s:
+                connection.refuse_all(Status.UNAVAILABLE, STOPPING)
+            connection.end()
+        await self._wait_for_connections(grace_s or _LATE_CALLS_S)
+        for connection in list(self.connections):
+            connection.abort()
+        await self._wait_for_connections(_LAST_BYTES_S)
+        self._deadlines.stop()
+
+    async def _wait_for_connections(self, timeout_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self.connections:
+                    self._closed.clear()
+                    await self._closed.wait()
+
+    def _opened(self, connection: GrpcConnection) -> None:
+        self.connections[connection] = None
+        if len(self.connections) > self._limit:
+            connection.abort()
+
+    def _lost(self, connection: GrpcConnection) -> None:
+        self.connections.pop(connection, None)
+        self._closed.set()
