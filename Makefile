@@ -20,7 +20,7 @@ EDITABLES := $(addprefix --editable ,$(DISTRIBUTIONS))
 SERVED := --editable core --editable './plugins/backends/onnxruntime[cpu]' --editable plugins/backends/python
 
 # PyTorch for the tests of its backend, without CUDA: the wheel for Linux on PyPI brings gigabytes of that.
-TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu) safetensors
+TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu)
 
 empty :=
 space := $(empty) $(empty)

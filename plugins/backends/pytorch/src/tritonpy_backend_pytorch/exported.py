@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+from torch.export.pt2_archive import _package as archives
 from tritonpy.plugin import Internal, InvalidArg, JsonObject, Unsupported
 
 from tritonpy_backend_pytorch.arrays import DATATYPE_NAMES
@@ -20,6 +21,9 @@ from tritonpy_backend_pytorch.tensor_info import TensorInfo
 
 ExportedProgram = Any  # Any: PyTorch is not checked here
 
+FAILURE = 'Inductor model instance "{instance}" execution failure: '
+"""How the text of an error of an AOTInductor package begins."""
+
 _MOST = 2**31 - 1  # a larger bound is none
 
 
@@ -29,9 +33,10 @@ class Exported(Program):
     Args:
         program: as loaded.
         model_name: for errors.
+        loader: of the AOTInductor package that was made of it, which then runs in its place.
     """
 
-    def __init__(self, program: ExportedProgram, model_name: str) -> None:
+    def __init__(self, program: ExportedProgram, model_name: str, loader: Any = None) -> None:
         self._model_name = model_name
         signature = program.module_call_graph[0].signature
         self.structure = CallStructure(program.call_spec.in_spec, signature.forward_arg_names)
@@ -88,6 +93,12 @@ class Exported(Program):
         # server has not checked is checked by `ShapeRules`, which knows no sizes that are computed from
         # others.
         is_plain = all(symbol.isidentifier() for info in self.inputs for symbol in info.symbols if symbol)
+        self._loader = loader
+        if loader is not None:
+            self.call = self._call_compiled
+            self.failure = FAILURE
+            self.is_shareable = False
+            return
         self._module = program.module(check_guards=not is_plain)
         self.call = self._module.forward if is_plain else self._module
 
@@ -95,7 +106,7 @@ class Exported(Program):
         placed = place_known_inputs(config, self._dense_places())
         slots = [index for index, info in enumerate(self.infos) if info is not None]
         by_slot = {slots[index]: name for name, index in placed.items()}
-        if self.structure.is_flat and len(slots) == self.structure.count:
+        if self._loader is not None or (self.structure.is_flat and len(slots) == self.structure.count):
             return TensorFeeder(
                 [(by_slot[index], datatypes[by_slot[index]]) for index in slots], self.writes_inputs
             )
@@ -145,6 +156,9 @@ class Exported(Program):
                 found[name] = info
         return found
 
+    def _call_compiled(self, *tensors: torch.Tensor) -> object:
+        return self._loader.run(list(tensors))
+
     def _dense_places(self) -> list[Mapping[str, int]]:
         """Places counted without the constants, as `inputs` counts them."""
         slots = [index for index, info in enumerate(self.infos) if info is not None]
@@ -154,7 +168,13 @@ class Exported(Program):
         ]
 
 
-def load_exported(path: Path, model_name: str, name: str, device: str | None) -> Exported:
+def load_exported(
+    path: Path,
+    model_name: str,
+    name: str,
+    device: str | None,
+    loader: Any = None,  # Any: private to PyTorch
+) -> Exported:
     """Load one exported program of a PT2 archive.
 
     Args:
@@ -162,17 +182,24 @@ def load_exported(path: Path, model_name: str, name: str, device: str | None) ->
         model_name: for errors.
         name: of the program in the archive.
         device: where its tensors go; None leaves them where the file says.
+        loader: of the AOTInductor package that runs in its place.
 
     Raises:
         TritonError: it cannot be loaded.
     """
     try:
-        program = torch.export.pt2_archive._package.load_pt2(str(path)).exported_programs[name]
+        program = _read_program(path, name)
         if device is not None and device != "cpu":
             program = torch.export.passes.move_to_device_pass(program, device)
-        return Exported(program, model_name)
+        return Exported(program, model_name, loader)
     except (RuntimeError, ValueError, KeyError, AssertionError) as exc:
         raise Internal(f"failed to load model '{model_name}': {exc}") from exc
+
+
+def _read_program(path: Path, name: str) -> ExportedProgram:
+    """Read one program of an archive, and open none of the libraries beside it."""
+    with archives.PT2ArchiveReader(str(path)) as reader:
+        return archives._load_exported_programs(reader, reader.get_file_names(), None)[name]
 
 
 def _info(

@@ -46,7 +46,7 @@ class TorchInstance:
         self._plan = model.plan
         self._rules = model.rules
         self._call = program.call if settings.uses_cudnn or not is_on_gpu else _without_cudnn(program.call)
-        self._failure = program.failure
+        self._failure = program.failure.replace("{instance}", instance.name)
         self._feed = program.feeder(instance.model.config, model.datatypes).call
         self._pick = Picker(model.plan.outputs, program.known_outputs, program.owned).pick
         self._instance = instance

@@ -23,6 +23,7 @@ from tritonpy.plugin import (
     kept_outputs,
 )
 
+from tritonpy_backend_pytorch.aoti import load_compiled
 from tritonpy_backend_pytorch.complete import batch_symbols, largest_batch
 from tritonpy_backend_pytorch.contents import Kind
 from tritonpy_backend_pytorch.eager import load_eager
@@ -138,12 +139,8 @@ def load_program(files: ModelFiles, model_name: str, settings: Settings, device:
     if contents.kind is Kind.TORCHSCRIPT:
         return load_torchscript(files.path, model_name, settings.method, device)
     if contents.kind is Kind.ARCHIVE:
-        if not contents.exported:
-            raise Unsupported(
-                f"'{files.path}' of model '{model_name}' is an AOTInductor package, which is not "
-                "served yet; save "
-                f"the exported program that it was made of: torch.export.save(program, 'model.pt2')"
-            )
+        if contents.compiled:
+            return load_compiled(files.path, contents, model_name, device)
         name = "model" if "model" in contents.exported else contents.exported[0]
         return load_exported(files.path, model_name, name, device)
     return load_eager(files, model_name, settings, device)

@@ -24,7 +24,7 @@ class Program(ABC):
         owned: addresses of memory that belongs to the model.
         is_shareable: calls change nothing that other calls see.
         writes_inputs: calls may write to the tensors that they are given.
-        failure: how the text of an error of a call begins.
+        failure: how the text of an error of a call begins; `{instance}` stands for the name of the instance.
     """
 
     call: Callable[..., object]

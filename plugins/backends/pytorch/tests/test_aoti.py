@@ -1,0 +1,144 @@
+"""AOTInductor packages, alone and beside the exported programs that they were made of."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tritonclient.http
+from tritonpy.options import ServerOptions
+from tritonpy.plugin import TritonError
+from tritonpy.server import Server
+from tritonpy_backend_pytorch import contents
+from tritonpy_sdk import ModelRepository
+
+pytest.importorskip("torch")
+
+pytestmark = pytest.mark.toolchain
+
+MAKE = """
+import sys, torch
+from torch.export import Dim
+from torch.export.pt2_archive._package import package_pt2
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+        torch.nn.init.ones_(self.linear.weight)
+        torch.nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x, *, more):
+        return {"out": self.linear(x) + more, "sums": (x.sum(1),)}
+
+batch = Dim("batch", max=64)
+args, kwargs = (torch.ones(2, 4),), {"more": torch.ones(2, 3)}
+shapes = {"x": {0: batch}, "more": {0: batch}}
+program = torch.export.export(Net().eval(), args, kwargs, dynamic_shapes=shapes)
+files = torch._inductor.aot_compile(program.module(), args, kwargs, options={"aot_inductor.package": True})
+package_pt2(sys.argv[1] + "/only.pt2", aoti_files={"model": files})
+package_pt2(sys.argv[1] + "/both.pt2", exported_programs={"model": program}, aoti_files={"model": files})
+"""
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    """A package alone and one with its program; the compiler takes half a minute."""
+    folder = tmp_path_factory.mktemp("packages")
+    environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
+    subprocess.run([sys.executable, "-W", "ignore", "-c", MAKE, str(folder)], check=True, env=environment)
+    return {name: (folder / f"{name}.pt2").read_bytes() for name in ("only", "both")}
+
+
+def tensor(name, dims):
+    return {"name": name, "data_type": "TYPE_FP32", "dims": dims}
+
+
+CONFIG = {
+    "platform": "torch_aoti",
+    "max_batch_size": 8,
+    "input": [tensor("ARGS[0]", [4]), tensor("KWARGS[more]", [3])],
+    "output": [tensor("RESULT[out]", [3])],
+}
+X, MORE = np.ones((2, 4), "f4"), np.ones((2, 3), "f4")
+
+
+def test_a_package_alone_is_served_in_batches_by_its_own_names(load, packages, ask):
+    model = load(packages["only"], CONFIG)
+
+    assert ask(model, 2, named={"ARGS[0]": X, "KWARGS[more]": MORE}) == {"RESULT[out]": [[5, 5, 5]] * 2}
+
+
+@pytest.mark.parametrize("names", [("more", "INPUT__0"), ("KWARGS[more]", "ARGS[0]"), ("MORE__1", "X__0")])
+def test_values_may_be_called_by_their_order(load, packages, ask, names):
+    more, x = names
+    config = CONFIG | {"input": [tensor(more, [3]), tensor(x, [4])], "output": [tensor("OUTPUT__1", [1])]}
+    config["output"][0]["reshape"] = {"shape": []}
+
+    assert ask(load(packages["only"], config), 2, named={x: X, more: MORE}) == {"OUTPUT__1": [[4], [4]]}
+
+
+def test_the_program_beside_a_package_completes_the_configuration(load, packages, ask):
+    model = load(packages["both"])
+
+    assert model.config["max_batch_size"] == 4
+    assert [entry["name"] for entry in model.config["input"]] == ["x", "more"]
+    assert [entry["name"] for entry in model.config["output"]] == ["out", "sums[0]"]
+    assert type(model.handle.state.program)._call_compiled.__name__ in repr(model.handle.state.program.call)
+    assert ask(model, 2, x=X, more=MORE)["out"] == [[5, 5, 5]] * 2
+
+
+def test_a_package_for_another_processor_leaves_it_to_the_program(load, packages, ask, monkeypatch, caplog):
+    aoti = pytest.importorskip("tritonpy_backend_pytorch.aoti")
+    monkeypatch.setattr(aoti, "unfit_reason", lambda metadata: "it lacks amx_tile")
+
+    model = load(packages["both"])
+
+    assert "its exported program is served" in caplog.text
+    assert ask(model, 2, x=X, more=MORE)["out"] == [[5, 5, 5]] * 2
+
+
+def test_errors_are_told_in_triton_s_words(load, packages, ask):
+    config = CONFIG | {"output": [tensor("RESULT[out]", [3]) | {"data_type": "TYPE_INT32"}]}
+
+    with pytest.raises(TritonError) as failed:
+        ask(load(packages["only"], config), 2, named={"ARGS[0]": X, "KWARGS[more]": MORE})
+
+    assert failed.value.message == (
+        "configuration expects datatype TYPE_INT32 for output 'RESULT[out]', model provides TYPE_FP32"
+    )
+
+
+def test_metadata_name_the_platform(tmp_path, packages):
+    (tmp_path / "only.pt2").write_bytes(packages["only"])
+
+    found = contents.read_contents(tmp_path / "only.pt2")
+
+    assert found.exported == ()
+    assert found.compiled["model"]["AOTI_PLATFORM"] == sys.platform
+
+
+def test_a_package_runs_in_a_process_of_its_own(tmp_path, packages):
+    ModelRepository(tmp_path).model("net", CONFIG, {"model.pt2": packages["only"]})
+    options = ServerOptions(
+        (str(tmp_path),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
+    )
+
+    def given(name, array):
+        made = tritonclient.http.InferInput(name, list(array.shape), "FP32")
+        made.set_data_from_numpy(array)
+        return made
+
+    with (
+        Server(options) as server,
+        tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.http_port}") as client,
+    ):
+        out = client.infer("net", [given("ARGS[0]", X), given("KWARGS[more]", MORE)]).as_numpy("RESULT[out]")
+        maps = Path("/proc/self/maps").read_text()
+
+    assert out.tolist() == [[5, 5, 5]] * 2
+    assert str(tmp_path) not in maps
