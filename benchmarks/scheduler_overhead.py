@@ -30,7 +30,6 @@ from typing import Any
 import numpy as np
 from machine_facts import machine_facts
 from tritonpy.handles import Backend, Model, ModelInstance
-from tritonpy.loop_thread import new_loop
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.execution import Execution
 from tritonpy.model.placement import ResourceNeed, Slot
@@ -40,6 +39,7 @@ from tritonpy.response import InferResponse
 from tritonpy.scheduler.rate_limiter import RateLimiter
 from tritonpy.scheduler.scheduler import Scheduler
 from tritonpy.scheduler.selection import make_scheduler
+from tritonpy.server import new_loop
 from tritonpy.stats import ModelStats
 from tritonpy.tensor import Tensor
 

@@ -15,7 +15,7 @@ from tritonpy_sdk.testing import DEADLINE_S, until
 PROGRAM = """
 import asyncio, ctypes, signal, subprocess, sys, threading, time
 from tritonpy import stop_signals
-from tritonpy.loop_thread import new_loop
+from tritonpy.server import new_loop
 
 stop_signals._ANSWER_S = 20 if sys.argv[1] in ("slow", "well") else 0.5
 stop_signals._PAUSE_S = 0.1

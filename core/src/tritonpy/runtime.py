@@ -206,7 +206,7 @@ class ServerRuntime:
 
     @property
     def begun(self) -> str:
-        """What the log says first when `start` fails, in Triton's words."""
+        """The beginning of the log line when `start` fails, in Triton's words."""
         return self.frontends.begun or CREATING
 
     async def start(self) -> None:

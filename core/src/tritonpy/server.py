@@ -6,13 +6,14 @@ import asyncio
 import gc
 import logging
 import signal
+import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
 from tritonpy.devices.device import DeviceFinder
 from tritonpy.errors import TritonError
-from tritonpy.loop_thread import LoopThread, new_loop
 from tritonpy.options import ServerOptions
 from tritonpy.runtime import CREATING, Plugins, ServerRuntime
 from tritonpy.stop_signals import StopSignals
@@ -80,6 +81,77 @@ def _described(error: BaseException | None) -> str:
     if isinstance(error, TritonError):
         return f"{error.code.text} - {error.message}"
     return f"{type(error).__name__}: {error}"
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """A new event loop: uvloop's where it is installed, else asyncio's."""
+    try:
+        import uvloop
+    except ImportError:  # Windows
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+class LoopThread:
+    """A thread with a loop, on which a server runs; it is used once.
+
+    Args:
+        name: of the thread.
+        make: builds the server; called on the loop.
+    """
+
+    def __init__(self, name: str, make: Callable[[], ServerRuntime]) -> None:
+        self._make = make
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._started = threading.Event()
+        self._error: BaseException | None = None
+        self._running: ServerRuntime | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Return once it runs; raises what making or starting the server raised; all is taken down then."""
+        self._thread.start()
+        self._started.wait()
+        if self._error is not None:
+            self._thread.join()
+            raise self._error
+
+    def stop(self) -> None:
+        """Stop the server and return once the thread has ended; nothing happens where none runs."""
+        if self._loop is not None and self._stop is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop, once started."""
+        assert self._loop is not None  # started
+        return self._loop
+
+    @property
+    def running(self) -> ServerRuntime:
+        """The server; touch it on the loop only."""
+        assert self._running is not None  # started
+        return self._running
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(self._live())
+
+    async def _live(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        try:
+            self._running = self._make()
+            await self._running.start()
+        except BaseException as exc:
+            self._error = exc
+        self._started.set()
+        if self._error is None:
+            await self._stop.wait()
+        if self._running is not None:
+            await self._running.stop()
 
 
 class Server:

@@ -168,7 +168,7 @@ class ChildChannel(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The child is gone, or will be in a moment."""
         self.is_connected = False
-        self._reaper = asyncio.get_running_loop().create_task(self._reap())  # whatever the owner does with it
+        self._reaper = asyncio.get_running_loop().create_task(self._reap())  # in any case
         self._owner.channel_lost()
 
     # Inside

@@ -26,8 +26,7 @@ class BoundStrategy:
 
     Attributes:
         name: the installed name or the path, for messages.
-        slow_scan_count: scans of the queue in which it took over a millisecond.
-        on_slow_scan: called after each of them.
+        on_slow_scan: called after each scan of the queue in which it took over a millisecond.
     """
 
     def __init__(
@@ -41,7 +40,6 @@ class BoundStrategy:
                 f"model {model.name}: {', '.join(missing)} missing"
             )
         self.name = name
-        self.slow_scan_count = 0
         self.on_slow_scan: Callable[[], None] | None = None
         self._clock = clock
         self._hooks = hooks
@@ -178,7 +176,6 @@ class BoundStrategy:
         return hook_failure(f"{request.label}batching strategy '{self.name}' failed", exc)
 
     def _note_slow_scan(self) -> None:
-        self.slow_scan_count += 1
         if self.on_slow_scan is not None:
             self.on_slow_scan()
         # A single one may have waited for a thread that holds the interpreter; over weeks those add up.

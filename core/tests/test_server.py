@@ -1,10 +1,12 @@
+"""The thread of a server inside another program."""
+
 from __future__ import annotations
 
 import asyncio
 import threading
 
 import pytest
-from tritonpy.loop_thread import LoopThread
+from tritonpy.server import LoopThread
 
 
 class Thing:
