@@ -15,7 +15,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
-from tritonpy.errors import Internal, NotFound, TritonError, Unsupported
+from tritonpy.errors import Internal, NotFound, TritonError, Unsupported, exception_text
 from tritonpy.flow import ResponseFlow
 from tritonpy.request_trace import RequestTrace
 from tritonpy.reshape import Reshape
@@ -234,17 +234,24 @@ class InferRequest:
             ticket.answered = True
             if ticket.flow is not None:
                 ticket.flow.end()
-        if ticket.states is not None:
-            response = ticket.states.take(response, final)
-        if response is not None:
-            if ticket.reshape is not None:
-                response = ticket.reshape.to_clients(response)
-            if self.requested_outputs is not None and response.outputs:
-                response.keep(self.requested_outputs)
-            if owner is not None and response.outputs:
-                response = owner.check_outputs(self, response)
-        if ticket.trace is not None:
-            ticket.trace.responded(response, final)
+        try:
+            if ticket.states is not None:
+                response = ticket.states.take(response, final)
+            if response is not None:
+                if ticket.reshape is not None:
+                    response = ticket.reshape.to_clients(response)
+                if self.requested_outputs is not None and response.outputs:
+                    response.keep(self.requested_outputs)
+                if owner is not None and response.outputs:
+                    response = owner.check_outputs(self, response)
+            if ticket.trace is not None:
+                ticket.trace.responded(response, final)
+        except Exception as exc:  # outputs that are no tensors, say: the client has to hear of it
+            _log.exception("%sthe response cannot be read", self.label, extra=self.about)
+            text = (
+                f"{self.label}the response of model '{self.model_name}' cannot be read: {exception_text(exc)}"
+            )
+            response = InferResponse(error=Internal(text))
         try:
             if ticket.sink is not None:
                 ticket.sink.on_response(self, response, final)

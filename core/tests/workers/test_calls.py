@@ -163,6 +163,27 @@ async def test_call_that_cannot_be_made_is_answered_with_the_reason(
 
 
 @played
+async def test_call_whose_response_cannot_be_sent_is_answered_with_the_reason(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    called = Called("b")
+    program = await bench.open(called)
+
+    for number in (5, 6):
+        call(program, number)
+    odd = response(50)
+    odd.parameters = {"a": object()}  # type: ignore[dict-item]  # what a backend may do
+    called.requests[0].deliver(odd)
+    called.requests[1].deliver(response(60))
+
+    assert [outcome(message) for message in program.received()] == [
+        (5, [], "the response cannot be sent: ValueError: unmarshallable object", True),
+        (6, [60], "", True),
+    ]
+    assert caplog.records[0].exc_info is not None
+
+
+@played
 async def test_decoupled_call_has_all_responses_and_one_that_is_not_has_one(bench: Bench) -> None:
     called = Called("b", is_decoupled=True)
     program = await bench.open(called)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from tritonpy.errors import Cancelled, Internal, TritonError
+from tritonpy.errors import Cancelled, Internal, TritonError, exception_text
 from tritonpy.flow import DEFAULT_LIMITS, Backlog, FlowLimits, Pauses
 from tritonpy.ipc import frame
 from tritonpy.ipc.arena import SharedMemoryExhausted
@@ -23,7 +23,7 @@ from tritonpy.request_trace import RequestTrace
 from tritonpy.response import InferResponse
 from tritonpy.workers.call_cycles import path_to_caller
 from tritonpy.workers.in_flight import InFlight
-from tritonpy.workers.request_frames import EMPTY_RESPONSE, decode_call, encode_response
+from tritonpy.workers.request_frames import EMPTY_RESPONSE, decode_call, discard, encode_response
 from tritonpy.workers.worker_services import Caller, Services
 
 _log = logging.getLogger("tritonpy.worker")
@@ -144,13 +144,19 @@ class WorkerCalls:
         channel = self._channel
         if not channel.is_connected:
             return
+        encoded: Message = EMPTY_RESPONSE
         try:
             encoded = encode_response(response, channel.endpoint)
+            channel.send(frame.CALLED, call, encoded, final)
         except ConnectionError:  # the worker is gone
             return
-        except SharedMemoryExhausted as exc:
-            encoded = (*EMPTY_RESPONSE[:2], (int(Internal("").code), str(exc)))
-        channel.send(frame.CALLED, call, encoded, final)
+        except Exception as exc:  # the caller waits for an answer, whatever is wrong with this one
+            discard(encoded[0], channel.endpoint)
+            text = str(exc)
+            if not isinstance(exc, SharedMemoryExhausted):
+                _log.exception("a response to instance '%s' cannot be sent", self._caller.instance)
+                text = f"the response cannot be sent: {exception_text(exc)}"
+            channel.send(frame.CALLED, call, (*EMPTY_RESPONSE[:2], (int(Internal("").code), text)), final)
 
     def _call(self, message: Message) -> None:
         _, _, call, batch, decoupled, model, version, encoded = message

@@ -258,6 +258,33 @@ def test_a_step_that_refuses_its_request_fails_the_one_to_the_ensemble() -> None
     assert client.is_done
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        InferResponse([Tensor("Y", "INT64", (1,), None)]),  # type: ignore[arg-type]
+        InferResponse([number("Y", 1)], parameters=3),  # type: ignore[arg-type]
+    ],
+)
+def test_a_response_that_cannot_be_read_fails_the_request_and_leaves_room_for_others(
+    wrong: InferResponse,
+) -> None:
+    first, second = FakeModel("first"), FakeModel("second")
+    ensemble = Ensemble(
+        [(first, {"X": "IN"}, {"Y": "M"}), (second, {"X": "M"}, {"Y": "OUT"})], max_inflight_requests=1
+    )
+    clients = [ensemble.ask(IN=1)[1] for _ in range(3)]
+
+    for _ in range(2):
+        first.open[0].deliver(wrong)
+    answer(first.open[0], Y=1)
+    answer(second.open[0], Y=2)
+
+    for client in clients[:2]:
+        assert str(client.error).startswith("in ensemble 'e', the step of model '")
+    assert clients[2].answers == [{"OUT": 2}]
+    assert all(client.is_done for client in clients)
+
+
 def test_a_cancelled_request_cancels_its_steps_and_begins_no_other() -> None:
     first, second = FakeModel("first"), FakeModel("second")
     ensemble = Ensemble([(first, {"X": "IN"}, {"Y": "T"}), (second, {"X": "T"}, {"Y": "OUT"})])

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from typing import Protocol
 
-from tritonpy.errors import Cancelled, Internal, TritonError
+from tritonpy.errors import Cancelled, Internal, TritonError, exception_text
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.scheduler.ensemble.open_step import Branch, OpenStep, Sequence, StepLimits
@@ -131,16 +131,19 @@ class EnsembleRun:
             self._open.discard(request)
             step.request = None  # break the cycle: this step is its sink
         if not self.is_over:
-            if response is not None and response.error is not None:
-                self._fail(response.error, "OTHER")
-            elif step.step.opens is not None:
-                if response is not None:
-                    self._open_way(step, step.step.opens, request, response)
-                if final:
-                    step.branch.step_left()
-            elif not step.is_answered and (final or response is not None):
-                step.is_answered = True
-                self._take(step, request, response)
+            try:
+                if response is not None and response.error is not None:
+                    self._fail(response.error, "OTHER")
+                elif step.step.opens is not None:
+                    if response is not None:
+                        self._open_way(step, step.step.opens, request, response)
+                    if final:
+                        step.branch.step_left()
+                elif not step.is_answered and (final or response is not None):
+                    step.is_answered = True
+                    self._take(step, request, response)
+            except Exception as exc:
+                self._fail_unexpectedly(step, exc)
             self._advance()
         limits = self._ensemble.limits
         if final and limits is not None:
@@ -207,7 +210,10 @@ class EnsembleRun:
         while ready:
             step = ready.popleft()
             if not self.is_over:
-                self._send(step)
+                try:
+                    self._send(step)
+                except Exception as exc:
+                    self._not_sent(step, exc)
             elif limits is not None:
                 limits.leave(step.step.number)
         self._is_advancing = False
@@ -254,16 +260,28 @@ class EnsembleRun:
         if plan.opens is not None:
             request.response_flow().upstream = parent.response_flow()
         self._open.add(request)
-        try:
-            if parent.ticket.chain:
-                self._refuse_cycle(request, step)
-            plan.model.infer(request, step)
-        except TritonError as error:
+        if parent.ticket.chain:
+            self._refuse_cycle(request, step)
+        plan.model.infer(request, step)
+
+    def _not_sent(self, step: OpenStep, exc: Exception) -> None:
+        request = step.request
+        if request is not None:
             request.ticket.sink = step.request = None
             self._open.discard(request)
-            if self._ensemble.limits is not None:
-                self._ensemble.limits.leave(plan.number)
-            self._fail(error, "OTHER")
+        if self._ensemble.limits is not None:
+            self._ensemble.limits.leave(step.step.number)
+        if isinstance(exc, TritonError):
+            self._fail(exc, "OTHER")
+        else:
+            self._fail_unexpectedly(step, exc)
+
+    def _fail_unexpectedly(self, step: OpenStep, exc: Exception) -> None:
+        """Answer although a model has given what is no tensor, or one that cannot be read."""
+        request, name = self.request, step.step.model.name
+        _log.error("%sthe step of model '%s' failed", request.label, name, exc_info=exc, extra=request.about)
+        if not self.is_over:
+            self._fail(Internal(f"the step of model '{name}' failed: {exception_text(exc)}"), "OTHER")
 
     def _refuse_cycle(self, request: InferRequest, step: OpenStep) -> None:
         """Refuse a step that would wait for an instance whose model waits for the ensemble."""
