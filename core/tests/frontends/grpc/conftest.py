@@ -25,9 +25,6 @@ Result = TypeVar("Result")
 
 UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 
-NOT_YET = ("grpc_keepalive", "grpc_http2", "grpc_max_connection_age", "idle_timeout_s")
-"""Options that the native transport does not take."""
-
 
 class Harness:
     """A running server and ways to talk to it.
@@ -120,8 +117,6 @@ def start_harness(transport: GrpcTransport) -> Iterator[Callable[..., Harness]]:
     started: list[Harness] = []
 
     def start(**options: Any) -> Harness:
-        if transport == "native" and any(option.startswith(NOT_YET) for option in options):
-            pytest.skip("not on the native transport yet")
         started.append(Harness(transport, **options))
         return started[-1]
 

@@ -80,6 +80,9 @@ class CallConnection(Protocol):
     def consumed(self, stream: int, byte_size: int) -> None:
         """Bytes have been read; the client may send as many more."""
 
+    def sent(self) -> None:
+        """Something of a call was sent: have it leave at the end of this turn of the loop."""
+
     def flush_soon(self) -> None:
         """Have what was sent leave at the end of this turn of the loop."""
 
@@ -202,7 +205,7 @@ class Call:
         except StreamGone:
             return
         self._end_early()
-        connection.flush_soon()
+        connection.sent()
 
     def fail(self, error: TritonError) -> None:
         """End the call with the status of an error."""
@@ -253,7 +256,7 @@ class Call:
             return
         if not self._is_half_closed:
             self._end_early()
-        self._connection.flush_soon()
+        self._connection.sent()
 
     def _over(self) -> None:
         self.is_over = True

@@ -16,10 +16,21 @@ from typing import TypeAlias, cast
 
 from tritonpy.frontends.grpc.guard import CallGuard
 from tritonpy.frontends.grpc.native.call import Call, CallConnection, CallPort, RefusedCall
-from tritonpy.frontends.grpc.native.engine import Engine, EngineError, EngineFactory, EngineSettings, Headers
+from tritonpy.frontends.grpc.native.engine import (
+    Engine,
+    EngineError,
+    EngineFactory,
+    EngineSettings,
+    ErrorCode,
+    Headers,
+)
+from tritonpy.frontends.grpc.native.keepalive import TOO_MANY_PINGS, Lifetime, Lifetimes, PingStrikes
 from tritonpy.frontends.grpc.native.metadata import RequestHead, RequestHeads
 from tritonpy.frontends.grpc.native.tls import speaks_http2
 from tritonpy.frontends.grpc.status import Status
+
+_PING = b"tritonpy"
+_LEAVING = b"leaving!"
 
 CallFactory: TypeAlias = Callable[[CallConnection, int, RequestHead], Call]
 """Makes the call of a stream."""
@@ -52,6 +63,7 @@ class Port(CallPort):
         heads: understands headers.
         scratch: where bytes are received; one for all where a read is complete before the next begins.
         on_open, on_close: called with each connection.
+        lifetimes: how they are kept.
     """
 
     engine: EngineFactory
@@ -62,10 +74,13 @@ class Port(CallPort):
     scratch: memoryview
     on_open: Callable[[GrpcConnection], None]
     on_close: Callable[[GrpcConnection], None]
+    lifetimes: Lifetimes
 
 
 class GrpcConnection(asyncio.BufferedProtocol):
-    """A client's connection; on the loop only. Satisfies `engine.Receiver` and `call.CallConnection`.
+    """A client's connection; on the loop only.
+
+    Satisfies `engine.Receiver`, `call.CallConnection` and `keepalive.Kept`.
 
     Args:
         port: where the client came in.
@@ -82,8 +97,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
         "_is_feeding",
         "_is_flush_due",
         "_is_write_paused",
+        "_lifetime",
         "_loop",
         "_resets",
+        "_sent_count",
+        "_strikes",
         "_transport",
         "engine",
         "port",
@@ -102,21 +120,41 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._is_write_paused = False
         self._is_feeding = False
         self._is_flush_due = False
+        self._sent_count = 0
+        self._strikes = PingStrikes(port.lifetimes)
+        self._lifetime: Lifetime | None = None
 
-    # What the server calls.
+    # What the server and its clocks call.
 
     @property
     def call_count(self) -> int:
         """Calls that are open."""
         return len(self._calls)
 
+    @property
+    def has_greeted(self) -> bool:
+        """The client has said that it speaks HTTP/2."""
+        return self.state is not State.GREETING
+
+    @property
+    def is_leaving(self) -> bool:
+        """No new calls are wanted."""
+        return self.state in (State.LEAVING, State.ENDING, State.LOST)
+
+    def ping(self) -> None:
+        """Ask the client whether it is there."""
+        if self.state is not State.LOST:
+            self.engine.ping(_PING)
+            self.flush_soon()
+
     def leave(self) -> None:
-        """Ask the client to open no more calls; `end` comes next."""
+        """Ask the client to open no more calls; when it has heard that, `end` comes of itself."""
         if self.state is State.GREETING:
             self.abort()
         elif self.state is State.OPEN:
             self.state = State.LEAVING
             self.engine.shutdown_notice()
+            self.engine.ping(_LEAVING)  # which is answered behind all that the client sent before it heard
             self.flush_soon()
 
     def end(self, code: int = 0, text: bytes = b"") -> None:
@@ -141,6 +179,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client has connected."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without inheriting from it
+        self._lifetime = Lifetime(self, self.port.lifetimes, self._loop)
         self.port.on_open(self)
         if not speaks_http2(transport):
             self.abort()
@@ -152,6 +191,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """The client is gone."""
         self.state = State.LOST
         self._transport = None
+        if self._lifetime is not None:
+            self._lifetime.stop()
         self._resets.clear()
         calls, self._calls = self._calls, {}
         for call in calls.values():
@@ -167,6 +208,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """Bytes have arrived."""
         if self.state is State.LOST:
             return
+        if self._lifetime is not None:
+            self._lifetime.last_read = self._loop.time()
         self._is_feeding = True
         try:
             self.engine.feed(self.port.scratch[:nbytes])
@@ -242,12 +285,20 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._resets.pop(stream, None)
         if call is not None:
             call.on_closed()
+            if not self._calls and self._lifetime is not None:
+                self._lifetime.idle_since = self._loop.time()
 
     def on_ping(self) -> None:
         """A client has pinged."""
+        if self._strikes.are_too_many(self._loop.time(), len(self._calls), self._sent_count):
+            self.end(ErrorCode.ENHANCE_YOUR_CALM, TOO_MANY_PINGS)
+            self._flush()
+            self._close()
 
     def on_ping_answer(self, data: bytes) -> None:
-        """A ping of ours has been answered."""
+        """A ping of this side has been answered."""
+        if data == _LEAVING and self.state is State.LEAVING:
+            self.end()
 
     def on_settings(self) -> None:
         """The client speaks HTTP/2."""
@@ -260,6 +311,13 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """Bytes have been read; the client may send as many more."""
         if byte_size and self.state is not State.LOST:
             self.engine.consumed(stream, byte_size)
+
+    def sent(self) -> None:
+        """Something of a call was sent: have it leave at the end of this turn of the loop."""
+        self._sent_count += 1
+        if not (self._is_flush_due or self._is_feeding):
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush_now)
 
     def flush_soon(self) -> None:
         """Have what was sent leave at the end of this turn of the loop."""

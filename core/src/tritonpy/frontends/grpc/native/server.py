@@ -14,6 +14,7 @@ from tritonpy.frontends.grpc.native.compression import MessageDeflation
 from tritonpy.frontends.grpc.native.connection import GrpcConnection, Port
 from tritonpy.frontends.grpc.native.deadlines import Deadlines
 from tritonpy.frontends.grpc.native.engine import EngineSettings
+from tritonpy.frontends.grpc.native.keepalive import Lifetimes
 from tritonpy.frontends.grpc.native.metadata import RequestHeads
 from tritonpy.frontends.grpc.native.ngh2_engine import Ngh2Engine
 from tritonpy.frontends.grpc.native.tls import GOODBYE_S, HANDSHAKE_S, tls_context
@@ -34,6 +35,9 @@ _LATE_CALLS_S = 0.05
 """How long a stopping server goes on to refuse calls in words after the last answer."""
 _LAST_BYTES_S = 5.0
 """How long a stopping server lets clients take to receive answers that are given."""
+
+_LEAVING_S = 1.0
+"""How long clients may take to hear that they should open no more calls."""
 
 
 class NativeGrpcServer:
@@ -80,6 +84,7 @@ class NativeGrpcServer:
             on_close=self._lost,
             deadlines=self._deadlines,
             heads=RequestHeads(),
+            lifetimes=Lifetimes.of(options),
         )
 
     @property
@@ -123,19 +128,19 @@ class NativeGrpcServer:
                 await self._servicer.drain()
                 await asyncio.sleep(_LATE_CALLS_S)
         except TimeoutError:
-            grace_s = 0
+            grace_s = 0.0
         self._health.end()
         for server in self._servers:
             server.close()
         self._servers.clear()
         for connection in list(self.connections):
-            connection.leave()
-        await asyncio.sleep(0)
-        for connection in list(self.connections):
             if not grace_s:
                 connection.refuse_all(Status.UNAVAILABLE, STOPPING)
+            connection.leave()
+        await self._wait_for_connections(min(grace_s, _LEAVING_S))
+        for connection in list(self.connections):
             connection.end()
-        await self._wait_for_connections(grace_s or _LATE_CALLS_S)
+        await self._wait_for_connections(grace_s)
         for connection in list(self.connections):
             connection.abort()
         await self._wait_for_connections(_LAST_BYTES_S)

@@ -86,7 +86,7 @@ class StreamingCall(Call):
             connection.engine.data(stream, framed_message)
         except StreamGone:
             raise HungUp from None
-        connection.flush_soon()
+        connection.sent()
         if len(framed_message) > _MOST_QUEUED or connection.engine.queued(stream) > _MOST_QUEUED:
             self._writable = asyncio.get_running_loop().create_future()
             connection.tell_when_flushed(self)
@@ -146,7 +146,7 @@ class StreamingCall(Call):
         is_compressed = connection.port.deflation is not None and self._head.accepts_gzip
         connection.engine.headers(self._stream, GZIP_HEADERS if is_compressed else RESPONSE_HEADERS)
         self._has_headers = True
-        connection.flush_soon()
+        connection.sent()
 
     async def _run(self) -> None:
         try:
@@ -173,4 +173,4 @@ class StreamingCall(Call):
         except StreamGone:
             return
         self._end_early()
-        self._connection.flush_soon()
+        self._connection.sent()
