@@ -79,6 +79,12 @@ class TorchModel:
             TritonError: they do not fit.
         """
         self._config = config
+        if config.get("model_transaction_policy", {}).get("decoupled", False):
+            raise Unsupported(
+                f"model '{self._name}': a call of a PyTorch model gives one response, so it cannot be "
+                "decoupled; "
+                f"a Python model can call PyTorch and send many"
+            )
         input_names(config)  # refuses empty lists first, as Triton does
         output_names(config)
         inputs = self.program.input_infos(config)
