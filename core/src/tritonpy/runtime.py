@@ -185,13 +185,12 @@ class ServerRuntime:
         )
         self.admission = Admission(options.max_inflight_byte_size)
         self.tracing = make_tracing(options.trace_config)
-        self._machine_metrics = machine_metrics(options, metrics_registry, self._gpus)
-        before_scrape = [
-            ModelMetrics(metrics_registry, feed.models, metrics_settings).take,
-            custom_metrics.take,
-            WorkerMemory(metrics_registry, feed.workers).take,
-        ]
+        # In the order of the page, which is Triton's.
+        model_metrics = ModelMetrics(metrics_registry, feed.models, metrics_settings)
         PoolMetrics(metrics_registry)
+        self._machine_metrics = machine_metrics(options, metrics_registry, self._gpus)
+        memory = WorkerMemory(metrics_registry, feed.workers)
+        before_scrape = [model_metrics.take, custom_metrics.take, memory.take]
         if self._cache is not None:
             before_scrape.append(CacheMetrics(metrics_registry, self._cache).take)
         services = FrontendServices(
