@@ -251,6 +251,19 @@ def test_respond_goes_through_the_outbox_and_not_straight_to_the_sink():
     assert [final for _, final in sink.answers] == [False, True]
 
 
+def test_respond_with_something_else_is_refused_and_the_request_can_still_be_answered():
+    request, sink, _ = new_request()
+    outbox = Outbox()
+    request.ticket.outbox = outbox
+
+    with pytest.raises(Internal, match="was answered with dict, expected InferResponse or None"):
+        request.respond({"A": 1})  # type: ignore[arg-type]
+    request.respond(InferResponse())
+    outbox.deliver_all()
+
+    assert [final for _, final in sink.answers] == [True]
+
+
 def test_respond_before_the_execution_is_refused():
     request, _, _ = new_request(id="9")
 

@@ -175,7 +175,8 @@ class InferRequest:
             final: nothing follows. Required exactly once per request.
 
         Raises:
-            Internal: the request has had its final response, or was not handed to a backend.
+            Internal: the request has had its final response, or was not handed to a backend; or `response` is
+                something else.
         """
         ticket = self.ticket
         outbox = ticket.outbox
@@ -184,8 +185,14 @@ class InferRequest:
                 f"request '{self.id}' for model '{self.model_name}' is not being executed, "
                 f"or has had its final response"
             )
-        if ticket.states is not None and response is not None:
-            ticket.states.own(response)
+        if response is not None:
+            if not isinstance(response, InferResponse):
+                kind = type(response).__name__
+                raise Internal(
+                    f"request '{self.id}' was answered with {kind}, expected InferResponse or None"
+                )
+            if ticket.states is not None:
+                ticket.states.own(response)
         if final:
             # From here on its place in a worker may belong to another request.
             ticket.outbox = None
