@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from tritonpy.errors import InvalidArg
@@ -85,3 +86,11 @@ def test_the_page_names_it_by_an_entry_point(
     until(lambda: "heartbeat answered after" in server.log)
     assert server.stop() == 0
     assert "Started frontend 'heartbeat'" in server.log
+
+
+def test_one_of_the_three_can_be_left_out(serve: Callable[..., Server], tmp_path: Path) -> None:
+    server = serve(tmp_path, disabled_plugins=(("frontends", "metrics"),))
+
+    assert list(server.runtime.frontends.by_name) == ["grpc", "http"]
+    with urlopen(f"http://127.0.0.1:{server.http_port}/v2/health/ready", timeout=30) as answer:
+        assert answer.status == 200

@@ -90,19 +90,9 @@ class ServerRuntime:
         discover: bool = True,
         gpu_finder: DeviceFinder | None = None,
     ) -> None:
-        loop = asyncio.get_running_loop()
         self._options = options
-        managers = {
-            kind: PluginManager(
-                kind,
-                discover=discover,
-                disabled=[name for disabled_kind, name in options.disabled_plugins if disabled_kind == kind],
-            )
-            for kind in ("backends", "batching", "caches", "frontends", "loaders", "repo_agents", "stores")
-        }
-        for kind, named in (plugins or {}).items():
-            for name, plugin in named.items():
-                managers[kind].register(name, plugin)
+        managers = _plugin_managers(options, plugins or {}, discover=discover)
+        self._stores = managers["stores"]
         self._gpus = Gpus(
             gpu_finder,
             min_compute_capability=options.min_compute_capability,
@@ -112,14 +102,39 @@ class ServerRuntime:
         self.registry = ModelRegistry()
         metrics_registry = CollectorRegistry()
         self._server_metrics = ServerMetrics(metrics_registry)
-        self._services = Services()
-        custom_metrics = CustomMetrics(metrics_registry)
-        self._services.add("metrics", custom_metrics)
         self._watch = LoopWatch(self._server_metrics.observe_loop_lag)
+        custom_metrics = CustomMetrics(metrics_registry)
+        self._services = Services()
+        self._services.add("metrics", custom_metrics)
         self._cache = make_cache(options, managers["caches"], managers["loaders"])
-        feed = MetricsFeed(self.registry, self._gpus)
-        metrics_settings = read_settings(options.metrics_config)
-        self._loader = ModelLoader(
+        self._loader = self._make_loader(managers)
+        self._repository = self._make_repository(managers)
+        self._watcher: RepositoryWatcher | None = None
+        control = ModelControl(self._repository, is_explicit=options.model_control_mode == "explicit")
+        self._services.add("models", WorkerModelControl(control, self._loader.gate))
+        self.dataplane = LocalDataplane(
+            self.registry,
+            control,
+            server_id=options.server_id,
+            strict_readiness=options.strict_readiness,
+            allow_sent_code=options.allow_sent_code,
+        )
+        self.admission = Admission(options.max_inflight_byte_size)
+        self.tracing = make_tracing(options.trace_config)
+        services = FrontendServices(
+            self.admission,
+            SharedMemoryRegions(options.allow_client_shm, most=options.max_region_count),
+            custom_metrics.series_of,
+            self.tracing,
+            self._make_page(metrics_registry, custom_metrics),
+        )
+        given = (plugins or {}).get("frontends", {})
+        self.frontends = Frontends(managers["frontends"], options, self.dataplane, services, given)
+
+    def _make_loader(self, managers: Mapping[str, PluginManager]) -> ModelLoader:
+        """What brings models up and takes them down."""
+        options, loop = self._options, asyncio.get_running_loop()
+        return ModelLoader(
             managers["backends"],
             StrategyFinder(
                 managers["batching"],
@@ -137,7 +152,7 @@ class ServerRuntime:
                 gpus=self._gpus,
                 host_policies=self._host_policies,
                 cache=self._cache,
-                metrics=metrics_settings,
+                metrics=read_settings(options.metrics_config),
                 rate_limiter=make_rate_limiter(
                     options.rate_limit, options.rate_limit_resources, loop.call_soon
                 ),
@@ -148,17 +163,17 @@ class ServerRuntime:
                 self.registry, self._services, flow_limits(options), frozenset(options.worker_environment)
             ),
         )
-        self._stores = managers["stores"]
+
+    def _make_repository(self, managers: Mapping[str, PluginManager]) -> ModelManager:
+        """What finds models and keeps them loaded."""
+        options = self._options
+        stores = StoreOptions(os.environ, options.repository_timeout_s)
         replacement = Replacement(self.registry, self._loader.settings)
-        self._repository = ModelManager(
+        return ModelManager(
             Repositories(
                 options.model_repositories,
                 namespacing=options.model_namespacing,
-                open_store=partial(
-                    open_store,
-                    stores=self._stores,
-                    options=StoreOptions(os.environ, options.repository_timeout_s),
-                ),
+                open_store=partial(open_store, stores=managers["stores"], options=stores),
             ),
             self.registry,
             replacement,
@@ -173,35 +188,17 @@ class ServerRuntime:
             ),
             load_thread_count=options.model_load_thread_count,
         )
-        control = ModelControl(self._repository, is_explicit=options.model_control_mode == "explicit")
-        self._services.add("models", WorkerModelControl(control, self._loader.gate))
-        self._watcher: RepositoryWatcher | None = None
-        self.dataplane = LocalDataplane(
-            self.registry,
-            control,
-            server_id=options.server_id,
-            strict_readiness=options.strict_readiness,
-            allow_sent_code=options.allow_sent_code,
-        )
-        self.admission = Admission(options.max_inflight_byte_size)
-        self.tracing = make_tracing(options.trace_config)
-        # In the order of the page, which is Triton's.
-        model_metrics = ModelMetrics(metrics_registry, feed.models, metrics_settings)
-        PoolMetrics(metrics_registry)
-        self._machine_metrics = machine_metrics(options, metrics_registry, self._gpus)
-        memory = WorkerMemory(metrics_registry, feed.workers)
-        before_scrape = [model_metrics.take, custom_metrics.take, memory.take]
+
+    def _make_page(self, registry: CollectorRegistry, custom_metrics: CustomMetrics) -> MetricsPage:
+        """All metrics of the server; the page has them in this order, which is Triton's."""
+        feed = MetricsFeed(self.registry, self._gpus)
+        models = ModelMetrics(registry, feed.models, self._loader.settings.metrics)
+        PoolMetrics(registry)
+        self._machine_metrics = machine_metrics(self._options, registry, self._gpus)
+        before_scrape = [models.take, custom_metrics.take, WorkerMemory(registry, feed.workers).take]
         if self._cache is not None:
-            before_scrape.append(CacheMetrics(metrics_registry, self._cache).take)
-        services = FrontendServices(
-            self.admission,
-            SharedMemoryRegions(options.allow_client_shm, most=options.max_region_count),
-            custom_metrics.series_of,
-            self.tracing,
-            MetricsPage(metrics_registry, before_scrape),
-        )
-        given = (plugins or {}).get("frontends", {})
-        self.frontends = Frontends(managers["frontends"], options, self.dataplane, services, given)
+            before_scrape.append(CacheMetrics(registry, self._cache).take)
+        return MetricsPage(registry, before_scrape)
 
     @property
     def begun(self) -> str:
@@ -314,3 +311,19 @@ class ServerRuntime:
         self._watcher = RepositoryWatcher(repositories.look, on_look, interval_s)
         self._watcher.start()
         return first
+
+
+def _plugin_managers(options: ServerOptions, given: Plugins, *, discover: bool) -> dict[str, PluginManager]:
+    """The plugins of each kind: those that are installed, unless they are disabled, and those given."""
+    managers = {
+        kind: PluginManager(
+            kind,
+            discover=discover,
+            disabled=[name for disabled_kind, name in options.disabled_plugins if disabled_kind == kind],
+        )
+        for kind in ("backends", "batching", "caches", "frontends", "loaders", "repo_agents", "stores")
+    }
+    for kind, named in given.items():
+        for name, plugin in named.items():
+            managers[kind].register(name, plugin)
+    return managers

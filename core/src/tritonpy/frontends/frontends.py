@@ -150,7 +150,7 @@ class Frontends:
         try:
             await _call(self._hooks[frontend.name].stop, frontend)
         except TritonError as error:
-            _log.error("frontend '%s' could not be stopped: %s", frontend.name, error, exc_info=error)
+            _log.error("frontend '%s' could not be stopped: %s", frontend.name, error)
 
 
 def _chosen(options: ServerOptions, given: Collection[str]) -> list[str]:
@@ -181,4 +181,5 @@ async def _call(hook: Hook | None, frontend: Frontend) -> None:
     except TritonError:
         raise
     except (Exception, SystemExit) as exc:
+        _log.error("frontend '%s' has failed", frontend.name, exc_info=exc)
         raise Internal(exception_text(exc)) from exc
