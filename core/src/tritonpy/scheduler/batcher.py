@@ -22,7 +22,7 @@ _SCANS_IN_VIEW = 100
 
 
 class BoundStrategy:
-    """A strategy's hooks bound for one model version; satisfies `dynamic.Strategy`.
+    """A batching strategy's hooks, bound for one model version.
 
     Attributes:
         name: the installed name or the path, for messages.
@@ -92,6 +92,11 @@ class BoundStrategy:
                 self._call_and_log("model_batcher_finalize", self._batcher)
 
     def admit(self, request: InferRequest) -> None:
+        """Note what is needed of a request that has entered the queue.
+
+        Raises:
+            TritonError: the request fails with it.
+        """
         if self._admit is not None:
             try:
                 request.batching_state = self._admit(self._batcher, request)
@@ -99,6 +104,7 @@ class BoundStrategy:
                 raise self._request_failure(request, exc) from exc
 
     def begin(self, head: InferRequest) -> TritonError | None:
+        """A new attempt starts, with this request at its head; an error fails that one."""
         assert self._initialize is not None  # checked when bound
         self._scan_start_ns = self._clock()
         try:
@@ -108,6 +114,7 @@ class BoundStrategy:
         return None
 
     def refused_alone(self, request: InferRequest) -> None:
+        """A request may not even join an empty batch; it runs alone."""
         if self._has_refused_alone:
             return
         self._has_refused_alone = True
@@ -121,6 +128,10 @@ class BoundStrategy:
         )
 
     def accept(self, requests: Sequence[InferRequest]) -> tuple[int, TritonError | None]:
+        """The number of these requests, from the first on, that may join.
+
+        The error, if any, belongs to the first request that may not.
+        """
         start = self._scan_start_ns
         self._scan_start_ns = None
         if start is None:
@@ -133,6 +144,7 @@ class BoundStrategy:
                 self._note_slow_scan()
 
     def padded_size(self, rows: int) -> int:
+        """The rows that the attempt's batch is executed with; `rows`, where nothing is added."""
         if self._padded_size is None:
             return rows
         try:
@@ -142,6 +154,7 @@ class BoundStrategy:
             return rows
 
     def end(self) -> None:
+        """The attempt is over."""
         batch, self._batch = self._batch, None
         if batch is not None:
             self._call_and_log("model_batch_finalize", batch)

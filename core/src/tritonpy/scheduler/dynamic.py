@@ -17,47 +17,17 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
-from typing import Protocol
 
 from tritonpy.errors import TritonError
 from tritonpy.model.execution import Instance
 from tritonpy.request import InferRequest, NullRequest
+from tritonpy.scheduler.batcher import BoundStrategy
 from tritonpy.scheduler.compatibility import Kind, RequestKinds
 from tritonpy.scheduler.decision import IDLE, Closed, Decision, Dispatch, Idle, Refusal, WaitUntil
 from tritonpy.scheduler.queues import LeveledQueue
 from tritonpy.tensor import Tensor
 
 _log = logging.getLogger("tritonpy.batching")
-
-
-class Strategy(Protocol):
-    """A batching strategy as the policy sees it; see `scheduler/batcher.py`."""
-
-    def admit(self, request: InferRequest) -> None:
-        """Note what is needed of a request that has entered the queue.
-
-        Raises:
-            TritonError: the request fails with it.
-        """
-
-    def begin(self, head: InferRequest) -> TritonError | None:
-        """A new attempt starts, with this request at its head; an error fails that one."""
-
-    def refused_alone(self, request: InferRequest) -> None:
-        """A request may not even join an empty batch; it runs alone."""
-
-    def accept(self, requests: Sequence[InferRequest]) -> tuple[int, TritonError | None]:
-        """The number of these requests, from the first on, that may join.
-
-        The error, if any, belongs to the first request that may not.
-        """
-
-    def padded_size(self, rows: int) -> int:
-        """The rows that the attempt's batch is executed with; `rows`, where nothing is added."""
-        ...
-
-    def end(self) -> None:
-        """The attempt is over."""
 
 
 class DynamicPolicy:
@@ -83,7 +53,7 @@ class DynamicPolicy:
         preferred_batch_sizes: Collection[int] = (),
         queue_delay_ns: int = 0,
         kinds: RequestKinds | None = None,
-        strategy: Strategy | None = None,
+        strategy: BoundStrategy | None = None,
         queue: LeveledQueue | None = None,
         hold_until_count: int = 0,
         since_ns: Callable[[InferRequest], int] = attrgetter("queue_start_ns"),
@@ -242,7 +212,7 @@ class DynamicPolicy:
         return run, None
 
     def _ask(
-        self, strategy: Strategy, run: list[InferRequest], closed: Closed | None
+        self, strategy: BoundStrategy, run: list[InferRequest], closed: Closed | None
     ) -> tuple[list[InferRequest], Closed | None]:
         if not self._is_open:
             error = strategy.begin(run[0])
@@ -294,7 +264,7 @@ class DynamicPolicy:
         self._begin()
         return Dispatch(batch, rows + null_count, closed, null_count)
 
-    def _pad(self, strategy: Strategy, batch: list[InferRequest], rows: int) -> int:
+    def _pad(self, strategy: BoundStrategy, batch: list[InferRequest], rows: int) -> int:
         """Fill a batch with null requests to the size that the strategy wants; how many they are."""
         missing = min(strategy.padded_size(rows), self._max_batch_size) - rows
         if missing <= 0:
