@@ -30,6 +30,7 @@ from tritonpy_backend_pytorch.eager import load_eager
 from tritonpy_backend_pytorch.exported import load_exported
 from tritonpy_backend_pytorch.files import ModelFiles, find_files
 from tritonpy_backend_pytorch.names import input_names, output_names
+from tritonpy_backend_pytorch.operators import open_libraries
 from tritonpy_backend_pytorch.program import Program
 from tritonpy_backend_pytorch.settings import Settings, read_settings
 from tritonpy_backend_pytorch.shapes import ShapeRules
@@ -126,6 +127,7 @@ def open_model(model: Model, pool: BlockPool) -> TorchModel:
     if isinstance(opened, TorchModel) and opened.fits(model, settings):
         return opened
     model.state = opened = None  # before the files are loaded again
+    open_libraries(model)
     return TorchModel(model, settings, pool)
 
 
