@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeAlias, cast
@@ -23,6 +24,7 @@ from tritonpy.frontends.grpc.native.engine import (
     EngineSettings,
     ErrorCode,
     Headers,
+    StreamGone,
 )
 from tritonpy.frontends.grpc.native.keepalive import TOO_MANY_PINGS, Lifetime, Lifetimes, PingStrikes
 from tritonpy.frontends.grpc.native.metadata import RequestHead, RequestHeads
@@ -243,7 +245,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         head = port.heads.read(headers)
         make = port.calls.get(head.path)
         if head.http_status:
-            self.engine.headers(stream, ((b":status", head.http_status),), True)
+            with suppress(StreamGone):
+                self.engine.headers(stream, ((b":status", head.http_status),), True)
             if not is_last:
                 self.reset_when_sent(stream, 0)
             return

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import ngh2
 from ngh2 import events
-from ngh2.exceptions import NGH2Error
+from ngh2.exceptions import ConnectionStateError, NGH2Error, StreamUnavailableError
 
 from tritonpy.frontends.grpc.native.engine import EngineError, EngineSettings, Headers, Receiver, StreamGone
 
@@ -73,31 +74,42 @@ class Ngh2Engine:
             raise StreamGone(str(exc)) from None
 
     def reset(self, stream: int, code: int) -> None:
-        self._connection.reset_stream(stream, code)
+        with suppress(ConnectionStateError):
+            self._connection.reset_stream(stream, code)
 
     def consumed(self, stream: int, byte_size: int) -> None:
-        self._connection.acknowledge_received_data(byte_size, stream)
+        with suppress(ConnectionStateError, StreamUnavailableError):
+            self._connection.acknowledge_received_data(byte_size, stream)
 
     def queued(self, stream: int) -> int:
         return self._connection.queued_body_size(stream)
 
     def ping(self, data: bytes) -> None:
-        self._connection.ping(data)
+        with suppress(ConnectionStateError):
+            self._connection.ping(data)
 
     def shutdown_notice(self) -> None:
-        self._connection.send_shutdown_notice()
+        with suppress(ConnectionStateError):
+            self._connection.send_shutdown_notice()
 
     def goaway(self, code: int, text: bytes = b"") -> None:
-        self._connection.send_goaway(code, debug_data=text)
+        with suppress(ConnectionStateError):
+            self._connection.send_goaway(code, debug_data=text)
 
     def drain(self) -> bytes:
-        data = self._connection.data_to_send()
+        try:
+            data = self._connection.data_to_send()
+        except ConnectionStateError:  # it was attacked, and has no words for that
+            return b""
         self._tell()  # sending may end streams
         return data
 
     @property
     def wants_io(self) -> bool:
-        return self._connection.want_read or self._connection.want_write
+        try:
+            return self._connection.want_read or self._connection.want_write
+        except ConnectionStateError:
+            return False
 
     def _tell(self) -> None:
         receiver = self._receiver

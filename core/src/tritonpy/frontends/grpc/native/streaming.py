@@ -144,7 +144,10 @@ class StreamingCall(Call):
     def _send_headers(self) -> None:
         connection = self._connection
         is_compressed = connection.port.deflation is not None and self._head.accepts_gzip
-        connection.engine.headers(self._stream, GZIP_HEADERS if is_compressed else RESPONSE_HEADERS)
+        try:
+            connection.engine.headers(self._stream, GZIP_HEADERS if is_compressed else RESPONSE_HEADERS)
+        except StreamGone:  # it was reset in the same read, of which this call is told next
+            return
         self._has_headers = True
         connection.sent()
 
