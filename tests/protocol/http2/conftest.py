@@ -102,6 +102,7 @@ def start(models: Path) -> Iterator[Callable[..., Server]]:
                 **{
                     "allow_http": False,
                     "allow_metrics": False,
+                    "grpc_transport": "native",
                     "max_inflight_byte_size": MOST_HELD,
                     "grpc_header_forward_pattern": "x-.*",
                     **more,
