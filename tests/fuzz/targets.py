@@ -24,6 +24,7 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["tritonpy", "tritonpy_abi"], enable_loader_override=False):
+    import grpc_connection
     from tritonpy.admission import Admission
     from tritonpy.dataplane import TensorSpec
     from tritonpy.datatypes import DATATYPES
@@ -159,6 +160,16 @@ def fuzz_grpc(data: bytes) -> None:
 
 
 @functools.cache
+def _talk() -> grpc_connection.Talk:
+    return grpc_connection.Talk()
+
+
+def fuzz_connection(data: bytes) -> None:
+    """The bytes of a gRPC client's connection: whatever they are, nothing of it is held when it is over."""
+    _talk().hear(data)
+
+
+@functools.cache
 def _blocks() -> RequestBlocks:
     return RequestBlocks(open_shim().ffi, Model("m", 1, {}, Path("/models/m"), Backend("identity")))
 
@@ -195,6 +206,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "generate": fuzz_generate,
     "grpc": fuzz_grpc,
     "block": fuzz_block,
+    "connection": fuzz_connection,
 }
 
 
@@ -234,6 +246,8 @@ def seeds(target: str) -> list[bytes]:
             return [bytes([kind]) + body for kind in (0, 1) for body in packed]
         case "generate":
             return [b'{"BYTES":"a","FP32":[1.5,2],"id":"7","parameters":{"x":1,"BOOL":true}}', *texts]
+        case "connection":
+            return grpc_connection.seeds()
         case _:
             return _grpc_seeds()
 

@@ -14,8 +14,16 @@ from tritonpy_abi.build import library
 if importlib.util.find_spec("atheris") is None:  # not imported here: it would instrument what it meets
     pytest.skip("there is no wheel of atheris for this platform", allow_module_level=True)
 
-TARGETS = ("request", "raw", "compression", "generate", "grpc", "block")
-SECONDS = {"request": 60, "grpc": 30, "generate": 30, "raw": 15, "compression": 15, "block": 30}
+TARGETS = ("request", "raw", "compression", "generate", "grpc", "block", "connection")
+SECONDS = {
+    "request": 60,
+    "grpc": 30,
+    "generate": 30,
+    "raw": 15,
+    "compression": 15,
+    "block": 30,
+    "connection": 40,
+}
 MOST_RUNS = 2_000_000
 MOST_MIB = 512  # of the whole process, with the interpreter, numpy and protobuf
 SEED = 20_260
