@@ -153,16 +153,23 @@ def test_outputs_that_the_owner_refuses_become_its_error():
     assert (response.error, response.outputs, final) == (owner.contradiction, [], True)
 
 
-def test_a_response_that_cannot_be_read_becomes_an_error_and_the_request_ends(caplog):
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (InferResponse(["no tensor"]), "AttributeError"),  # type: ignore[list-item]  # what a backend may do
+        (InferResponse(error="no"), "TypeError: its error is str, expected TritonError"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_response_that_cannot_be_read_becomes_an_error_and_the_request_ends(caplog, given, text):
     request, sink, owner = new_request(requested_outputs=("A",))
 
-    request.deliver(InferResponse(["no tensor"]))  # type: ignore[list-item]  # what a backend may do
+    request.deliver(given)
 
     [(response, final)] = sink.answers
     assert final
     assert response is not None
     assert response.error is not None
-    assert "the response of model 'm' cannot be read: AttributeError" in response.error.message
+    assert f"the response of model 'm' cannot be read: {text}" in response.error.message
     assert owner.finished == [response.error]
     assert caplog.records[0].exc_info is not None
 

@@ -245,6 +245,8 @@ class InferRequest:
             if ticket.states is not None:
                 response = ticket.states.take(response, final)
             if response is not None:
+                if response.error is not None and not isinstance(response.error, TritonError):
+                    raise TypeError(f"its error is {type(response.error).__name__}, expected TritonError")
                 if ticket.reshape is not None:
                     response = ticket.reshape.to_clients(response)
                 if self.requested_outputs is not None and response.outputs:

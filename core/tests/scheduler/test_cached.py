@@ -192,6 +192,17 @@ async def test_an_error_is_not_kept(make: Make, error: TritonError) -> None:
     assert bench.plugin.entries == {}
 
 
+async def test_a_response_that_a_backend_has_got_wrong_is_handed_on_and_not_kept(make: Make) -> None:
+    bench = await make()
+    handed_on: list[Any] = []
+    bench.sink.on_response = lambda request, response, final: handed_on.append(response.parameters)
+    bench.ask("a")
+    bench.inner.answer(response=InferResponse(parameters=3))  # type: ignore[arg-type]
+
+    assert handed_on == [3]
+    assert bench.plugin.entries == {}
+
+
 async def test_a_response_to_a_request_that_was_given_up_is_not_kept(make: Make) -> None:
     bench = await make()
     request = bench.ask("a")

@@ -17,9 +17,10 @@ from tritonpy.errors import Cancelled, TritonError
 from tritonpy.model.execution import Instance
 from tritonpy.model.model import RequestScheduler
 from tritonpy.request import InferRequest, ResponseSink
-from tritonpy.response import InferResponse
+from tritonpy.response import InferResponse, ParameterValue
 from tritonpy.scheduler.ordering import ResponseOrder
 from tritonpy.stats import ModelStats
+from tritonpy.tensor import Tensor
 
 
 class CachedScheduler:
@@ -205,12 +206,25 @@ class _Insertion:
         """Hand the response on, then keep it."""
         is_whole = self._is_first and final and not request.ticket.cancelled
         self._is_first = False
-        if response is None or response.error is not None or not is_whole:
-            if self._sink is not None:
-                self._sink.on_response(request, response, final)
-            return
-        # The same tensors, independent of the response's further life; they keep their bytes alive.
-        outputs, parameters = tuple(response.outputs), dict(response.parameters)
+        kept = _kept(response) if is_whole else None
         if self._sink is not None:
             self._sink.on_response(request, response, final)
+        if kept is None:
+            return
+        outputs, parameters = kept
         self._stats.count_cache_insertion(self._lookup_ns, self._cache.insert(self._key, outputs, parameters))
+
+
+def _kept(
+    response: InferResponse | None,
+) -> tuple[tuple[Tensor, ...], dict[str, ParameterValue]] | None:
+    """The parts of a response that are kept; None for one that is not.
+
+    The same tensors, independent of the response's further life; they keep their bytes alive.
+    """
+    if response is None or response.error is not None:
+        return None
+    try:
+        return tuple(response.outputs), dict(response.parameters)
+    except (TypeError, ValueError):  # the backend has got it wrong, and its client is told
+        return None
