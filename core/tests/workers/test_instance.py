@@ -12,6 +12,7 @@ import pytest
 from tritonpy.errors import Internal, InvalidArg
 from tritonpy.handles import Backend, Model
 from tritonpy.ipc import frame
+from tritonpy.ipc.frame import Message
 from tritonpy.model.execution import WarmUp
 from tritonpy.model.placement import Slot
 from tritonpy.request import InferRequest
@@ -132,6 +133,26 @@ async def test_answers_of_another_number_fail_the_batch_and_nothing_else(bench: 
     bench.program.say(*executed(2, answer(5)))
 
     assert one.error == other.error == "1 responses for a batch of 2 requests"
+    assert next_one.value == 5
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [executed(1, ([], None, (99, "no such code"))), executed(1, error=(99, "no such code"))],
+)
+@played
+async def test_answer_that_cannot_be_read_fails_the_batch_and_nothing_else(
+    bench: Bench, sent: Message
+) -> None:
+    instance = await bench.opened()
+    one, next_one = Asked(), Asked()
+
+    instance.submit(batch_of(one))
+    bench.program.say(*sent)
+    instance.submit(batch_of(next_one))
+    bench.program.say(*executed(2, answer(5)))
+
+    assert one.error == "instance 'm_0' answered with what cannot be read: 99 is not a valid ErrorCode"
     assert next_one.value == 5
 
 

@@ -313,10 +313,18 @@ class ProcessInstance:
                 work.release_all(execution, slots)
                 if not self._is_open:
                     self._reopen()
-                if failure is not None:
-                    execution.fail(TritonError(failure[1], ErrorCode(failure[0])), times)
+                error: TritonError | None = None
+                try:
+                    if failure is not None:
+                        error = TritonError(failure[1], ErrorCode(failure[0]))
+                    else:
+                        decoded = [decode_response(encoded, endpoint) for encoded in responses]
+                except Exception as exc:  # it comes from a program that is not ours
+                    error = Internal(f"instance '{self.name}' answered with what cannot be read: {exc}")
+                if error is not None:
+                    execution.fail(error, times)
                 else:
-                    execution.finish(times, [decode_response(encoded, endpoint) for encoded in responses])
+                    execution.finish(times, decoded)
             self._on_idle()
         elif message[0] == frame.RESPONSE:
             _, _, slot, encoded, final, durations = message
