@@ -34,6 +34,9 @@ from tritonpy.frontends.grpc.status import Status
 _PING = b"tritonpy"
 _LEAVING = b"leaving!"
 
+_PIECE = 64 * 1024
+"""Bytes that are taken from the engine at once; more cost more, since it would have to find room for them."""
+
 CallFactory: TypeAlias = Callable[[CallConnection, int, RequestHead], Call]
 """Makes the call of a stream."""
 
@@ -346,22 +349,27 @@ class GrpcConnection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or self._is_write_paused:
             return
-        data = self.engine.drain()
-        if self._resets:
-            data = self._reset(data)
-        if data:
-            transport.write(data)
+        drain = self.engine.drain
+        while True:
+            data = drain(_PIECE)
+            if data:
+                transport.write(data)
+            if len(data) < _PIECE:
+                if not self._resets or not self._reset():
+                    break
+            elif self._is_write_paused:
+                return
         if self._awaiting_flush:
             self._tell_flushed()
         if not self.engine.wants_io or (self.state is State.ENDING and not self._calls):
             self._close()
 
-    def _reset(self, data: bytes) -> bytes:
-        for stream, code in list(self._resets.items()):
-            if not self.engine.queued(stream):
-                del self._resets[stream]
-                self.engine.reset(stream, code)
-        return data + self.engine.drain()
+    def _reset(self) -> bool:
+        """Reset the streams on which all has been sent; whether there were any."""
+        sent = [stream for stream in self._resets if not self.engine.queued(stream)]
+        for stream in sent:
+            self.engine.reset(stream, self._resets.pop(stream))
+        return bool(sent)
 
     def _tell_flushed(self) -> None:
         waiting, self._awaiting_flush = self._awaiting_flush, {}

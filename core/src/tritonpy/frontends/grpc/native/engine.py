@@ -113,8 +113,8 @@ class Engine(Protocol):
     def goaway(self, code: int, text: bytes = b"") -> None:
         """Tell the client that streams which have not arrived yet never will be answered."""
 
-    def drain(self) -> bytes:
-        """All bytes that can be sent now."""
+    def drain(self, most: int) -> bytes:
+        """Bytes that can be sent now, `most` where there are so many."""
 
     @property
     def wants_io(self) -> bool:

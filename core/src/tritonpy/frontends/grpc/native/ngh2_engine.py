@@ -78,8 +78,10 @@ class Ngh2Engine:
             self._connection.reset_stream(stream, code)
 
     def consumed(self, stream: int, byte_size: int) -> None:
-        with suppress(ConnectionStateError, StreamUnavailableError):
+        try:  # which costs nothing, unlike `suppress`: this is done for each frame
             self._connection.acknowledge_received_data(byte_size, stream)
+        except (ConnectionStateError, StreamUnavailableError):
+            return
 
     def queued(self, stream: int) -> int:
         return self._connection.queued_body_size(stream)
@@ -96,9 +98,9 @@ class Ngh2Engine:
         with suppress(ConnectionStateError):
             self._connection.send_goaway(code, debug_data=text)
 
-    def drain(self) -> bytes:
+    def drain(self, most: int) -> bytes:
         try:
-            data = self._connection.data_to_send()
+            data = self._connection.data_to_send(most)
         except ConnectionStateError:  # it was attacked, and has no words for that
             return b""
         self._tell()  # sending may end streams
