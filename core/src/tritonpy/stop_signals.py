@@ -104,13 +104,13 @@ class StopSignals:
         if not _STOPS & set(numbers):
             return told_s
         if told_s is None:
-            threading.Thread(target=self._see_to_the_end, name="tritonpy-end", daemon=True).start()
+            threading.Thread(target=self._end_when_late, name="tritonpy-end", daemon=True).start()
             return time.monotonic()
         if time.monotonic() - told_s > _SAME_S and not self._closed.is_set():
             self._end_at_once()
         return told_s
 
-    def _see_to_the_end(self) -> None:
+    def _end_when_late(self) -> None:
         self._end_without_python(self._timeout_s)
         self._closed.wait(self._timeout_s)
         while not self._closed.is_set():

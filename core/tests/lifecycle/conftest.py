@@ -51,7 +51,7 @@ class FakeModel:
     async def discard(self, change: None) -> None:
         pass
 
-    async def see_off(self) -> None:
+    async def wait_for_left_out(self) -> None:
         pass
 
     async def unused(self) -> None:

@@ -621,7 +621,7 @@ def test_what_shall_be_told_again_is_told_at_the_next_look() -> None:
     detector.changes(look(a=2))
     detector.changes(look(a=2))
 
-    detector.tell_again(A)
+    detector.report_again(A)
 
     assert detector.changes(look(a=2)) == told((A,))
     assert detector.changes(look(a=2)) == told()
@@ -630,12 +630,12 @@ def test_what_shall_be_told_again_is_told_at_the_next_look() -> None:
 def test_what_shall_be_told_again_may_be_gone_instead_or_be_in_a_repository_that_cannot_be_read() -> None:
     detector = ChangeDetector(look(a=1, b=1))
     for key in (A, B):
-        detector.tell_again(key)
+        detector.report_again(key)
 
     assert detector.changes(look(unread=("/r",))) == told()
     assert detector.changes(look(a=1)) == told()
     assert detector.changes(look(a=1)) == told((A,), gone=(B,))
-    detector.tell_again(B)  # what was tried for it has failed only now
+    detector.report_again(B)  # what was tried for it has failed only now
     assert detector.changes(look(a=1)) == told()
 
 

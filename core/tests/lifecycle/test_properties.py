@@ -151,7 +151,7 @@ class Version:
         assert not self.close_count
         self.change(users=1)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         self.change(users=-1)
 
     async def unused(self) -> None:
@@ -175,7 +175,7 @@ class Version:
     async def discard(self, change: None) -> None:
         """There is nothing to be given back."""
 
-    async def see_off(self) -> None:
+    async def wait_for_left_out(self) -> None:
         """There are no old instances to wait for."""
 
 
@@ -382,7 +382,7 @@ class World:
         if number < len(self._busy):
             model = self._busy.pop(number)
             if not isinstance(model, Version):
-                model.let_go()
+                model.release()
             elif model.inflight_count:  # else it was told that the server stops
                 model.change(requests=-1)
 

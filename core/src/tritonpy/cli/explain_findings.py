@@ -109,13 +109,13 @@ def _of_reason(facts: JsonObject, reason: str, part: float, most: int) -> Findin
             return Finding(
                 finding=f"{share} left because the queue was empty: an instance was free, and nothing else "
                 f"waited.",
-                advice=_company(facts, most, _TRIED_DELAY_US, "max_queue_delay_microseconds: {} would"),
+                advice=_joining(facts, most, _TRIED_DELAY_US, "max_queue_delay_microseconds: {} would"),
             )
         case "delay":
             return Finding(
                 finding=f"{share} left because the oldest request had waited for {delay_us} µs "
                 f"(max_queue_delay_microseconds).",
-                advice=_company(facts, most, delay_us, "Another delay of {} µs would"),
+                advice=_joining(facts, most, delay_us, "Another delay of {} µs would"),
             )
         case "shape":
             return Finding(
@@ -165,7 +165,7 @@ def _of_full(facts: JsonObject, share: str, most: int) -> Finding:
     return Finding(finding=f"{share} left as large as they may be.", advice=advice)
 
 
-def _company(facts: JsonObject, most: int, delay_us: int, beginning: str) -> str:
+def _joining(facts: JsonObject, most: int, delay_us: int, beginning: str) -> str:
     """The number of further requests that a delay would let join, at the rate at which they come."""
     rate = (facts["requests"]["success"] + facts["requests"]["fail"]) / facts["seconds"]
     more = rate * delay_us / 1e6

@@ -40,10 +40,10 @@ class Answer:
             return str(json.loads(self.body)["error"])
         except (ValueError, KeyError, TypeError):
             text = self.body.decode(errors="replace").strip()
-            return self.of_a_stranger or text or f"HTTP status {self.status}"
+            return self.web_page_note or text or f"HTTP status {self.status}"
 
     @property
-    def of_a_stranger(self) -> str:
+    def web_page_note(self) -> str:
         """A remark about a web page, which no inference server sends; "" for anything else."""
         kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "text/html":
@@ -117,8 +117,8 @@ class HttpClient:
                 f"what answers at {self.url} does not speak HTTP ({type(exc).__name__}); "
                 f"the HTTP port is 8000 unless the server was told otherwise"
             ) from exc
-        if answer.status == 200 and answer.of_a_stranger:
-            raise click.ClickException(answer.of_a_stranger)
+        if answer.status == 200 and answer.web_page_note:
+            raise click.ClickException(answer.web_page_note)
         return answer
 
     def get_json(self, path: str) -> Any:  # Any: JSON

@@ -84,7 +84,7 @@ def asks_for_nothing(flag: str, value: str | int) -> bool:
     return _IDLE_VALUES[flag].fullmatch(str(value)) is not None
 
 
-def _refuse_wishes(flag: str) -> Callable[[str], str]:
+def _idle_value_reader(flag: str) -> Callable[[str], str]:
     """A reader of values that are met by doing nothing; it refuses all others."""
 
     def read(value: str) -> str:
@@ -99,6 +99,6 @@ def _refuse_wishes(flag: str) -> Callable[[str], str]:
 
 
 MISSING: tuple[click.Option, ...] = tuple(
-    click.Option([flag], type=_refuse_wishes(flag), hidden=True, expose_value=False) for flag in REFUSED
+    click.Option([flag], type=_idle_value_reader(flag), hidden=True, expose_value=False) for flag in REFUSED
 )
 """The flags of `REFUSED`, so that they are read like others; no help shows them."""

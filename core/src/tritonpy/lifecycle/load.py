@@ -162,7 +162,7 @@ class ModelLoad:
             raise
         with suppress(asyncio.CancelledError):  # it serves: there is no load to give up any more
             await prepared.loaded()
-            await asyncio.gather(*(model.instance_set.see_off() for model in models))
+            await asyncio.gather(*(model.instance_set.wait_for_left_out() for model in models))
 
     async def check(self, directory: ModelDirectory) -> None:
         """Look at the configuration in a model's own directory, which another one stands in for.

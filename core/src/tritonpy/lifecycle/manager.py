@@ -179,7 +179,7 @@ class ModelManager:
             for found in models:
                 record = self.registry.record(found.key)
                 if record.ensemble is not None:  # also if its own files have not changed
-                    await self._see_to_steps(record, record.ensemble.model_names, loads=True)
+                    await self._await_steps(record, record.ensemble.model_names, loads=True)
             for found in models:
                 record = self.registry.record(found.key)
                 if force or not record.serves(found, config_override):
@@ -362,7 +362,7 @@ class ModelManager:
 
     async def _run(self, prepared: PreparedModel, *, anew: bool = False, loads_steps: bool = False) -> None:
         """Load what was prepared, and for an ensemble with `loads_steps` the models it is made of, too."""
-        await self._load.run(prepared, partial(self._see_to_steps, loads=loads_steps), anew=anew)
+        await self._load.run(prepared, partial(self._await_steps, loads=loads_steps), anew=anew)
 
     async def _prepare_found(self, found: FoundModel) -> PreparedModel | None:
         try:
@@ -387,7 +387,7 @@ class ModelManager:
 
     # The models that ensembles are made of.
 
-    async def _see_to_steps(self, ensemble: ModelRecord, names: Iterable[str], *, loads: bool) -> None:
+    async def _await_steps(self, ensemble: ModelRecord, names: Iterable[str], *, loads: bool) -> None:
         """Wait for loads and unloads of the models of an ensemble.
 
         Args:
@@ -420,7 +420,7 @@ class ModelManager:
     async def _load_step(self, found: FoundModel) -> None:
         record = self.registry.record(found.key)
         if record.ensemble is not None:  # what it is made of may have changed
-            await self._see_to_steps(record, record.ensemble.model_names, loads=True)
+            await self._await_steps(record, record.ensemble.model_names, loads=True)
         if record.serves(found, None) or record.is_sent:
             return
         try:

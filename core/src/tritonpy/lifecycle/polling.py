@@ -79,7 +79,7 @@ class ChangeDetector:
         self._latest = seen
         return Changes(tuple(changed), tuple(gone), refused)
 
-    def tell_again(self, key: ModelKey) -> None:
+    def report_again(self, key: ModelKey) -> None:
         """Report a model at the next look though it has not changed; or its end, once it is gone."""
         told = self._told.get(key)
         if told is not None and told is not _TAKEN_TWICE:
@@ -165,7 +165,7 @@ class RepositoryPolling:
 
     def _reloaded(self, key: ModelKey, reload: asyncio.Task[bool]) -> None:
         if not reload.cancelled() and reload.exception() is None and not reload.result():
-            self._detector.tell_again(key)
+            self._detector.report_again(key)
 
 
 _STOP_S = 2.0

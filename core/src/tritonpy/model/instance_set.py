@@ -14,7 +14,7 @@ from tritonpy.model.placement import Slot
 _log = logging.getLogger("tritonpy.model")
 
 _PATIENCE_S = 30.0
-"""The longest wait of `see_off`: an execution may itself wait for the caller of `see_off`."""
+"""The longest wait of `wait_for_left_out`: an execution may itself wait for its caller."""
 
 StartInstance = Callable[[Slot], Awaitable[Instance]]
 """Starts, initialises and warms up the instance of a slot; when it raises, nothing is left of it."""
@@ -112,7 +112,7 @@ class InstanceSet:
                 self._leave(placed.instance)
         self._placed = sorted([*change.kept, *change.added], key=lambda placed: placed.slot.index)
 
-    async def see_off(self) -> None:
+    async def wait_for_left_out(self) -> None:
         """Wait until those that were left out are finalised; not for sequences to end, and with a limit."""
         await asyncio.sleep(0)  # each has begun, and is held by sequences or not
         tasks = [task for instance, task in self._leaving.items() if instance not in self._held]

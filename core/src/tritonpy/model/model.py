@@ -255,7 +255,7 @@ class LoadedModel:
         self._user_count += 1
         self._unused.clear()
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Such an ensemble is closed: undo `hold`."""
         self._user_count -= 1
         if not self._user_count:

@@ -92,7 +92,7 @@ class DynamicPolicy:
         if self._levels is None:
             self._queue.append(request)
         else:
-            self._disturb(self._levels.add(request))
+            self._queue_changed(self._levels.add(request))
         if self._strategy is not None:
             try:
                 self._strategy.admit(request)
@@ -112,7 +112,7 @@ class DynamicPolicy:
             except ValueError:
                 return False
             del self._queue[index]
-        self._disturb(index)
+        self._queue_changed(index)
         return True
 
     def expire(self, now_ns: int) -> int:
@@ -122,10 +122,10 @@ class DynamicPolicy:
             return 0
         expired, lowest = levels.expire(now_ns)
         self._refused += [(request, error, "REJECTED") for request, error in expired]
-        self._disturb(lowest)
+        self._queue_changed(lowest)
         return levels.next_deadline_ns
 
-    def _disturb(self, index: int) -> None:
+    def _queue_changed(self, index: int) -> None:
         """The queue has changed at an index: an attempt that reaches that far starts over."""
         # The one after the attempt may be what closed it.
         if index < self._taken or (index == self._taken and self._closed is not None):

@@ -122,7 +122,7 @@ def _load(
 
     async def close(error: TritonError | None) -> None:
         for step in steps:
-            step.let_go()
+            step.release()
 
     return LoadedModel(
         handle,
