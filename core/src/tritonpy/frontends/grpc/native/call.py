@@ -148,11 +148,12 @@ class Call:
             reader = self._reader = MessageReader(self._announced)
         try:
             if data:
-                messages = reader.feed(data)
-                self._taken(len(data))
-                for flag, body in messages:
-                    self._release()
-                    self._on_message(flag, body)
+                try:
+                    for flag, body in reader.feed(data):
+                        self._release()
+                        self._on_message(flag, body)
+                finally:  # else a client that is refused often would have no room left
+                    self._taken(len(data))
             if is_last and not self.is_over:
                 if not reader.is_between:
                     raise BrokenFraming("the client's last message is incomplete")
@@ -220,7 +221,7 @@ class Call:
             raise Refused(
                 Status.RESOURCE_EXHAUSTED, f"Received message larger than max ({byte_size} vs. {most})"
             )
-        self._held = byte_size
+        self._held += byte_size
         self._connection.port.admission.hold(byte_size)
 
     def _taken(self, byte_size: int) -> None:

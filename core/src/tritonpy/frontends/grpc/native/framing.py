@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -35,11 +35,11 @@ class MessageReader:
         size: of the message that is being read; 0 for none, or while its size is not known.
     """
 
-    __slots__ = ("_announced", "_buffer", "_flag", "_is_within", "_parts", "_received", "size")
+    __slots__ = ("_announced", "_buffer", "_flag", "_is_within", "_received", "_small", "size")
 
     def __init__(self, announced: Callable[[int], None]) -> None:
         self._announced = announced
-        self._parts: list[bytes] = []  # of a prefix, or of a message that is small so far
+        self._small = bytearray()  # of a prefix, or of a message that is small so far
         self._received = 0  # bytes of what is being read
         self._buffer: memoryview | None = None
         self._flag = 0
@@ -51,26 +51,27 @@ class MessageReader:
         """Nothing of a message has come that is not complete."""
         return not (self._received or self._is_within)
 
-    def feed(self, data: bytes) -> list[tuple[int, Body]]:
-        """Take bytes; returns the messages that are complete now, each with its flag.
+    def feed(self, data: bytes) -> Iterator[tuple[int, Body]]:
+        """Take bytes; yields the messages that they complete, each with its flag.
+
+        What comes behind a message is looked at when that has been taken.
 
         Raises:
             BrokenFraming: a flag is neither 0 nor 1.
         """
-        messages: list[tuple[int, Body]] = []
         position, end = 0, len(data)
         while True:
             if not self._is_within:
                 wanted = _PREFIX_SIZE - self._received
                 if end - position < wanted:
                     if position < end:
-                        self._parts.append(data[position:])
+                        self._small += data[position:]
                         self._received += end - position
-                    return messages
+                    return
                 prefix = data[position : position + wanted]
-                if self._parts:
-                    prefix = b"".join((*self._parts, prefix))
-                    self._parts.clear()
+                if self._small:
+                    prefix = bytes(self._small) + prefix
+                    self._small.clear()
                 position += wanted
                 self._flag, self.size = PREFIX.unpack(prefix)
                 if self._flag > 1:
@@ -82,19 +83,21 @@ class MessageReader:
             left = self.size - self._received
             if end - position < left:
                 self._keep(data, position, end)
-                return messages
+                return
+            body: Body
             if not self._received:
-                messages.append((self._flag, data[position : position + left]))
+                body = data[position : position + left]
             else:
                 self._keep(data, position, position + left)
-                messages.append((self._flag, self._take()))
+                body = self._take()
             position += left
             self._is_within = False
             self._received = self.size = 0
+            yield self._flag, body
 
     def drop(self) -> None:
         """Forget what has come: no more is read."""
-        self._parts.clear()
+        self._small.clear()
         self._buffer = None
 
     def _keep(self, data: bytes, position: int, end: int) -> None:
@@ -104,22 +107,19 @@ class MessageReader:
         self._received = received + end - position
         if self._buffer is None:
             if self._received <= LARGE:
-                self._parts.append(data[position:end])
+                self._small += memoryview(data)[position:end]
                 return
             self._buffer = np.empty(self.size, np.uint8).data
-            filled = 0
-            for part in self._parts:
-                self._buffer[filled : filled + len(part)] = part
-                filled += len(part)
-            self._parts.clear()
+            self._buffer[:received] = self._small
+            self._small.clear()
         self._buffer[received : self._received] = memoryview(data)[position:end]
 
     def _take(self) -> Body:
         buffer, self._buffer = self._buffer, None
         if buffer is not None:
             return buffer
-        message = b"".join(self._parts)
-        self._parts.clear()
+        message = bytes(self._small)
+        self._small.clear()
         return message
 
 
