@@ -40,9 +40,9 @@ class UnaryCall(Call):
         self._task: asyncio.Task[None] | None = None
 
     def _announced(self, byte_size: int) -> None:
-        admission = self._connection.port.admission
-        if not admission.admits(byte_size):
-            raise admission.refusal(byte_size)
+        port = self._connection.port
+        if byte_size <= port.max_message_byte_size and not port.admission.admits(byte_size):
+            raise port.admission.refusal(byte_size)
         super()._announced(byte_size)
 
     def _on_message(self, flag: int, body: Body) -> None:
@@ -125,10 +125,12 @@ class InferCall(UnaryCall):
         self._infer: _Infer | None = None
 
     def on_closed(self) -> None:
+        if not self.is_over:
+            super().on_closed()
+            return
         infer, self._infer = self._infer, None
-        if infer is not None and infer.trace is not None and self.is_over:
+        if infer is not None and infer.trace is not None:
             infer.trace.report_activity("GRPC_SEND_END")
-        super().on_closed()
 
     def answer(self, outcome: bytes | TritonError) -> None:
         """Take the outcome; the message is framed."""
