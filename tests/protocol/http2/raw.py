@@ -180,7 +180,7 @@ class Http2Client:
             if isinstance(found, PingFrame) and found.opaque_data == payload and "ACK" in found.flags:
                 return before
             before.append(found)
-        raise AssertionError(f"no answer to a ping, but {before}")
+        raise AssertionError(f"no answer to a ping, but {len(before)} frames, the last {before[-1:]}")
 
     def end(self) -> GoAwayFrame | None:
         """The last GOAWAY before the server closes the connection, which it must."""
