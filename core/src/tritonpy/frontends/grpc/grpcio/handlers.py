@@ -73,6 +73,7 @@ def _model_infer(servicer: Servicer, inflation: MessageInflation) -> UnaryCall:
     reads_metadata = servicer.reads_metadata
 
     async def handle(body: bytes, context: Context) -> bytes:
+        call: _Infer | None
         try:
             message = await inflation.inflate(body) if body.startswith(COMPRESSED) else body
             metadata = context.invocation_metadata() if reads_metadata else None
@@ -86,7 +87,8 @@ def _model_infer(servicer: Servicer, inflation: MessageInflation) -> UnaryCall:
             if call.trace is not None:
                 note_sending(call.trace, context.add_done_callback)
         except Exception as exc:
-            outcome = _as_error(exc, "ModelInfer")
+            outcome = _as_error(exc, "ModelInfer").with_traceback(None)
+        call = None  # a trace ends with it, and grpcio keeps this frame until the garbage collector runs
         if isinstance(outcome, TritonError):
             await _abort(context, outcome)
         return outcome

@@ -153,8 +153,10 @@ class InferCall(UnaryCall):
         try:
             infer.start(body, self._head.metadata if port.reads_metadata else ())
         except TritonError:
+            self._infer = None  # its trace has ended
             raise
         except Exception as exc:
+            self._infer = None
             raise as_triton_error(exc, "ModelInfer") from None
 
     def _abandon(self) -> None:
