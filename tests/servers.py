@@ -21,6 +21,15 @@ from tritonpy_sdk.testing import until
 OURS_AND_REAL = ["ours", pytest.param("real", marks=pytest.mark.parity)]
 """The kinds of servers, as parameters of a fixture or test that says the same of both."""
 
+GRPC_TRANSPORTS = ["native", "grpcio"]
+"""The transports of gRPC, as parameters of a fixture: what uses them runs on both.
+
+All other tests run on the one that a server takes by itself.
+"""
+
+TRANSPORTS_AND_REAL = [*GRPC_TRANSPORTS, *OURS_AND_REAL[1:]]
+"""Our server on each transport, and the real one."""
+
 
 def local_options(*repositories: Path | str, **options: Any) -> ServerOptions:
     """Options of a server that nobody else can reach, on ports that the system chooses."""

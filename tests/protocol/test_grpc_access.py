@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy_sdk.repository import ModelRepository
 
-from ..servers import OURS_AND_REAL
+from ..servers import TRANSPORTS_AND_REAL
 
 PARAMETERS = """
 import numpy
@@ -52,15 +52,16 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return repository.path
 
 
-@pytest.fixture(params=OURS_AND_REAL)
+@pytest.fixture(params=TRANSPORTS_AND_REAL)
 def channel(
     request: pytest.FixtureRequest, models: Path, served: Callable[..., Any]
 ) -> Iterator[grpc.Channel]:
     """What is tested with this is said of both servers."""
-    if request.param == "ours":
-        port = served(f"--model-repository={models}", *FLAGS).ports["GRPCInferenceService"]
-    else:
+    if request.param == "real":
         port = request.getfixturevalue("real_triton")(models, *FLAGS)["grpc"]
+    else:
+        transport = f"--grpc-transport={request.param}"
+        port = served(f"--model-repository={models}", transport, *FLAGS).ports["GRPCInferenceService"]
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         yield channel
 

@@ -13,7 +13,7 @@ import pytest
 from tritonclient.grpc import service_pb2_grpc
 from tritonpy.server import Server
 
-from ..servers import local_options
+from ..servers import GRPC_TRANSPORTS, local_options
 from .grpc_bad_requests import CASES, PAIR, UNIMPLEMENTED, Case, Request, nob
 
 
@@ -49,9 +49,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(scope="module")
-def our_stub(models: Path) -> Iterator[Any]:
-    options = local_options(models, allow_http=False, allow_metrics=False)
+@pytest.fixture(scope="module", params=GRPC_TRANSPORTS)
+def our_stub(request: pytest.FixtureRequest, models: Path) -> Iterator[Any]:
+    options = local_options(models, allow_http=False, allow_metrics=False, grpc_transport=request.param)
     with Server(options) as server, grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
         yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
 

@@ -18,13 +18,13 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2
 from tritonpy.model.model import LoadedModel
-from tritonpy.options import ServerOptions
 from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 from tritonpy_sdk.testing import DEADLINE_S, until
 
 from ..on_loop import on_loop
+from ..servers import GRPC_TRANSPORTS, local_options
 
 SERVICE = "/inference.GRPCInferenceService/"
 CLIENTS = 4
@@ -80,17 +80,13 @@ class Accepted:
         monkeypatch.setattr(LoadedModel, "infer", infer)
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+@pytest.fixture(params=GRPC_TRANSPORTS)
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     repository = ModelRepository(tmp_path / "models")
     repository.model("quick", identity(0))
     repository.model("slow", identity(3))
-    options = ServerOptions(
-        (str(repository.path),),
-        grpc_address="127.0.0.1",
-        grpc_port=0,
-        allow_http=False,
-        allow_metrics=False,
+    options = local_options(
+        repository.path, allow_http=False, allow_metrics=False, grpc_transport=request.param
     )
     with Server(options) as server:
         yield server

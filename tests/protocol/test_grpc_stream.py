@@ -13,7 +13,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
-from ..servers import OURS_AND_REAL, local_options
+from ..servers import GRPC_TRANSPORTS, TRANSPORTS_AND_REAL, local_options
 
 ONCE = """
 import json, os, time
@@ -120,11 +120,26 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture(scope="module")
-def our_stub(models: Path) -> Iterator[Any]:
-    options = local_options(models, allow_http=False, allow_metrics=False)
+def stub_on(transport: str, models: Path) -> Iterator[Any]:
+    options = local_options(models, allow_http=False, allow_metrics=False, grpc_transport=transport)
     with Server(options) as server, grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
         yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+
+@pytest.fixture(scope="module")
+def native_stub(models: Path) -> Iterator[Any]:
+    yield from stub_on("native", models)
+
+
+@pytest.fixture(scope="module")
+def grpcio_stub(models: Path) -> Iterator[Any]:
+    yield from stub_on("grpcio", models)
+
+
+@pytest.fixture(params=GRPC_TRANSPORTS)
+def our_stub(request: pytest.FixtureRequest) -> Any:
+    """What is tested with this is not said of the real server."""
+    return request.getfixturevalue(f"{request.param}_stub")
 
 
 @pytest.fixture(scope="module")
@@ -135,10 +150,10 @@ def real_stub(models: Path, real_triton: Callable[[Path], dict[str, int]]) -> It
         yield stub
 
 
-@pytest.fixture(params=OURS_AND_REAL)
+@pytest.fixture(params=TRANSPORTS_AND_REAL)
 def stub(request: pytest.FixtureRequest) -> Any:
     """What is tested with this is said of both servers."""
-    return request.getfixturevalue("our_stub" if request.param == "ours" else "real_stub")
+    return request.getfixturevalue(f"{request.param}_stub")
 
 
 def test_responses_of_models_that_answer_once_keep_the_order_of_requests(stub: Any) -> None:

@@ -18,7 +18,7 @@ from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 from tritonpy_sdk.testing import until
 
-from ..servers import local_options
+from ..servers import GRPC_TRANSPORTS, local_options
 
 UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
@@ -42,15 +42,15 @@ def infer(model: str, data: bytes, **more: Any) -> Any:
     return message
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@pytest.fixture(scope="module", params=GRPC_TRANSPORTS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     root = tmp_path_factory.mktemp("models")
     repository = ModelRepository(root)
     repository.model("thread", identity("thread"))
     isolated = {"TRITONPY_ISOLATION": {"string_value": "process"}}
     repository.model("process", identity("process", parameters=isolated))
     repository.model("slow", identity("slow", delay_ms=300))
-    options = local_options(root, allow_http=False, allow_metrics=False)
+    options = local_options(root, allow_http=False, allow_metrics=False, grpc_transport=request.param)
     with Server(options) as server:
         yield server
 

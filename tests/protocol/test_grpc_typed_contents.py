@@ -12,7 +12,7 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy_sdk.repository import ModelRepository
 
-from ..servers import OURS_AND_REAL
+from ..servers import TRANSPORTS_AND_REAL
 
 IDENTITY = """
 import triton_python_backend_utils as pb_utils
@@ -60,13 +60,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return repository.path
 
 
-@pytest.fixture(params=OURS_AND_REAL)
+@pytest.fixture(params=TRANSPORTS_AND_REAL)
 def stub(request: pytest.FixtureRequest, models: Path, served: Callable[..., Any]) -> Iterator[Any]:
     """What is tested with this is said of both servers."""
-    if request.param == "ours":
-        port = served(f"--model-repository={models}").ports["GRPCInferenceService"]
-    else:
+    if request.param == "real":
         port = request.getfixturevalue("real_triton")(models)["grpc"]
+    else:
+        transport = f"--grpc-transport={request.param}"
+        port = served(f"--model-repository={models}", transport).ports["GRPCInferenceService"]
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         yield service_pb2_grpc.GRPCInferenceServiceStub(channel)
 

@@ -19,7 +19,7 @@ from tritonpy.errors import InvalidArg
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
-from ..servers import local_options
+from ..servers import GRPC_TRANSPORTS, local_options
 
 MODELS = Path(__file__).with_name("generate_models")
 PATTERN = "^x-(foo|bar)|-trace$|^(sequence_|priority|triton_)"
@@ -30,10 +30,25 @@ Header = tuple[str, str]
 
 @pytest.fixture(scope="module")
 def ours() -> Iterator[Server]:
-    patterns = {f"{protocol}_header_forward_pattern": PATTERN for protocol in ("http", "grpc")}
-    options = local_options(MODELS, allow_metrics=False, **patterns, **ECHO_ALONE)
+    options = local_options(
+        MODELS, allow_grpc=False, allow_metrics=False, http_header_forward_pattern=PATTERN, **ECHO_ALONE
+    )
     with Server(options) as server:
         yield server
+
+
+@pytest.fixture(scope="module", params=GRPC_TRANSPORTS)
+def grpc_port(request: pytest.FixtureRequest) -> Iterator[int]:
+    options = local_options(
+        MODELS,
+        allow_http=False,
+        allow_metrics=False,
+        grpc_transport=request.param,
+        grpc_header_forward_pattern=PATTERN,
+        **ECHO_ALONE,
+    )
+    with Server(options) as server:
+        yield server.grpc_port
 
 
 @pytest.fixture(scope="module")
@@ -147,10 +162,10 @@ def _infer_over_grpc(port: int, metadata: dict[str, str]) -> dict[str, Any]:
     return found
 
 
-def test_metadata_is_forwarded_over_grpc(ours: Server) -> None:
-    assert _infer_over_grpc(ours.grpc_port, {"x-foo": "a", "other": "b"}) == {"x-foo": "a"}
+def test_metadata_is_forwarded_over_grpc(grpc_port: int) -> None:
+    assert _infer_over_grpc(grpc_port, {"x-foo": "a", "other": "b"}) == {"x-foo": "a"}
     with pytest.raises(InferenceServerException, match="Header 'priority' is reserved for Triton usage"):
-        _infer_over_grpc(ours.grpc_port, {"priority": "1"})
+        _infer_over_grpc(grpc_port, {"priority": "1"})
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
