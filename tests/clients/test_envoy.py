@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import queue
+import signal
 import subprocess
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,12 +17,15 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
-from tritonpy_sdk.testing import DEADLINE_S, until
+from tritonpy_sdk.testing import DEADLINE_S, ServerProcess, until
 
 from .. import fetched
 from .conftest import ClientServer
+from .models import write_models
 
 pytestmark = [pytest.mark.emulator, pytest.mark.timeout(600)]  # the first time it is fetched
+
+CLIENTS = 4
 
 
 def bootstrap(ports: tuple[int, ...]) -> dict[str, Any]:
@@ -194,3 +199,49 @@ def test_streams_pass_response_by_response_and_stop_with_their_client(
     assert numbers == [0, 1, 2]
     assert error.message() == "Request for unknown model: 'nope' is not found"
     until(lambda: "stopped counting to 4013" in server.log)
+
+
+def test_a_server_that_stops_behind_it_loses_no_call(
+    start_envoy: Callable[..., Envoy], tmp_path: Path
+) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    write_models(folder)
+    failures: list[InferenceServerException] = []
+    counts = [0] * CLIENTS
+    is_over = threading.Event()
+
+    def ask(number: int, address: str) -> None:
+        numbers = [tensor("INPUT0", np.full((1, 4), number, np.float32))]
+        with tritonclient.grpc.InferenceServerClient(address) as client:
+            while not is_over.is_set():
+                try:
+                    client.infer("scores", numbers, client_timeout=DEADLINE_S)
+                    counts[number] += 1
+                except InferenceServerException as failed:
+                    failures.append(failed)
+
+    def further(calls: int) -> Callable[[], bool]:
+        wanted = [count + calls for count in counts]
+        return lambda: all(count >= least for count, least in zip(counts, wanted, strict=True))
+
+    with ExitStack() as stack:
+        flags = [f"--model-repository={folder}", "--model-control-mode=explicit", "--load-model=scores"]
+        flags.append("--grpc-transport=native")  # grpcio cancels some calls at its end
+        first, second = (stack.enter_context(ServerProcess(*flags)) for _ in range(2))
+        envoy = start_envoy(first.grpc_port, second.grpc_port)
+        threads = [threading.Thread(target=ask, args=(each, envoy.address)) for each in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        try:
+            until(further(50))
+            first.process.send_signal(signal.SIGTERM)
+            until(lambda: first.process.poll() is not None)
+            until(further(50))
+        finally:
+            is_over.set()
+            for thread in threads:
+                thread.join()
+
+    assert [(failed.status(), failed.message()) for failed in failures] == []
+    assert first.process.returncode == 0
