@@ -159,7 +159,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         elif self.state is State.OPEN:
             self.state = State.LEAVING
             self.engine.shutdown_notice()
-            self.engine.ping(_LEAVING)  # which is answered behind all that the client sent before it heard
+            self._flush()  # engines let pings overtake, and the answer must be behind what was sent before it
+            self.engine.ping(_LEAVING)
             self.flush_soon()
 
     def end(self, code: int = 0, text: bytes = b"") -> None:
@@ -303,6 +304,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def on_ping_answer(self, data: bytes) -> None:
         """A ping of this side has been answered."""
+        if self._lifetime is not None:
+            self._lifetime.answered()
         if data == _LEAVING and self.state is State.LEAVING:
             self.end()
 

@@ -176,6 +176,12 @@ class Lifetime:
         if self._timer is not None:
             self._timer.cancel()
 
+    def answered(self) -> None:
+        """A ping has been answered: the next one is due after as much silence again."""
+        if self._pinged != math.inf:
+            self.stop()
+            self._look()
+
     def _look(self) -> None:
         now = self._loop.time()
         due = min(self._greeting(now), self._silence(now), self._idleness(now), self._age(now))

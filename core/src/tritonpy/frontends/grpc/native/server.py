@@ -123,6 +123,8 @@ class NativeGrpcServer:
         if not self._servers:
             return
         grace_s = _LAST_BYTES_S
+        for connection in list(self.connections):
+            connection.leave()  # so that clients go elsewhere while the last calls are answered
         try:
             async with asyncio.timeout(timeout_s):
                 await self._servicer.drain()
