@@ -248,7 +248,7 @@ class Frontend:
     # For the server only.
 
     def begin_stop(self, left_s: float) -> None:
-        """The server stops: requests are answered for so many seconds more."""
+        """The server stops: requests are answered for `left_s` more seconds."""
         self._end_s = asyncio.get_running_loop().time() + left_s
 
     def set_drained(self) -> None:

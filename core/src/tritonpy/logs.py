@@ -129,7 +129,7 @@ class Logs:
 
     @property
     def is_half_full(self) -> bool:
-        """True if so many lines wait that a few thousand more would be dropped."""
+        """True if a few thousand more lines would be dropped."""
         return self._writer.held > MAX_WAITING_LINES // 2
 
     def close(self) -> None:

@@ -132,7 +132,7 @@ class ServerRuntime:
         self.frontends = Frontends(managers["frontends"], options, self.dataplane, services, given)
 
     def _make_loader(self, managers: Mapping[str, PluginManager]) -> ModelLoader:
-        """What brings models up and takes them down."""
+        """The loader, which brings models up and takes them down."""
         options, loop = self._options, asyncio.get_running_loop()
         return ModelLoader(
             managers["backends"],
@@ -165,7 +165,7 @@ class ServerRuntime:
         )
 
     def _make_repository(self, managers: Mapping[str, PluginManager]) -> ModelManager:
-        """What finds models and keeps them loaded."""
+        """The manager, which finds models and keeps them loaded."""
         options = self._options
         stores = StoreOptions(os.environ, options.repository_timeout_s)
         replacement = Replacement(self.registry, self._loader.settings)

@@ -125,6 +125,7 @@ class InferCall(UnaryCall):
         self._infer: _Infer | None = None
 
     def on_closed(self) -> None:
+        """The stream is over: end the trace of a call that was answered, or give the call up."""
         if not self.is_over:
             super().on_closed()
             return
