@@ -422,6 +422,36 @@ def test_switches_of_the_executor_are_thrown(load, scripted):
         torch._C._jit_set_texpr_fuser_enabled(before)
 
 
+@pytest.mark.parametrize(
+    ("config", "size", "x", "outputs"),
+    [
+        (None, 0, [1, 2], {"OUTPUT__0": [1, 1], "OUTPUT__1": [1, 2]}),
+        ({"max_batch_size": 8}, 8, [2], {"OUTPUT__0": [1], "OUTPUT__1": [2]}),
+    ],
+)
+def test_a_trace_is_completed_by_its_sample(load, scripted, ask, config, size, x, outputs):
+    model = load(scripted(Named(), torch.ones(1, 2)), config)
+
+    assert model.config["max_batch_size"] == size
+    assert ("dynamic_batching" in model.config) is (size > 0)
+    assert [(entry["name"], entry["data_type"], entry["dims"]) for entry in model.config["input"]] == [
+        ("x", "TYPE_FP32", x)
+    ]
+    assert {entry["name"]: entry["dims"] for entry in model.config["output"]} == outputs
+    assert ask(model, x=ONE) == {"OUTPUT__0": [[2]], "OUTPUT__1": [[0.5, 0.5]]}
+
+
+def test_a_trace_says_no_more_than_its_configuration(load, scripted, ask):
+    model = load(scripted(Named(), torch.ones(1, 2)), tensors(["x"], ["half__1"], dims=[3]))
+
+    assert ask(model, x=np.ones((1, 3), "f4")) == {"half__1": [[0.5, 0.5, 0.5]]}
+
+
+def test_a_trace_with_a_state_is_not_run_to_see_its_outputs(load, scripted):
+    with pytest.raises(TritonError, match="must contain at least one input"):
+        load(scripted(Counter(), torch.ones(1)))
+
+
 def test_without_a_configuration_it_is_said_what_would_tell(load, scripted, caplog):
     with pytest.raises(TritonError, match="must contain at least one input"):
         load(scripted(torch.nn.Linear(2, 2)))

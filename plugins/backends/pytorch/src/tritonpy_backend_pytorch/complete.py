@@ -28,14 +28,16 @@ def complete_config(config: JsonObject, program: Program, batch_size: int) -> Js
     Raises:
         InvalidArg: the configuration batches and the model cannot, in Triton's words.
     """
-    if program.inputs is None or program.outputs is None:
+    described = program.describe(int(config.get("max_batch_size", 0)) > 0)
+    if described is None:
         _log.warning(
             "model '%s': the file does not say of which types and shapes inputs and outputs are, so that its "
-            "configuration has to; an exported program says it (torch.export.save)",
+            "configuration has to; an exported program says it (torch.export.save), and a traced one "
+            "for its sample",
             config["name"],
         )
         return None
-    inputs, outputs = list(program.inputs), list(program.outputs)
+    inputs, outputs = described
     largest = largest_batch(inputs)
     if largest is not None and largest < batch_size:
         batch_size = largest

@@ -48,6 +48,14 @@ class Program(ABC):
             TritonError: the inputs of the configuration are not those of the model.
         """
 
+    def describe(self, batches: bool) -> tuple[Sequence[TensorInfo], Sequence[TensorInfo]] | None:
+        """Inputs and outputs for the completion of a configuration; None where the file says too little.
+
+        Args:
+            batches: the configuration asks for batches.
+        """
+        return None if self.inputs is None or self.outputs is None else (self.inputs, self.outputs)
+
     @abstractmethod
     def input_infos(self, config: JsonObject) -> Mapping[str, TensorInfo]:
         """What the file says of the inputs of a configuration, by their names there."""

@@ -124,6 +124,17 @@ class Picker:
         return array
 
 
+def named_values(result: object) -> Iterator[tuple[str, object]]:
+    """The values of a result, each by its key or field, else by its index as `OUTPUT__0`."""
+    if isinstance(result, Mapping) and not any(isinstance(value, tuple | list) for value in result.values()):
+        yield from ((str(key), value) for key, value in result.items())
+        return
+    values = list(_values(result))
+    fields = getattr(result, "_fields", ())
+    names = fields if len(fields) == len(values) else [f"OUTPUT__{index}" for index in range(len(values))]
+    yield from zip(names, values, strict=True)
+
+
 def _values(result: object) -> Iterator[object]:
     """The values of a result in order, out of all tuples, lists and dictionaries."""
     if isinstance(result, Mapping):

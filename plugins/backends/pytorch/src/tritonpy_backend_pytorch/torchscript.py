@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,14 @@ import torch
 from tritonpy.plugin import Internal, InvalidArg
 
 from tritonpy_backend_pytorch.argument import Argument, Form
+from tritonpy_backend_pytorch.arrays import datatype_of
 from tritonpy_backend_pytorch.feeding import tensors_of
 from tritonpy_backend_pytorch.program import ArgumentProgram
+from tritonpy_backend_pytorch.results import named_values
+from tritonpy_backend_pytorch.samples import read_sample
+from tritonpy_backend_pytorch.tensor_info import TensorInfo
+
+_log = logging.getLogger("tritonpy.backend.pytorch")
 
 _FORMS = {
     "Tensor": Form.TENSOR,
@@ -25,7 +32,58 @@ _FORMS = {
 }
 
 
-def load_torchscript(path: Path, model_name: str, method: str, device: str | None) -> ArgumentProgram:
+class TorchScript(ArgumentProgram):
+    """A TorchScript module; one that was traced has its sample in the file.
+
+    Args:
+        model_name: for errors.
+        arguments: of the call, in order.
+        call: the callable.
+        path: of the file.
+        method: what `call` is in the file.
+    """
+
+    def __init__(
+        self,
+        model_name: str,
+        arguments: Sequence[Argument],
+        call: Callable[..., object],
+        path: Path,
+        method: str,
+    ) -> None:
+        super().__init__(model_name, arguments, call)
+        self._path = path
+        self._method = method
+
+    def describe(self, batches: bool) -> tuple[Sequence[TensorInfo], Sequence[TensorInfo]] | None:
+        """Types and shapes of the sample, and of what the model makes of it; see `Program.describe`.
+
+        A trace does not say which sizes may be others. With batches the first one may; all others are those
+        of
+        the sample.
+        """
+        if not self.is_shareable:
+            return None  # a call to see its outputs would leave traces in a model with a state
+        sample = read_sample(self._path, self._method)
+        if not sample or not all(isinstance(value, torch.Tensor) for value in sample):
+            return None
+        try:
+            with torch.inference_mode():
+                result = self.call(*sample)
+        except RuntimeError as exc:
+            _log.warning("model '%s' does not run with the sample in its file: %s", self._model_name, exc)
+            return None
+        outputs = list(named_values(result))
+        if not all(isinstance(value, torch.Tensor) for _, value in outputs):
+            return None
+        names = [argument.name for argument in self.arguments]
+        return (
+            [_info(name, value, batches) for name, value in zip(names, sample, strict=False)],
+            [_info(name, value, batches) for name, value in outputs],
+        )
+
+
+def load_torchscript(path: Path, model_name: str, method: str, device: str | None) -> TorchScript:
     """Load a TorchScript file.
 
     Args:
@@ -51,7 +109,7 @@ def load_torchscript(path: Path, model_name: str, method: str, device: str | Non
             f"expected one of: {names}"
         )
     bound = module._c._get_method(method)
-    program = ArgumentProgram(model_name, list(_arguments(bound)), bound)
+    program = TorchScript(model_name, list(_arguments(bound)), bound, path, method)
     program.owned = tensors_of(module)
     graph = bound.inlined_graph
     aliases = graph.alias_db()
@@ -82,3 +140,11 @@ def _writes_state(graph: Any, aliases: Any) -> bool:  # Any: likewise
         for output in node.outputs()
         if str(output.type()) == "Tensor"
     )
+
+
+def _info(name: str, value: torch.Tensor, batches: bool) -> TensorInfo:
+    shape = tuple(value.shape)
+    if batches and shape:
+        shape = (-1, *shape[1:])
+    symbols = tuple("batch" if size == -1 else "" for size in shape)
+    return TensorInfo(name, datatype_of(value), shape, str(value.dtype), symbols=symbols)
