@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 from tritonpy.admission import Admission
 from tritonpy.errors import TritonError
 from tritonpy.frontends.grpc.compression import MessageInflation
-from tritonpy.frontends.grpc.errors import status_of
+from tritonpy.frontends.grpc.errors import as_triton_error, status_of
 from tritonpy.frontends.grpc.native.compression import MessageDeflation
 from tritonpy.frontends.grpc.native.deadlines import Deadlines
 from tritonpy.frontends.grpc.native.engine import Engine, ErrorCode, StreamGone
@@ -162,8 +162,10 @@ class Call:
             self.refuse(exc.status, exc.text)
         except BrokenFraming as exc:
             self.refuse(Status.INTERNAL, str(exc))
-        except TritonError as exc:
-            self.fail(exc)
+        except MemoryError:
+            self.refuse(Status.RESOURCE_EXHAUSTED, "there is no memory for the request's message")
+        except Exception as exc:
+            self.fail(as_triton_error(exc, self._head.path))
 
     def on_deadline(self) -> None:
         """The client waits no longer."""
@@ -185,6 +187,22 @@ class Call:
     def on_closed(self) -> None:
         """The stream is over: all that was sent has left, or never will."""
         self.on_gone()
+
+    def progress(self) -> object:
+        """What changes as the client sends what it has begun, and takes the answer; None without either."""
+        if self.is_over:
+            queued = self._connection.engine.queued(self._stream)
+            return ("answer", queued) if queued else None
+        reader = self._reader
+        return None if reader is None or reader.is_between else ("message", reader.received)
+
+    def time_out(self) -> None:
+        """Do not wait for the client any longer."""
+        if self.is_over:
+            self._connection.engine.reset(self._stream, ErrorCode.CANCEL)
+            self._connection.flush_soon()
+        else:
+            self.on_stop(Status.DEADLINE_EXCEEDED, "The request's message did not arrive in time")
 
     def on_flushed(self) -> None:
         """Bytes have left; called while the call is among those that wait for it."""

@@ -9,7 +9,7 @@ answered there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -34,6 +34,8 @@ from tritonpy.frontends.grpc.status import Status
 _PING = b"tritonpy"
 _LEAVING = b"leaving!"
 
+_MOST_QUEUED = 64 * 1024 * 1024
+"""Bytes of answers that may wait for the windows of one client before its next calls are refused."""
 _PIECE = 64 * 1024
 """Bytes that are taken from the engine at once; more cost more, since it would have to find room for them."""
 
@@ -85,7 +87,7 @@ class Port(CallPort):
 class GrpcConnection(asyncio.BufferedProtocol):
     """A client's connection; on the loop only.
 
-    Satisfies `engine.Receiver`, `call.CallConnection` and `keepalive.Kept`.
+    Satisfies `engine.Receiver`, `call.CallConnection`, `keepalive.Kept` and `stalled_clients.Waiting`.
 
     Args:
         port: where the client came in.
@@ -170,6 +172,21 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self.engine.goaway(code, text)
             self.flush_soon()
 
+    @property
+    def calls(self) -> Iterable[Call]:
+        """The calls that are open, and those whose answers have not been taken."""
+        return list(self._calls.values())
+
+    def progress(self) -> object:
+        """What changes as the client takes bytes that were written; None when none wait."""
+        if self._transport is None or not self._is_write_paused:
+            return None
+        return self._transport.get_write_buffer_size()
+
+    def time_out(self) -> None:
+        """Do not wait for the client any longer."""
+        self.abort()
+
     def refuse_all(self, status: Status, text: str) -> None:
         """End every open call."""
         for call in list(self._calls.values()):
@@ -233,12 +250,16 @@ class GrpcConnection(asyncio.BufferedProtocol):
         return False
 
     def pause_writing(self) -> None:
-        """The client reads slowly: what is sent stays in the engine."""
+        """The client reads slowly: what is sent stays in the engine, and no more is asked of it meanwhile."""
         self._is_write_paused = True
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """The client has caught up."""
         self._is_write_paused = False
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
         self._flush()
 
     # What the engine calls.
@@ -257,14 +278,17 @@ class GrpcConnection(asyncio.BufferedProtocol):
         call: Call
         if head.refusal is not None:
             call = RefusedCall(self, stream, head, head.refusal)
+        elif self.engine.queued(0) > _MOST_QUEUED:
+            text = f"more than {_MOST_QUEUED} bytes of answers wait to be taken on this connection"
+            call = RefusedCall(self, stream, head, (Status.RESOURCE_EXHAUSTED, text))
         elif make is None:
             call = RefusedCall(self, stream, head, (Status.UNIMPLEMENTED, "Method not found!"))
         else:
-            text = port.guard.refusal(head.path, head.metadata) if port.guard is not None else None
-            if text is None:
+            reason = port.guard.refusal(head.path, head.metadata) if port.guard is not None else None
+            if reason is None:
                 call = make(self, stream, head)
             else:
-                call = RefusedCall(self, stream, head, (Status.UNAVAILABLE, text))
+                call = RefusedCall(self, stream, head, (Status.UNAVAILABLE, reason))
         self._calls[stream] = call
         if head.timeout_s is not None:
             call.deadline = port.deadlines.add(call, head.timeout_s)

@@ -102,7 +102,7 @@ class Engine(Protocol):
         """Let the client send so much more, on the stream and on the connection."""
 
     def queued(self, stream: int) -> int:
-        """Bytes of a stream that wait for the client's windows, or for `drain`."""
+        """Bytes of a stream, or of all where it is 0, that wait for the client's windows or for `drain`."""
 
     def ping(self, data: bytes) -> None:
         """Send eight bytes that the client sends back."""

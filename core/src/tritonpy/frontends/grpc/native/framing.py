@@ -35,7 +35,7 @@ class MessageReader:
         size: of the message that is being read; 0 for none, or while its size is not known.
     """
 
-    __slots__ = ("_announced", "_buffer", "_flag", "_is_within", "_received", "_small", "size")
+    __slots__ = ("_announced", "_buffer", "_count", "_flag", "_is_within", "_received", "_small", "size")
 
     def __init__(self, announced: Callable[[int], None]) -> None:
         self._announced = announced
@@ -44,7 +44,13 @@ class MessageReader:
         self._buffer: memoryview | None = None
         self._flag = 0
         self._is_within = False  # the prefix is complete
+        self._count = 0  # of messages
         self.size = 0
+
+    @property
+    def received(self) -> tuple[int, int]:
+        """Changes with each byte of a message."""
+        return self._count, self._received
 
     @property
     def is_between(self) -> bool:
@@ -91,6 +97,7 @@ class MessageReader:
                 self._keep(data, position, position + left)
                 body = self._take()
             position += left
+            self._count += 1
             self._is_within = False
             self._received = self.size = 0
             yield self._flag, body

@@ -29,6 +29,7 @@ _NO_METADATA = frozenset((b"te", b"content-type", b"grpc-timeout", b"grpc-encodi
 _CODINGS = (b"", b"identity", b"gzip", b"deflate")
 _NOT_PLAIN = re.compile(rb"[^ -$&-~]")
 _MOST_REMEMBERED = 256
+_LARGEST_REMEMBERED = 2048
 
 
 class RequestHead:
@@ -41,12 +42,14 @@ class RequestHead:
         timeout_s: how long the client waits; None for as long as it takes.
         coding: of compressed messages; b"" or b"identity" for none.
         accepts_gzip: responses may be compressed so.
+        byte_size: of all headers; each counts with 32 more.
     """
 
     __slots__ = (
         "_headers",
         "_metadata",
         "accepts_gzip",
+        "byte_size",
         "coding",
         "http_status",
         "path",
@@ -79,6 +82,7 @@ class RequestHead:
                 self.coding = value
             elif name == b"grpc-accept-encoding":
                 self.accepts_gzip = b"gzip" in [coding.strip() for coding in value.split(b",")]
+        self.byte_size = size
         if method != b"POST":
             self.http_status = b"405"
         elif not _is_grpc(content_type):
@@ -124,7 +128,8 @@ class RequestHeads:
         head = self._remembered.get(headers)
         if head is None:
             head = RequestHead(headers)
-            if head.timeout_s is None:  # what is left of a deadline is different for each call
+            # What is left of a deadline is different for each call.
+            if head.timeout_s is None and head.byte_size <= _LARGEST_REMEMBERED:
                 if len(self._remembered) >= _MOST_REMEMBERED:
                     self._remembered.clear()
                 self._remembered[headers] = head

@@ -84,7 +84,7 @@ class Ngh2Engine:
             return
 
     def queued(self, stream: int) -> int:
-        return self._connection.queued_body_size(stream)
+        return self._connection.queued_body_size(stream or None)
 
     def ping(self, data: bytes) -> None:
         with suppress(ConnectionStateError):

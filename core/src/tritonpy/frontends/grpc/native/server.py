@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterable, Iterator
 
 from tritonpy.dataplane import Dataplane
 from tritonpy.frontends.grpc.compression import MessageInflation
@@ -17,6 +18,7 @@ from tritonpy.frontends.grpc.native.engine import EngineSettings
 from tritonpy.frontends.grpc.native.keepalive import Lifetimes
 from tritonpy.frontends.grpc.native.metadata import RequestHeads
 from tritonpy.frontends.grpc.native.ngh2_engine import Ngh2Engine
+from tritonpy.frontends.grpc.native.stalled_clients import Sweeper, Waiting
 from tritonpy.frontends.grpc.native.tls import GOODBYE_S, HANDSHAKE_S, tls_context
 from tritonpy.frontends.grpc.servicer import Servicer
 from tritonpy.frontends.grpc.status import Status
@@ -38,6 +40,18 @@ _LAST_BYTES_S = 5.0
 
 _LEAVING_S = 1.0
 """How long clients may take to hear that they should open no more calls."""
+
+
+class _Everyone:
+    """All connections and their calls."""
+
+    def __init__(self, connections: Iterable[GrpcConnection]) -> None:
+        self._connections = connections
+
+    def __iter__(self) -> Iterator[Waiting]:
+        for connection in self._connections:
+            yield connection
+            yield from connection.calls
 
 
 class NativeGrpcServer:
@@ -66,6 +80,7 @@ class NativeGrpcServer:
         self._deadlines = Deadlines()
         self._limit = most_connections(options.grpc_max_connection_count, _SHARE, _MOST_CONNECTIONS)
         self.connections: dict[GrpcConnection, None] = {}
+        self._sweeper = Sweeper(_Everyone(self.connections))
         admission = services.admission
         level = options.grpc_compression_level
         self._shared = Port(
@@ -113,6 +128,7 @@ class NativeGrpcServer:
                 ssl_shutdown_timeout=None if self._tls is None else GOODBYE_S,
             )
             self._servers.append(server)
+        self._sweeper.start()
 
     async def stop(self, timeout_s: float) -> None:
         """Refuse new requests, wait for those in flight, and cancel those that take longer.
@@ -132,6 +148,7 @@ class NativeGrpcServer:
         except TimeoutError:
             grace_s = 0.0
         self._health.end()
+        self._sweeper.stop()
         for server in self._servers:
             server.close()
         self._servers.clear()
