@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -146,3 +147,12 @@ def dial() -> Iterator[Callable[..., Http2Client]]:
             return client
 
         yield connect
+
+
+@pytest.fixture(autouse=True)
+def quiet_log(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """What clients do wrong is no error of the server: nobody's log grows by it."""
+    yield
+    records = [record for when in ("setup", "call") for record in caplog.get_records(when)]
+    errors = [record.getMessage() for record in records if record.levelno >= logging.ERROR]
+    assert not errors
