@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import torch
+from torch.utils import _pytree as pytree
 from tritonpy.plugin import (
     Array,
     InferRequest,
@@ -16,7 +17,8 @@ from tritonpy.plugin import (
     TritonError,
 )
 
-from tritonpy_backend_pytorch.model import TorchModel
+from tritonpy_backend_pytorch.feeding import Call, Feeds
+from tritonpy_backend_pytorch.model import TorchModel, device_of
 from tritonpy_backend_pytorch.results import Picker
 from tritonpy_backend_pytorch.settings import Settings, fair_thread_count, usable_core_count
 
@@ -42,12 +44,16 @@ class TorchInstance:
             self._modes.enter_context(torch.jit.optimized_execution(False))
         is_on_gpu = instance.kind != "KIND_CPU" and torch.cuda.is_available()
         self._cleans_cache = settings.cleans_cache and is_on_gpu
+        device = device_of(instance.kind, instance.device_id)
+        if is_on_gpu and device is not None:  # a stream of its own, on which all calls of this thread run
+            self._modes.enter_context(torch.cuda.stream(torch.cuda.Stream(device)))
         program = model.program_for(instance)
         self._plan = model.plan
         self._rules = model.rules
         self._call = program.call if settings.uses_cudnn or not is_on_gpu else _without_cudnn(program.call)
         self._failure = program.failure.replace("{instance}", instance.name)
-        self._feed = program.feeder(instance.model.config, model.datatypes).call
+        feed = program.feeder(instance.model.config, model.datatypes).call
+        self._feed = feed if device in (None, "cpu") else _onto(device, feed)
         self._pick = Picker(model.plan.outputs, program.known_outputs, program.owned).pick
         self._instance = instance
 
@@ -75,6 +81,18 @@ class TorchInstance:
         if self._cleans_cache:
             torch.cuda.empty_cache()
         return arrays
+
+
+def _onto(device: str, feed: Callable[[Feeds], Call]) -> Callable[[Feeds], Call]:
+    """The arguments of a call with all tensors on a device."""
+
+    def moved(feeds: Feeds) -> Call:
+        args, kwargs = pytree.tree_map_only(
+            torch.Tensor, lambda tensor: tensor.to(device, non_blocking=True), feed(feeds)
+        )
+        return args, kwargs
+
+    return moved
 
 
 def _without_cudnn(call: Callable[..., object]) -> Callable[..., object]:
