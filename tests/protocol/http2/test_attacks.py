@@ -28,6 +28,7 @@ from .raw import (
     INITIAL_WINDOW_SIZE,
     MAX_CONCURRENT_STREAMS,
     SETTINGS,
+    Answer,
     Http2Client,
     block,
     call,
@@ -261,6 +262,36 @@ def test_hpack_bomb(attacked: Server, dial: Callable[..., Http2Client], neighbou
             assert answer.status in (8, None)
             assert answer.status or answer.reset or answer.goaway or last_words(client) == "closed"
         neighbour.asks()
+
+
+def test_tiny_windows(attacked: Server, dial: Callable[..., Http2Client], neighbour: Neighbour) -> None:
+    """Answers that a client does not take are bounded: after so many its calls are refused."""
+    client = dial(attacked.grpc_port)
+    client.greet((INITIAL_WINDOW_SIZE, 0))
+    body = message(infer(contents=bytes(400_000)))
+    pieces = [body[at : at + 16_384] for at in range(0, len(body), 16_384)]
+    room = 65_535
+    answers: list[Answer] = []
+
+    def take() -> None:
+        nonlocal room
+        found = client.frame()
+        answers[-1].take(found, 2 * len(answers) - 1, client.decoder)
+        room += getattr(found, "window_increment", 0) if found.stream_id == 0 else 0
+
+    with takes_no_more_than(128):  # of 200 MB
+        for stream in range(1, 1001, 2):
+            answers.append(Answer())
+            client.send(frame(HEADERS, END_HEADERS, stream, INFER))
+            for number, piece in enumerate(pieces):
+                while room < len(piece):
+                    take()
+                room -= len(piece)
+                client.send(data(stream, piece, END_STREAM if number == len(pieces) - 1 else 0))
+            while not answers[-1].headers:  # which need no room
+                take()
+        neighbour.asks()
+    assert {answer.status for answer in answers if answer.is_over} == {8}
 
 
 def test_one_byte_at_a_time(attacked: Server, dial: Callable[..., Http2Client], neighbour: Neighbour) -> None:

@@ -295,6 +295,26 @@ def test_room_is_given_back_for_what_was_read(client: Http2Client) -> None:
     assert len(answer.messages) == total
 
 
+@pytest.mark.parametrize(
+    "refused",
+    [message(bytes(16_000), flag=2), message(bytes(16_000), length=2**32 - 1), bytes(1) + bytes(16_000)],
+    ids=["an unknown flag", "a length above the limit", "more than one message"],
+)
+def test_room_is_given_back_for_what_was_refused(client: Http2Client, refused: bytes) -> None:
+    """Calls that are refused use up nothing of the connection's window, of which they come to the double."""
+    room = 65_535
+    announced = 16 * 1024 * 1024
+    for stream in range(1, 2 * (2 * announced // len(refused)), 2):
+        room -= len(refused)
+        client.send(headers(stream, request_headers("ModelInfer")), data(stream, refused))
+        answer = Answer()
+        while room < len(refused) or not answer.is_over:
+            found = client.frame()
+            answer.take(found, stream, client.decoder)
+            room += getattr(found, "window_increment", 0) if found.stream_id == 0 else 0
+        assert answer.status in (8, 12, 13)
+
+
 def test_many_calls_of_one_write_are_all_answered(client: Http2Client) -> None:
     client.send(b"".join(call(1 + 2 * number) for number in range(60)))
     ended = set()
