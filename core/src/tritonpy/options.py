@@ -286,7 +286,9 @@ class ServerOptions:
 
     # gRPC
     allow_grpc: bool = switch(True, "--allow-grpc", "Serve gRPC.", heading="gRPC")
-    grpc_address: str = option("0.0.0.0", "--grpc-address", "ADDRESS", "Address for gRPC.")
+    grpc_address: str = option(
+        "0.0.0.0", "--grpc-address", "ADDRESS", "Address for gRPC; unix:PATH for a socket of this machine."
+    )
     grpc_port: int = number(8001, "--grpc-port", "Port for gRPC; 0 lets the system choose.", most=65535)
     grpc_reuse_port: bool = switch(False, "--reuse-grpc-port", "Let other servers listen on the same port.")
     grpc_transport: GrpcTransport = option(

@@ -7,10 +7,11 @@ import contextlib
 import socket
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tritonpy.errors import InvalidArg, Unavailable
-from tritonpy.frontends.sockets import listening_sockets, most_connections
+from tritonpy.frontends.sockets import forget_unix, listening_sockets, most_connections, unix_socket
 
 
 @pytest.fixture
@@ -123,3 +124,44 @@ def test_ports_leave_descriptors_for_the_rest(monkeypatch: pytest.MonkeyPatch) -
     assert most_connections(5000, 2 / 3, 1000) == 5000
     soft = resource.RLIM_INFINITY
     assert most_connections(0, 2 / 3, 1000) == 1000
+
+
+@pytest.mark.parametrize("prefix", ["unix:", "unix://"])
+def test_a_path_is_listened_on_and_taken_from_a_server_that_is_gone(
+    closing: list[socket.socket], tmp_path: Path, prefix: str
+) -> None:
+    address = f"{prefix}{tmp_path}/socket"
+    first = unix_socket(address)
+    closing.append(first)
+    with pytest.raises(Unavailable, match=f"Socket '{address}' already in use"):
+        unix_socket(address)
+    first.close()  # as when its process is killed: the file stays
+
+    closing.append(unix_socket(address))
+
+    forget_unix(address)
+    assert list(tmp_path.iterdir()) == []
+    forget_unix(address)
+
+
+def test_a_name_without_a_file_is_listened_on(closing: list[socket.socket], tmp_path: Path) -> None:
+    closing.append(unix_socket(f"unix-abstract:{tmp_path}"))
+
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(f"\0{tmp_path}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for address, text in (
+        (f"unix:{tmp_path}/file", "already in use"),
+        (f"unix:{tmp_path}/none/socket", "No such file or directory"),
+        (f"unix:{tmp_path}/{'x' * 200}", "AF_UNIX path too long"),
+    ):
+        with pytest.raises(Unavailable, match=text):
+            unix_socket(address)
+    with pytest.raises(InvalidArg, match="it names no path"):
+        unix_socket("unix:")
+
+    assert (tmp_path / "file").read_text() == "mine"

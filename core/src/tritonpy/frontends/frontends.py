@@ -13,7 +13,7 @@ from inspect import isawaitable
 from tritonpy.dataplane import Dataplane, Frontend
 from tritonpy.errors import Internal, TritonError, exception_text
 from tritonpy.frontends.services import BuiltInFrontend, FrontendServices
-from tritonpy.frontends.sockets import listening_sockets
+from tritonpy.frontends.sockets import is_unix, listening_sockets
 from tritonpy.options import ServerOptions
 from tritonpy.plugin_manager import Hook, PluginManager
 
@@ -100,7 +100,7 @@ class Frontends:
             self.begun = f"failed to start {_called(name)}"
             await _call(self._hooks[name].initialize, frontend)
             for host, port, is_shared in frontend.addresses:
-                if port:
+                if port and not is_unix(host):
                     for listener in await listening_sockets(host, port, is_shared):
                         listener.close()
         self.begun = ""
@@ -116,7 +116,7 @@ class Frontends:
             await _call(self._hooks[name].start, frontend)
             self._started.append(frontend)
             title = _BUILT_IN[name][2] if name in _BUILT_IN else _called(name)
-            places = [f"{host}:{port}" for host, port, _ in frontend.addresses]
+            places = [host if is_unix(host) else f"{host}:{port}" for host, port, _ in frontend.addresses]
             _log.info("Started %s%s", title, f" at {', '.join(places)}" if places else "")
         self.begun = ""
 

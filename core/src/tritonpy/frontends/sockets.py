@@ -1,6 +1,6 @@
 """Sockets that listen on an address, their number of connections, and those that are connected.
 
-The address may be a name, too, or one that stands for several.
+The address may be a name, too, or one that stands for several, or a path (`unix:/run/triton.sock`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import errno
 import os
 import select
 import socket
+import stat
 from collections.abc import Sequence
 
 try:
@@ -61,6 +62,63 @@ async def listening_sockets(address: str, port: int, reuse_port: bool) -> list[s
                 raise Unavailable(f"Socket '{address}:{port}' already in use") from None
             raise Unavailable(f"Socket '{address}:{port}' cannot be listened on: {exc.strerror}") from None
     raise AssertionError  # the last attempt returns or raises
+
+
+def is_unix(address: str) -> bool:
+    """True for a socket of this machine alone, as gRPC writes them: `unix:PATH` and `unix-abstract:NAME`."""
+    return address.startswith(("unix:", "unix-abstract:"))
+
+
+def unix_socket(address: str) -> socket.socket:
+    """Listen on such an address; the file that a server left behind which was killed is replaced.
+
+    Raises:
+        InvalidArg: the system has no such sockets, or the address names none.
+        Unavailable: the path is taken, or no file can be made there.
+    """
+    if not hasattr(socket, "AF_UNIX"):  # Windows
+        raise InvalidArg(f"cannot listen on '{address}': this system has no such sockets")
+    path = _path(address)
+    if not path.strip("\0"):
+        raise InvalidArg(f"cannot listen on '{address}': it names no path")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.setblocking(False)
+    try:
+        if _is_left_behind(path):
+            os.unlink(path)
+        listener.bind(path)
+        listener.listen()
+    except OSError as exc:
+        listener.close()
+        if exc.errno == errno.EADDRINUSE:
+            raise Unavailable(f"Socket '{address}' already in use") from None
+        raise Unavailable(f"Socket '{address}' cannot be listened on: {exc.strerror or exc}") from None
+    return listener
+
+
+def forget_unix(address: str) -> None:
+    """Remove the file of an address that is listened on no more, if it has one."""
+    if address.startswith("unix:"):
+        with contextlib.suppress(OSError):
+            os.unlink(_path(address))
+
+
+def _path(address: str) -> str:
+    kind, _, path = address.partition(":")
+    if kind == "unix-abstract":
+        return f"\0{path}"
+    return path.removeprefix("//") if path.startswith("///") else path
+
+
+def _is_left_behind(path: str) -> bool:
+    """True for the file of a socket on which nothing listens."""
+    with contextlib.suppress(OSError, ValueError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        if stat.S_ISSOCK(os.stat(path).st_mode):
+            try:
+                probe.connect(path)
+            except ConnectionRefusedError:
+                return True
+    return False
 
 
 def _bind_all(places: Sequence[_Place], port: int, reuse_port: bool) -> list[socket.socket]:

@@ -18,7 +18,7 @@ from tritonpy.frontends.grpc.guard import CallGuard
 from tritonpy.frontends.grpc.health import HealthCalls
 from tritonpy.frontends.grpc.servicer import Servicer
 from tritonpy.frontends.services import FrontendServices
-from tritonpy.frontends.sockets import listening_sockets
+from tritonpy.frontends.sockets import is_unix, listening_sockets
 from tritonpy.options import ServerOptions
 
 _LATE_CALLS_S = 0.05
@@ -76,12 +76,17 @@ class GrpcioServer:
         server.add_generic_rpc_handlers((self._methods,))
         host = self._options.grpc_address.removeprefix("[").removesuffix("]")
         address = f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}"
+        if is_unix(host):
+            address = host
         try:
             if self._credentials is None:
-                self._port = server.add_insecure_port(address)
+                port = server.add_insecure_port(address)
             else:
-                self._port = server.add_secure_port(address, self._credentials)
+                port = server.add_secure_port(address, self._credentials)
+            self._port = 0 if is_unix(host) else port
         except RuntimeError as exc:
+            if is_unix(host):
+                raise Unavailable(f"Socket '{host}' cannot be listened on: {exc}") from exc
             # grpcio tells the reason only on standard error; who tries what it tried is told.
             for listener in await listening_sockets(host, self._port, self._options.grpc_reuse_port):
                 listener.close()

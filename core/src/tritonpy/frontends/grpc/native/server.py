@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 from tritonpy.dataplane import Dataplane
 from tritonpy.frontends.grpc.compression import MessageInflation
@@ -24,7 +24,13 @@ from tritonpy.frontends.grpc.servicer import Servicer
 from tritonpy.frontends.grpc.status import Status
 from tritonpy.frontends.grpc.stream import STOPPING
 from tritonpy.frontends.services import FrontendServices
-from tritonpy.frontends.sockets import listening_sockets, most_connections
+from tritonpy.frontends.sockets import (
+    forget_unix,
+    is_unix,
+    listening_sockets,
+    most_connections,
+    unix_socket,
+)
 from tritonpy.options import ServerOptions
 
 _BACKLOG = 1024
@@ -115,11 +121,16 @@ class NativeGrpcServer:
             Unavailable: the address cannot be had.
         """
         options = self._options
-        listening = await listening_sockets(options.grpc_address, self._port, options.grpc_reuse_port)
-        self._port = listening[0].getsockname()[1]
+        address = options.grpc_address
         loop = asyncio.get_running_loop()
+        listen: Callable[..., Awaitable[asyncio.Server]]
+        if is_unix(address):
+            self._port, listening, listen = 0, [unix_socket(address)], loop.create_unix_server
+        else:
+            listening = await listening_sockets(address, self._port, options.grpc_reuse_port)
+            self._port, listen = listening[0].getsockname()[1], loop.create_server
         for listener in listening:
-            server = await loop.create_server(
+            server = await listen(
                 lambda: GrpcConnection(self._shared),
                 sock=listener,
                 backlog=_BACKLOG,
@@ -152,6 +163,7 @@ class NativeGrpcServer:
         for server in self._servers:
             server.close()
         self._servers.clear()
+        forget_unix(self._options.grpc_address)
         for connection in list(self.connections):
             if not grace_s:
                 connection.refuse_all(Status.UNAVAILABLE, STOPPING)
