@@ -292,7 +292,7 @@ class ServerOptions:
     grpc_port: int = number(8001, "--grpc-port", "Port for gRPC; 0 lets the system choose.", most=65535)
     grpc_reuse_port: bool = switch(False, "--reuse-grpc-port", "Let other servers listen on the same port.")
     grpc_transport: GrpcTransport = option(
-        "grpcio",
+        "auto",
         "--grpc-transport",
         "TRANSPORT",
         "What moves the bytes of gRPC: native: libnghttp2 on the server's loop, which costs less per call; "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from importlib import metadata, util
+from importlib import import_module, metadata
 from typing import Protocol
 
 from tritonpy.dataplane import Dataplane
@@ -14,6 +14,7 @@ from tritonpy.options import ServerOptions
 _log = logging.getLogger("tritonpy.grpc")
 
 _ENGINE = "ngh2"
+_SERIES = "0.3."  # its interface may change before the first stable release
 
 
 class GrpcServer(Protocol):
@@ -47,17 +48,28 @@ def grpc_server(dataplane: Dataplane, services: FrontendServices, options: Serve
         InvalidArg: the transport is not installed, or the options contradict each other.
     """
     transport = options.grpc_transport
-    has_engine = util.find_spec(_ENGINE) is not None
-    if transport == "native" and not has_engine:
-        raise InvalidArg(
-            f"--grpc-transport=native needs the distribution {_ENGINE}: pip install 'tritonpy[grpc-native]'"
-        )
-    if transport == "grpcio" or not has_engine:
+    unusable = "" if transport == "grpcio" else _why_not_native()
+    if transport == "native" and unusable:
+        raise InvalidArg(f"--grpc-transport=native: {unusable}. pip install 'tritonpy[grpc-native]'")
+    if transport == "grpcio" or unusable:
         from tritonpy.frontends.grpc.grpcio.server import GrpcioServer
 
-        _log.info("gRPC transport: grpcio %s", metadata.version("grpcio"))
+        why = f" ({unusable})" if unusable else ""
+        _log.info("gRPC transport: grpcio %s%s", metadata.version("grpcio"), why)
         return GrpcioServer(dataplane, services, options)
     from tritonpy.frontends.grpc.native.server import NativeGrpcServer
 
     _log.info("gRPC transport: native, %s %s", _ENGINE, metadata.version(_ENGINE))
     return NativeGrpcServer(dataplane, services, options)
+
+
+def _why_not_native() -> str:
+    """The reason why the engine cannot be used here; "" where it can."""
+    try:
+        version = metadata.version(_ENGINE)
+        import_module(_ENGINE)
+    except ImportError as exc:  # it is not there, or has nothing for this system
+        return f"the distribution {_ENGINE} cannot be imported: {exc}"
+    if not version.startswith(_SERIES):
+        return f"the distribution {_ENGINE} is {version}, not {_SERIES}x"
+    return ""
