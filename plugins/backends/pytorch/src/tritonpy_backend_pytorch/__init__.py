@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -26,6 +27,9 @@ from tritonpy.plugin import (
 
 from tritonpy_backend_pytorch.contents import Kind
 from tritonpy_backend_pytorch.files import MODEL_FILENAME, find_files
+
+OLDEST = (2, 13)
+"""The oldest release of PyTorch that models are loaded with: the layout of its archives changes."""
 
 if TYPE_CHECKING:  # a server whose models all run in workers never imports PyTorch itself
     from tritonpy_backend_pytorch.instance import TorchInstance
@@ -59,6 +63,10 @@ def backend_initialize(backend: Backend) -> None:
             "CPU alone "
             "pip install torch --index-url https://download.pytorch.org/whl/cpu"
         ) from exc
+    found = version("torch")
+    if tuple(int(part) for part in found.split(".")[:2]) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise Unavailable(f"backend 'pytorch' needs PyTorch {oldest} or newer, {found} is installed")
     backend.state = BlockPool()
 
 
