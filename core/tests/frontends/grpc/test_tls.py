@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from tritonclient.utils import InferenceServerException
 from tritonpy.errors import InvalidArg
 from tritonpy.frontends.grpc.grpcio.credentials import server_credentials
 from tritonpy.options import ServerOptions
+from tritonpy_sdk.testing import DEADLINE_S
 
 
 @dataclass
@@ -200,3 +203,74 @@ def test_a_key_with_a_passphrase_is_refused(harness: Any, files: Files, tmp_path
 
     with pytest.raises(InvalidArg, match=r"--grpc-server-key: the private key in '.*' needs a passphrase"):
         harness.new_server(**files.settings(grpc_server_key=str(locked)))
+
+
+class Place:
+    """Files of a server that are replaced while it runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.authority = trustme.CA()
+        self.settings = {
+            "grpc_use_ssl_mutual": True,
+            "grpc_server_cert": str(folder / "server.pem"),
+            "grpc_server_key": str(folder / "server.key"),
+            "grpc_root_cert": str(folder / "root.pem"),
+        }
+        self.renew()
+
+    def renew(self) -> None:
+        """Another authority, which signs the server's certificate and those of clients."""
+        self.authority = trustme.CA()
+        pair = self.authority.issue_cert("localhost", "127.0.0.1")
+        self.write("root.pem", self.authority.cert_pem.bytes())
+        self.write("server.key", pair.private_key_pem.bytes())
+        self.write("server.pem", pair.cert_chain_pems[0].bytes())
+
+    def write(self, name: str, pem: bytes) -> None:
+        """Replace a file, as those who renew certificates do."""
+        (self._folder / "new").write_bytes(pem)
+        (self._folder / "new").rename(self._folder / name)
+
+
+def is_served(harness: Any, trusted: trustme.CA, shown: trustme.CA, name: str | None = "localhost") -> bool:
+    """Whether a client of one authority, with a certificate of another one, comes to speak HTTP/2."""
+    context = ssl.create_default_context()
+    context.check_hostname = name is not None
+    trusted.configure_trust(context)
+    shown.issue_cert("client.example").configure_cert(context)
+    context.set_alpn_protocols(["h2"])
+    try:
+        with (
+            socket.create_connection(("127.0.0.1", harness.port), timeout=DEADLINE_S) as connection,
+            context.wrap_socket(connection, server_hostname=name) as secured,
+        ):
+            return secured.recv(1) != b""  # with TLS 1.3 a refusal comes as the first answer
+    except (ssl.SSLError, ConnectionError):
+        return False
+
+
+@pytest.mark.parametrize("transport", ["native"])  # grpcio reads the files once
+@pytest.mark.parametrize("name", ["localhost", None])
+def test_files_that_are_replaced_are_those_of_the_next_client(
+    start_harness: Callable[..., Any], tmp_path: Path, name: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = Place(tmp_path)
+    harness = start_harness(**place.settings)
+    first = place.authority
+    assert is_served(harness, first, first, name)
+
+    place.renew()
+
+    second = place.authority
+    assert is_served(harness, second, second, name)
+    assert not is_served(harness, first, first, name)
+    assert not is_served(harness, second, first, name)
+    place.write("server.key", b"nothing of use")
+    assert is_served(harness, second, second, name)
+    assert is_served(harness, second, second, name)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert "--grpc-server-key" in warnings[0]
+    place.renew()
+    assert is_served(harness, place.authority, place.authority, name)
