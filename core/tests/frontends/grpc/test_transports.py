@@ -15,6 +15,8 @@ from tritonpy.shared_memory.registry import SharedMemoryRegions
 
 from ..data_plane import FakeDataplane
 
+pytest.importorskip("ngh2")
+
 
 def chosen(transport: GrpcTransport) -> str:
     services = FrontendServices(Admission(0), SharedMemoryRegions(is_allowed=True))
