@@ -6,7 +6,9 @@ import asyncio
 import threading
 
 import pytest
-from tritonpy.server import LoopThread
+from tritonpy.errors import InvalidArg
+from tritonpy.options import ServerOptions
+from tritonpy.server import LoopThread, Server
 
 
 class Thing:
@@ -77,3 +79,10 @@ def test_it_may_be_stopped_twice_and_without_a_start() -> None:
     thread.stop()
 
     assert thread.running.done == ["started", "stopped"]
+
+
+def test_plugins_of_a_kind_that_is_not_known_are_refused_by_its_name() -> None:
+    server = Server(ServerOptions(()), plugins={"frontend": {"mine": object()}}, discover=False)
+
+    with pytest.raises(InvalidArg, match=r"plugins of kind 'frontend' are not known; expected .*frontends"):
+        server.start()

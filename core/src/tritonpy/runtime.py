@@ -314,7 +314,12 @@ class ServerRuntime:
 
 
 def _plugin_managers(options: ServerOptions, given: Plugins, *, discover: bool) -> dict[str, PluginManager]:
-    """The plugins of each kind: those that are installed, unless they are disabled, and those given."""
+    """The plugins of each kind: those that are installed, unless they are disabled, and those given.
+
+    Raises:
+        InvalidArg: there is no such kind.
+        Internal: a name is taken, or a hook does not fit.
+    """
     managers = {
         kind: PluginManager(
             kind,
@@ -324,6 +329,8 @@ def _plugin_managers(options: ServerOptions, given: Plugins, *, discover: bool) 
         for kind in ("backends", "batching", "caches", "frontends", "loaders", "repo_agents", "stores")
     }
     for kind, named in given.items():
+        if kind not in managers:
+            raise InvalidArg(f"plugins of kind '{kind}' are not known; expected {', '.join(managers)}")
         for name, plugin in named.items():
             managers[kind].register(name, plugin)
     return managers

@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tritonpy.admission import Admission
@@ -69,10 +69,14 @@ def frontends_of(
     return Frontends(manager, server_options, dataplane, services, given)
 
 
-async def started(given: dict[str, Any], settings: Iterable[tuple[str, str, str]] = ()) -> Frontends:
-    frontends = frontends_of(given, settings)
+async def start(frontends: Frontends) -> None:
     await frontends.initialize()
     await frontends.start()
+
+
+async def started(given: dict[str, Any], settings: Iterable[tuple[str, str, str]] = ()) -> Frontends:
+    frontends = frontends_of(given, settings)
+    await start(frontends)
     return frontends
 
 
@@ -176,6 +180,66 @@ async def test_an_address_that_is_taken_is_refused_before_anything_starts() -> N
             await frontends.initialize()
 
     assert (frontends.begun, steps) == ("failed to start frontend 'a'", ["a initialize"])
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        (("127.0.0.1", 7), r"frontend.addresses has \('127.0.0.1', 7\); expected Address\(host, port\)"),
+        (Address("127.0.0.1", cast("int", "7")), "expected Address"),
+        (Address("127.0.0.1", 70_000), "port 70000 does not exist; expected 0 to 65535"),
+    ],
+)
+@pytest.mark.parametrize("hook", ["initialize", "start"])
+async def test_an_address_that_is_none_is_named(hook: str, address: Any, reason: str) -> None:
+    steps: list[str] = []
+
+    def set_it(frontend: Frontend) -> None:
+        frontend.addresses = [address]
+
+    frontends = frontends_of({"a": Recording(steps, **{hook: set_it})})
+
+    with pytest.raises(TritonError, match=reason):
+        await start(frontends)
+    async with frontends.stopping(1):
+        pass
+
+    assert frontends.begun == "failed to start frontend 'a'"
+    assert ("a stop" in steps) is (hook == "start")  # which has opened the port
+
+
+async def cancel_itself(frontend: Frontend) -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("hook", ["initialize", "start"])
+async def test_a_hook_that_ends_cancelled_has_failed_and_does_not_cancel_the_server(hook: str) -> None:
+    frontends = frontends_of({"a": Recording([], **{hook: cancel_itself})})
+
+    with pytest.raises(Internal, match="CancelledError"):
+        await start(frontends)
+
+
+async def test_a_stop_that_ends_cancelled_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    frontends = await started({"a": Recording([], stop=cancel_itself)})
+    async with frontends.stopping(1):
+        pass
+
+    assert "frontend 'a' could not be stopped: CancelledError" in caplog.text
+
+
+async def test_a_start_that_the_server_cancels_is_cancelled() -> None:
+    def hang(frontend: Frontend) -> Any:
+        return asyncio.Event().wait()
+
+    frontends = frontends_of({"a": Recording([], start=hang)})
+    await frontends.initialize()
+    starting = asyncio.create_task(frontends.start())
+    await asyncio.sleep(0)
+    starting.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await starting
 
 
 def refuse(frontend: Frontend) -> None:

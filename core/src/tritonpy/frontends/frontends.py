@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import isawaitable
 
-from tritonpy.dataplane import Dataplane, Frontend
-from tritonpy.errors import Internal, TritonError, exception_text
+from tritonpy.dataplane import Address, Dataplane, Frontend
+from tritonpy.errors import Internal, InvalidArg, TritonError, exception_text
 from tritonpy.frontends.services import BuiltInFrontend, FrontendServices
 from tritonpy.frontends.sockets import is_unix, listening_sockets
 from tritonpy.options import ServerOptions
@@ -28,6 +28,8 @@ _BUILT_IN = {
 
 _LAST_S = 10.0
 """Time to close in, behind that for requests under way."""
+
+_MOST_PORT = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class Frontends:
         for name, frontend in self.by_name.items():
             self.begun = f"failed to start {_called(name)}"
             await _call(self._hooks[name].initialize, frontend)
-            for host, port, is_shared in frontend.addresses:
+            for host, port, is_shared in _addresses(frontend):
                 if port and not is_unix(host):
                     for listener in await listening_sockets(host, port, is_shared):
                         listener.close()
@@ -116,7 +118,7 @@ class Frontends:
             await _call(self._hooks[name].start, frontend)
             self._started.append(frontend)
             title = _BUILT_IN[name][2] if name in _BUILT_IN else _called(name)
-            places = [host if is_unix(host) else f"{host}:{port}" for host, port, _ in frontend.addresses]
+            places = [host if is_unix(host) else f"{host}:{port}" for host, port, _ in _addresses(frontend)]
             _log.info("Started %s%s", title, f" at {', '.join(places)}" if places else "")
         self.begun = ""
 
@@ -166,6 +168,21 @@ def _called(name: str) -> str:
     return _BUILT_IN[name][1] if name in _BUILT_IN else f"frontend '{name}'"
 
 
+def _addresses(frontend: Frontend) -> Sequence[Address]:
+    """The addresses that a frontend has set.
+
+    Raises:
+        Internal: one is no `Address`.
+        InvalidArg: there is no such port.
+    """
+    for address in frontend.addresses:
+        if not isinstance(address, Address) or not isinstance(address.port, int):
+            raise Internal(f"frontend.addresses has {address!r}; expected Address(host, port)")
+        if not 0 <= address.port <= _MOST_PORT:
+            raise InvalidArg(f"port {address.port} does not exist; expected 0 to {_MOST_PORT}")
+    return frontend.addresses
+
+
 async def _call(hook: Hook | None, frontend: Frontend) -> None:
     """Call a hook, and wait for it if it wants that.
 
@@ -180,6 +197,9 @@ async def _call(hook: Hook | None, frontend: Frontend) -> None:
             await waiting
     except TritonError:
         raise
-    except (Exception, SystemExit) as exc:
+    except (Exception, SystemExit, asyncio.CancelledError) as exc:
+        task = asyncio.current_task()
+        if isinstance(exc, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise  # the server has cancelled the hook, and not the hook something of its own
         _log.error("frontend '%s' has failed", frontend.name, exc_info=exc)
         raise Internal(exception_text(exc)) from exc
