@@ -1,4 +1,4 @@
-"""What all frontends of one server share beside the data plane."""
+"""The parts of one server that all its frontends share, beside the data plane."""
 
 from __future__ import annotations
 

@@ -96,6 +96,47 @@ def test_what_is_remembered_of_a_response_is_written_as_if_it_were_not(
     assert json.loads(remembered.header)["outputs"][0]["parameters"]["binary_data_size"] == element_counts[0]
 
 
+def answers() -> st.SearchStrategy[tuple[InferRequest, list[tuple[str, np.ndarray[Any, Any]]], Any]]:
+    """A request, names and values of outputs, and parameters of the response; of each few, so they recur."""
+    requests = st.builds(
+        lambda model, version, id: InferRequest(model, {}, model_version=version, id=id),
+        model=st.sampled_from(["m", "m1"]),
+        version=st.sampled_from(["1", "11"]),
+        id=st.sampled_from(["", "", "", "7"]),
+    )
+    values = st.builds(
+        lambda shape, datatype: np.ones(shape, datatype),
+        shape=st.sampled_from([(1,), (4,), (2, 2), (1, 4)]),
+        datatype=st.sampled_from([np.float32, np.uint32]),
+    )
+    outputs = st.lists(st.tuples(st.sampled_from(["O", "P"]), values), min_size=1, max_size=2)
+    return st.tuples(requests, outputs, st.sampled_from([None, None, None, {"k": 1}, {"k": True}]))
+
+
+@given(st.lists(answers(), min_size=4, max_size=16), st.sampled_from([1, 512]))
+def test_no_response_is_written_with_what_is_remembered_of_another(sequence: Any, most: int) -> None:
+    encoder = ResponseEncoder()
+    encoder.MOST_REMEMBERED = most
+    for request, outputs, parameters in sequence * 2:
+        response = InferResponse([Tensor.from_numpy(*output) for output in outputs], parameters=parameters)
+
+        encoded = encoder.encode(request, response, ALL_BINARY)
+        fresh = ResponseEncoder().encode(request, response, ALL_BINARY)
+
+        assert (encoded.header, encoded.wire_size, encoded.opening) == (
+            fresh.header,
+            fresh.wire_size,
+            fresh.opening,
+        )
+        head = json.loads(encoded.header)
+        assert (head["model_name"], head["model_version"]) == (request.model_name, request.model_version)
+        assert (head.get("id", ""), head.get("parameters")) == (request.id, parameters)
+        assert [(each["name"], each["shape"]) for each in head["outputs"]] == [
+            (name, list(value.shape)) for name, value in outputs
+        ]
+        assert len(encoder._remembered) <= most
+
+
 @pytest.mark.parametrize("coding", [None, b"gzip"])
 async def test_a_client_that_has_left_is_written_nothing(coding: bytes | None) -> None:
     missing = [Tensor.from_numpy("a", np.arange(3))]
