@@ -10,6 +10,7 @@ import contextlib
 import gc
 import gzip
 import socket
+import time
 from collections.abc import Callable, Iterator
 
 import psutil
@@ -45,6 +46,7 @@ from .raw import (
 )
 
 MIB = 1024 * 1024
+MOST_CPU_S = 20  # for any attack, both sides of it together; they take a second or two
 INFER = block(request_headers("ModelInfer"))
 STREAM = block(request_headers("ModelStreamInfer"))
 
@@ -88,13 +90,15 @@ def attacker(attacked: Server, dial: Callable[..., Http2Client]) -> Http2Client:
 
 @contextlib.contextmanager
 def takes_no_more_than(mebibytes: float) -> Iterator[None]:
-    """The memory of this process, server and clients, grows by no more than that."""
+    """The memory of this process, server and clients, grows by no more than that, and its work is bounded."""
     process = psutil.Process()
     gc.collect()
-    before = process.memory_info().rss
+    before, begun = process.memory_info().rss, time.process_time()
     yield
     grown = (process.memory_info().rss - before) / MIB
+    worked_s = time.process_time() - begun
     assert grown < mebibytes, f"{grown:.0f} MiB more"
+    assert worked_s < MOST_CPU_S, f"{worked_s:.1f} s of CPU"
 
 
 def pour(client: Http2Client, piece: bytes, most: int) -> int:
