@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import replace
 
 from tritonpy.dataplane import Dataplane
 from tritonpy.frontends.grpc.compression import MessageInflation
@@ -131,7 +132,7 @@ class NativeGrpcServer:
             self._port, listen = listening[0].getsockname()[1], loop.create_server
         for listener in listening:
             server = await listen(
-                lambda: GrpcConnection(self._shared),
+                self._connection,
                 sock=listener,
                 backlog=_BACKLOG,
                 ssl=self._tls,
@@ -183,6 +184,17 @@ class NativeGrpcServer:
                 while self.connections:
                     self._closed.clear()
                     await self._closed.wait()
+
+    def _connection(self) -> GrpcConnection:
+        """Make what serves the next client.
+
+        One read buffer is enough where a read is complete before the next one begins, as in uvloop and the
+        selector loops; Windows' proactor reads into buffers in the background.
+        """
+        shared = self._shared
+        if type(asyncio.get_running_loop()).__name__ == "ProactorEventLoop":
+            shared = replace(shared, scratch=memoryview(bytearray(_SCRATCH_BYTE_SIZE)))
+        return GrpcConnection(shared)
 
     def _opened(self, connection: GrpcConnection) -> None:
         self.connections[connection] = None
