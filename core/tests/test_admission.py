@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from asyncio import sleep
 
+import pytest
 from tritonpy.admission import Admission
+from tritonpy.errors import Unavailable
 
 from .simulator.virtual_loop import in_virtual_time
 
@@ -108,3 +110,15 @@ def test_a_refusal_names_the_sizes_and_the_knob() -> None:
     assert admission.refusal(20).message == (
         "request of 20 bytes refused: 90 bytes of requests are held and --max-inflight-bytes is 100"
     )
+
+
+def test_bytes_are_held_while_a_block_runs_and_released_also_where_there_was_no_room() -> None:
+    admission = Admission(10)
+
+    with admission.holding(7):
+        assert admission.held == 7
+        with pytest.raises(Unavailable, match="request of 4 bytes refused"), admission.holding(4):
+            raise AssertionError
+        assert admission.held == 7
+
+    assert admission.held == 0

@@ -39,7 +39,7 @@ def beats(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "tritonpy.heartbeat"]
 
 
-@pytest.mark.parametrize(("model", "outcome"), [("echo", "answered"), ("nope", "refused: Request for")])
+@pytest.mark.parametrize(("model", "outcome"), [("echo", "answered"), ("nope", "failed: Request for")])
 def test_the_frontend_of_the_page_asks_its_model_again_and_again(
     heartbeat: ModuleType, tmp_path: Path, caplog: pytest.LogCaptureFixture, model: str, outcome: str
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from tritonpy.errors import Unavailable
@@ -59,6 +61,21 @@ class Admission:
         self.held -= byte_size
         if self._waiting:
             self._wake()
+
+    @contextmanager
+    def holding(self, byte_size: int) -> Iterator[None]:
+        """Count bytes that have arrived while a block runs.
+
+        Raises:
+            Unavailable: more than the limit would be held; the block does not run.
+        """
+        has_room = self.hold(byte_size)
+        try:
+            if not has_room:
+                raise self.refusal(byte_size)
+            yield
+        finally:
+            self.release(byte_size)
 
     def wait(self, waiter: Waiter) -> None:
         """Tell a waiter when there is room, or that there was none for long; first come, first served."""

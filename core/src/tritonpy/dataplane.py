@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from tritonpy.admission import Admission
+from tritonpy.errors import Unsupported
 from tritonpy.handles import JsonObject
 from tritonpy.request import InferRequest, ResponseSink
 from tritonpy.request_trace import RequestTrace
+from tritonpy.response import InferResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,14 @@ class Tracer(Protocol):
         """The trace of a request that has just come; None when it is not traced."""
 
 
+class _OneResponse(asyncio.Future[InferResponse]):
+    """The response of a model that gives one."""
+
+    def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
+        if response is not None and not self.done():  # it may have been cancelled
+            self.set_result(response)
+
+
 @dataclass(slots=True)
 class Frontend:
     """A way in, as its plugin sees it; on the loop only.
@@ -235,6 +245,30 @@ class Frontend:
         """
         if self.tracer is not None:
             request.ticket.trace = self.tracer.begin(request.model_name, traceparent, tracestate)
+
+    async def infer(self, model: ServedModel, request: InferRequest) -> InferResponse:
+        """Have a model answer a request; it is cancelled with the task that waits, as when its client leaves.
+
+        Args:
+            model: has just been found.
+            request: names it.
+
+        Raises:
+            Unsupported: the model is decoupled; `ServedModel.infer` asks such a model.
+            TritonError: the request is refused, or has failed.
+        """
+        if model.is_decoupled:
+            raise Unsupported(f"model '{model.name}' is decoupled: it gives any number of responses")
+        waiting = _OneResponse()
+        model.infer(request, waiting)
+        try:
+            response = await waiting
+        except asyncio.CancelledError:
+            request.cancel()
+            raise
+        if response.error is not None:
+            raise response.error
+        return response
 
     async def drained(self) -> None:
         """Return when the stopping server has answered every request and unloaded its models."""

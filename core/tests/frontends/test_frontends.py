@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from tritonpy.admission import Admission
 from tritonpy.dataplane import Address, Frontend
-from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError, Unavailable
+from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError, Unavailable, Unsupported
 from tritonpy.frontends.frontends import Frontends
 from tritonpy.frontends.local import LocalDataplane
 from tritonpy.frontends.services import FrontendServices
@@ -20,7 +20,8 @@ from tritonpy.hookspecs import hookimpl
 from tritonpy.lifecycle.registry import ModelRegistry
 from tritonpy.options import ServerOptions
 from tritonpy.plugin_manager import PluginManager
-from tritonpy.request import InferRequest
+from tritonpy.request import InferRequest, ResponseSink
+from tritonpy.response import InferResponse
 from tritonpy.shared_memory.registry import SharedMemoryRegions
 
 from ..simulator import virtual_loop
@@ -382,3 +383,62 @@ def test_a_request_is_traced_where_tracing_chooses_it() -> None:
     Frontend("b", {}, dataplane).trace(unasked)
 
     assert [request.trace for request in (wanted, other, unasked)] == [traces["wanted"], None, None]
+
+
+class Model:
+    """A model that answers when the test says so."""
+
+    name = "m"
+
+    def __init__(self, *, is_decoupled: bool = False) -> None:
+        self.is_decoupled = is_decoupled
+        self.asked: list[tuple[InferRequest, ResponseSink]] = []
+
+    def infer(self, request: InferRequest, sink: ResponseSink) -> None:
+        self.asked.append((request, sink))
+
+    def answer(self, response: InferResponse) -> None:
+        request, sink = self.asked.pop()
+        sink.on_response(request, response, True)
+
+
+async def asking(model: Any) -> tuple[InferRequest, asyncio.Task[InferResponse]]:
+    dataplane: Any = SimpleNamespace()
+    request = InferRequest("m", {})
+    task = asyncio.create_task(Frontend("a", {}, dataplane).infer(model, request))
+    await asyncio.sleep(0)
+    return request, task
+
+
+async def test_the_response_of_a_model_is_returned_and_its_error_raised() -> None:
+    model, response, error = Model(), InferResponse(), InvalidArg("no")
+    _, good = await asking(model)
+    model.answer(response)
+    _, bad = await asking(model)
+    model.answer(InferResponse(error=error))
+
+    assert await good is response
+    with pytest.raises(InvalidArg) as raised:
+        await bad
+    assert raised.value is error
+
+
+async def test_a_request_is_cancelled_with_the_task_that_waits_and_may_be_answered_still() -> None:
+    model = Model()
+    request, task = await asking(model)
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert request.is_cancelled()
+    model.answer(InferResponse())
+
+
+async def test_a_decoupled_model_is_not_asked_for_one_response() -> None:
+    model = Model(is_decoupled=True)
+    _, task = await asking(model)
+
+    with pytest.raises(Unsupported, match="model 'm' is decoupled"):
+        await task
+    assert not model.asked
