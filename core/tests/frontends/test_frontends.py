@@ -144,6 +144,12 @@ def test_a_built_in_frontend_that_is_disabled_or_not_allowed_is_left_out() -> No
     assert list(frontends.by_name) == ["http"]
 
 
+@pytest.mark.parametrize("options", [{}, {"allow_http": True, "disabled_plugins": (("frontends", "http"),)}])
+def test_a_built_in_frontend_that_is_asked_for_and_refused_is_an_error(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArg, match="asks for 'http', and --allow-http or --disable-plugin refuses it"):
+        frontends_of({}, [("http", "", "")], **options)
+
+
 @pytest.mark.parametrize("name", ["grpc", "http", "metrics"])
 async def test_a_built_in_frontend_takes_no_settings_beside_its_options(name: str) -> None:
     frontends = frontends_of({}, [(name, "port", "1")], **{f"allow_{name}": True})

@@ -57,6 +57,7 @@ class Frontends:
 
     Raises:
         NotFound: a frontend is asked for that is not installed.
+        InvalidArg: the options ask for one and refuse it.
         Internal: it is disabled, its import failed, or it has no `frontend_start`.
     """
 
@@ -156,11 +157,21 @@ class Frontends:
 
 
 def _chosen(options: ServerOptions, given: Collection[str]) -> list[str]:
-    """Names of the frontends of a server, in the order of their start."""
+    """Names of the frontends of a server, in the order of their start.
+
+    Raises:
+        InvalidArg: the options ask for one and refuse it.
+    """
+    asked = {name for name, _, _ in options.frontend_config}
     allowed = {"grpc": options.allow_grpc, "http": options.allow_http, "metrics": options.allow_metrics}
-    disabled = options.disabled_plugins
-    own = [name for name in _BUILT_IN if allowed[name] and ("frontends", name) not in disabled]
-    others = {*given, *(name for name, _, _ in options.frontend_config)} - set(_BUILT_IN)
+    runs = {name: allowed[name] and ("frontends", name) not in options.disabled_plugins for name in allowed}
+    for name in _BUILT_IN:
+        if name in asked and not runs[name]:
+            raise InvalidArg(
+                f"--frontend-config asks for '{name}', and --allow-{name} or --disable-plugin refuses it"
+            )
+    own = [name for name in _BUILT_IN if runs[name]]
+    others = {*given, *asked} - set(_BUILT_IN)
     return [*own, *sorted(others)]
 
 
