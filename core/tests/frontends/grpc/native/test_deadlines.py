@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
 from tritonpy.frontends.grpc.native.deadlines import Deadlines
+from tritonpy_sdk.testing import until_async
 
 from ....simulator.virtual_loop import VirtualLoop, run
 
@@ -107,3 +109,20 @@ def test_nobody_is_told_after_the_stop() -> None:
         assert call.told_after is None
 
     waiting(test)
+
+
+def test_calls_that_are_due_at_once_are_told_on_uvloop_too() -> None:
+    uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed, as on Windows")
+
+    async def main() -> None:
+        deadlines = Deadlines()
+        calls = []
+        for _ in range(100):
+            for timeout_s in (0.02, 0.0):
+                calls.append(Call())
+                deadlines.add(calls[-1], timeout_s)
+            time.sleep(0.003)  # the loop is late, as under load
+            await asyncio.sleep(0)
+        await until_async(lambda: all(call.told_after is not None for call in calls))
+
+    uvloop.run(main())

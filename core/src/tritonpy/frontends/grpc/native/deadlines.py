@@ -30,7 +30,8 @@ class Deadlines:
     def __init__(self) -> None:
         self._calls: dict[float, dict[Expiring, None]] = {}  # by the time when they are looked at
         self._times: list[float] = []  # a heap of the same times; one may have lost its calls
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_time = 0.0  # uvloop's handles of what is due at once do not know it
 
     def add(self, call: Expiring, timeout_s: float) -> float:
         """Have a call told when its time is over; returns what `discard` takes, 0 for none."""
@@ -43,7 +44,7 @@ class Deadlines:
         if calls is None:
             calls = self._calls[time] = {}
             heapq.heappush(self._times, time)
-            if self._timer is None or time < self._timer.when():
+            if self._timer is None or time < self._timer_time:
                 self._set(loop)
         calls[call] = None
         return time
@@ -67,7 +68,8 @@ class Deadlines:
             self._timer.cancel()
             self._timer = None
         if self._times:
-            self._timer = loop.call_at(self._times[0], self._look)
+            self._timer_time = self._times[0]
+            self._timer = loop.call_at(self._timer_time, self._look)
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
