@@ -106,6 +106,27 @@ def test_a_request_that_has_arrived_unread_when_the_server_stops_is_answered(
         connection.close()
 
 
+def test_a_request_whose_connection_was_not_accepted_when_the_server_stops_is_answered(
+    serve: Callable[..., Any], tmp_path: Path
+) -> None:
+    ModelRepository(tmp_path).model("echo", CONFIG)
+    server = serve(tmp_path)
+    early, late = (http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30) for _ in range(2))
+
+    async def stop_over_connections() -> None:
+        early.request("POST", "/v2/models/echo/infer", BODY)  # the loop is here, and so accepts nothing
+        late.connect()
+        await http_of(server).stop_accepting()
+
+    asyncio.run_coroutine_threadsafe(stop_over_connections(), server.loop).result(20)
+    response = early.getresponse()
+
+    assert (response.status, bool(response.read())) == (200, True)
+    for connection in (early, late):  # what sends nothing is closed, not reset
+        assert connection.sock is None or connection.sock.recv(1) == b""
+        connection.close()
+
+
 def test_a_request_that_comes_too_late_finds_the_end_of_its_connection(
     serve: Callable[..., Any], tmp_path: Path
 ) -> None:

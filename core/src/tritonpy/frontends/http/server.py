@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+from collections.abc import Callable
 from dataclasses import replace
 
 from tritonpy.dataplane import Address, Dataplane
@@ -26,6 +28,7 @@ _SCRATCH_BYTE_SIZE = 256 * 1024
 _SHARE = 2 / 3  # of the descriptors that ports may have
 _MOST_CONNECTIONS = 16_384
 _GOODBYE_S = 2.0  # for a client to answer the end of TLS, which few do
+_FIRST_BYTES_S = 0.05  # for the request of a connection that was waiting when the server stopped
 _LAST_BYTES_S = 5.0  # for clients to receive answers that are given when the server stops
 
 
@@ -91,6 +94,8 @@ class HttpServer:
         self._limit = most_connections(options.http_max_connection_count, _SHARE, _MOST_CONNECTIONS)
         self._closed = asyncio.Event()
         self._servers: list[asyncio.Server] = []
+        self._listening: list[socket.socket] = []
+        self._connection: Callable[[], HttpProtocol] | None = None
         self._access_log: AccessLog | None = None
         self.sweeper = Sweeper(self.connections, self._quiet_order, options.idle_timeout_s)
 
@@ -134,6 +139,7 @@ class HttpServer:
 
         listening = await listening_sockets(options.http_address, options.http_port, options.http_reuse_port)
         self._port = listening[0].getsockname()[1]
+        self._listening, self._connection = listening, connection
         for listener in listening:
             server = await loop.create_server(
                 connection,
@@ -146,13 +152,25 @@ class HttpServer:
         self.sweeper.start()
 
     async def stop_accepting(self) -> None:
-        """Close the listening socket and every connection that has nothing under way."""
+        """Close the listening socket and every connection that has nothing under way.
+
+        Clients that the system has connected, and the loop has not accepted yet, may have sent a request
+        already. They are accepted and answered: the end of the listening socket would reset them.
+        """
         self.sweeper.stop()
+        newcomers = [] if self._tls is not None else _accept_all(self._listening)
+        self._listening.clear()
         for server in self._servers:
             server.close()
         self._servers.clear()
         for connection in list(self.connections):
             connection.drain()
+        if newcomers and self._connection is not None:
+            loop = asyncio.get_running_loop()
+            accepted = [await loop.connect_accepted_socket(self._connection, new) for new in newcomers]
+            await asyncio.sleep(_FIRST_BYTES_S)
+            for _, connection in accepted:
+                connection.drain()
 
     async def stop(self, timeout_s: float) -> None:
         """Wait until answers on their way have left, then drop the connections that are left."""
@@ -191,3 +209,15 @@ class HttpServer:
         self._quiet_order.discard(connection)
         self._reserve.discard(connection)
         self._closed.set()
+
+
+def _accept_all(listening: list[socket.socket]) -> list[socket.socket]:
+    """The connections that wait to be accepted."""
+    accepted = []
+    for listener in listening:
+        with contextlib.suppress(OSError):  # none waits any more, or the limit of descriptors is reached
+            while len(accepted) < _BACKLOG:
+                connected, _ = listener.accept()
+                connected.setblocking(False)
+                accepted.append(connected)
+    return accepted
