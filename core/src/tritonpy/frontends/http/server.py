@@ -213,7 +213,7 @@ class HttpServer:
 
 def _accept_all(listening: list[socket.socket]) -> list[socket.socket]:
     """The connections that wait to be accepted."""
-    accepted = []
+    accepted: list[socket.socket] = []
     for listener in listening:
         with contextlib.suppress(OSError):  # none waits any more, or the limit of descriptors is reached
             while len(accepted) < _BACKLOG:
