@@ -140,7 +140,7 @@ class LoadedModel:
 
     @property
     def down_reason(self) -> str:
-        """Why it is not ready; "" while it is."""
+        """The reason for not being ready; "" while it is."""
         if self._down is None:
             return next((step.down_reason for step in self.steps if not step.is_ready), "")
         return self._down.message

@@ -94,7 +94,7 @@ def read_versions(path: Path) -> tuple[int, ...]:
 
 
 def _objection(name: str) -> str:
-    """Why a directory of this name is no version's, in Triton's words; "" if it is one."""
+    """The objection, in Triton's words, to a directory of this name as a version's; "" if there is none."""
     if not name.isascii() or not name.isdigit():
         return "fails to convert to integral number"
     if len(name) > 1 and name[0] == "0":

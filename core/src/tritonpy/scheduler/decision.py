@@ -16,7 +16,7 @@ from tritonpy.request import InferRequest
 
 
 class Closed(StrEnum):
-    """Why a batch left with the size it has."""
+    """The reason why a batch left with the size it has."""
 
     SINGLE = "single"
     """The model's scheduler does not batch."""

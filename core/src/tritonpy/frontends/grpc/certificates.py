@@ -10,7 +10,7 @@ from tritonpy.options import ServerOptions
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """What a port shows, and asks its clients for; PEM.
+    """The certificates that a port shows, and asks its clients for; PEM.
 
     Attributes:
         certificate: of the server.
@@ -24,7 +24,7 @@ class Certificates:
 
 
 def read_certificates(options: ServerOptions) -> Certificates | None:
-    """What the options name; None to speak without TLS.
+    """Read the files that the options name; None to speak without TLS.
 
     Asking for mutual TLS means TLS, whatever `grpc_use_ssl` says; only then is there a root certificate.
 

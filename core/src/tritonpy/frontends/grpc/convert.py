@@ -296,7 +296,7 @@ def _treatment(name: str, parameters: Parameters, references: References) -> Pla
 
 
 def _region(name: str, parameters: Parameters) -> tuple[str, int, int] | None:
-    """Which part of which region a tensor's parameters name: the region, the size and the offset."""
+    """The part of a region that a tensor's parameters name: the region, the size and the offset."""
     for key, expected in _REGION_PARAMETERS:
         if key not in parameters:
             continue

@@ -21,7 +21,7 @@ class HungUp(Exception):
 
 
 def as_triton_error(exc: Exception, where: str, request_id: str = "") -> TritonError:
-    """What the client is told of an exception; one that nobody meant for it is logged with its traceback.
+    """The error that the client gets for an exception; one not meant for it is logged with its traceback.
 
     Args:
         exc: what was raised.

@@ -27,7 +27,7 @@ class MetadataForwarding:
 
     @classmethod
     def of(cls, pattern: str) -> Self | None:
-        """What a pattern asks for; None for an empty one."""
+        """The forwarding that a pattern asks for; None for an empty one."""
         return cls(pattern) if pattern else None
 
     def parameters(self, metadata: Metadata) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Which calls need a key in their metadata.
+"""Calls that need a key in their metadata.
 
 Every call belongs to one of the categories that can be restricted, those of the standard services included.
 A call without the key is refused before its message is looked at.
@@ -68,7 +68,7 @@ class CallGuard:
                 self._guards[name] = (header.lower(), guard, text)
 
     def __contains__(self, name: object) -> bool:
-        """Whether a call, by its full name, needs a key."""
+        """True if a call, by its full name, needs a key."""
         return name in self._guards
 
     def refusal(self, name: str, metadata: Metadata) -> str | None:

@@ -33,7 +33,7 @@ class HealthCalls:
         self._is_over = asyncio.Event()
 
     def check(self, request: HealthCheckRequest) -> HealthCheckResponse:
-        """Whether the server is ready."""
+        """Answer whether the server is ready."""
         return HealthCheckResponse(status=_STATUS[self._dataplane.is_ready()])
 
     async def watch(self, write: Callable[[bytes], Awaitable[None]]) -> None:

@@ -1,4 +1,4 @@
-"""What each call of the service does, without knowing how its bytes came and go.
+"""The calls of the service, without knowledge of the transport that brings and takes their bytes.
 
 Inference takes and gives serialized messages, so that tensors are copied no more than they must be; the other
 calls take and give message objects.

@@ -8,7 +8,7 @@ from tritonpy.errors import ErrorCode
 
 
 class Status(IntEnum):
-    """How a call ends; names and numbers are those of gRPC."""
+    """The status that a call ends with; names and numbers are those of gRPC."""
 
     OK = 0
     CANCELLED = 1

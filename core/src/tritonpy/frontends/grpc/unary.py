@@ -28,7 +28,7 @@ _log = logging.getLogger("tritonpy.grpc")
 
 @dataclass(slots=True)
 class UnaryPort:
-    """What all unary inference calls of a server share.
+    """The state that all unary inference calls of a server share.
 
     Attributes:
         dataplane: takes the requests.

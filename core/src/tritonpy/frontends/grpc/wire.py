@@ -30,7 +30,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def field_head(number: int, byte_size: int) -> bytes:
-    """What stands before `byte_size` bytes of a string, bytes or message field (numbers below 16)."""
+    """The tag and length before `byte_size` bytes of a string, bytes or message field (numbers below 16)."""
     if byte_size < 0x80:
         return bytes((number << 3 | _LENGTH_DELIMITED, byte_size))
     return bytes((number << 3 | _LENGTH_DELIMITED,)) + encode_varint(byte_size)
@@ -87,7 +87,7 @@ def split_field(message: bytes | memoryview, number: int) -> tuple[bytes, list[m
 
 
 def has_more_fields(message: bytes | memoryview, most: int) -> bool:
-    """Whether a serialized `ModelInferRequest` and its inputs and outputs have more fields than `most`.
+    """True if a serialized `ModelInferRequest` with its inputs and outputs has more fields than `most`.
 
     An empty input takes two bytes here and about ninety when it is parsed. Elements of typed contents are not
     counted; packed dimensions are. Bytes that are no message have as many as protobuf would come to.

@@ -85,7 +85,7 @@ class DirectBatcher:
         return self._make_null(request)
 
     def _outcome(self, now_ns: int) -> Closed | WaitUntil | Idle:
-        """Why there is a batch, or what to do while there is none."""
+        """The reason for a batch, or the decision while there is none."""
         ready, slot_count = self.row.ready, self.row.count
         if not ready or self._is_executing:
             return IDLE

@@ -9,7 +9,7 @@ from tritonpy.options import ServerOptions
 
 
 def server_credentials(options: ServerOptions) -> grpc.ServerCredentials | None:
-    """What the port is opened with; None to speak without TLS.
+    """Credentials that the port is opened with; None to speak without TLS.
 
     Raises:
         InvalidArg: a file is missing or not what it should be; the text names its flag.

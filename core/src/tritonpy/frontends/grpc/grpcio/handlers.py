@@ -1,4 +1,4 @@
-"""What grpcio calls for each call: takes and gives bytes, and turns errors into statuses."""
+"""The handlers that grpcio calls: they take and give bytes, and turn errors into statuses."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def make_handlers(servicer: Servicer, health: HealthCalls, inflation: MessageInf
 
 
 def refusing(handler: Handler, text: str) -> Handler:
-    """What ends a call UNAVAILABLE with a text, in the place of another handler."""
+    """A handler that ends a call UNAVAILABLE with a text, in the place of another."""
 
     async def refuse(_: object, context: Context) -> NoReturn:
         await _abort(context, Unavailable(text))

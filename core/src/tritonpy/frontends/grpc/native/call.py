@@ -45,7 +45,7 @@ class Refused(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class CallPort:
-    """What all calls of a server share.
+    """The state that all calls of a server share.
 
     Attributes:
         unary: where inference comes in.
@@ -75,7 +75,7 @@ class CallConnection(Protocol):
 
     @property
     def port(self) -> CallPort:
-        """Where the connection came in."""
+        """The port that the connection came in at."""
 
     def consumed(self, stream: int, byte_size: int) -> None:
         """Bytes have been read; the client may send as many more."""
@@ -189,7 +189,7 @@ class Call:
         self.on_gone()
 
     def progress(self) -> object:
-        """What changes as the client sends what it has begun, and takes the answer; None without either."""
+        """A value that changes as the client sends its message or takes the answer; None without either."""
         if self.is_over:
             queued = self._connection.engine.queued(self._stream)
             return ("answer", queued) if queued else None

@@ -24,7 +24,7 @@ class MessageDeflation:
         self._level = _LEVELS[level]
 
     def is_quick(self, message: bytes) -> bool:
-        """Whether a framed message may be compressed without giving up the thread."""
+        """True if a framed message is small enough to be compressed on the loop."""
         return len(message) <= _HERE
 
     def deflate(self, message: bytes) -> bytes:

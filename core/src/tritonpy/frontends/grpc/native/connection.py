@@ -44,7 +44,7 @@ CallFactory: TypeAlias = Callable[[CallConnection, int, RequestHead], Call]
 
 
 class State(Enum):
-    """What a connection is there for."""
+    """The states of a connection."""
 
     GREETING = auto()
     """The client has not said that it speaks HTTP/2."""
@@ -60,7 +60,7 @@ class State(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class Port(CallPort):
-    """What all connections of a server share.
+    """The state that all connections of a server share.
 
     Attributes:
         engine: makes their engines.
@@ -178,7 +178,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         return list(self._calls.values())
 
     def progress(self) -> object:
-        """What changes as the client takes bytes that were written; None when none wait."""
+        """A value that changes as the client takes bytes that were written; None when none wait."""
         if self._transport is None or not self._is_write_paused:
             return None
         return self._transport.get_write_buffer_size()
@@ -224,7 +224,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self.port.on_close(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer for the next bytes."""
         return self.port.scratch
 
     def buffer_updated(self, nbytes: int) -> None:

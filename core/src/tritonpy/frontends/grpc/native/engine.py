@@ -24,7 +24,7 @@ class StreamGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """What a server tells its clients when they connect, and how much it bears.
+    """The settings that a server announces to its clients, and the limits of its engine.
 
     Attributes:
         max_concurrent_streams: that a client may have open.
@@ -118,7 +118,7 @@ class Engine(Protocol):
 
     @property
     def wants_io(self) -> bool:
-        """Whether anything more can come of the connection."""
+        """True while anything more can come of the connection."""
 
 
 EngineFactory: TypeAlias = Callable[[Receiver], Engine]

@@ -1,4 +1,4 @@
-"""How long a connection lives, when its client is asked whether it is still there, and how often it may ask.
+"""The age and idleness of connections, pings to silent clients, and limits to the pings of clients.
 
 The rules and their numbers are those of gRPC's core, which the flags are named after.
 """
@@ -25,7 +25,7 @@ _JITTER = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """How connections are kept; durations in seconds, `math.inf` for no limit.
+    """The limits of a connection's life; durations in seconds, `math.inf` for no limit.
 
     Attributes:
         idle_s: how long one may have no call.
@@ -51,7 +51,7 @@ class Lifetimes:
 
     @classmethod
     def of(cls, options: ServerOptions) -> Lifetimes:
-        """What the options of a server say."""
+        """The limits that the options of a server set."""
         return cls(
             idle_s=options.idle_timeout_s or math.inf,
             age_s=options.grpc_max_connection_age_ms / 1000 or math.inf,

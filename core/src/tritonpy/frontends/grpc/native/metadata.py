@@ -33,7 +33,7 @@ _LARGEST_REMEMBERED = 2048
 
 
 class RequestHead:
-    """What the headers of a call say.
+    """The contents of the headers of a call.
 
     Attributes:
         path: the full name of the call.
@@ -98,7 +98,7 @@ class RequestHead:
 
     @property
     def metadata(self) -> Sequence[tuple[str, str | bytes]]:
-        """What the client sent along: text, and bytes under keys that end in `-bin`."""
+        """The metadata that the client sent: text, and bytes under keys that end in `-bin`."""
         if self._metadata is None:
             self._metadata = tuple(
                 entry
@@ -124,7 +124,7 @@ class RequestHeads:
         self._remembered: dict[Headers, RequestHead] = {}
 
     def read(self, headers: Headers) -> RequestHead:
-        """What the headers of a call say."""
+        """The contents of the headers of a call."""
         head = self._remembered.get(headers)
         if head is None:
             head = RequestHead(headers)

@@ -14,7 +14,7 @@ class Waiting(Protocol):
     """A call or a connection that may wait for its client."""
 
     def progress(self) -> object:
-        """What changes as the client does what is waited for; None when nothing is waited for."""
+        """A value that changes as the client does what is waited for; None when nothing is."""
 
     def time_out(self) -> None:
         """End it: its client has done nothing for long."""

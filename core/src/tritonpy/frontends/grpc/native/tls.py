@@ -70,7 +70,7 @@ class _Renewal:
             _log.info("gRPC shows its new certificates")
 
     def _look(self) -> tuple[tuple[int, int, int] | None, ...]:
-        """What changes when a file is replaced or written."""
+        """A value that changes when a file is replaced or written."""
         options = self._options
         return tuple(
             _version(path)
@@ -105,6 +105,6 @@ def _made_context(options: ServerOptions) -> ssl.SSLContext | None:
 
 
 def speaks_http2(transport: asyncio.BaseTransport) -> bool:
-    """Whether the two sides have agreed on HTTP/2; without TLS there is nothing to agree on."""
+    """True if the two sides have agreed on HTTP/2; without TLS there is nothing to agree on."""
     connection = transport.get_extra_info("ssl_object")
     return connection is None or connection.selected_alpn_protocol() == _PROTOCOL

@@ -215,7 +215,7 @@ class AnsweredCall(UnaryCall):
 
 
 def described(method: RpcMethod, call: DescribedCall) -> Answer:
-    """What answers the serialized requests of a call that takes and gives message objects."""
+    """Make a function from serialized request to response for a call that takes and gives message objects."""
 
     async def later(response: Awaitable[Message]) -> bytes:
         return (await response).SerializeToString()
