@@ -37,7 +37,7 @@ class EngineSettings:
     """
 
     max_concurrent_streams: int = 1024
-    stream_window: int = 1 << 20
+    stream_window: int = 4 << 20
     connection_window: int = 1 << 24
     max_frame_size: int = 1 << 20
     max_header_list_size: int = 16 * 1024
