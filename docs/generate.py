@@ -97,9 +97,9 @@ CHAPTERS = {
     "From requests to batches": (
         "tritonpy.batches.plan",
         "tritonpy.batches.bindings",
-        "tritonpy.batches.bindings",
     ),
     "Completing a configuration": ("tritonpy.completion",),
+    "Parameters, and the cores of the machine": ("tritonpy.parameters", "tritonpy.cores"),
     "What frontends ask": ("tritonpy.dataplane", "tritonpy.admission", "tritonpy.flow"),
     "Model repositories": ("tritonpy.store", "tritonpy.fingerprint", "tritonpy.temporary"),
     "Errors": ("tritonpy.errors",),

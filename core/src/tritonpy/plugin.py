@@ -14,6 +14,7 @@ from tritonpy.completion import (
     complete_config,
     default_max_batch_size,
 )
+from tritonpy.cores import usable_core_count
 from tritonpy.dataplane import Address, Dataplane, Frontend, ServedModel, TensorSpec, Unready
 from tritonpy.datatypes import CONFIG_DATATYPES, DATATYPES, DataType, datatype_of
 from tritonpy.errors import (
@@ -46,6 +47,7 @@ from tritonpy.handles import (
     WorkerCommand,
 )
 from tritonpy.hookspecs import hookimpl
+from tritonpy.parameters import parse_flag, parse_whole, warn_of_unknown_parameters
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest, ResponseSink
 from tritonpy.request_trace import RequestTrace
 from tritonpy.response import InferResponse, ParameterValue
@@ -123,7 +125,11 @@ __all__ = [
     "is_watched",
     "kept_outputs",
     "pack_bytes",
+    "parse_flag",
+    "parse_whole",
     "read_fingerprint",
     "unpack_bytes",
+    "usable_core_count",
+    "warn_of_unknown_parameters",
     "without_secrets",
 ]

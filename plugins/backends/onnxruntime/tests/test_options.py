@@ -8,7 +8,6 @@ from tritonpy_backend_onnxruntime.options import (
     read_settings,
     run_options,
     session_options,
-    usable_core_count,
 )
 
 FRAMEWORK = Framework(onnxruntime, 4)
@@ -142,7 +141,3 @@ def test_missing_custom_operator_library_fails_the_load_with_its_path(load):
 
     with pytest.raises(TritonError, match=r"failed to load model 'net': .*net/ops/libmine\.so"):
         load("net (float[N,3] X) => (float[N,3] Y) { Y = Neg(X) }", config)
-
-
-def test_usable_cores_are_at_least_one():
-    assert usable_core_count() >= 1

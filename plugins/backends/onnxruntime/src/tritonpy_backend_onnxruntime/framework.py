@@ -12,9 +12,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-from tritonpy.plugin import Backend, BlockPool, Internal, TritonError, Unavailable, default_max_batch_size
+from tritonpy.plugin import (
+    Backend,
+    BlockPool,
+    Internal,
+    TritonError,
+    Unavailable,
+    default_max_batch_size,
+    parse_whole,
+)
 
-from tritonpy_backend_onnxruntime.values import parse_flag, parse_whole
+from tritonpy_backend_onnxruntime.values import parse_flag
 
 _log = logging.getLogger("tritonpy.backend.onnxruntime")
 

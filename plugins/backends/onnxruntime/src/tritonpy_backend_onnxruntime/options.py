@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from tritonpy.plugin import InvalidArg, JsonObject, Model
+from tritonpy.plugin import InvalidArg, JsonObject, Model, parse_whole, usable_core_count
 
 from tritonpy_backend_onnxruntime.framework import Framework
-from tritonpy_backend_onnxruntime.values import parse_flag, parse_whole
+from tritonpy_backend_onnxruntime.values import parse_flag
 
 ENTRY_PREFIXES = ("session.", "optimization.", "ep.", "mlas.")
 """Parameters that begin so are ONNX Runtime's session config entries and are handed on unchanged."""
@@ -137,17 +135,6 @@ def run_options(framework: Framework, settings: SessionSettings) -> Any:  # Any:
     for key, value in settings.run_entries:
         options.add_run_config_entry(key, value)
     return options
-
-
-def usable_core_count() -> int:
-    """Cores this process may use: its affinity, and the quota of its control group."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return max(1, min(cores, -(-int(quota) // int(period))))
-    except (OSError, ValueError):  # no control group, or no quota ("max")
-        return cores
 
 
 def _fair_thread_count(cores: int, instances: int, has_pool_in_common: bool) -> int:

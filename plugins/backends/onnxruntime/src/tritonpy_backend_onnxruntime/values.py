@@ -7,13 +7,6 @@ from tritonpy.plugin import InvalidArg
 _FLAGS = {"1": True, "true": True, "0": False, "false": False}
 
 
-def parse_whole(text: str, where: str) -> int:
-    """Read a whole number, 0 or more; `where` names the parameter in the error."""
-    if not (text.isascii() and text.isdigit()):
-        raise InvalidArg(f"{where}: got '{text}', expected a whole number, 0 or more")
-    return int(text)
-
-
 def parse_flag(text: str, where: str) -> bool:
     """Read 0, 1, true or false in any case; `where` names the parameter in the error."""
     flag = _FLAGS.get(text.lower())

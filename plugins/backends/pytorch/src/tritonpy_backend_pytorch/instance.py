@@ -15,12 +15,13 @@ from tritonpy.plugin import (
     Internal,
     ModelInstance,
     TritonError,
+    usable_core_count,
 )
 
 from tritonpy_backend_pytorch.feeding import Call, Feeds
 from tritonpy_backend_pytorch.model import TorchModel, device_of
 from tritonpy_backend_pytorch.results import Picker
-from tritonpy_backend_pytorch.settings import Settings, fair_thread_count, usable_core_count
+from tritonpy_backend_pytorch.settings import Settings, fair_thread_count
 
 _log = logging.getLogger("tritonpy.backend.pytorch")
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import logging
-import os
 from dataclasses import dataclass
-from difflib import get_close_matches
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from tritonpy.plugin import InvalidArg, JsonObject, Model
-
-from tritonpy_backend_pytorch.values import parse_count, parse_flag
-
-_log = logging.getLogger("tritonpy.backend.pytorch")
+from tritonpy.plugin import (
+    InvalidArg,
+    JsonObject,
+    Model,
+    parse_flag,
+    parse_whole,
+    warn_of_unknown_parameters,
+)
 
 ALLOW_PICKLE = "ALLOW_PICKLED_CODE"
 """The parameter that lets a model load pickles that are code."""
@@ -38,9 +36,6 @@ _FLAGS = (
 _COUNTS = ("INTRA_OP_THREAD_COUNT", "INTER_OP_THREAD_COUNT", "NUM_THREADS", "NUM_INTEROP_THREADS")
 KNOWN = (*_FLAGS, *_COUNTS, _COMPILE, "MODULE_METHOD_NAME")
 """Parameters with an effect."""
-
-_STRATEGY = "TRITON_BATCH_STRATEGY_PATH"
-_SERVERS = ("TRITON", "EXECUTION_ENV_PATH")  # how parameters begin that the server itself or its plugins read
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +79,7 @@ def read_settings(model: Model) -> Settings:
     Raises:
         InvalidArg: a parameter has a value that it cannot have.
     """
-    _warn_of_unknown(model)
+    warn_of_unknown_parameters(model, KNOWN, _GONE)
     flags: dict[str, bool | None] = {}
     for key in _FLAGS:
         text = model.parameter(key)
@@ -92,7 +87,7 @@ def read_settings(model: Model) -> Settings:
     counts: dict[str, int | None] = {}
     for key in _COUNTS:
         text = model.parameter(key)
-        counts[key] = parse_count(text, f"parameter '{key}' of model '{model.name}'") if text else None
+        counts[key] = parse_whole(text, f"parameter '{key}' of model '{model.name}'", 1) if text else None
     compile_options = model.parameter(_COMPILE)
     if compile_options:
         read_compile_options(compile_options, model.name)
@@ -135,36 +130,8 @@ def read_compile_options(text: str, model_name: str) -> dict[str, Any]:  # Any: 
     return options
 
 
-def usable_core_count() -> int:
-    """Cores that this process may use: its affinity, and the quota of its control group."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return max(1, min(cores, -(-int(quota) // int(period))))
-    except (OSError, ValueError):  # no control group, or no quota ("max")
-        return cores
-
-
 def fair_thread_count(config: JsonObject, cores: int) -> int:
     """The threads of each instance when all CPU instances of the model together have so many cores."""
     groups = config.get("instance_group", ())
     instances = sum(int(group.get("count", 1)) for group in groups if group.get("kind") != "KIND_GPU")
     return max(1, cores // max(1, instances))
-
-
-def _warn_of_unknown(model: Model) -> None:
-    parameters: MappingProxyType[str, object] = MappingProxyType(model.config.get("parameters", {}))
-    for key in parameters:
-        if key in KNOWN or key.startswith(_SERVERS):
-            continue
-        if key in _GONE:
-            _log.warning("model '%s': parameter '%s' has no effect", model.name, key)
-            continue
-        close = get_close_matches(key.upper(), KNOWN, 1, 0.75)
-        if close:
-            _log.warning(
-                "model '%s': parameter '%s' is not known, did you mean '%s'?", model.name, key, close[0]
-            )
-        elif _STRATEGY not in parameters:  # with a batching strategy it may be one of that
-            _log.warning("model '%s': parameter '%s' is not known", model.name, key)
