@@ -9,6 +9,7 @@ import pytest
 from hyperframe import frame as frames
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 
 from ....simulator.virtual_loop import in_virtual_time, run, turns
@@ -306,3 +307,27 @@ async def test_an_answer_that_is_not_taken_is_dropped() -> None:
     assert client.answer().reset == 8
     assert client.connection.engine.queued(0) == 0
     assert client.connection.call_count == 0
+
+
+@in_virtual_time
+async def test_a_call_that_cannot_be_cancelled_keeps_no_other_from_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = Client.greeted()
+    client.call(INFER, infer_request("manual", id="first").SerializeToString())
+    client.call(INFER, MANUAL)
+    cancel = InferRequest.cancel
+
+    def fails_for_the_first(request: InferRequest) -> None:
+        if request.id == "first":
+            raise ValueError("no")
+        cancel(request)
+
+    monkeypatch.setattr(InferRequest, "cancel", fails_for_the_first)
+    client.connection.connection_lost(None)
+
+    assert client.dataplane.cancelled == ["mine"]
+    assert client.connection not in client.server.connections
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == [
+        f"{INFER} could not be cancelled"
+    ]

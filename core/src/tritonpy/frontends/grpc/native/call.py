@@ -159,30 +159,24 @@ class Call:
                     raise BrokenFraming("the client's last message is incomplete")
                 self._on_end()
         except Refused as exc:
-            self.refuse(exc.status, exc.text)
+            self.give_up(exc.status, exc.text)
         except BrokenFraming as exc:
-            self.refuse(Status.INTERNAL, str(exc))
+            self.give_up(Status.INTERNAL, str(exc))
         except MemoryError:
-            self.refuse(Status.RESOURCE_EXHAUSTED, "there is no memory for the request's message")
+            self.give_up(Status.RESOURCE_EXHAUSTED, "there is no memory for the request's message")
         except Exception as exc:
-            self.fail(as_triton_error(exc, self._head.path))
+            self.give_up(*status_of(as_triton_error(exc, self._head.path)))
 
     def on_deadline(self) -> None:
         """The client waits no longer."""
         self.deadline = 0.0
-        self.on_stop(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
-
-    def on_stop(self, status: Status, text: str) -> None:
-        """The server waits no longer for the call to end."""
-        if not self.is_over:
-            self._abandon()
-            self.refuse(status, text)
+        self.give_up(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     def on_gone(self) -> None:
         """The client wants no answer any more, or its connection is lost."""
         if not self.is_over:
             self._over()
-            self._abandon()
+            self._drop()
 
     def on_closed(self) -> None:
         """The stream is over: all that was sent has left, or never will."""
@@ -202,12 +196,18 @@ class Call:
             self._connection.engine.reset(self._stream, ErrorCode.CANCEL)
             self._connection.flush_soon()
         else:
-            self.on_stop(Status.DEADLINE_EXCEEDED, "The request's message did not arrive in time")
+            self.give_up(Status.DEADLINE_EXCEEDED, "The request's message did not arrive in time")
 
     def on_flushed(self) -> None:
         """Bytes have left; called while the call is among those that wait for it."""
 
     # What ends a call.
+
+    def give_up(self, status: Status, text: str) -> None:
+        """End the call with a status, and cancel what it has begun."""
+        if not self.is_over:
+            self._drop()
+            self.refuse(status, text)
 
     def refuse(self, status: Status, text: str) -> None:
         """End the call with a status, and read no more of it."""
@@ -258,6 +258,12 @@ class Call:
         """There is nobody to answer: give up what the call has begun."""
 
     # Inside.
+
+    def _drop(self) -> None:
+        try:
+            self._abandon()
+        except Exception:  # else it would end all calls of the connection, or all that have a deadline
+            _log.exception("%s could not be cancelled", self._head.path)
 
     def _check_coding(self, flag: int) -> None:
         if flag and self._head.coding in (b"", b"identity"):

@@ -190,7 +190,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def refuse_all(self, status: Status, text: str) -> None:
         """End every open call."""
         for call in list(self._calls.values()):
-            call.on_stop(status, text)
+            call.give_up(status, text)
 
     def abort(self) -> None:
         """Drop the connection at once."""
