@@ -39,6 +39,9 @@ class HandTransport(asyncio.Transport):
     Attributes:
         written: chunks, one for each write.
         is_reading, is_over: as the connection wants it.
+        most_waiting: bytes beyond which the connection is asked to write no more.
+        closes_when_empty: what was written is taken before the end, as it is over a socket.
+        protocol: of the connection.
     """
 
     def __init__(self) -> None:
@@ -46,10 +49,25 @@ class HandTransport(asyncio.Transport):
         self.written: list[bytes] = []
         self.is_reading = True
         self.is_over = False
-        self.lose = lambda: None
+        self.most_waiting: float = math.inf
+        self.closes_when_empty = False
+        self.protocol: asyncio.BufferedProtocol | None = None
+        self._is_paused = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written.append(bytes(data))
+        if self.protocol and not self._is_paused and self.get_write_buffer_size() > self.most_waiting:
+            self._is_paused = True
+            self.protocol.pause_writing()
+
+    def take(self) -> bytes:
+        """All that was written, as the client receives it."""
+        data = b"".join(self.written)
+        self.written.clear()
+        if self._is_paused and self.protocol:
+            self._is_paused = False
+            self.protocol.resume_writing()
+        return data
 
     def get_write_buffer_size(self) -> int:
         return sum(map(len, self.written))
@@ -64,12 +82,16 @@ class HandTransport(asyncio.Transport):
         return self.is_over
 
     def close(self) -> None:
-        if not self.is_over:
+        if self.closes_when_empty and self.written:
             self.is_over = True
-            asyncio.get_running_loop().call_soon(self.lose)
+        else:
+            self.abort()
 
     def abort(self) -> None:
-        self.close()
+        self.is_over = True
+        if self.protocol:
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
+            self.protocol = None
 
 
 @dataclass
@@ -111,7 +133,7 @@ class Client:
         self.port.lifetimes = replace(nothing, **limits or {})
         self.connection = GrpcConnection(self.port)
         self.transport = HandTransport()
-        self.transport.lose = lambda: self.connection.connection_lost(None)
+        self.transport.protocol = self.connection
         self.answers: dict[int, Answer] = {}
         self.frames: list[frames.Frame] = []
         self._encoder = hpack.Encoder()
@@ -175,8 +197,7 @@ class Client:
 
     def take(self) -> list[frames.Frame]:
         """Take all that was written; returns the frames that came with it."""
-        self._received += b"".join(self.transport.written)
-        self.transport.written.clear()
+        self._received += self.transport.take()
         came: list[frames.Frame] = []
         while len(self._received) >= 9:
             head, length = frames.Frame.parse_frame_header(memoryview(self._received[:9]))

@@ -277,39 +277,6 @@ async def test_a_client_that_says_nothing_is_not_waited_for() -> None:
 
 
 @in_virtual_time
-async def test_a_message_that_does_not_arrive_is_not_waited_for() -> None:
-    client = Client.greeted()
-    client.send(client.headers(), client.data(message(ECHO)[:-1], is_last=False))
-    sweeper = client.server._sweeper
-
-    for _ in range(4):
-        sweeper.sweep()
-        client.take()
-    is_waiting = client.answer().headers == []
-    sweeper.sweep()
-    await turns()
-
-    assert is_waiting
-    assert client.answer().status == (4, "The request's message did not arrive in time")
-    assert client.admission.held == 0
-
-
-@in_virtual_time
-async def test_an_answer_that_is_not_taken_is_dropped() -> None:
-    client = Client.greeted()
-    client.send(frames.SettingsFrame(settings={4: 0}))
-    client.call(INFER, ECHO)
-
-    for _ in range(6):
-        client.server._sweeper.sweep()
-        await turns()
-
-    assert client.answer().reset == 8
-    assert client.connection.engine.queued(0) == 0
-    assert client.connection.call_count == 0
-
-
-@in_virtual_time
 async def test_a_call_that_cannot_be_cancelled_keeps_no_other_from_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

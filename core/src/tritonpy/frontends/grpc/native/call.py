@@ -77,6 +77,14 @@ class CallConnection(Protocol):
     def port(self) -> CallPort:
         """The port that the connection came in at."""
 
+    @property
+    def is_blocked(self) -> bool:
+        """The client takes nothing of what is written, and nothing is read from it meanwhile."""
+
+    @property
+    def taken_byte_size(self) -> int:
+        """Bytes of all calls that have left, ever."""
+
     def consumed(self, stream: int, byte_size: int) -> None:
         """Bytes have been read; the client may send as many more."""
 
@@ -184,11 +192,16 @@ class Call:
 
     def progress(self) -> object:
         """A value that changes as the client sends its message or takes the answer; None without either."""
-        if self.is_over:
-            queued = self._connection.engine.queued(self._stream)
-            return ("answer", queued) if queued else None
-        reader = self._reader
-        return None if reader is None or reader.is_between else ("message", reader.received)
+        connection = self._connection
+        if not self.is_over:
+            awaited = None if connection.is_blocked else self._awaited()
+            return None if awaited is None else ("message", awaited)
+        queued = connection.engine.queued(self._stream)
+        if not queued:
+            return None
+        # An answer that the client has room for waits behind others that are being taken.
+        has_room = connection.engine.window(self._stream) > 0
+        return "answer", queued, connection.taken_byte_size if has_room else None
 
     def time_out(self) -> None:
         """Do not wait for the client any longer."""
@@ -253,6 +266,10 @@ class Call:
     def _on_end(self) -> None:
         """The client sends no more."""
         raise NotImplementedError
+
+    def _awaited(self) -> object:
+        """A value that changes as the client sends what the call needs to go on; None when nothing is."""
+        return None
 
     def _abandon(self) -> None:
         """There is nobody to answer: give up what the call has begun."""

@@ -110,6 +110,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         "_sent_count",
         "_strikes",
         "_transport",
+        "_written_byte_size",
         "engine",
         "port",
         "state",
@@ -128,6 +129,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self._is_feeding = False
         self._is_flush_due = False
         self._sent_count = 0
+        self._written_byte_size = 0
         self._strikes = PingStrikes(port.lifetimes)
         self._lifetime: Lifetime | None = None
 
@@ -177,11 +179,23 @@ class GrpcConnection(asyncio.BufferedProtocol):
         """The calls that are open, and those whose answers have not been taken."""
         return list(self._calls.values())
 
+    @property
+    def is_blocked(self) -> bool:
+        """The client takes nothing of what is written, and nothing is read from it meanwhile."""
+        return self._is_write_paused
+
+    @property
+    def taken_byte_size(self) -> int:
+        """Bytes that have left, ever."""
+        transport = self._transport
+        return self._written_byte_size - (0 if transport is None else transport.get_write_buffer_size())
+
     def progress(self) -> object:
-        """A value that changes as the client takes bytes that were written; None when none wait."""
-        if self._transport is None or not self._is_write_paused:
+        """A value that changes as the client takes bytes that it has to; None when there are none."""
+        transport = self._transport
+        if transport is None or not (self._is_write_paused or transport.is_closing()):
             return None
-        return self._transport.get_write_buffer_size()
+        return self.taken_byte_size
 
     def time_out(self) -> None:
         """Do not wait for the client any longer."""
@@ -380,6 +394,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         while True:
             data = drain(_PIECE)
             if data:
+                self._written_byte_size += len(data)
                 transport.write(data)
             if len(data) < _PIECE:
                 if not self._resets or not self._reset():

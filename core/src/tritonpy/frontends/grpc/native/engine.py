@@ -104,6 +104,9 @@ class Engine(Protocol):
     def queued(self, stream: int) -> int:
         """Bytes of a stream, or of all where it is 0, that wait for the client's windows or for `drain`."""
 
+    def window(self, stream: int) -> int:
+        """Bytes of a stream that the client's windows have room for; 0 if the stream is gone."""
+
     def ping(self, data: bytes) -> None:
         """Send eight bytes that the client sends back."""
 

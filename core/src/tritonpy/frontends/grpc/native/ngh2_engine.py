@@ -86,6 +86,14 @@ class Ngh2Engine:
     def queued(self, stream: int) -> int:
         return self._connection.queued_body_size(stream or None)
 
+    def window(self, stream: int) -> int:
+        try:
+            return min(
+                self._connection.stream_remote_window_size(stream), self._connection.remote_window_size
+            )
+        except NGH2Error:
+            return 0
+
     def ping(self, data: bytes) -> None:
         with suppress(ConnectionStateError):
             self._connection.ping(data)

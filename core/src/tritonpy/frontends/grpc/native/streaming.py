@@ -121,6 +121,12 @@ class StreamingCall(Call):
     def _on_end(self) -> None:
         self._wake()
 
+    def _awaited(self) -> object:
+        reader = self._reader
+        if self._messages or reader is None or reader.is_between:  # or the client has no room to send more
+            return None
+        return reader.received
+
     def _wake(self) -> None:
         if self._readable is not None and not self._readable.done():
             self._readable.set_result(None)

@@ -69,6 +69,11 @@ class UnaryCall(Call):
         else:
             self._run(body)
 
+    def _awaited(self) -> object:
+        if self._is_half_closed:
+            return None
+        return 0 if self._reader is None else self._reader.received
+
     def _run(self, body: Body) -> None:
         """Answer the message, now or later.
 
