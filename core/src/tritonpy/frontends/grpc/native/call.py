@@ -304,8 +304,7 @@ class Call:
         self.is_over = True
         if self._held:
             self._release()
-        if self._reader is not None:
-            self._reader.drop()
+        self._reader = None  # which knows the call, too
         if self.deadline:
             self._connection.port.deadlines.discard(self, self.deadline)
 

@@ -224,11 +224,13 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self.engine.start(self.port.engine_settings)
         self._flush()
 
+            self._lifetime = None
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         self.state = State.LOST
         self._transport = None
         if self._lifetime is not None:
+        self.engine.close()
             self._lifetime.stop()
         self._resets.clear()
         calls, self._calls = self._calls, {}

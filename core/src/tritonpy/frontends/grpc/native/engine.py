@@ -123,6 +123,9 @@ class Engine(Protocol):
     def wants_io(self) -> bool:
         """True while anything more can come of the connection."""
 
+    def close(self) -> None:
+        """Forget all that waits, and the receiver: the connection is over."""
+
 
 EngineFactory: TypeAlias = Callable[[Receiver], Engine]
 """Makes the engine of a connection."""

@@ -102,11 +102,6 @@ class MessageReader:
             self._received = self.size = 0
             yield self._flag, body
 
-    def drop(self) -> None:
-        """Forget what has come: no more is read."""
-        self._small.clear()
-        self._buffer = None
-
     def _keep(self, data: bytes, position: int, end: int) -> None:
         if position == end:
             return

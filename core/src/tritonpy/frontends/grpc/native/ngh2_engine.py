@@ -21,12 +21,18 @@ class Ngh2Engine:
     Args:
         receiver: is told what comes.
     """
+_NONE = ngh2.Connection(ngh2.Role.SERVER)  # never begun: it refuses all that is sent, and has nothing
+# The head of a GOAWAY; those of ngh2 have no text where streams may still come. The size of its payload is
+# followed by its kind, 7, then come flags, stream, the last stream, and a code.
+_NOTICE = struct.Struct(">IBIII")
+_LAST_OF_ALL = 2**31 - 1
 
     __slots__ = ("_connection", "_receiver")
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
-        self._connection: ngh2.Connection
+        self._connection = _NONE
+        self._notice = b""
 
     def start(self, settings: EngineSettings) -> None:
         configuration = ngh2.Configuration(
@@ -131,6 +137,10 @@ class Ngh2Engine:
 
 def _request(receiver: Receiver, event: events.RequestReceived) -> None:
     receiver.on_request(event.stream_id, event.headers, event.end_stream)
+    def close(self) -> None:
+        self._connection = _NONE
+        del self._receiver
+
 
 
 def _data(receiver: Receiver, event: events.DataReceived) -> None:
