@@ -25,6 +25,12 @@ INFER = "/inference.GRPCInferenceService/ModelInfer"
 STREAM_INFER = "/inference.GRPCInferenceService/ModelStreamInfer"
 LIVE = "/inference.GRPCInferenceService/ServerLive"
 
+MUCH_WINDOW = (
+    frames.SettingsFrame(settings={4: 1 << 30}),
+    frames.WindowUpdateFrame(0, window_increment=1 << 30),
+)
+"""What a client sends that takes answers of any size."""
+
 Headers = dict[str, str]
 
 
@@ -146,9 +152,13 @@ class Client:
     def greeted(cls, limits: dict[str, Any] | None = None, **options: Any) -> Client:
         """A client that has said that it speaks HTTP/2."""
         client = cls(limits, **options)
-        client.feed(PREFACE)
-        client.send(frames.SettingsFrame(settings={}), frames.SettingsFrame(flags=["ACK"]))
+        client.greet()
         return client
+
+    def greet(self) -> None:
+        """Say that it speaks HTTP/2."""
+        self.feed(PREFACE)
+        self.send(frames.SettingsFrame(settings={}), frames.SettingsFrame(flags=["ACK"]))
 
     def feed(self, data: bytes) -> None:
         """Have bytes arrive."""

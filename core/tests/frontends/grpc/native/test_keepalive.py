@@ -7,12 +7,13 @@ from asyncio import sleep
 import pytest
 from hyperframe import frame as frames
 
+from tritonpy.response import InferResponse
 from ....simulator.virtual_loop import in_virtual_time, turns
 from ...data_plane import infer_request
 
 pytest.importorskip("ngh2")
 
-from .hand_driven import INFER, LIVE, Client
+from .hand_driven import INFER, LIVE, MUCH_WINDOW, Client
 
 MANUAL = infer_request("manual").SerializeToString()
 
@@ -63,6 +64,29 @@ async def test_a_client_that_answers_is_kept() -> None:
 
 
 @in_virtual_time
+@in_virtual_time
+async def test_a_client_that_still_takes_an_answer_is_kept_though_its_own_is_not_read() -> None:
+    client = Client.greeted({"ping_after_s": 10, "ping_timeout_s": 3})
+    client.send(*MUCH_WINDOW)
+    client.call(INFER, MANUAL)
+    client.call(INFER, MANUAL)
+    await sleep(10.1)
+    asked = pings(client)
+
+    client.transport.most_waiting = 1000
+    client.dataplane.requests.pop().deliver(InferResponse().add("OUTPUT0", np.zeros(1 << 20, np.uint8)))
+    took_s = 0
+    while not client.answer().is_complete:
+        await sleep(2)
+        took_s += 2
+
+    assert asked == 1
+    assert took_s > 30
+    assert not client.transport.is_over
+    await sleep(13.1)  # from now on silence is silence
+    assert client.transport.is_over
+
+
 async def test_pings_without_calls_are_few() -> None:
     limits = {"ping_after_s": 10, "pings_without_calls": True, "most_pings_without_data": 2}
     client = Client.greeted(limits)

@@ -12,17 +12,13 @@ from ...data_plane import infer_request
 
 pytest.importorskip("ngh2")
 
-from .hand_driven import INFER, STREAM_INFER, Client, message
+from .hand_driven import INFER, MUCH_WINDOW, STREAM_INFER, Client, message
 
 ECHO = infer_request().SerializeToString()
 MANUAL = infer_request("manual").SerializeToString()
 LARGE = infer_request(data=bytes(200_000)).SerializeToString()
 TOO_LATE = (4, "The request's message did not arrive in time")
 NO_WINDOW = frames.SettingsFrame(settings={4: 0})
-MUCH_WINDOW = (
-    frames.SettingsFrame(settings={4: 1 << 30}),
-    frames.WindowUpdateFrame(0, window_increment=1 << 30),
-)
 
 
 async def sweep(client: Client, count: int) -> None:

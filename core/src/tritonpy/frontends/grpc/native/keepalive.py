@@ -115,6 +115,10 @@ class Kept(Protocol):
     @property
     def is_leaving(self) -> bool:
         """Its client has been asked to open no more calls, or will have been."""
+    @property
+    def is_blocked(self) -> bool:
+        """The client takes nothing of what is written, and nothing is read from it meanwhile."""
+
 
     def ping(self) -> None:
         """Ask the client whether it is there."""
@@ -203,6 +207,9 @@ class Lifetime:
         if self._pinged != math.inf:
             if self.last_read >= self._pinged:
                 self._pinged = math.inf
+        if connection.is_blocked:  # a ping would not leave, nor its answer be read
+            self._pinged = math.inf
+            return now + limits.ping_after_s
             elif now >= self._pinged + limits.ping_timeout_s:
                 connection.abort()
                 return math.inf
