@@ -164,6 +164,7 @@ def test_an_old_connection_is_ended_in_two_steps(
             break
     (notice,) = goaways(iter(before))  # before the ping, or its answer would say nothing
     assert (notice.last_stream_id, notice.error_code) == (LAST_OF_ALL, 0)
+    assert notice.additional_data == b"max_age"
 
     client.send(staged(3, "later"))  # it was on its way
     assert isinstance(before[-1], PingFrame)

@@ -256,6 +256,21 @@ async def test_a_server_that_leaves_says_so_twice_and_takes_what_was_on_its_way(
 
 
 @in_virtual_time
+async def test_a_client_that_came_just_before_the_server_leaves_is_told_so_and_answered() -> None:
+    client = Client()
+    client.connection.leave()
+
+    client.greet()
+    client.call(INFER, ECHO)
+    came = client.take()
+
+    assert kinds(came)[1:4] == ["WindowUpdate", "GoAway", "Ping"]
+    assert client.answer().status == (0, "")
+    client.send(frames.PingFrame(0, came[3].opaque_data, flags=["ACK"]))
+    assert client.transport.is_over
+
+
+@in_virtual_time
 async def test_bytes_that_are_not_http_2_end_the_connection() -> None:
     client = Client()
 

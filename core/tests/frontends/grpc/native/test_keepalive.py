@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from asyncio import sleep
 
+import numpy as np
 import pytest
 from hyperframe import frame as frames
-
 from tritonpy.response import InferResponse
+
 from ....simulator.virtual_loop import in_virtual_time, turns
 from ...data_plane import infer_request
 
@@ -64,7 +65,6 @@ async def test_a_client_that_answers_is_kept() -> None:
 
 
 @in_virtual_time
-@in_virtual_time
 async def test_a_client_that_still_takes_an_answer_is_kept_though_its_own_is_not_read() -> None:
     client = Client.greeted({"ping_after_s": 10, "ping_timeout_s": 3})
     client.send(*MUCH_WINDOW)
@@ -87,6 +87,7 @@ async def test_a_client_that_still_takes_an_answer_is_kept_though_its_own_is_not
     assert client.transport.is_over
 
 
+@in_virtual_time
 async def test_pings_without_calls_are_few() -> None:
     limits = {"ping_after_s": 10, "pings_without_calls": True, "most_pings_without_data": 2}
     client = Client.greeted(limits)
@@ -143,7 +144,7 @@ async def test_a_connection_leaves_at_its_age_and_its_calls_have_time() -> None:
     await sleep(30)
 
     assert early == []
-    assert late[0].last_stream_id == 2**31 - 1
+    assert (late[0].last_stream_id, late[0].additional_data) == (2**31 - 1, b"max_age")
     assert is_open
     assert client.transport.is_over
 
@@ -161,7 +162,7 @@ async def test_a_connection_that_asks_nothing_leaves() -> None:
     await sleep(10)
 
     assert early == []
-    assert late
+    assert [each.additional_data for each in late] == [b"max_idle"]
     assert client.transport.is_over
 
 

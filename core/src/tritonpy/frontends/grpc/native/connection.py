@@ -46,8 +46,6 @@ CallFactory: TypeAlias = Callable[[CallConnection, int, RequestHead], Call]
 class State(Enum):
     """The states of a connection."""
 
-    GREETING = auto()
-    """The client has not said that it speaks HTTP/2."""
     OPEN = auto()
     """Calls come and are answered."""
     LEAVING = auto()
@@ -96,6 +94,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         engine: the HTTP/2 state.
         port: as given.
         state: see `State`.
+        has_greeted: the client has said that it speaks HTTP/2.
     """
 
     __slots__ = (
@@ -112,6 +111,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         "_transport",
         "_written_byte_size",
         "engine",
+        "has_greeted",
         "port",
         "state",
     )
@@ -119,7 +119,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def __init__(self, port: Port) -> None:
         self.port = port
         self.engine: Engine = port.engine(self)
-        self.state = State.GREETING
+        self.state = State.OPEN
+        self.has_greeted = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, Call] = {}
@@ -141,11 +142,6 @@ class GrpcConnection(asyncio.BufferedProtocol):
         return len(self._calls)
 
     @property
-    def has_greeted(self) -> bool:
-        """The client has said that it speaks HTTP/2."""
-        return self.state is not State.GREETING
-
-    @property
     def is_leaving(self) -> bool:
         """No new calls are wanted."""
         return self.state in (State.LEAVING, State.ENDING, State.LOST)
@@ -156,13 +152,11 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self.engine.ping(_PING)
             self.flush_soon()
 
-    def leave(self) -> None:
-        """Ask the client to open no more calls; when it has heard that, `end` comes of itself."""
-        if self.state is State.GREETING:
-            self.abort()
-        elif self.state is State.OPEN:
+    def leave(self, text: bytes = b"") -> None:
+        """Ask the client to open no more calls, and say why; when it has heard that, `end` follows."""
+        if self.state is State.OPEN and self._transport is not None and not self._transport.is_closing():
             self.state = State.LEAVING
-            self.engine.shutdown_notice()
+            self.engine.shutdown_notice(text)
             self._flush()  # engines let pings overtake, and the answer must be behind what was sent before it
             self.engine.ping(_LEAVING)
             self.flush_soon()
@@ -224,19 +218,19 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self.engine.start(self.port.engine_settings)
         self._flush()
 
-            self._lifetime = None
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         self.state = State.LOST
         self._transport = None
         if self._lifetime is not None:
-        self.engine.close()
             self._lifetime.stop()
+            self._lifetime = None
         self._resets.clear()
         calls, self._calls = self._calls, {}
         for call in calls.values():
             call.on_closed()
         self._tell_flushed()
+        self.engine.close()
         self.port.on_close(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -351,8 +345,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
 
     def on_settings(self) -> None:
         """The client speaks HTTP/2."""
-        if self.state is State.GREETING:
-            self.state = State.OPEN
+        self.has_greeted = True
 
     # What calls call.
 

@@ -110,8 +110,8 @@ class Engine(Protocol):
     def ping(self, data: bytes) -> None:
         """Send eight bytes that the client sends back."""
 
-    def shutdown_notice(self) -> None:
-        """Tell the client to open no more streams; those on their way are still taken."""
+    def shutdown_notice(self, text: bytes = b"") -> None:
+        """Tell the client to open no more streams, and why; those on their way are still taken."""
 
     def goaway(self, code: int, text: bytes = b"") -> None:
         """Tell the client that streams which have not arrived yet never will be answered."""

@@ -17,6 +17,9 @@ GREETING_S = 20.0
 """How long a client may take to say that it speaks HTTP/2."""
 TOO_MANY_PINGS = b"too_many_pings"
 """What a client is told that pings too often; clients of gRPC then do so half as often."""
+AGED = b"max_age"
+IDLE = b"max_idle"
+"""What a client is told whose connection is asked to end."""
 
 _IDLE_PING_S = 7200.0  # between the pings of a client that has no call open and needs none to be kept
 _LEAVING_S = 5.0
@@ -113,18 +116,18 @@ class Kept(Protocol):
         """The client has said that it speaks HTTP/2."""
 
     @property
-    def is_leaving(self) -> bool:
-        """Its client has been asked to open no more calls, or will have been."""
-    @property
     def is_blocked(self) -> bool:
         """The client takes nothing of what is written, and nothing is read from it meanwhile."""
 
+    @property
+    def is_leaving(self) -> bool:
+        """Its client has been asked to open no more calls, or will have been."""
 
     def ping(self) -> None:
         """Ask the client whether it is there."""
 
-    def leave(self) -> None:
-        """Ask the client to open no more calls."""
+    def leave(self, text: bytes) -> None:
+        """Ask the client to open no more calls, and say why."""
 
     def end(self) -> None:
         """Take no more calls, and close when those that are open have been answered."""
@@ -204,12 +207,12 @@ class Lifetime:
 
     def _silence(self, now: float) -> float:
         limits, connection = self._lifetimes, self._connection
-        if self._pinged != math.inf:
-            if self.last_read >= self._pinged:
-                self._pinged = math.inf
         if connection.is_blocked:  # a ping would not leave, nor its answer be read
             self._pinged = math.inf
             return now + limits.ping_after_s
+        if self._pinged != math.inf:
+            if self.last_read >= self._pinged:
+                self._pinged = math.inf
             elif now >= self._pinged + limits.ping_timeout_s:
                 connection.abort()
                 return math.inf
@@ -239,7 +242,7 @@ class Lifetime:
         due = self.idle_since + limits.idle_s
         if now < due:
             return due
-        self._begin_to_leave(now)
+        self._begin_to_leave(now, IDLE)
         return math.inf
 
     def _age(self, now: float) -> float:
@@ -248,7 +251,7 @@ class Lifetime:
             if now < self._aged_at:
                 return self._aged_at
             if not connection.is_leaving:
-                self._begin_to_leave(now)
+                self._begin_to_leave(now, AGED)
         if now >= self._left_at + _LEAVING_S:
             connection.end()  # whether or not the client has said that it knows
         if now >= self._left_at + limits.grace_s:
@@ -257,6 +260,6 @@ class Lifetime:
         ends = self._left_at + limits.grace_s
         return min(ends, self._left_at + _LEAVING_S) if now < self._left_at + _LEAVING_S else ends
 
-    def _begin_to_leave(self, now: float) -> None:
+    def _begin_to_leave(self, now: float, text: bytes) -> None:
         self._left_at = now
-        self._connection.leave()
+        self._connection.leave(text)

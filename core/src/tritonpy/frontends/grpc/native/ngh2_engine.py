@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -9,10 +10,22 @@ import ngh2
 from ngh2 import events
 from ngh2.exceptions import ConnectionStateError, NGH2Error, StreamUnavailableError
 
-from tritonpy.frontends.grpc.native.engine import EngineError, EngineSettings, Headers, Receiver, StreamGone
+from tritonpy.frontends.grpc.native.engine import (
+    EngineError,
+    EngineSettings,
+    ErrorCode,
+    Headers,
+    Receiver,
+    StreamGone,
+)
 
 _RESETS = (200, 50)  # that a client may send at once, and per second after that; each may have cost a call
 _MOST_HEADERS = 512
+_NONE = ngh2.Connection(ngh2.Role.SERVER)  # never begun: it refuses all that is sent, and has nothing
+# The head of a GOAWAY; those of ngh2 have no text where streams may still come. The size of its payload is
+# followed by its kind, 7, then come flags, stream, the last stream, and a code.
+_NOTICE = struct.Struct(">IBIII")
+_LAST_OF_ALL = 2**31 - 1
 
 
 class Ngh2Engine:
@@ -21,13 +34,8 @@ class Ngh2Engine:
     Args:
         receiver: is told what comes.
     """
-_NONE = ngh2.Connection(ngh2.Role.SERVER)  # never begun: it refuses all that is sent, and has nothing
-# The head of a GOAWAY; those of ngh2 have no text where streams may still come. The size of its payload is
-# followed by its kind, 7, then come flags, stream, the last stream, and a code.
-_NOTICE = struct.Struct(">IBIII")
-_LAST_OF_ALL = 2**31 - 1
 
-    __slots__ = ("_connection", "_receiver")
+    __slots__ = ("_connection", "_notice", "_receiver")
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
@@ -104,9 +112,8 @@ _LAST_OF_ALL = 2**31 - 1
         with suppress(ConnectionStateError):
             self._connection.ping(data)
 
-    def shutdown_notice(self) -> None:
-        with suppress(ConnectionStateError):
-            self._connection.send_shutdown_notice()
+    def shutdown_notice(self, text: bytes = b"") -> None:
+        self._notice = _NOTICE.pack(8 + len(text) << 8 | 7, 0, 0, _LAST_OF_ALL, ErrorCode.NO_ERROR) + text
 
     def goaway(self, code: int, text: bytes = b"") -> None:
         with suppress(ConnectionStateError):
@@ -117,6 +124,9 @@ _LAST_OF_ALL = 2**31 - 1
             data = self._connection.data_to_send(most)
         except ConnectionStateError:  # it was attacked, and has no words for that
             return b""
+        if self._notice and len(data) < most:  # no frame is half sent
+            data += self._notice
+            self._notice = b""
         self._tell()  # sending may end streams
         return data
 
@@ -126,6 +136,10 @@ _LAST_OF_ALL = 2**31 - 1
             return self._connection.want_read or self._connection.want_write
         except ConnectionStateError:
             return False
+
+    def close(self) -> None:
+        self._connection = _NONE
+        del self._receiver
 
     def _tell(self) -> None:
         receiver = self._receiver
@@ -137,10 +151,6 @@ _LAST_OF_ALL = 2**31 - 1
 
 def _request(receiver: Receiver, event: events.RequestReceived) -> None:
     receiver.on_request(event.stream_id, event.headers, event.end_stream)
-    def close(self) -> None:
-        self._connection = _NONE
-        del self._receiver
-
 
 
 def _data(receiver: Receiver, event: events.DataReceived) -> None:

@@ -168,7 +168,10 @@ class NativeGrpcServer:
         for connection in list(self.connections):
             if not grace_s:
                 connection.refuse_all(Status.UNAVAILABLE, STOPPING)
-            connection.leave()
+            if connection.has_greeted:
+                connection.leave()
+            else:  # it has had the time to
+                connection.end()
         await self._wait_for_connections(min(grace_s, _LEAVING_S))
         for connection in list(self.connections):
             connection.end()
