@@ -80,6 +80,15 @@ def test_a_block_serves_every_size_of_its_class():
     assert address(pool.lease(MIB + 1)) != where
 
 
+@given(st.lists(st.integers(BlockPool.SMALLEST, 2**20), min_size=1, max_size=8))
+def test_large_blocks_begin_where_frameworks_take_them_without_a_copy(sizes):
+    pool = BlockPool()
+
+    blocks = [pool.lease(size) for size in sizes]  # held, so that each lies elsewhere
+
+    assert all(address(block) % BlockPool.ALIGNMENT == 0 for block in blocks)
+
+
 def test_small_and_empty_blocks_are_not_pooled():
     pool = BlockPool()
     block = pool.lease(BlockPool.SMALLEST - 1)

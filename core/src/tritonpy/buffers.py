@@ -72,6 +72,8 @@ class BlockPool:
     """
 
     SMALLEST = 64 * 1024
+    ALIGNMENT = 64
+    """Bytes; frameworks copy what begins elsewhere before they compute."""
 
     def __init__(self, retained_byte_size: int = 256 * 1024 * 1024) -> None:
         self._free: defaultdict[int, list[npt.NDArray[np.uint8]]] = defaultdict(list)
@@ -80,7 +82,10 @@ class BlockPool:
         self._limit = retained_byte_size
 
     def lease(self, byte_size: int) -> npt.NDArray[np.uint8]:
-        """Return an uninitialised array of `byte_size` bytes; dropping its last view gives it back."""
+        """Return an uninitialised array of `byte_size` bytes; dropping its last view gives it back.
+
+        One of at least `SMALLEST` bytes begins at a multiple of `ALIGNMENT`.
+        """
         if byte_size < self.SMALLEST:
             return np.empty(byte_size, np.uint8)
         size_class = 1 << (byte_size - 1).bit_length()
@@ -88,7 +93,7 @@ class BlockPool:
             raw = self._free[size_class].pop()
             self._retained -= size_class
         except IndexError:
-            raw = np.empty(size_class, np.uint8)
+            raw = _aligned(size_class, self.ALIGNMENT)
         # The owner's base is a memoryview, not an array, so numpy stops collapsing view chains at the
         # owner: every view of it keeps the owner alive, and the owner's death means that no reader is left.
         owner = np.frombuffer(raw.data, np.uint8, byte_size)
@@ -102,3 +107,9 @@ class BlockPool:
 
         self._owners[key] = weakref.ref(owner, give_back)
         return owner
+
+
+def _aligned(byte_size: int, alignment: int) -> npt.NDArray[np.uint8]:
+    block = np.empty(byte_size + alignment, np.uint8)
+    first = -block.ctypes.data % alignment
+    return block[first : first + byte_size]
