@@ -75,6 +75,7 @@ TOUCHES: dict[str, tuple[str, ...]] = {
     "plugins/backends/python/": ("tests/python_backend", "tests/environments", "tests/stress"),
     "plugins/backends/onnxruntime/": ("tests/devices", "tests/gpu"),
     "plugins/backends/pytorch/": ("plugins/backends/pytorch", "tests/gpu"),
+    "plugins/backends/tensorflow/": ("plugins/backends/tensorflow",),
     "plugins/batching/": ("tests/examples/test_batching_strategies", "tests/batching"),
     "plugins/caches/": ("plugins/caches", "tests/cache", "tests/docs/test_response_cache"),
     "plugins/stores/": ("tests/stores", "plugins/stores"),

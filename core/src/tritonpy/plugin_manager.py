@@ -37,6 +37,7 @@ OWN_DISTRIBUTIONS = frozenset(
         "tritonpy-backend-onnxruntime",
         "tritonpy-backend-pytorch",
         "tritonpy-backend-python",
+        "tritonpy-backend-tensorflow",
         "tritonpy-batching-pad",
         "tritonpy-batching-single",
         "tritonpy-batching-volume",

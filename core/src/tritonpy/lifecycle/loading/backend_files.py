@@ -23,7 +23,6 @@ _FRAMEWORKS = {
     "fastertransformer": "FasterTransformer",
     "fil": "FIL",
     "openvino": "OpenVINO",
-    "tensorflow": "TensorFlow",
     "tensorrt": "TensorRT",
     "tensorrtllm": "TensorRT-LLM",
     "vllm": "vLLM",

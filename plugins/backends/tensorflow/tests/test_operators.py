@@ -1,0 +1,173 @@
+"""Libraries of custom operators are there before the graph that calls them is loaded."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from tritonpy.plugin import TritonError
+from tritonpy_sdk import ModelRepository
+
+SOURCE = """
+#include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+using namespace tensorflow;
+
+REGISTER_OP("TritonpyTriple")
+    .Input("x: float")
+    .Output("y: float")
+    .SetShapeFn(shape_inference::UnchangedShape);
+
+class Triple : public OpKernel {
+ public:
+  explicit Triple(OpKernelConstruction* context) : OpKernel(context) {}
+  void Compute(OpKernelContext* context) override {
+    const Tensor& x = context->input(0);
+    Tensor* y = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, x.shape(), &y));
+    auto from = x.flat<float>();
+    auto to = y->flat<float>();
+    for (int64_t i = 0; i < from.size(); ++i) to(i) = 3 * from(i);
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("TritonpyTriple").Device(DEVICE_CPU), Triple);
+"""
+
+# Saved by another process: where the operator is known already, nothing would have to open it.
+SAVE = """
+import sys
+import tensorflow as tf
+
+operators = tf.load_op_library(sys.argv[1])
+with tf.Graph().as_default() as graph:
+    x = tf.compat.v1.placeholder("float32", [None, 2], name="x")
+    operators.tritonpy_triple(x=x, name="y")
+open(sys.argv[2], "wb").write(graph.as_graph_def().SerializeToString())
+"""
+
+
+def config(*libraries):
+    return {
+        "platform": "tensorflow_graphdef",
+        "max_batch_size": 4,
+        "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [2]}],
+        "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [2]}],
+        "model_operations": {"op_library_filename": list(libraries)},
+    }
+
+
+@pytest.fixture
+def plain(frozen):
+    def build(v1):
+        v1.identity(v1.placeholder("float32", [None, 2], name="x"), name="y")
+
+    return frozen(build)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "nosuch.so",
+            None,
+            "unable to find '.*/net/nosuch.so', which 'op_library_filename' of model 'net' names",
+        ),
+        ("bad.so", "text", "bad.so', which .* names, is no library of operators for TensorFlow 2"),
+    ],
+)
+def test_a_library_that_cannot_be_opened_is_told(load, plain, name, content, message):
+    files = {} if content is None else {name: content}
+
+    with pytest.raises(TritonError, match=message):
+        load(plain, config(name), model_files=files)
+
+
+def test_a_library_for_all_models_that_cannot_be_opened_is_told(load, plain):
+    with pytest.raises(
+        TritonError, match=r"unable to find '/nosuch.so', which --backend-config=tensorflow,op-library"
+    ):
+        load(plain, config(), settings={"op-library": "/nosuch.so"})
+
+
+@pytest.mark.toolchain
+def test_a_library_without_operators_is_told(tmp_path, load, plain):
+    if shutil.which("gcc") is None:
+        pytest.skip("there is no gcc")
+    (tmp_path / "made").mkdir()
+    library, source = tmp_path / "made/empty.so", tmp_path / "made/empty.c"
+    source.write_text("int nothing;\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+
+    with pytest.raises(TritonError, match=r"empty.so', which .* names, registers no operator"):
+        load(plain, config("empty.so"), model_files={"empty.so": library.read_bytes()})
+
+
+@pytest.fixture(scope="module")
+def triple(tf, tmp_path_factory):
+    """A library with an operator, and a graph that calls it."""
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++")
+    folder = tmp_path_factory.mktemp("operators")
+    (folder / "triple.cc").write_text(SOURCE)
+    library = folder / "triple.so"
+    flags = [*tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags()]
+    command = ["g++", "-shared", "-fPIC", "-O1", "-w", "-o", library, folder / "triple.cc", *flags]
+    subprocess.run(command, check=True)
+    subprocess.run([sys.executable, "-c", SAVE, library, folder / "model.graphdef"], check=True)
+    return library.read_bytes(), (folder / "model.graphdef").read_bytes()
+
+
+@pytest.mark.toolchain
+def test_a_missing_operator_is_named_with_what_mends_it(load, triple):
+    if "TritonpyTriple" in _known():
+        pytest.skip("another test of this process has opened the library")
+    message = (
+        r"Op type not registered 'TritonpyTriple'.*is named by model_operations \{ op_library_filename \}"
+    )
+    with pytest.raises(TritonError, match=message):
+        load(triple[1], config())
+
+
+@pytest.mark.toolchain
+def test_models_with_copies_of_one_library_run_side_by_side(load, ask, triple):
+    library, graph = triple
+    first = load(graph, config("ops/triple.so"), name="first", model_files={"ops/triple.so": library})
+    second = load(graph, config("other.so"), name="second", model_files={"other.so": library})
+
+    for model in (first, second):
+        assert ask(model, x=np.ones((1, 2), "f4")) == {"y": [[3, 3]]}
+
+
+@pytest.mark.toolchain
+def test_a_model_with_operators_is_served_by_processes(tmp_path, triple):
+    import tritonclient.http
+    from tritonpy.options import ServerOptions
+    from tritonpy.server import Server
+
+    library, graph = triple
+    ModelRepository(tmp_path).model(
+        "net", config("triple.so"), {"model.graphdef": graph}, model_files={"triple.so": library}
+    )
+    options = ServerOptions(
+        (str(tmp_path),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
+    )
+    x = tritonclient.http.InferInput("x", [1, 2], "FP32")
+    x.set_data_from_numpy(np.ones((1, 2), "f4"))
+    with (
+        Server(options) as server,
+        tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.http_port}") as client,
+    ):
+        assert client.infer("net", [x]).as_numpy("y").tolist() == [[3, 3]]
+
+
+def _known():
+    from tensorflow.python.framework import op_def_registry
+
+    return ["TritonpyTriple"] if op_def_registry.get("TritonpyTriple") is not None else []

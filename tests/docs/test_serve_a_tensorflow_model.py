@@ -1,0 +1,53 @@
+"""What the page on TensorFlow models shows works: its scripts, its configuration, the answers it tells."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    find_spec("tensorflow") is None, reason="TensorFlow is not installed: pip install tensorflow-cpu"
+)
+
+PAGE = Path(__file__).parent.parent.parent / "docs/how-to/serve-a-tensorflow-model.md"
+
+
+def blocks(language: str) -> dict[str, str]:
+    """The examples of the page by the file names in their first lines."""
+    return dict(re.findall(rf"```{language}\n# (\S+)\n(.*?)```", PAGE.read_text(), re.DOTALL))
+
+
+def run(script: str, folder: Path, *arguments: str) -> str:
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, check=True, text=True).stdout
+
+
+def ask(url: str, path: str, document: object = None) -> Any:
+    body = None if document is None else json.dumps(document).encode()
+    with urllib.request.urlopen(f"http://{url}{path}", body, timeout=60) as answer:
+        return json.load(answer)
+
+
+def test_models_are_saved_served_and_asked(served: Callable[..., Any], tmp_path: Path) -> None:
+    scripts = blocks("python")
+    run(scripts["save.py"], tmp_path)
+    for name, text in blocks("protobuf").items():
+        (tmp_path / name).write_text(text)
+    server = served(f"--model-repository={tmp_path}/models")
+    url = f"localhost:{server.ports['HTTPService']}"
+
+    assert run(scripts["ask.py"], tmp_path, url) == "(3, 10)\n"
+    config = ask(url, "/v2/models/digits/config")
+    assert (config["max_batch_size"], config["instance_group"][0]["count"]) == (32, 2)
+    x = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
+    (output,) = ask(url, "/v2/models/scale/infer", {"inputs": [x]})["outputs"]
+    assert (output["name"], output["data"]) == ("y", [3, 6])
