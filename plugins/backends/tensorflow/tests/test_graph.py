@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import psutil
 import pytest
 from tritonpy.plugin import Tensor, TritonError
 
@@ -134,6 +135,52 @@ class TestCallables:
             assert answer == {name: [[int(name[1])]] for name in names}
 
         assert len(graph._callables) <= 65
+
+
+class TestThreads:
+    @staticmethod
+    def deep(length):
+        def call(x):
+            for _ in range(length):
+                x = x + 1
+            return {"y": x}
+
+        return call
+
+    @pytest.mark.parametrize(
+        ("length", "threads", "is_caller_s"),
+        [(5, None, True), (200, None, False), (200, "1", True), (5, "2", False), (5, "0", True)],
+    )
+    def test_small_graphs_run_on_the_thread_that_calls(
+        self, load, ask, saved, tf, length, threads, is_caller_s
+    ):
+        config = {"backend": "tensorflow"}
+        if threads is not None:
+            config["parameters"] = {"TF_NUM_INTER_THREADS": {"string_value": threads}}
+        model = load(saved(self.deep(length), {"x": (tf.float32, [None, 1])}), config)
+
+        assert model.handle.state.graph.runs_on_caller_s_thread is is_caller_s
+        assert ask(model, x=np.zeros((1, 1), "f4")) == {"y": [[length]]}
+
+    def test_a_session_has_the_threads_that_its_model_asks_for(self, load, ask, saved, tf):
+        def multiply(x):
+            for _ in range(6):
+                x = tf.tanh(x @ x)
+            return {"y": x[:1, :1]}
+
+        def used(name, threads):
+            config = {"backend": "tensorflow", "parameters": {}}
+            for key in ("TF_NUM_INTRA_THREADS", "TF_NUM_INTER_THREADS"):
+                config["parameters"][key] = {"string_value": threads}
+            before = psutil.Process().num_threads()
+            model = load(path, config | {"instance_group": [{"kind": "KIND_CPU", "count": 1}]}, name=name)
+            ask(model, x=np.full((512, 512), 0.01, "f4"))
+            return psutil.Process().num_threads() - before
+
+        path = saved(multiply, {"x": (tf.float32, [512, 512])})
+        used("first", "1")
+
+        assert used("many", "7") - used("one", "1") >= 6
 
 
 def saved_v1_of(tf, function, saved):

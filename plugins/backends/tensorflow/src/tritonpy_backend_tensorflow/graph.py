@@ -20,6 +20,9 @@ Session = Any  # Any: TensorFlow is not looked into by the type checker
 _MOST_CALLABLES = 64
 """Sets of inputs and outputs that have a callable of their own; clients choose the outputs."""
 
+_FEW_OPERATORS = 64
+_CALLER = -1  # what TensorFlow calls the thread that calls, among pools of threads
+
 _GPU_COUNT = "GPU"
 
 
@@ -57,10 +60,14 @@ class Graph:
         has_signature: the model's files say which inputs and outputs there are; otherwise any placeholder is
             an input, and any tensor an output.
         verdict: what its calls do.
+        inter_thread_count: threads for operators side by side; 0 where the model does not say. A graph with
+            one, or with few operators and no number, is run by the thread that calls: to hand it to another
+            one takes several times as long as a small graph itself.
 
     Attributes:
         inputs, outputs, has_signature: as given.
         leaves_traces: calls change what later calls see, such as variables.
+        runs_on_caller_s_thread: its operators run one after the other, each with all threads it can use.
     """
 
     def __init__(
@@ -72,12 +79,15 @@ class Graph:
         *,
         has_signature: bool,
         verdict: Verdict,
+        inter_thread_count: int,
     ) -> None:
         self.inputs = inputs
         self.outputs = outputs
         self.has_signature = has_signature
         self.leaves_traces = verdict.leaves_traces
         self._copies = verdict.shows_memory
+        is_small = verdict.operator_count <= _FEW_OPERATORS
+        self.runs_on_caller_s_thread = inter_thread_count == 1 or (inter_thread_count == 0 and is_small)
         self._tf = framework.tf
         self._session = session
         self._lock = threading.Lock()  # guards additions to _callables and to the graph
@@ -159,7 +169,9 @@ class Graph:
             feed = [self.inputs[name].tensor for name in inputs]
             fetch = [self._fetched(name, feed) for name in outputs]
             try:
-                options = config_pb2.CallableOptions(feed=feed, fetch=fetch)
+                pool = _CALLER if self.runs_on_caller_s_thread else 0
+                how = config_pb2.RunOptions(inter_op_thread_pool=pool)
+                options = config_pb2.CallableOptions(feed=feed, fetch=fetch, run_options=how)
                 run: Callable[..., Sequence[object]] = self._session._make_callable_from_options(options)
             except Exception as exc:  # as above
                 raise framework_error(exc) from exc

@@ -50,6 +50,7 @@ def load_graph_def(
             outputs,
             has_signature=False,
             verdict=judge(graph_def, every),
+            inter_thread_count=settings.inter_thread_count,
         )
     except TritonError:
         session.close()

@@ -54,6 +54,7 @@ def load_saved_model(
             outputs,
             has_signature=True,
             verdict=judge(meta_graph.graph_def, fetched),
+            inter_thread_count=settings.inter_thread_count,
         )
     except TritonError:
         session.close()

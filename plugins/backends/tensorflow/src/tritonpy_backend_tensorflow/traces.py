@@ -43,10 +43,12 @@ class Verdict:
         leaves_traces: they may change variables, tables, queues or whatever else outlives a call. Operators
             that are not known are taken to do so.
         shows_memory: what they give may lie in memory that later calls write to.
+        operator_count: how many operators take part, each function counted once.
     """
 
     leaves_traces: bool
     shows_memory: bool
+    operator_count: int
 
 
 def judge(graph_def: Any, outputs: Iterable[str]) -> Verdict:  # Any: a message of TensorFlow
@@ -56,40 +58,38 @@ def judge(graph_def: Any, outputs: Iterable[str]) -> Verdict:  # Any: a message 
         graph_def: the graph with its functions.
         outputs: names of tensors.
     """
-    fetched = list(outputs)
-    writes = _leaves_traces(graph_def, fetched)
-    shows = writes and any(node.op in _REFERENCES for node in _reachable(graph_def.node, fetched))
-    return Verdict(writes, shows)
-
-
-def _leaves_traces(graph_def: Any, outputs: Iterable[str]) -> bool:
     from tensorflow.python.framework import op_def_registry
 
+    nodes = list(_all_nodes(graph_def, outputs))
+    functions = {function.signature.name for function in graph_def.library.function}
+    operators = {node.op for node in nodes} - functions
+    writes = any(_writes(op, op_def_registry.get(op)) for op in operators)
+    return Verdict(writes, writes and not _REFERENCES.isdisjoint(operators), len(nodes))
+
+
+def _writes(op: str, definition: Any) -> bool:
+    """True for an operator that may change what a later call sees, by what TensorFlow says of it."""
+    if op in _HARMLESS or op.startswith(_SHORT_LIVED):
+        return False
+    return (
+        definition is None
+        or definition.is_stateful
+        or any(argument.is_ref for argument in definition.input_arg)
+    )
+
+
+def _all_nodes(graph_def: Any, outputs: Iterable[str]) -> Iterator[Any]:
+    """The nodes that take part in computing outputs, and those of the functions that these call."""
     functions = {function.signature.name: function for function in graph_def.library.function}
     seen: set[str] = set()
-    verdicts: dict[str, bool] = {}
-
-    def writes(op: str) -> bool:
-        if op not in verdicts:
-            definition = op_def_registry.get(op)
-            verdicts[op] = not (op in _HARMLESS or op.startswith(_SHORT_LIVED)) and (
-                definition is None
-                or definition.is_stateful
-                or any(argument.is_ref for argument in definition.input_arg)
-            )
-        return verdicts[op]
-
     pending = [_reachable(graph_def.node, outputs)]
     while pending:
         for node in pending.pop():
-            called = [name for name in _functions_of(node) if name in functions]
-            if node.op not in functions and writes(node.op):
-                return True
-            for name in called:
-                if name not in seen:
+            yield node
+            for name in _functions_of(node):
+                if name in functions and name not in seen:
                     seen.add(name)
                     pending.append(iter(functions[name].node_def))
-    return False
 
 
 def _reachable(nodes: Iterable[Any], outputs: Iterable[str]) -> Iterator[Any]:
