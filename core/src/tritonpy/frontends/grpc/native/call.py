@@ -247,13 +247,15 @@ class Call:
 
     def _announced(self, byte_size: int) -> None:
         """A message of so many bytes begins to arrive."""
-        most = self._connection.port.max_message_byte_size
-        if byte_size > most:
-            raise Refused(
-                Status.RESOURCE_EXHAUSTED, f"Received message larger than max ({byte_size} vs. {most})"
-            )
-        self._held += byte_size
-        self._connection.port.admission.hold(byte_size)
+        self._check_size(byte_size)
+        if self._connection.port.admission.admits(byte_size):
+            self._hold(byte_size)
+        else:
+            self._not_admitted(byte_size)
+
+    def _not_admitted(self, byte_size: int) -> None:
+        """Too many bytes of requests are held to take a message of so many more."""
+        raise self._connection.port.admission.refusal(byte_size)
 
     def _taken(self, byte_size: int) -> None:
         """Bytes have been read; the client may send as many more."""
@@ -281,6 +283,17 @@ class Call:
             self._abandon()
         except Exception:  # else it would end all calls of the connection, or all that have a deadline
             _log.exception("%s could not be cancelled", self._head.path)
+
+    def _check_size(self, byte_size: int) -> None:
+        most = self._connection.port.max_message_byte_size
+        if byte_size > most:
+            raise Refused(
+                Status.RESOURCE_EXHAUSTED, f"Received message larger than max ({byte_size} vs. {most})"
+            )
+
+    def _hold(self, byte_size: int) -> None:
+        self._held += byte_size
+        self._connection.port.admission.hold(byte_size)
 
     def _check_coding(self, flag: int) -> None:
         if flag and self._head.coding in (b"", b"identity"):

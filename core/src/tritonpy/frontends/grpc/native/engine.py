@@ -29,7 +29,7 @@ class EngineSettings:
     Attributes:
         max_concurrent_streams: that a client may have open.
         stream_window: bytes of a stream that a client may send before it is given more room.
-        connection_window: likewise, of all streams together.
+        connection_window: likewise, of all streams together; some that are read slowly leave room for others.
         max_frame_size: bytes of one frame that clients may send.
         max_header_list_size: bytes of the headers of a stream that clients are asked to stay within, names,
             values and 32 for each.
@@ -38,7 +38,7 @@ class EngineSettings:
 
     max_concurrent_streams: int = 1024
     stream_window: int = 4 << 20
-    connection_window: int = 1 << 24
+    connection_window: int = 1 << 26
     max_frame_size: int = 1 << 20
     max_header_list_size: int = 16 * 1024
     most_header_list_size: int = 64 * 1024

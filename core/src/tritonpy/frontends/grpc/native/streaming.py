@@ -10,7 +10,7 @@ from typing import TypeAlias
 from google.protobuf.message import DecodeError
 
 from tritonpy.errors import Internal, TritonError
-from tritonpy.frontends.grpc.errors import HungUp, as_triton_error
+from tritonpy.frontends.grpc.errors import HungUp, as_triton_error, status_of
 from tritonpy.frontends.grpc.native.call import Call, CallConnection
 from tritonpy.frontends.grpc.native.engine import StreamGone
 from tritonpy.frontends.grpc.native.framing import Body, framed
@@ -26,17 +26,21 @@ _MOST_QUEUED = 16 * 1024
 class StreamingCall(Call):
     """A call whose messages are read and written by a coroutine.
 
+    A message for which there is no room is held up, unlike that of a unary call, which is refused: other
+    requests of the stream are on their way. Satisfies `admission.Waiter`.
+
     Args:
         serve: makes the coroutine.
     """
 
-    __slots__ = ("_messages", "_readable", "_serve", "_task", "_untaken", "_writable")
+    __slots__ = ("_messages", "_readable", "_serve", "_task", "_untaken", "_wanted", "_writable")
 
     def __init__(self, connection: CallConnection, stream: int, head: RequestHead, serve: Serve) -> None:
         super().__init__(connection, stream, head)
         self._serve = serve
         self._messages: deque[tuple[int, Body]] = deque()
         self._untaken = 0  # bytes read for which the client has not been given room
+        self._wanted = 0  # bytes of a message of which no more is let in until there is room for it
         self._readable: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -62,8 +66,7 @@ class StreamingCall(Call):
             self._readable = asyncio.get_running_loop().create_future()
             await self._readable
         flag, body = self._messages.popleft()
-        if not self._messages:
-            self._return_room()
+        self._return_room()
         if not flag:
             return body
         inflation = self._connection.port.inflation
@@ -103,16 +106,33 @@ class StreamingCall(Call):
         if not writable.done():
             writable.set_result(None)
 
+    # What admission calls, while a message waits for it.
+
+    @property
+    def held(self) -> int:
+        """Bytes of its own that are counted."""
+        return self._held
+
+    def on_room(self) -> None:
+        """Let the message come."""
+        self._hold(self._wanted)
+        self._wanted = 0
+        self._return_room()
+
+    def on_no_room(self) -> None:
+        """Wait no longer."""
+        wanted, self._wanted = self._wanted, 0
+        self.give_up(*status_of(self._connection.port.admission.refusal(wanted)))
+
     # Inside.
 
     def _taken(self, byte_size: int) -> None:
         self._untaken += byte_size
-        if not self._messages:
-            self._return_room()
+        self._return_room()
 
     def _on_message(self, flag: int, body: Body) -> None:
-        if len(body) > self._connection.port.max_message_byte_size:
-            self._announced(len(body))  # which refuses it
+        self._check_size(len(body))
+        self._end_wait()
         if flag:
             self._check_coding(flag)
         self._messages.append((flag, body))
@@ -123,7 +143,7 @@ class StreamingCall(Call):
 
     def _awaited(self) -> object:
         reader = self._reader
-        if self._messages or reader is None or reader.is_between:  # or the client has no room to send more
+        if self._messages or self._wanted or reader is None or reader.is_between:
             return None
         return reader.received
 
@@ -134,6 +154,7 @@ class StreamingCall(Call):
     def _over(self) -> None:
         super()._over()
         self._messages.clear()
+        self._end_wait()
         self._return_room()
         self._wake()
 
@@ -141,7 +162,18 @@ class StreamingCall(Call):
         if self._task is not None:
             self._task.cancel()
 
+    def _not_admitted(self, byte_size: int) -> None:
+        self._wanted = byte_size
+        self._connection.port.admission.wait(self)
+
+    def _end_wait(self) -> None:
+        if self._wanted:
+            self._wanted = 0
+            self._connection.port.admission.leave(self)
+
     def _return_room(self) -> None:
+        if self._messages or self._wanted:
+            return
         untaken, self._untaken = self._untaken, 0
         if untaken:
             self._connection.consumed(self._stream, untaken)

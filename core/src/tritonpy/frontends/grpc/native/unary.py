@@ -39,25 +39,16 @@ class UnaryCall(Call):
         self._is_compressed = False
         self._task: asyncio.Task[None] | None = None
 
-    def _announced(self, byte_size: int) -> None:
-        port = self._connection.port
-        if byte_size <= port.max_message_byte_size and not port.admission.admits(byte_size):
-            raise port.admission.refusal(byte_size)
-        super()._announced(byte_size)
-
     def _on_message(self, flag: int, body: Body) -> None:
         if self._body is not None:
             raise Refused(Status.UNIMPLEMENTED, "a call that takes one message got more")
-        port = self._connection.port
-        if len(body) > port.max_message_byte_size:
-            super()._announced(len(body))  # which refuses it
+        self._check_size(len(body))
         if flag:
             self._check_coding(flag)
         self._is_compressed = flag == 1
         self._body = body
         if not self._is_half_closed:
-            self._held = len(body)
-            port.admission.hold(self._held)
+            self._hold(len(body))
 
     def _on_end(self) -> None:
         body, self._body = self._body, None
