@@ -8,8 +8,12 @@ import sys
 
 import numpy as np
 import pytest
+import tritonclient.http
+from tritonpy.options import ServerOptions
 from tritonpy.plugin import TritonError
+from tritonpy.server import Server
 from tritonpy_sdk import ModelRepository
+from tritonpy_sdk.testing import until
 
 SOURCE = """
 #include "tensorflow/core/framework/common_shape_fns.h"
@@ -33,7 +37,10 @@ class Triple : public OpKernel {
     OP_REQUIRES_OK(context, context->allocate_output(0, x.shape(), &y));
     auto from = x.flat<float>();
     auto to = y->flat<float>();
-    for (int64_t i = 0; i < from.size(); ++i) to(i) = 3 * from(i);
+    for (int64_t i = 0; i < from.size(); ++i) {
+      if (from(i) < 0) abort();
+      to(i) = 3 * from(i);
+    }
   }
 };
 
@@ -146,25 +153,39 @@ def test_models_with_copies_of_one_library_run_side_by_side(load, ask, triple):
 
 
 @pytest.mark.toolchain
-def test_a_model_with_operators_is_served_by_processes(tmp_path, triple):
-    import tritonclient.http
-    from tritonpy.options import ServerOptions
-    from tritonpy.server import Server
-
+def test_an_operator_that_crashes_ends_a_process_of_its_own_model_only(tmp_path, triple, plain):
     library, graph = triple
-    ModelRepository(tmp_path).model(
-        "net", config("triple.so"), {"model.graphdef": graph}, model_files={"triple.so": library}
+    repository = ModelRepository(tmp_path)
+    alone = {"instance_group": [{"kind": "KIND_CPU", "count": 1}]}
+    repository.model(
+        "triple",
+        config("triple.so") | alone,
+        {"model.graphdef": graph},
+        model_files={"triple.so": library},
     )
+    repository.model("plain", config() | {"model_operations": {}}, {"model.graphdef": plain})
     options = ServerOptions(
         (str(tmp_path),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
     )
-    x = tritonclient.http.InferInput("x", [1, 2], "FP32")
-    x.set_data_from_numpy(np.ones((1, 2), "f4"))
+
     with (
         Server(options) as server,
-        tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.http_port}") as client,
+        tritonclient.http.InferenceServerClient(
+            f"127.0.0.1:{server.http_port}", network_timeout=60
+        ) as client,
     ):
-        assert client.infer("net", [x]).as_numpy("y").tolist() == [[3, 3]]
+
+        def ask(name, value):
+            x = tritonclient.http.InferInput("x", [1, 2], "FP32")
+            x.set_data_from_numpy(np.full((1, 2), value, "f4"))
+            return client.infer(name, [x]).as_numpy("y").tolist()
+
+        assert ask("triple", 1) == [[3, 3]]
+        with pytest.raises(tritonclient.http.InferenceServerException):
+            ask("triple", -1)
+        assert ask("plain", 2) == [[2, 2]]
+        until(lambda: client.is_model_ready("triple"), "the restarted worker")
+        assert ask("triple", 2) == [[6, 6]]
 
 
 def _known():
