@@ -1,4 +1,4 @@
-"""What the page on TensorFlow models shows works: its scripts, its configuration, the answers it tells."""
+"""What the pages on TensorFlow models show works: its scripts, its configuration, the answers it tells."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ pytestmark = pytest.mark.skipif(
     find_spec("tensorflow") is None, reason="TensorFlow is not installed: pip install tensorflow-cpu"
 )
 
-PAGE = Path(__file__).parent.parent.parent / "docs/how-to/serve-a-tensorflow-model.md"
+HOW_TO = Path(__file__).parent.parent.parent / "docs/how-to"
+PAGE = HOW_TO / "serve-a-tensorflow-model.md"
 
 
-def blocks(language: str) -> dict[str, str]:
-    """The examples of the page by the file names in their first lines."""
-    return dict(re.findall(rf"```{language}\n# (\S+)\n(.*?)```", PAGE.read_text(), re.DOTALL))
+def blocks(language: str, page: Path = PAGE) -> dict[str, str]:
+    """The examples of a page by the file names in their first lines."""
+    return dict(re.findall(rf"```{language}\n# (\S+)\n(.*?)```", page.read_text(), re.DOTALL))
 
 
 def run(script: str, folder: Path, *arguments: str) -> str:
@@ -51,3 +52,20 @@ def test_models_are_saved_served_and_asked(served: Callable[..., Any], tmp_path:
     x = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
     (output,) = ask(url, "/v2/models/scale/infer", {"inputs": [x]})["outputs"]
     assert (output["name"], output["data"]) == ("y", [3, 6])
+
+
+def test_a_repository_of_tensorflow_serving_is_served_with_one_line(
+    served: Callable[..., Any], tmp_path: Path
+) -> None:
+    run(blocks("python")["save.py"], tmp_path)
+    (tmp_path / "models/scale/1/model.savedmodel").rename(tmp_path / "saved")
+    (tmp_path / "models/scale/1").rmdir()
+    (tmp_path / "saved").rename(tmp_path / "models/scale/1")
+    for name, text in blocks("protobuf", HOW_TO / "move-from-tensorflow-serving.md").items():
+        (tmp_path / name).write_text(text)
+    server = served(f"--model-repository={tmp_path}/models")
+
+    x = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
+    url = f"localhost:{server.ports['HTTPService']}"
+    (output,) = ask(url, "/v2/models/scale/infer", {"inputs": [x]})["outputs"]
+    assert output["data"] == [3, 6]

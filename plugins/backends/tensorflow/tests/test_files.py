@@ -35,6 +35,8 @@ SAVED, GRAPH_DEF = "model.savedmodel/saved_model.pb", "model.graphdef"
         ([SAVED, GRAPH_DEF], {}, "model.savedmodel", Format.SAVED_MODEL),
         ([SAVED, GRAPH_DEF], {"platform": "tensorflow_graphdef"}, "model.graphdef", Format.GRAPH_DEF),
         ([SAVED, GRAPH_DEF], {"platform": "tensorflow_savedmodel"}, "model.savedmodel", Format.SAVED_MODEL),
+        (["saved_model.pb"], {"platform": "tensorflow_savedmodel"}, "1", Format.SAVED_MODEL),
+        (["saved_model.pb"], {"default_model_filename": "model.savedmodel"}, "1", Format.SAVED_MODEL),
         (["other/saved_model.pb"], {"default_model_filename": "other"}, "other", Format.SAVED_MODEL),
         (["text/saved_model.pbtxt"], {"default_model_filename": "text"}, "text", Format.SAVED_MODEL),
         (
@@ -87,12 +89,6 @@ def test_platform_file_name_and_content_say_what_is_loaded(tmp_path, files, conf
             {"platform": "tensorflow_savedmodel", "default_model_filename": "model.graphdef"},
             InvalidArg,
             "is a GraphDef, and platform 'tensorflow_savedmodel' wants a SavedModel",
-        ),
-        (
-            ["saved_model.pb"],
-            {},
-            Unavailable,
-            "'saved_model.pb' and what belongs to it have to lie in a directory",
         ),
         (
             ["export/saved_model.pb"],

@@ -54,6 +54,12 @@ class TestGraphsOfASavedModel:
 
         assert ask(load(path, parameters(TF_GRAPH_TAG="gpu,serve")), x=ONE) == {"y": [[3]]}
 
+    def test_the_layout_of_tensorflow_serving_needs_one_line(self, load, ask, saved_v1):
+        path = saved_v1(times(3))
+        files = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+        assert ask(load(files, {"platform": "tensorflow_savedmodel"}), x=ONE) == {"y": [[3]]}
+
     def test_what_is_left_of_a_broken_one_is_told(self, load, saved_v1):
         path = saved_v1(times(3))
         shutil.rmtree(path / "variables")

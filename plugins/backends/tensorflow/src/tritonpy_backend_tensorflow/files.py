@@ -40,7 +40,8 @@ def find_files(model: Model, filename: str = "") -> ModelFiles:
 
     Args:
         model: whose; `platform` says the format, and without it the content does.
-        filename: the model's file or directory; "" for `default_model_filename`.
+        filename: the model's file or directory; "" for `default_model_filename`. Where there is none, the
+            version directory itself may be a SavedModel.
 
     Raises:
         InvalidArg: `platform` is none of TensorFlow's, or the files are of another format.
@@ -56,6 +57,8 @@ def find_files(model: Model, filename: str = "") -> ModelFiles:
         (filename,) if filename else tuple(DEFAULT_NAMES[each] for each in Format if wanted in (None, each))
     )
     path = next((folder / name for name in names if (folder / name).exists()), None)
+    if path is None and wanted is not Format.GRAPH_DEF and _is_saved_model(folder):
+        return ModelFiles(folder, Format.SAVED_MODEL)  # as TensorFlow Serving has them
     if path is None:
         raise Unavailable(
             f"unable to find '{folder / names[0]}' for model instance '{model.name}'{_advice(folder)}"
@@ -119,8 +122,6 @@ def _advice(folder: Path) -> str:
             return (
                 f"; '{name}' is a file as Keras saves models: code and weights, {_KERAS.partition(', ')[2]}"
             )
-        if name in _GRAPH_NAMES:
-            return f"; '{name}' and what belongs to it have to lie in a directory 'model.savedmodel'"
     found = next(
         (name for name in names if (folder / name).is_dir() and _is_saved_model(folder / name)), None
     )
