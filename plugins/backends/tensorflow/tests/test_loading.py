@@ -237,6 +237,16 @@ class TestInitOps:
             load(frozen(self.build), self.CONFIG)
 
 
+@pytest.mark.parametrize("level", [-1, 0, 1, 2])
+def test_a_model_is_computed_at_every_level_of_optimization(load, ask, saved_v1, level):
+    config = {"backend": "tensorflow", "optimization": {"graph": {"level": level}}}
+    model = load(saved_v1(times(3)), config)
+
+    options = model.handle.state.graph._session._config.graph_options.optimizer_options
+    assert options.global_jit_level == {-1: options.OFF, 0: 0, 1: options.ON_1, 2: options.ON_2}[level]
+    assert ask(model, x=ONE) == {"y": [[3]]}
+
+
 class TestSettingsOfTheBackend:
     @pytest.mark.parametrize(
         ("settings", "message"),

@@ -61,8 +61,13 @@ def model_auto_complete_config(model: Model) -> JsonObject | None:
 
     if is_complete(model.config):
         return None
-    model.state = open_model(model)
-    return complete_config(model.config, model.state.graph, model.backend.state.default_max_batch_size)
+    model.state = loaded = open_model(model)
+    try:
+        return complete_config(model.config, loaded.graph, model.backend.state.default_max_batch_size)
+    except TritonError:
+        model.state = None
+        loaded.close()
+        raise
 
 
 @hookimpl
