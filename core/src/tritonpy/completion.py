@@ -125,7 +125,7 @@ def complete_config(
         )
     for key, tensors in (("input", inputs), ("output", outputs)):
         if not config.get(key):
-            completed[key] = [_tensor_config(tensor, size > 0) for tensor in tensors]
+            completed[key] = [tensor_config(tensor, size > 0) for tensor in tensors]
     return completed
 
 
@@ -166,6 +166,24 @@ def check_dims(model_name: str, tensor: FileTensor, dims: Sequence[int], max_bat
     )
 
 
+def tensor_config(tensor: FileTensor, batches: bool) -> JsonObject:
+    """The configuration of an input or output, with the types and dims of a model's file.
+
+    Args:
+        tensor: what the file says; of a scalar the configuration has one dimension.
+        batches: its first dimension is that of the batch, which a configuration leaves out.
+    """
+    dims = tensor.shape[1:] if batches else tensor.shape
+    config: JsonObject = {
+        "name": tensor.name,
+        "data_type": DATATYPES[tensor.datatype].config_name,
+        "dims": list(dims) or [1],  # a configuration has no scalars
+    }
+    if batches and not dims:
+        config["reshape"] = {"shape": []}
+    return config
+
+
 def _spells_out_batch(
     config: JsonObject, inputs: Sequence[FileTensor], outputs: Sequence[FileTensor]
 ) -> bool:
@@ -177,18 +195,6 @@ def _spells_out_batch(
         for tensor in tensors
         if "reshape" not in configured
     )
-
-
-def _tensor_config(tensor: FileTensor, batches: bool) -> JsonObject:
-    dims = tensor.shape[1:] if batches else tensor.shape
-    config: JsonObject = {
-        "name": tensor.name,
-        "data_type": DATATYPES[tensor.datatype].config_name,
-        "dims": list(dims) or [1],  # a configuration has no scalars
-    }
-    if batches and not dims:
-        config["reshape"] = {"shape": []}
-    return config
 
 
 def _text(shape: Sequence[int]) -> str:

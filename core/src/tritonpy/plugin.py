@@ -13,6 +13,7 @@ from tritonpy.completion import (
     check_dims,
     complete_config,
     default_max_batch_size,
+    tensor_config,
 )
 from tritonpy.cores import usable_core_count
 from tritonpy.dataplane import Address, Dataplane, Frontend, ServedModel, TensorSpec, Unready
@@ -128,6 +129,7 @@ __all__ = [
     "parse_flag",
     "parse_whole",
     "read_fingerprint",
+    "tensor_config",
     "unpack_bytes",
     "usable_core_count",
     "warn_of_unknown_parameters",

@@ -96,11 +96,11 @@ class TestSessions:
         assert third is not first
 
     def test_what_auto_complete_loaded_is_not_loaded_again(self, load, saved_v1, monkeypatch):
-        from tritonpy_backend_tensorflow import saved_model
+        from tritonpy_backend_tensorflow import graph
 
         opened = []
-        original = saved_model.open_session
-        monkeypatch.setattr(saved_model, "open_session", lambda *args: opened.append(1) or original(*args))
+        original = graph.open_session
+        monkeypatch.setattr(graph, "open_session", lambda *args: opened.append(1) or original(*args))
 
         load(saved_v1(lambda v1: reads(v1, True)), {"backend": "tensorflow"} | GROUP)
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tritonpy.plugin import (
     CONFIG_DATATYPES,
-    DATATYPES,
     Internal,
     InvalidArg,
     JsonObject,
     can_batch,
     given_inputs,
     kept_outputs,
+    tensor_config,
 )
 from tritonpy.plugin import complete_config as complete
 
@@ -149,30 +149,18 @@ def _merged(
             said = {key: value for key, value in tensor.items() if value or key != "dims"}
             if said.get("data_type") not in CONFIG_DATATYPES:
                 said.pop("data_type", None)
-            known = _tensor_config(info, batches)
+            known = tensor_config(info, batches)
             if "dims" in said:  # a reshape is that of other dims
                 known.pop("reshape", None)
             tensor = known | said
         merged.append(tensor)
     if adds:
         merged += [
-            _tensor_config(info, batches)
+            tensor_config(info, batches)
             for info in by_name.values()
             if info.name not in server_s and not info.has_default
         ]
     return merged
-
-
-def _tensor_config(info: TensorInfo, batches: bool) -> JsonObject:
-    dims = info.shape[1:] if batches else info.shape
-    config: JsonObject = {
-        "name": info.name,
-        "data_type": DATATYPES[info.datatype].config_name,
-        "dims": list(dims) or [1],  # a configuration has no scalars
-    }
-    if batches and not dims:
-        config["reshape"] = {"shape": []}
-    return config
 
 
 def _says_enough(infos: Mapping[str, TensorInfo]) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tritonpy.plugin import Array, InvalidArg
+from tritonpy.plugin import Array, InvalidArg, TritonError
 
 from tritonpy_backend_tensorflow.framework import Framework, framework_error
 from tritonpy_backend_tensorflow.settings import Settings
@@ -188,6 +189,29 @@ class Graph:
         with graph.as_default():
             same: str = self._tf.identity(graph.get_tensor_by_name(info.tensor)).name
         return same
+
+
+@contextmanager
+def new_session(
+    framework: Framework, settings: Settings, device: Device, model_name: str
+) -> Iterator[Session]:
+    """Open a session with an empty graph to load a model into; it stays open unless that fails.
+
+    Inside, new operators go into the graph, and to the device where they name none.
+
+    Raises:
+        TritonError: what was raised inside, that of TensorFlow with its words.
+    """
+    session = open_session(framework, settings, device)
+    try:
+        with session.graph.as_default(), session.graph.device(device.name):
+            yield session
+    except TritonError:
+        session.close()
+        raise
+    except Exception as exc:  # of TensorFlow, of protobuf or of the system
+        session.close()
+        raise framework_error(exc, f"failed to load model '{model_name}': ") from exc
 
 
 def open_session(framework: Framework, settings: Settings, device: Device) -> Session:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tritonpy.plugin import InvalidArg, TritonError
+from tritonpy.plugin import InvalidArg
 
-from tritonpy_backend_tensorflow.framework import Framework, framework_error
-from tritonpy_backend_tensorflow.graph import Device, Graph, open_session
+from tritonpy_backend_tensorflow.framework import Framework
+from tritonpy_backend_tensorflow.graph import Device, Graph, new_session
 from tritonpy_backend_tensorflow.settings import Settings
 from tritonpy_backend_tensorflow.tensor_info import TensorInfo, tensor_info
 from tritonpy_backend_tensorflow.traces import judge
@@ -34,30 +34,18 @@ def load_graph_def(
         ) from exc
     if not graph_def.node:
         raise InvalidArg(f"'{path}' of model '{model_name}' is no GraphDef: it has no operators")
-    session = open_session(framework, settings, device)
-    try:
-        graph = session.graph
-        with graph.as_default(), graph.device(device.name):
-            tf.import_graph_def(graph_def, name="")
-        operations = graph.get_operations()
-        inputs = {op.name: _info(op) for op in operations if op.type in _INPUTS}
-        outputs = {op.name: _info(op) for op in operations if _is_output(op)}
-        every = [node.name for node in graph_def.node]
+    with new_session(framework, settings, device, model_name) as session:
+        tf.import_graph_def(graph_def, name="")
+        operations = session.graph.get_operations()
         return Graph(
             framework,
             session,
-            inputs,
-            outputs,
+            {op.name: _info(op) for op in operations if op.type in _INPUTS},
+            {op.name: _info(op) for op in operations if _is_output(op)},
             has_signature=False,
-            verdict=judge(graph_def, every),
+            verdict=judge(graph_def, [node.name for node in graph_def.node]),
             inter_thread_count=settings.inter_thread_count,
         )
-    except TritonError:
-        session.close()
-        raise
-    except Exception as exc:
-        session.close()
-        raise framework_error(exc, f"failed to load model '{model_name}': ") from exc
 
 
 def _info(operation: Any) -> TensorInfo:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tritonpy.plugin import InvalidArg, TritonError, Unsupported
+from tritonpy.plugin import InvalidArg, Unsupported
 
-from tritonpy_backend_tensorflow.framework import Framework, framework_error
-from tritonpy_backend_tensorflow.graph import Device, Graph, open_session
+from tritonpy_backend_tensorflow.framework import Framework
+from tritonpy_backend_tensorflow.graph import Device, Graph, new_session
 from tritonpy_backend_tensorflow.settings import SIGNATURE, TAG, Settings
 from tritonpy_backend_tensorflow.tensor_info import TensorInfo, tensor_info
 from tritonpy_backend_tensorflow.traces import judge
@@ -31,37 +31,22 @@ def load_saved_model(
     """
     from tensorflow.python.saved_model.loader_impl import SavedModelLoader
 
-    try:
+    with new_session(framework, settings, device, model_name) as session:
         loader = SavedModelLoader(str(path))
         _check_tag(loader, model_name, settings.graph_tag)
-        session = open_session(framework, settings, device)
-    except TritonError:
-        raise
-    except Exception as exc:  # of TensorFlow, of protobuf or of the system
-        raise framework_error(exc, f"failed to load model '{model_name}': ") from exc
-    try:
-        graph = session.graph
-        with graph.as_default(), graph.device(device.name):
-            meta_graph = loader.load(session, settings.graph_tag.split(","))
+        meta_graph = loader.load(session, settings.graph_tag.split(","))
         signature = _choose(meta_graph.signature_def, model_name, settings.signature)
-        inputs = _infos(framework, graph, signature.inputs, model_name)
-        outputs = _infos(framework, graph, signature.outputs, model_name)
-        fetched = [info.tensor for info in outputs.values()]
+        inputs = _infos(framework, session.graph, signature.inputs, model_name)
+        outputs = _infos(framework, session.graph, signature.outputs, model_name)
         return Graph(
             framework,
             session,
             inputs,
             outputs,
             has_signature=True,
-            verdict=judge(meta_graph.graph_def, fetched),
+            verdict=judge(meta_graph.graph_def, [info.tensor for info in outputs.values()]),
             inter_thread_count=settings.inter_thread_count,
         )
-    except TritonError:
-        session.close()
-        raise
-    except Exception as exc:
-        session.close()
-        raise framework_error(exc, f"failed to load model '{model_name}': ") from exc
 
 
 def _check_tag(loader: Any, model_name: str, tag: str) -> None:
