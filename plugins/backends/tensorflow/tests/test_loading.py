@@ -232,6 +232,15 @@ class TestInitOps:
         with pytest.raises(TritonError, match=message):
             load({"model.graphdef": frozen(self.build), "init.json": content}, self.CONFIG)
 
+    @pytest.mark.parametrize("path", ["/etc/passwd", "../../net/init.json"])
+    def test_a_path_that_leads_out_is_refused(self, load, frozen, path):
+        parameters = {"TF_INIT_OPS_FILE": {"string_value": path}}
+
+        with pytest.raises(
+            InvalidArg, match=r"expected a path inside the model's directory, neither absolute nor"
+        ):
+            load(frozen(self.build), self.CONFIG | {"parameters": parameters})
+
     def test_a_missing_file_is_told(self, load, frozen):
         with pytest.raises(Unavailable, match=r"unable to find 'init.json' of parameter 'TF_INIT_OPS_FILE'"):
             load(frozen(self.build), self.CONFIG)

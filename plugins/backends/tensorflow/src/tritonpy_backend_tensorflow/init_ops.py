@@ -19,10 +19,16 @@ def read_init_ops(model: Model, filename: str) -> tuple[str, ...]:
 
     Raises:
         Unavailable: there is no such file.
-        InvalidArg: it is none of this form.
+        InvalidArg: it is none of this form, or leads out of these directories.
     """
     if not filename:
         return ()
+    if filename.startswith("/") or ".." in Path(filename).parts:
+        raise InvalidArg(
+            f"parameter '{INIT_OPS}' of model '{model.name}' is '{filename}': expected a path inside the "
+            "model's "
+            "directory, neither absolute nor with '..'"
+        )
     path = next((each for each in _places(model, filename) if each.is_file()), None)
     if path is None:
         raise Unavailable(
