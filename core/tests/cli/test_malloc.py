@@ -6,6 +6,7 @@ A copy of some other library stands for the allocator, so that none needs to be 
 from __future__ import annotations
 
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -15,10 +16,18 @@ from typing import Never
 
 import pytest
 from tritonpy.cli import malloc
-from tritonpy.cli.malloc import LIBRARY_VARIABLE, MallocUnavailable, find_library, use_allocator
+from tritonpy.cli.malloc import (
+    LIBRARY_VARIABLE,
+    MallocUnavailable,
+    find_library,
+    keep_freed_memory,
+    use_allocator,
+)
 from tritonpy_sdk.testing import ServerProcess
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="LD_PRELOAD is Linux's")
+
+GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="tunes glibc")
 
 
 class Executed(Exception):
@@ -163,3 +172,65 @@ def test_a_server_whose_allocator_is_missing_ends_with_status_one_before_anythin
     assert result.returncode == 1
     assert "apt-get install libtcmalloc-minimal4" in result.stderr
     assert "Started" not in result.stderr
+
+
+# Each round takes and frees the buffers of four requests at once, as a busy server does.
+ROUNDS = """
+import resource, sys
+from tritonpy.cli.malloc import keep_freed_memory
+
+told = keep_freed_memory()
+
+def round():
+    blocks = [b"x" * (1 << 20) for _ in range(4)]
+    del blocks
+
+for _ in range(5):
+    round()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    round()
+print(told, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+PAGES_OF_ALL_ROUNDS = 20 * 4 * (1 << 20) // os.sysconf("SC_PAGE_SIZE") if sys.platform == "linux" else 0
+
+
+def touched_pages(**variables: str) -> tuple[bool, int]:
+    """Whether the allocator was told, and the pages that the system had to give in all rounds."""
+    environ = {key: value for key, value in os.environ.items() if "MALLOC" not in key and "LD_" not in key}
+    result = subprocess.run(
+        [sys.executable, "-c", ROUNDS],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={**environ, **variables},
+    )
+    told, pages = result.stdout.split()
+    return told == "True", int(pages)
+
+
+@GLIBC
+def test_buffers_of_the_next_requests_are_those_of_the_last() -> None:
+    told, pages = touched_pages()
+
+    assert told
+    assert pages < PAGES_OF_ALL_ROUNDS // 20
+
+
+@GLIBC
+@pytest.mark.parametrize(
+    "variables",
+    [{"MALLOC_TRIM_THRESHOLD_": "131072"}, {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=131072"}],
+)
+def test_an_allocator_that_was_tuned_by_hand_is_left_alone(variables: dict[str, str]) -> None:
+    told, pages = touched_pages(**variables)
+
+    assert not told
+    assert pages > PAGES_OF_ALL_ROUNDS // 4
+
+
+def test_elsewhere_than_on_linux_there_is_nothing_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+
+    assert not keep_freed_memory({})

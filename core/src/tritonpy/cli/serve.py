@@ -12,7 +12,7 @@ from typing import Any, Never
 import click
 
 from tritonpy import logs
-from tritonpy.cli.malloc import MallocUnavailable, use_allocator
+from tritonpy.cli.malloc import MallocUnavailable, keep_freed_memory, use_allocator
 from tritonpy.cli.old_flags import merge_old_flags
 from tritonpy.cli.other_flags import MISSING, REASONS, REFUSED, WITHOUT_EFFECT, asks_for_nothing
 from tritonpy.cli.serve_flags import FLAGS, GROUPS
@@ -96,7 +96,9 @@ def serve(  # Any: one per option of GROUPS
     if show_config:
         click.echo(_described_options(ctx, options))
         return 0
-    if malloc is not None:
+    if malloc is None:
+        keep_freed_memory()
+    else:
         try:
             use_allocator(malloc)
         except MallocUnavailable as exc:
