@@ -48,6 +48,23 @@ def test_weights_come_from_a_state_dict(load, saved, ask, runtime):
     assert ask(model, x=X) == {"y": [[3, 3]]}
 
 
+@pytest.mark.parametrize(
+    ("signature", "body", "names"),
+    [
+        ("*xs", "xs[0] - xs[1]", ["a", "b"]),
+        ("x, *xs, scale=1", "(x - xs[0]) * scale", ["INPUT__0", "INPUT__1"]),
+        ("x, **more", "x - more['b']", ["x", "b"]),
+        ("**more", "more['a'] - more['b']", ["a", "b"]),
+    ],
+)
+def test_arguments_of_any_number_take_all_inputs(load, ask, signature, body, names):
+    source = f"import torch\nclass Net(torch.nn.Module):\n  def forward(self, {signature}): return {body}\n"
+    config = CONFIG | {"input": [tensor(name) for name in names]}
+    model = load({"model.py": source}, config | {"runtime": "model.py"})
+
+    assert ask(model, named={names[0]: X * 3, names[1]: X}) == {"y": [[2, 2]]}
+
+
 def test_a_checkpoint_of_a_training_loop_has_a_state_dict(load, saved, ask):
     model = load({"model.py": SOURCE, "model.pt": saved({"state_dict": WEIGHTS, "epoch": 3})}, CONFIG)
 

@@ -44,6 +44,11 @@ class Doubles(torch.nn.Module):
         return torch.cat([x, x])
 
 
+class Spectrum(torch.nn.Module):
+    def forward(self, x):
+        return {"spectrum": torch.complex(x, x), "size": x.sum(1, keepdim=True)}
+
+
 class Reads(torch.nn.Module):
     def forward(self, index):
         return torch.arange(8).index_select(0, index.flatten()).reshape(index.shape)
@@ -200,6 +205,64 @@ def test_sizes_that_no_configuration_can_say_are_checked_before_the_call(
     with pytest.raises(TritonError) as refused:
         ask(model, **inputs)
     assert refused.value.message == message
+
+
+@pytest.fixture(scope="module")
+def following(exported):
+    """Sizes that are computed from another one, by which each of them can be checked."""
+    batch, size = Dim("batch"), Dim("size", min=2, max=10)
+    return exported(
+        Rows(),
+        (torch.ones(2, 16), torch.ones(2, 5)),
+        shapes=({0: batch, 1: 4 * size}, {0: batch, 1: size + 1}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (12, 4, None),
+        (13, 4, "input 'x' of model 'net' has size 13 in dimension 1, the model takes sizes of the form 4*n"),
+        (4, 2, "input 'x' of model 'net' has size 4 in dimension 1, the model takes 8 to 40"),
+        (
+            12,
+            5,
+            "input 'y' of model 'net' has size 5 in dimension 1, expected 4 which follows from input 'x'",
+        ),
+    ],
+)
+def test_sizes_that_follow_from_others_are_checked_before_the_call(load, following, ask, x, y, message):
+    model = load(following)
+    inputs = {"x": np.ones((1, x), "f4"), "y": np.ones((1, y), "f4")}
+
+    if message is None:
+        assert np.shape(ask(model, **inputs)["OUTPUT__0"]) == (1, x)
+        return
+    with pytest.raises(TritonError) as refused:
+        ask(model, **inputs)
+    assert refused.value.message == message
+
+
+def test_an_input_without_a_datatype_is_refused_and_an_output_left_out(load, exported, ask, caplog):
+    with pytest.raises(TritonError) as refused:
+        load(exported(Doubles(), (torch.ones(2, 3, dtype=torch.complex64),)))
+    model = load(exported(Spectrum(), (torch.ones(2, 3),), shapes=({0: Dim("batch")},)), name="spectrum")
+
+    assert refused.value.message == (
+        "model 'net': input 'x' is of torch.complex64, for which there is no datatype"
+    )
+    assert ask(model, x=np.ones((1, 3), "f4")) == {"size": [[3]]}
+    assert "'spectrum' is left out" in caplog.text
+
+
+def test_a_ragged_input_has_one_dimension_in_the_model(load, affine):
+    tensors = {
+        "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [-1], "allow_ragged_batch": True}],
+        "output": [{"name": "OUTPUT__0", "data_type": "TYPE_FP32", "dims": [3]}],
+    }
+
+    with pytest.raises(TritonError, match=r"for ragged input 'x', model provides \[-1,4\]"):
+        load(affine, {"max_batch_size": 4} | tensors)
 
 
 @pytest.mark.parametrize(

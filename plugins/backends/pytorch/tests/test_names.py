@@ -126,8 +126,20 @@ def test_an_index_that_is_none_is_warned_about(caplog):
             InvalidArg(
                 "unable to load model 'net', optional input 'x' is required by the model: expected "
                 "an argument "
-                "with a default"
+                "with a default, or an optional one"
             ),
+        ),
+        (
+            ["xs[0]", "xs[2]"],
+            [LIST],
+            {},
+            InvalidArg("unable to load model 'net': nothing feeds xs[1]"),
+        ),
+        (
+            ["d[a][1]", "x"],
+            [X, DICT],
+            {},
+            InvalidArg("unable to load model 'net': nothing feeds d[a][0]"),
         ),
         (
             ["x[0]"],

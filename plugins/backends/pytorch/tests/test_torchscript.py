@@ -36,6 +36,21 @@ class Lists(torch.nn.Module):
         return [x * 2 for x in xs]
 
 
+class Sums(torch.nn.Module):
+    def forward(self, x: torch.Tensor, xs: Optional[List[torch.Tensor]] = None):  # noqa: UP006, UP045
+        return x if xs is None else x + torch.stack(xs).sum(0)
+
+
+class Deep(torch.nn.Module):
+    def forward(self, parts: Dict[str, List[torch.Tensor]]):  # noqa: UP006
+        return parts["a"][0] * parts["b"][0] + parts["b"][1]
+
+
+class MayAdd(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: Optional[torch.Tensor], factor: int = 2):  # noqa: UP045
+        return x * factor if y is None else x * factor + y
+
+
 class Numbers(torch.nn.Module):
     def forward(
         self,
@@ -131,6 +146,36 @@ def test_a_list_of_tensors_goes_in_and_comes_out_by_its_indices(load, scripted, 
     model = load(scripted(Lists()), tensors(["xs[1]", "xs[0]"], ["OUTPUT__1"]))
 
     assert ask(model, named={"xs[0]": ONE, "xs[1]": TEN}) == {"OUTPUT__1": [[20, 20]]}
+
+
+def test_lists_inside_of_a_dictionary_are_fed_by_their_places(load, scripted, ask):
+    model = load(scripted(Deep()), tensors(["parts[a][0]", "parts[b][1]", "parts[b][0]"], ["OUTPUT__0"]))
+    named = {"parts[a][0]": ONE, "parts[b][0]": ONE, "parts[b][1]": TEN}
+
+    assert ask(model, named=named) == {"OUTPUT__0": [[11, 11]]}
+
+
+def test_an_optional_list_may_only_lack_its_last_values(load, scripted, ask):
+    config = tensors(["x", "xs[0]", "xs[1]"], ["OUTPUT__0"])
+    for entry in config["input"][1:]:
+        entry["optional"] = True
+    model = load(scripted(Sums()), config)
+
+    assert ask(model, x=ONE) == {"OUTPUT__0": [[1, 1]]}
+    assert ask(model, x=ONE, named={"xs[0]": TEN}) == {"OUTPUT__0": [[11, 11]]}
+    with pytest.raises(
+        TritonError, match="values 1 of a list; optional ones may be left out at its end only"
+    ):
+        ask(model, x=ONE, named={"xs[1]": TEN})
+
+
+def test_an_optional_argument_without_a_default_is_none_where_nothing_comes(load, scripted, ask):
+    config = tensors(["x", "y"], ["OUTPUT__0"])
+    config["input"][1]["optional"] = True
+    model = load(scripted(MayAdd()), config)
+
+    assert ask(model, x=ONE) == {"OUTPUT__0": [[2, 2]]}
+    assert ask(model, x=ONE, y=TEN) == {"OUTPUT__0": [[12, 12]]}
 
 
 def numbers(**more):

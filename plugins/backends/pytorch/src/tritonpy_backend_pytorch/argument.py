@@ -33,6 +33,7 @@ class Argument:
         form: the kind of value it takes.
         type_name: its type as the model writes it, for errors.
         has_default: a call may leave it out.
+        takes_none: a call may give nothing in its place.
         is_keyword: it is given by name only.
     """
 
@@ -40,4 +41,5 @@ class Argument:
     form: Form = Form.TENSOR
     type_name: str = "Tensor"
     has_default: bool = False
+    takes_none: bool = False
     is_keyword: bool = False

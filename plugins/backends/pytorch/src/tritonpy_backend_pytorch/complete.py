@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from tritonpy.plugin import JsonObject
+from tritonpy.plugin import JsonObject, Unsupported
 from tritonpy.plugin import complete_config as complete
 
 from tritonpy_backend_pytorch.program import Program
@@ -27,6 +27,7 @@ def complete_config(config: JsonObject, program: Program, batch_size: int) -> Js
 
     Raises:
         InvalidArg: the configuration batches and the model cannot, in Triton's words.
+        Unsupported: an input is of a type that the protocol cannot carry.
     """
     described = program.describe(int(config.get("max_batch_size", 0)) > 0)
     if described is None:
@@ -38,12 +39,15 @@ def complete_config(config: JsonObject, program: Program, batch_size: int) -> Js
         )
         return None
     inputs, outputs = described
+    for tensor in inputs:
+        if not tensor.datatype:
+            raise no_datatype(config["name"], "input", tensor)
     largest = largest_batch(inputs)
     if largest is not None and largest < batch_size:
         batch_size = largest
     return complete(
         config,
-        [tensor for tensor in inputs if _is_usable(tensor, config)],
+        inputs,
         [tensor for tensor in outputs if _is_usable(tensor, config)],
         batch_size=batch_size,
         largest=largest,
@@ -60,6 +64,14 @@ def largest_batch(inputs: Sequence[TensorInfo]) -> int | None:
 def batch_symbols(tensors: Iterable[TensorInfo]) -> set[str]:
     """The names of the sizes of all first dimensions of any size; more than one cannot be that of a batch."""
     return {tensor.symbols[0] for tensor in tensors if tensor.symbols and tensor.shape[0] == -1}
+
+
+def no_datatype(model_name: str, kind: str, tensor: TensorInfo) -> Unsupported:
+    """The error for a tensor of a type that the protocol cannot carry."""
+    return Unsupported(
+        f"model '{model_name}': {kind} '{tensor.name}' is of {tensor.torch_type}, for which there is no "
+        "datatype"
+    )
 
 
 def _is_usable(tensor: TensorInfo, config: JsonObject) -> bool:

@@ -68,11 +68,12 @@ def load_eager(files: ModelFiles, model_name: str, settings: Settings, device: s
             f"'{settings.method}'"
         )
     arguments = list(_arguments(call))
+    takes_more = _takes_more(call)
     if settings.compile_options is not None:
         call = torch.compile(call, **read_compile_options(settings.compile_options, model_name))
     elif settings.method == "forward" and _has_hooks(module):
         call = module  # hooks are called by the module only
-    program = ArgumentProgram(model_name, arguments, call)
+    program = ArgumentProgram(model_name, arguments, call, *takes_more)
     program.owned = tensors_of(module)
     return program
 
@@ -187,9 +188,16 @@ def _arguments(call: Any) -> Iterator[Argument]:  # Any: a method of whatever mo
             name,
             _form(hint),
             getattr(hint, "__name__", str(hint)),
-            parameter.default is not parameter.empty,
-            parameter.kind is parameter.KEYWORD_ONLY,
+            has_default=parameter.default is not parameter.empty,
+            takes_none=type(None) in typing.get_args(hint),
+            is_keyword=parameter.kind is parameter.KEYWORD_ONLY,
         )
+
+
+def _takes_more(call: Any) -> tuple[bool, bool]:  # Any: likewise
+    """The call takes any number of positional arguments, and any by name."""
+    kinds = {parameter.kind for parameter in inspect.signature(call).parameters.values()}
+    return inspect.Parameter.VAR_POSITIONAL in kinds, inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def _form(hint: object) -> Form:

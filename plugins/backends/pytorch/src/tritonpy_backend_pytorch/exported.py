@@ -16,6 +16,7 @@ from tritonpy_backend_pytorch.feeding import Feeder, TensorFeeder, TreeFeeder
 from tritonpy_backend_pytorch.mutations import written_placeholders
 from tritonpy_backend_pytorch.names import ordinal_of, output_names, place_known_inputs
 from tritonpy_backend_pytorch.program import Program
+from tritonpy_backend_pytorch.shapes import read_size
 from tritonpy_backend_pytorch.structure import CallStructure, result_names
 from tritonpy_backend_pytorch.tensor_info import TensorInfo
 
@@ -90,9 +91,8 @@ class Exported(Program):
         self.writes_inputs = bool(mutated) or not written.isdisjoint(graph_names)
         self.is_shareable = written <= graph_names.keys() and not program.graph_signature.buffers_to_mutate
         # The module checks every shape again at every call, which is most of what a small one takes; what the
-        # server has not checked is checked by `ShapeRules`, which knows no sizes that are computed from
-        # others.
-        is_plain = all(symbol.isidentifier() for info in self.inputs for symbol in info.symbols if symbol)
+        # server has not checked is checked by `ShapeRules`, which knows only sizes that grow with others.
+        is_plain = all(read_size(symbol) for info in self.inputs for symbol in info.symbols if symbol)
         self._loader = loader
         if loader is not None:
             self.call = self._call_compiled

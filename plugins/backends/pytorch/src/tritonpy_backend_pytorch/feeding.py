@@ -106,7 +106,12 @@ class ArgumentFeeder(Feeder):
         self._model_name = model_name
         self._copies = copies
         self._arguments = [
-            (argument.name, argument.is_keyword, self._maker(argument, placed, datatypes))
+            (
+                argument.name,
+                argument.is_keyword,
+                argument.takes_none and not argument.has_default,
+                self._maker(argument, placed, datatypes),
+            )
             for argument in arguments
             if any(path[0] == argument.name for path in placed.values())
         ]
@@ -115,10 +120,12 @@ class ArgumentFeeder(Feeder):
     def call(self, feeds: Feeds) -> Call:
         values: list[object] = []
         named: dict[str, object] = {}
-        for index, (name, is_keyword, make) in enumerate(self._arguments):
+        for index, (name, is_keyword, takes_none, make) in enumerate(self._arguments):
             value = make(feeds)
             if value is _MISSING:
-                continue
+                if not takes_none:
+                    continue
+                value = None
             # Behind one that is left out, places count no more.
             if is_keyword or len(values) < index or self._fed[index] != name:
                 named[name] = value
@@ -202,7 +209,13 @@ def _nest(form: Form, values: Mapping[Path, object]) -> object:
     built = {key: below[()] if () in below else _nest(Form.OTHER, below) for key, below in children.items()}
     if form is Form.DICT or (form is Form.OTHER and not all(isinstance(key, int) for key in built)):
         return built
-    items = [built[key] for key in sorted(built)]  # type: ignore[type-var]  # all are numbers here
+    indices = sorted(built)  # type: ignore[type-var]  # all are numbers here
+    if indices != list(range(len(indices))):
+        raise InvalidArg(
+            f"the request brings values {', '.join(map(str, indices))} of a list; optional ones may be left "
+            "out at its end only"
+        )
+    items = [built[key] for key in indices]
     return tuple(items) if form is Form.TUPLE else items
 
 

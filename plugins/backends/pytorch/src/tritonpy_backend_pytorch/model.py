@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tritonpy.plugin import (
@@ -24,7 +25,7 @@ from tritonpy.plugin import (
 )
 
 from tritonpy_backend_pytorch.aoti import load_compiled
-from tritonpy_backend_pytorch.complete import batch_symbols, largest_batch
+from tritonpy_backend_pytorch.complete import batch_symbols, largest_batch, no_datatype
 from tritonpy_backend_pytorch.contents import Kind
 from tritonpy_backend_pytorch.eager import load_eager
 from tritonpy_backend_pytorch.exported import load_exported
@@ -201,14 +202,16 @@ def check_tensors(
 def _check_tensor(config: JsonObject, kind: str, tensor: JsonObject, info: TensorInfo) -> None:
     name = config["name"]
     if not info.datatype:
-        raise Unsupported(
-            f"model '{name}': {kind} '{tensor['name']}' is of {info.torch_type}, for which there is "
-            "no datatype"
-        )
+        raise no_datatype(name, kind, replace(info, name=tensor["name"]))
     if CONFIG_DATATYPES[tensor["data_type"]].name != info.datatype:
         raise InvalidArg(
             f"unable to load model '{name}', configuration expects datatype {tensor['data_type']} for {kind} "
             f"'{tensor['name']}', model provides {DATATYPES[info.datatype].config_name}"
+        )
+    if tensor.get("allow_ragged_batch", False) and len(info.shape) != 1:
+        raise InvalidArg(
+            f"unable to load model '{name}', configuration expects model provides input with shape [-1]  for "
+            f"ragged input '{tensor['name']}', model provides [{','.join(map(str, info.shape))}]"
         )
     cut = {target for output in config.get("batch_output", ()) for target in output["target_name"]}
     if tensor.get("allow_ragged_batch", False) or (kind == "output" and tensor["name"] in cut):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tritonpy.plugin import GivenTensor, Internal, InvalidArg, JsonObject, given_inputs, kept_outputs
 
@@ -198,6 +198,7 @@ def _check_complete(
     if missing or len(set(placed.values())) < len(names):
         raise _wrong_count(config, len(names), len(required), missing)
     known = {argument.name: argument for argument in arguments}
+    _check_dense(config, placed.values(), known)
     for name, path in placed.items():
         argument = known[str(path[0])]
         if argument.form is Form.OTHER or (argument.form is Form.DICT and len(path) == 1):
@@ -216,12 +217,26 @@ def _check_complete(
             )
     for tensor in config.get("input", ()):
         argument = known[str(placed[tensor["name"]][0])]
-        if tensor.get("optional", False) and not argument.has_default:
+        if tensor.get("optional", False) and not (argument.has_default or argument.takes_none):
             raise InvalidArg(
                 f"unable to load model '{config['name']}', optional input '{tensor['name']}' is "
                 "required by the "
-                f"model: expected an argument with a default"
+                f"model: expected an argument with a default, or an optional one"
             )
+
+
+def _check_dense(config: JsonObject, paths: Collection[Path], known: Mapping[str, Argument]) -> None:
+    """Refuse lists and tuples that nothing feeds a value of, before one that is fed."""
+    indices: dict[Path, set[Key]] = {}
+    for path in paths:
+        for depth in range(1, len(path)):
+            indices.setdefault(path[:depth], set()).add(path[depth])
+    for parent, keys in indices.items():
+        is_list = len(parent) > 1 or known[str(parent[0])].form in (Form.LIST, Form.TUPLE)
+        missing = set(range(len(keys))) - keys
+        if is_list and missing and all(isinstance(key, int) for key in keys):
+            place = f"{parent[0]}{path_text((*parent[1:], min(missing)))}"
+            raise InvalidArg(f"unable to load model '{config['name']}': nothing feeds {place}")
 
 
 def _wrong_count(

@@ -9,7 +9,7 @@ from tritonpy.plugin import JsonObject
 
 from tritonpy_backend_pytorch.argument import Argument, Form
 from tritonpy_backend_pytorch.feeding import ArgumentFeeder, Feeder, TensorFeeder
-from tritonpy_backend_pytorch.names import place_inputs
+from tritonpy_backend_pytorch.names import input_names, place_inputs
 from tritonpy_backend_pytorch.tensor_info import TensorInfo
 
 
@@ -72,27 +72,54 @@ class ArgumentProgram(Program):
         model_name: for errors.
         arguments: of the call, in order.
         call: the callable.
+        takes_positional: it takes any number of tensors behind its arguments.
+        takes_keywords: it takes tensors of any name beside its arguments.
     """
 
-    def __init__(self, model_name: str, arguments: Sequence[Argument], call: Callable[..., object]) -> None:
+    def __init__(
+        self,
+        model_name: str,
+        arguments: Sequence[Argument],
+        call: Callable[..., object],
+        takes_positional: bool = False,
+        takes_keywords: bool = False,
+    ) -> None:
         self.call = call
         self.arguments = tuple(arguments)
         self._model_name = model_name
+        self._takes_positional = takes_positional
+        self._takes_keywords = takes_keywords
 
     def feeder(self, config: JsonObject, datatypes: Mapping[str, str]) -> Feeder:
-        placed = place_inputs(config, self.arguments)
+        arguments = self._arguments_for(config)
+        placed = place_inputs(config, arguments)
         optional = {tensor["name"] for tensor in config.get("input", ()) if tensor.get("optional", False)}
         by_argument = {path[0]: name for name, path in placed.items()}
-        fed = [argument for argument in self.arguments if argument.name in by_argument]
+        fed = [argument for argument in arguments if argument.name in by_argument]
         if (
             not optional
-            and list(self.arguments[: len(fed)]) == fed
+            and list(arguments[: len(fed)]) == fed
             and all(argument.form is Form.TENSOR and not argument.is_keyword for argument in fed)
             and "BYTES" not in datatypes.values()
         ):
             ordered = [by_argument[argument.name] for argument in fed]
             return TensorFeeder([(name, datatypes[name]) for name in ordered], self.writes_inputs)
-        return ArgumentFeeder(self.arguments, placed, datatypes, self._model_name, self.writes_inputs)
+        return ArgumentFeeder(arguments, placed, datatypes, self._model_name, self.writes_inputs)
+
+    def _arguments_for(self, config: JsonObject) -> Sequence[Argument]:
+        """The arguments of a call, with one for each input that `*args` or `**kwargs` takes."""
+        if not (self._takes_positional or self._takes_keywords):
+            return self.arguments
+        names = input_names(config)
+        known = {argument.name for argument in self.arguments}
+        required = {argument.name for argument in self.arguments if not argument.has_default}
+        if self._takes_keywords and required <= set(names):
+            more = (Argument(name, is_keyword=True) for name in names if name not in known)
+            return (*self.arguments, *more)
+        positional = [argument for argument in self.arguments if not argument.is_keyword]
+        count = len(names) - len(positional) if self._takes_positional else 0
+        keywords = self.arguments[len(positional) :]
+        return (*positional, *(Argument(f"[{index}]") for index in range(count)), *keywords)
 
     def input_infos(self, config: JsonObject) -> Mapping[str, TensorInfo]:
         return {}

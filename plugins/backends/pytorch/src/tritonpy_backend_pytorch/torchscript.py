@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -27,9 +28,8 @@ _FORMS = {
     "int": Form.INT,
     "float": Form.FLOAT,
     "bool": Form.BOOL,
-    "List[Tensor]": Form.LIST,
-    "Dict[str, Tensor]": Form.DICT,
 }
+_NESTED = re.compile(r"(Dict\[str, |List\[)+Tensor\]+")  # tuples inside of others cannot be told from lists
 
 
 class TorchScript(ArgumentProgram):
@@ -121,13 +121,25 @@ def load_torchscript(path: Path, model_name: str, method: str, device: str | Non
 def _arguments(method: Any) -> Iterator[Argument]:  # Any: PyTorch declares no type for it
     for argument in method.schema.arguments[1:]:  # without `self`
         kind = argument.type
-        if kind.kind() == "OptionalType":
+        takes_none = kind.kind() == "OptionalType"
+        if takes_none:
             kind = kind.getElementType()
-        text = str(kind)
-        form = Form.TUPLE if kind.kind() == "TupleType" else _FORMS.get(text, Form.OTHER)
         yield Argument(
-            argument.name, form, str(argument.type), argument.has_default_value(), argument.kwarg_only
+            argument.name,
+            _form(kind),
+            str(argument.type),
+            has_default=argument.has_default_value(),
+            takes_none=takes_none,
+            is_keyword=argument.kwarg_only,
         )
+
+
+def _form(kind: Any) -> Form:  # Any: likewise
+    if kind.kind() == "TupleType":
+        return Form.TUPLE
+    if _NESTED.fullmatch(str(kind)):
+        return Form.LIST if kind.kind() == "ListType" else Form.DICT
+    return _FORMS.get(str(kind), Form.OTHER)
 
 
 def _writes_state(graph: Any, aliases: Any) -> bool:  # Any: likewise
