@@ -29,6 +29,7 @@ class Call:
         admission: of all calls; None for one without a limit.
         max_held_byte_size: bytes of its requests that may be open.
         flow_limits: how far its client may fall behind.
+        writes_now: its transport sends at once what its client takes at once.
         **options: of the stream.
 
     Attributes:
@@ -43,6 +44,7 @@ class Call:
         admission: Admission | None = None,
         max_held_byte_size: int = 64 * MEBIBYTE,
         flow_limits: FlowLimits = DEFAULT_LIMITS,
+        writes_now: bool = False,
         **options: Any,
     ) -> None:
         self.plane = FakeDataplane()
@@ -61,7 +63,9 @@ class Call:
         self._incoming: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
         self._reads = True
         self._room = asyncio.Semaphore(0)
-        self.running = asyncio.create_task(self.stream.run(self._read, self._write))
+        self._writes_now = writes_now
+        self._is_writing = False
+        self.running = asyncio.create_task(self.stream.run(self._read, self._write, self._write_now))
 
     async def send(self, *messages: Any) -> None:
         """Send messages, bytes, or what reading them raises."""
@@ -119,6 +123,18 @@ class Call:
         return message
 
     async def _write(self, message: bytes) -> None:
+        self._is_writing = True
         if not self._reads:
             await self._room.acquire()
+        self._is_writing = False
+        self._receive(message)
+
+    def _write_now(self, message: bytes) -> bool:
+        assert not self._is_writing
+        if not (self._writes_now and self._reads):
+            return False
+        self._receive(message)
+        return True
+
+    def _receive(self, message: bytes) -> None:
         self.received.append(service_pb2.ModelStreamInferResponse.FromString(message))

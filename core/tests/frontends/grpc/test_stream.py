@@ -355,6 +355,79 @@ async def test_a_stream_that_was_told_to_stop_before_it_ran_ends_too() -> None:
         await call.running
 
 
+# Writing without a turn of the loop.
+
+
+@in_virtual_time
+async def test_a_response_is_written_where_it_is_delivered_while_nothing_waits() -> None:
+    call = Call(writes_now=True)
+    await call.send(infer_request("decoupled", id="d"))
+    [request] = call.plane.requests
+
+    request.deliver(numbers(1), False)
+    at_once = len(call.received)
+    call.stop_reading()
+    request.deliver(numbers(2), False)
+    request.deliver(numbers(3), False)
+    await turns()
+    held = len(call.received)
+    await call.take(2)
+    await call.read_on()
+    request.deliver(numbers(4), True)
+    await turns()
+
+    assert (at_once, held) == (1, 1)
+    assert [each.infer_response.raw_output_contents[0] for each in call.received] == [
+        np.float32(number).tobytes() for number in (1, 2, 3, 4)
+    ]
+
+
+@in_virtual_time
+async def test_a_response_never_overtakes_one_that_is_being_written() -> None:
+    call = Call(writes_now=True)
+    call.stop_reading()
+    await call.send(infer_request("decoupled", id="d"))
+    [request] = call.plane.requests
+    request.deliver(numbers(1), False)
+    await turns()
+
+    call._reads = True
+    request.deliver(numbers(2), True)
+    early = len(call.received)
+    await call.take()
+
+    assert early == 0
+    assert [each[3] for each in call.described] == [False, True]
+
+
+@in_virtual_time
+async def test_an_error_ends_the_stream_behind_what_was_written_at_once() -> None:
+    call = Call(writes_now=True, ends_on_error=True)
+    await call.send(infer_request("decoupled", id="d"))
+    [request] = call.plane.requests
+    request.deliver(numbers(1), False)
+    request.deliver(InferResponse(error=NotFound("gone")), False)
+    request.deliver(numbers(2), False)
+
+    with pytest.raises(NotFound, match="gone"):
+        await call.running
+
+    assert call.ids == ["d"]
+    assert call.plane.cancelled == ["d"]
+
+
+@in_virtual_time
+async def test_what_is_written_at_once_does_not_count_as_waiting() -> None:
+    call = Call(writes_now=True, flow_limits=FlowLimits(max_response_count=8))
+    await call.send(infer_request("decoupled", id="d"))
+    [request] = call.plane.requests
+    for number in range(100):
+        request.deliver(numbers(number), False)
+
+    assert len(call.received) == 100
+    assert not request.response_flow().is_paused
+
+
 # What a stream holds.
 
 
@@ -538,12 +611,13 @@ STEPS = st.lists(
 
 
 @settings(max_examples=150, deadline=None)
-@given(STEPS, st.sampled_from(["half-closes", "goes", "is told to stop"]))
+@given(STEPS, st.sampled_from(["half-closes", "goes", "is told to stop"]), st.booleans())
 def test_each_request_is_answered_once_and_in_its_order_whatever_happens(
-    steps: list[tuple[str, Any]], end: str
+    steps: list[tuple[str, Any]], end: str, writes_now: bool
 ) -> None:
     async def main(_: object) -> None:
-        call = Call(max_held_byte_size=12_000, flow_limits=FlowLimits(timeout_s=0))
+        limits = FlowLimits(timeout_s=0)
+        call = Call(max_held_byte_size=12_000, flow_limits=limits, writes_now=writes_now)
         sent: list[tuple[str, str]] = []
         pieces: dict[str, int] = {}
         for step, what in steps:

@@ -53,6 +53,13 @@ Read = Callable[[], Awaitable[bytes | memoryview | None]]
 """Gives the next serialized request; None when the client sends no more."""
 Write = Callable[[bytes], Awaitable[None]]
 """Sends a serialized response; returns when the next one may follow."""
+WriteNow = Callable[[bytes], bool]
+"""Sends a serialized response at once, which raises nothing; False when it has to be written instead."""
+
+
+def never_now(_: bytes) -> bool:
+    """The `WriteNow` of a transport whose every message has to be waited for."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +121,20 @@ class InferStream:
         self._is_half_closed = False
         self._is_stopping = False
         self._is_closed = False
+        self._write_now: WriteNow = never_now
 
-    async def run(self, read: Read, write: Write) -> None:
+    async def run(self, read: Read, write: Write, write_now: WriteNow = never_now) -> None:
         """Serve the call until the client has half-closed it and everything is answered.
+
+        Args:
+            read: gives the client's messages.
+            write: sends one to the client.
+            write_now: sends one where nothing waits to be written, without a turn of the loop in between.
 
         Raises:
             TritonError: what the call ends with instead of OK.
         """
+        self._write_now = write_now
         self._reader = asyncio.get_running_loop().create_task(self._receive_all(read))
         try:
             await self._send_all(write)
@@ -228,7 +242,11 @@ class InferStream:
         return self._backlog.add(len(item), streamed.response_flow if streamed is not None else None)
 
     def send(self, item: bytes | TritonError) -> None:
-        """Queue a response that was counted."""
+        """Send a response that was counted, or queue it behind those that wait."""
+        if self._is_idle() and type(item) is bytes and self._write_now(item):
+            self._backlog.take(len(item))
+            self._make_room()  # it may have waited in the line
+            return
         self._queue.append(item)
         self._wake()
 
@@ -251,7 +269,7 @@ class InferStream:
         if sink.is_admitted:
             self._port.admission.release(sink.byte_size)
         self._make_room()
-        if not self._open:
+        if not self._open and (self._is_half_closed or self._is_stopping):
             self._wake()
 
     # Sending
@@ -278,6 +296,11 @@ class InferStream:
                     raise Unavailable(STOPPING)
             self._wakeup = asyncio.get_running_loop().create_future()
             await self._wakeup
+            self._wakeup = None
+
+    def _is_idle(self) -> bool:
+        """Nothing waits to be written, or is being written."""
+        return self._wakeup is not None and not self._queue
 
     def _wake(self) -> None:
         if self._wakeup is not None and not self._wakeup.done():
@@ -304,6 +327,7 @@ class InferStream:
     def _close(self, *, is_stalled: bool = False) -> None:
         """Nobody reads any more: cancel what is open, forget what waits."""
         self._is_closed = True
+        self._write_now = never_now
         self._backlog.close()
         self._queue.clear()
         self._line.clear()

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import logging
 from asyncio import sleep
 
+import numpy as np
 import pytest
 from hyperframe import frame as frames
+from tritonclient.grpc import service_pb2
+from tritonpy.request import InferRequest
+from tritonpy.response import InferResponse
 
 from ....simulator.virtual_loop import in_virtual_time, turns
 from ...data_plane import infer_request
 
 pytest.importorskip("ngh2")
+
+from tritonpy.frontends.grpc.native.engine import StreamGone
+from tritonpy.frontends.grpc.native.framing import MessageReader
+from tritonpy.frontends.grpc.native.ngh2_engine import Ngh2Engine
 
 from .hand_driven import LIVE, MUCH_WINDOW, STREAM_INFER, Client, message
 
@@ -72,6 +82,156 @@ async def two_streams() -> Client:
     for stream in (1, 3):
         send(client, stream, LARGE[:-MEBIBYTE])
     return client
+
+
+# Writing without a turn of the loop.
+
+
+def number(value: int, padding: int = 0) -> InferResponse:
+    return InferResponse().add("OUTPUT0", np.array([value] + [0] * padding, np.int32))
+
+
+async def asked(client: Client, **headers: str) -> InferRequest:
+    """A request to a decoupled model in a stream of its own; the test has to answer it."""
+    request = infer_request("decoupled", id="mine").SerializeToString()
+    client.send(client.headers(STREAM_INFER, **headers), client.data(message(request), is_last=False))
+    await turns()
+    client.take()
+    return client.dataplane.requests.pop()
+
+
+def messages(data: bytes) -> list[tuple[int, bytes]]:
+    """The flag and the body of each message."""
+    found, refused = [], MessageReader(lambda size: None)
+    for flag, body in refused.feed(data):
+        found.append((flag, bytes(body)))
+    assert refused.is_between
+    return found
+
+
+def values(client: Client) -> list[int]:
+    """The numbers that were received on the last stream."""
+    responses = (
+        service_pb2.ModelStreamInferResponse.FromString(body) for _, body in messages(client.answer().data)
+    )
+    return [
+        int.from_bytes(each.infer_response.raw_output_contents[0][:4], "little")
+        for each in responses
+        if each.infer_response.outputs
+    ]
+
+
+@in_virtual_time
+async def test_a_first_response_leaves_before_its_model_is_read_from_again() -> None:
+    client = Client.greeted()
+    request = await asked(client)
+    loop = asyncio.get_running_loop()
+    received: list[list[int]] = []
+
+    def first_read() -> None:
+        for value in range(100):
+            request.deliver(number(value), False)
+        loop.call_soon(second_read)  # the next turn of the loop
+
+    def second_read() -> None:
+        received.append(values(client))
+
+    loop.call_soon(first_read)
+    await turns()
+
+    assert received == [list(range(100))]
+
+
+@in_virtual_time
+async def test_responses_keep_their_order_while_the_window_of_a_client_is_full() -> None:
+    client = Client.greeted()
+    client.send(frames.SettingsFrame(settings={4: 10_000}))
+    request = await asked(client)
+    for value in range(200):
+        request.deliver(number(value, padding=250), False)
+        if value % 7 == 0:
+            await turns()
+    received = len(client.answer().data)
+    for value in range(200, 400):
+        client.send(frames.WindowUpdateFrame(client._stream, window_increment=3_000))
+        client.send(frames.WindowUpdateFrame(0, window_increment=3_000))
+        await turns()
+        request.deliver(number(value, padding=250), value == 399)
+    client.send(*MUCH_WINDOW)
+    await turns()
+
+    assert received == 10_000
+    assert values(client) == list(range(400))
+
+
+@in_virtual_time
+async def test_a_client_that_does_not_read_costs_bounded_memory() -> None:
+    client = Client.greeted(max_stream_response_count=64)
+    client.send(frames.SettingsFrame(settings={4: 0}))
+    request = await asked(client)
+    flow = request.response_flow()
+    sent = most = 0
+    while not flow.is_paused:
+        request.deliver(number(sent, padding=250), False)
+        sent += 1
+        if sent % 5 == 0:
+            await turns()
+        most = max(most, client.connection.engine.queued(0))
+
+    assert most < 20_000
+    assert sent < 100
+
+
+@in_virtual_time
+async def test_a_response_to_a_client_that_is_gone_is_no_error_of_its_model(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client = Client.greeted()
+    request = await asked(client)
+
+    client.send(client.reset())
+    request.deliver(number(1), False)
+    await turns()
+
+    assert client.dataplane.cancelled == ["mine"]
+    assert values(client) == []
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@in_virtual_time
+async def test_nor_is_one_whose_stream_ends_as_it_is_sent(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client.greeted()
+    request = await asked(client)
+
+    def gone(*_: object) -> None:
+        client.send(client.reset())
+        raise StreamGone
+
+    monkeypatch.setattr(Ngh2Engine, "data", gone)
+    request.deliver(number(1), False)
+    await turns()
+
+    assert client.dataplane.cancelled == ["mine"]
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@in_virtual_time
+async def test_responses_that_are_compressed_keep_their_order() -> None:
+    client = Client.greeted(grpc_compression_level="low")
+    request = await asked(client, grpc_accept_encoding="gzip")
+    for value in range(20):
+        request.deliver(number(value, padding=500), False)
+    await sleep(1)
+
+    found = messages(client.answer().data)
+    assert [flag for flag, _ in found] == [1] * 20
+    inflated = (service_pb2.ModelStreamInferResponse.FromString(gzip.decompress(body)) for _, body in found)
+    assert [each.infer_response.raw_output_contents[0][0] for each in inflated] == list(range(20))
+
+
+# Room for messages.
 
 
 @in_virtual_time

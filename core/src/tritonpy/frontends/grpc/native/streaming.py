@@ -95,6 +95,27 @@ class StreamingCall(Call):
             connection.tell_when_flushed(self)
             await self._writable
 
+    def write_now(self, message: bytes) -> bool:
+        """Send a message that nobody has to wait for.
+
+        It is called with a model's response, so a client that is gone is no error here.
+
+        Returns:
+            False for one that is compressed, that the client has no room for, or that cannot be sent.
+        """
+        connection, stream = self._connection, self._stream
+        if self.is_over or (connection.port.deflation is not None and self._head.accepts_gzip):
+            return False
+        engine = connection.engine
+        if engine.queued(stream) + len(message) > _MOST_QUEUED:
+            return False
+        try:
+            engine.data(stream, framed((message,)))
+        except StreamGone:
+            return False
+        connection.sent()
+        return True
+
     def on_flushed(self) -> None:
         writable = self._writable
         if writable is None:
