@@ -100,6 +100,7 @@ CHAPTERS = {
     ),
     "Completing a configuration": ("tritonpy.completion",),
     "Parameters, and the cores of the machine": ("tritonpy.parameters", "tritonpy.cores"),
+    "Custom operators": ("tritonpy.op_libraries",),
     "What frontends ask": ("tritonpy.dataplane", "tritonpy.admission", "tritonpy.flow"),
     "Model repositories": ("tritonpy.store", "tritonpy.fingerprint", "tritonpy.temporary"),
     "Errors": ("tritonpy.errors",),

@@ -52,6 +52,7 @@ SIGNATURES = {
         "cache_usage": ["cache"],
     },
     "stores": {"store_open": ["root", "options"], "store_secret_variables": []},
+    "op_libraries": {"op_library_paths": ["framework", "model"]},
     "loaders": {"load_shared_object": ["kind", "path"]},
     "frontends": {
         "frontend_initialize": ["frontend"],
@@ -133,6 +134,7 @@ def test_hooks_with_one_owner_answer_bare(kind, hook):
         "Store",
         "StoreOptions",
         "WorkerCommand",
+        "OpLibrary",
     ],
 )
 def test_the_door_for_plugins_offers_what_the_hooks_mention(name):

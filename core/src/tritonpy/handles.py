@@ -54,6 +54,8 @@ class BackendAttributes:
         default_filename: the model file looked for in a version directory, such as `model.onnx`.
         uses_gpus: models can run on GPUs, so that `KIND_AUTO` means one where there is one. A backend whose
             framework is installed without says False, and its models stay on the CPU.
+        op_framework: the framework whose custom operators models can call: plugins of the kind `op_libraries`
+            are asked by this name before each load. "" asks none.
     """
 
     execution: Literal["thread", "process"] = "thread"
@@ -61,6 +63,7 @@ class BackendAttributes:
     parallel_instance_loading: bool = False
     default_filename: str = ""
     uses_gpus: bool = True
+    op_framework: str = ""
 
     def __post_init__(self) -> None:
         """Refuse an `execution` that is neither `thread` nor `process`.
@@ -105,6 +108,19 @@ class WorkerCommand:
     environment: Mapping[str, str | None] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class OpLibrary:
+    """A library of custom operators that models may call.
+
+    Attributes:
+        path: where it lies.
+        named_by: what names it, for errors; such as `plugin 'xyz' of kind 'op_libraries'`.
+    """
+
+    path: Path
+    named_by: str
+
+
 @dataclass(slots=True)
 class Model:
     """One version of one model.
@@ -116,6 +132,7 @@ class Model:
         directory: the model's directory in the repository.
         backend: the backend that runs it.
         state: the plugin's own.
+        plugin_op_libraries: what plugins of the kind `op_libraries` name for it; see `op_libraries`.
     """
 
     name: str
@@ -124,6 +141,7 @@ class Model:
     directory: Path
     backend: Backend
     state: Any = None  # Any: the plugin's own
+    plugin_op_libraries: Sequence[OpLibrary] = ()
 
     @property
     def version_directory(self) -> Path:
@@ -139,6 +157,18 @@ class Model:
     def is_decoupled(self) -> bool:
         """True if a request may get any number of responses."""
         return bool(self.config.get("model_transaction_policy", {}).get("decoupled", False))
+
+    @property
+    def op_libraries(self) -> list[OpLibrary]:
+        """Libraries of custom operators of this model: those of plugins, then those of its configuration.
+
+        Names in `model_operations { op_library_filename }` are relative to the model's directory. Whether the
+        files are there has not been looked at.
+        """
+        names = self.config.get("model_operations", {}).get("op_library_filename", ())
+        named_by = f"'op_library_filename' of model '{self.name}'"
+        own = [OpLibrary((self.directory / name).resolve(), named_by) for name in names]
+        return [*self.plugin_op_libraries, *own]
 
     def parameter(self, key: str, default: str = "") -> str:
         """The value of `parameters { key: … value { string_value: … } }` in the configuration."""

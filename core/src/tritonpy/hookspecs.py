@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 import pluggy
 
 if TYPE_CHECKING:  # `corectl --help` asks plugins for commands, and must not wait for numpy
+    import os
     from collections.abc import Awaitable, Iterable, Sequence
 
     import click
@@ -397,6 +398,27 @@ class StoreHooks:
         Workers of models do not inherit them unless `--worker-environment` names them. Called once at the
         start of every server in whose environment the plugin is installed, also if no repository is opened by
         it, so do not import anything heavy. An exception is logged, and nothing is left out.
+        """
+
+
+class OpLibraryHooks:
+    """Group `tritonpy.op_libraries`: brings libraries of custom operators for models of a framework."""
+
+    @hookspec(firstresult=True)
+    def op_library_paths(self, framework: str, model: Model) -> Iterable[str | os.PathLike[str]]:
+        """Absolute paths of the libraries that `framework` opens before `model`; none for other models.
+
+        Every installed plugin is asked, once per load of each model of a backend whose attributes name an
+        `op_framework`: in the server's process on a loading thread, before the configuration is completed.
+        The libraries are opened in the process where the model's instances run, and again in each worker. A
+        model with libraries runs in workers unless its configuration says otherwise, so name them for models
+        that call the operators only: by the model's configuration, such as a parameter, or by its files.
+
+        Must not import the framework. An exception fails the load, and so does a path that is not absolute.
+
+        Args:
+            framework: `tensorflow` or `pytorch`.
+            model: it is read, and not changed.
         """
 
 

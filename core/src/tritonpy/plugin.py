@@ -42,12 +42,14 @@ from tritonpy.handles import (
     JsonObject,
     Model,
     ModelInstance,
+    OpLibrary,
     PreferredGroup,
     RepoAgent,
     RepoAgentModel,
     WorkerCommand,
 )
 from tritonpy.hookspecs import hookimpl
+from tritonpy.op_libraries import OpenOpLibraries, backend_op_libraries
 from tritonpy.parameters import parse_flag, parse_whole, warn_of_unknown_parameters
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest, ResponseSink
 from tritonpy.request_trace import RequestTrace
@@ -96,6 +98,8 @@ __all__ = [
     "Model",
     "ModelInstance",
     "NotFound",
+    "OpLibrary",
+    "OpenOpLibraries",
     "ParameterValue",
     "PreferredGroup",
     "RepoAgent",
@@ -116,6 +120,7 @@ __all__ = [
     "Unsupported",
     "Waiter",
     "WorkerCommand",
+    "backend_op_libraries",
     "can_batch",
     "check_dims",
     "complete_config",

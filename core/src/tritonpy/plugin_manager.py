@@ -26,6 +26,7 @@ KINDS: dict[str, type] = {
     "repo_agents": hookspecs.RepoAgentHooks,
     "caches": hookspecs.CacheHooks,
     "stores": hookspecs.StoreHooks,
+    "op_libraries": hookspecs.OpLibraryHooks,
     "loaders": hookspecs.LoaderHooks,
     "frontends": hookspecs.FrontendHooks,
     "cli": hookspecs.CliHooks,

@@ -42,7 +42,7 @@ from tritonpy.metrics.settings import read_settings
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.options import ServerOptions
 from tritonpy.own_thread import on_own_thread
-from tritonpy.plugin_manager import PluginManager
+from tritonpy.plugin_manager import KINDS, PluginManager
 from tritonpy.repository.repositories import Look, Repositories
 from tritonpy.repository.stores.opener import open_store, secret_variables
 from tritonpy.scheduler.rate_limiter import make_rate_limiter
@@ -162,6 +162,7 @@ class ServerRuntime:
             ServerAccess(
                 self.registry, self._services, flow_limits(options), frozenset(options.worker_environment)
             ),
+            managers["op_libraries"],
         )
 
     def _make_repository(self, managers: Mapping[str, PluginManager]) -> ModelManager:
@@ -326,7 +327,8 @@ def _plugin_managers(options: ServerOptions, given: Plugins, *, discover: bool) 
             discover=discover,
             disabled=[name for disabled_kind, name in options.disabled_plugins if disabled_kind == kind],
         )
-        for kind in ("backends", "batching", "caches", "frontends", "loaders", "repo_agents", "stores")
+        for kind in KINDS
+        if kind != "cli"
     }
     for kind, named in given.items():
         if kind not in managers:

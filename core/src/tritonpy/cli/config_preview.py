@@ -67,6 +67,7 @@ def _loader(settings: LoaderSettings) -> ModelLoader:
         LoopBridge(asyncio.get_running_loop()),
         ServerMetrics(CollectorRegistry()),
         ServerAccess(_NoModels(), Services()),
+        PluginManager("op_libraries"),
     )
 
 

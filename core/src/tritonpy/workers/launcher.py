@@ -175,6 +175,7 @@ class WorkerLauncher:
                 "backend_directory": str(directory) if directory is not None else None,
                 "settings": dict(self._backend.handle.settings),
                 "config": model.config,
+                "op_libraries": [(str(each.path), each.named_by) for each in model.plugin_op_libraries],
                 "shared_memory": [memory.first_byte_size, memory.growth_byte_size, memory.most_byte_size],
             }
         )

@@ -61,12 +61,13 @@ def load(tmp_path):
     """Load a model by its files and its configuration, in this process; finalised when the test is over."""
     with ExitStack() as stack:
 
-        def start(files, config=None, *, name="net", settings=None):
+        def start(files, config=None, *, name="net", settings=None, op_libraries=None):
             if isinstance(files, bytes):
                 files = {"model.pt2" if b"archive_format" in files else "model.pt": files}
             base = {} if config is None else {"backend": "pytorch"}
             ModelRepository(tmp_path).model(name, None if config is None else base | config, files)
-            return stack.enter_context(BackendDriver("pytorch", tmp_path, settings).load(name))
+            driver = BackendDriver("pytorch", tmp_path, settings, op_libraries)
+            return stack.enter_context(driver.load(name))
 
         yield start
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tritonpy.plugin import TritonError
+import tritonclient.http
+from tritonpy.options import ServerOptions
+from tritonpy.plugin import TritonError, hookimpl
+from tritonpy.server import Server
+from tritonpy_backend_pytorch import model_execution
 from tritonpy_sdk import ModelRepository
 
 torch = pytest.importorskip("torch")
@@ -15,25 +20,59 @@ torch = pytest.importorskip("torch")
 OPERATOR = """
 import torch
 
-library = torch.library.Library("tritonpy_tests", "DEF")
+library = torch.library.Library("tritonpy_{name}", "DEF")
 library.define("triple(Tensor x) -> Tensor")
 library.impl("triple", lambda x: x * 3, "CompositeExplicitAutograd")
-torch.tritonpy_tests_library = library  # an operator lives as long as this
+torch.tritonpy_{name}_library = library  # an operator lives as long as this
 """
 
-# Saved by another process: where the operator is known already, nothing would have to open it.
-SAVE = (
-    OPERATOR
-    + """
-import sys
+# Saved by another process: where an operator is known already, nothing would have to open it.
+SAVE = """
+import io, sys, warnings
+
+warnings.simplefilter("ignore")
+NAMES = sys.argv[2:]
+
 
 class Net(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.ops.tritonpy_tests.triple(x)
+    def __init__(self, operator):
+        super().__init__()
+        self.operator = operator
 
-torch.jit.trace(Net(), torch.ones(2)).save(sys.argv[1])
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.operator(x)
+
+
+for name in NAMES:
+    net = Net(getattr(torch.ops, "tritonpy_" + name).triple)
+    torch.jit.trace(net, torch.ones(2)).save(f"{sys.argv[1]}/{name}.pt")
+    torch.export.save(torch.export.export(net, (torch.ones(2),)), f"{sys.argv[1]}/{name}.pt2")
 """
-)
+
+NAMES = ("own", "all", "plugin", "worker")
+"""One operator for each test: an operator stays in the process, and with it what a test would show."""
+
+
+@pytest.fixture(scope="module")
+def nets(tmp_path_factory):
+    """The files of models that call `tritonpy_<name>::triple`: TorchScript and an exported program."""
+    folder = tmp_path_factory.mktemp("nets")
+    program = "".join(OPERATOR.format(name=name) for name in NAMES) + SAVE
+    subprocess.run([sys.executable, "-W", "ignore", "-c", program, folder, *NAMES], check=True)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def operators(tmp_path):
+    """Write the Python file with the operator of a name, and return its path."""
+
+    def write(name):
+        path = tmp_path.with_name(f"{tmp_path.name}_operators") / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(OPERATOR.format(name=name))
+        return path
+
+    return write
 
 
 def config(*libraries):
@@ -44,29 +83,79 @@ def config(*libraries):
     }
 
 
-def test_a_model_finds_the_operators_of_its_libraries(tmp_path, load, ask):
-    subprocess.run([sys.executable, "-W", "ignore", "-c", SAVE, str(tmp_path / "model.pt")], check=True)
-    file = (tmp_path / "model.pt").read_bytes()
-    (tmp_path / "model.pt").unlink()
+def plugin(path, parameter):
+    """A plugin with a library for the models that have a parameter."""
 
-    with pytest.raises(TritonError, match="tritonpy_tests::triple"):
-        load(file, config(), name="without")
-    ModelRepository(tmp_path).model("net", None, model_files={"operators/triple.py": OPERATOR})
+    @hookimpl
+    def op_library_paths(framework, model):
+        return [path] if framework == "pytorch" and model.parameter(parameter) else []
+
+    return {"triple": SimpleNamespace(op_library_paths=op_library_paths)}
+
+
+def test_a_model_finds_the_operators_of_its_libraries(tmp_path, load, ask, nets):
+    ModelRepository(tmp_path).model(
+        "net", None, model_files={"operators/triple.py": OPERATOR.format(name="own")}
+    )
     for _ in range(2):  # the second time they are there already
-        model = load(file, config("operators/triple.py"))
+        model = load(nets["own.pt"], config("operators/triple.py"))
+        assert model_execution(model.handle) == "process"
         assert ask(model, x=np.ones(2, "f4")) == {"Y": [3, 3]}
+
+
+def test_all_models_find_the_operators_of_the_backends_setting(load, ask, nets, operators):
+    model = load(nets["all.pt2"], config(), settings={"op-library": str(operators("all"))})
+
+    assert model_execution(model.handle) is None
+    assert ask(model, x=np.ones(2, "f4")) == {"Y": [3, 3]}
+
+
+def test_models_find_the_operators_of_plugins(load, ask, nets, operators):
+    wanted = {"parameters": {"triple": {"string_value": "1"}}}
+    model = load(nets["plugin.pt"], config() | wanted, op_libraries=plugin(operators("plugin"), "triple"))
+
+    assert model_execution(model.handle) == "process"
+    assert ask(model, x=np.ones(2, "f4")) == {"Y": [3, 3]}
+
+
+def test_a_worker_opens_the_libraries_of_plugins(tmp_path, nets, operators):
+    wanted = {"backend": "pytorch", "parameters": {"triple": {"string_value": "1"}}}
+    ModelRepository(tmp_path).model("net", config() | wanted, {"model.pt": nets["worker.pt"]})
+    options = ServerOptions(
+        (str(tmp_path),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
+    )
+    x = tritonclient.http.InferInput("x", [2], "FP32")
+    x.set_data_from_numpy(np.ones(2, "f4"))
+
+    with (
+        Server(options, plugins={"op_libraries": plugin(operators("worker"), "triple")}) as server,
+        tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.http_port}") as client,
+    ):
+        assert client.infer("net", [x]).as_numpy("Y").tolist() == [3, 3]
+    assert not hasattr(torch, "tritonpy_worker_library")  # it was opened in the worker alone
+
+
+@pytest.mark.parametrize("suffix", ["pt", "pt2"])
+def test_a_missing_operator_is_named_with_what_mends_it(load, nets, suffix):
+    message = (
+        r"(?s)tritonpy_worker::triple.*; a library with the operator is named by "
+        r"model_operations \{ op_library_filename \} of model 'net', or by a plugin"
+    )
+    with pytest.raises(TritonError, match=message):
+        load(nets[f"worker.{suffix}"], config())
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        ("nosuch.so", None, "unable to find '.*/net/nosuch.so', which 'op_library_filename' of"),
         (
-            "nosuch.so",
-            None,
-            "unable to find '.*/net/nosuch.so', which 'op_library_filename' of",
+            "bad.so",
+            "text",
+            "bad.so', which .* names, is no library of operators for PyTorch 2.*: OSError: .*file",
         ),
-        ("bad.so", "text", "custom operators of 'bad.so': OSError: .*bad.so"),
-        ("bad.py", "1/0", "custom operators of 'bad.py': ZeroDivisionError"),
+        ("bad.py", "1/0", "bad.py', which .* names, is no library of operators .*: ZeroDivisionError"),
+        ("empty.py", "", "empty.py', which .* names, registers no operator"),
     ],
 )
 def test_a_library_that_cannot_be_opened_is_told(tmp_path, load, scripted, name, content, message):
@@ -75,3 +164,9 @@ def test_a_library_that_cannot_be_opened_is_told(tmp_path, load, scripted, name,
 
     with pytest.raises(TritonError, match=message):
         load(scripted(torch.nn.Identity()), config(name))
+
+
+def test_a_library_for_all_models_that_cannot_be_opened_is_told(load, scripted):
+    message = r"unable to find '.*nosuch.so', which --backend-config=pytorch,op-library names"
+    with pytest.raises(TritonError, match=message):
+        load(scripted(torch.nn.Identity()), config(), settings={"op-library": "nosuch.so"})

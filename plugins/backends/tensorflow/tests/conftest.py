@@ -117,9 +117,19 @@ def load(tf, tmp_path, place):
     """Load a model by its files and its configuration, in this process; finalised when the test is over."""
     with ExitStack() as stack:
 
-        def start(model, config=None, *, name="net", settings=None, filename=None, model_files=None):
+        def start(
+            model,
+            config=None,
+            *,
+            name="net",
+            settings=None,
+            filename=None,
+            model_files=None,
+            op_libraries=None,
+        ):
             place(tmp_path, model, config, name=name, filename=filename, model_files=model_files)
-            return stack.enter_context(BackendDriver("tensorflow", tmp_path, settings).load(name))
+            driver = BackendDriver("tensorflow", tmp_path, settings, op_libraries)
+            return stack.enter_context(driver.load(name))
 
         yield start
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tritonclient.http
 from tritonpy.options import ServerOptions
-from tritonpy.plugin import TritonError
+from tritonpy.plugin import TritonError, hookimpl
 from tritonpy.server import Server
+from tritonpy_backend_tensorflow import model_execution
 from tritonpy_sdk import ModelRepository
 from tritonpy_sdk.testing import until
 
@@ -150,6 +152,24 @@ def test_models_with_copies_of_one_library_run_side_by_side(load, ask, triple):
 
     for model in (first, second):
         assert ask(model, x=np.ones((1, 2), "f4")) == {"y": [[3, 3]]}
+
+
+@pytest.mark.toolchain
+def test_models_find_the_operators_of_plugins(tmp_path, load, ask, triple):
+    library, graph = triple
+    path = tmp_path.with_name(f"{tmp_path.name}_plugin") / "triple.so"
+    path.parent.mkdir()
+    path.write_bytes(library)
+
+    @hookimpl
+    def op_library_paths(framework, model):
+        return [path] if (framework, model.name) == ("tensorflow", "third") else []
+
+    plugin = {"triple": SimpleNamespace(op_library_paths=op_library_paths)}
+    model = load(graph, config(), name="third", op_libraries=plugin)
+
+    assert model_execution(model.handle) == "process"
+    assert ask(model, x=np.ones((1, 2), "f4")) == {"y": [[3, 3]]}
 
 
 @pytest.mark.toolchain

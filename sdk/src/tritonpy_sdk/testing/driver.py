@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from tritonpy.handles import JsonObject, Model, ModelInstance
+from tritonpy.lifecycle.loading.op_plugins import OpPlugins
 from tritonpy.lifecycle.resolved_config import proposed_config, read_config, settled_config
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.placement import place_instances
@@ -58,12 +59,22 @@ class BackendDriver:
         backend: the name of an installed plugin, or a plugin object.
         repository: a model repository, as a server reads it.
         settings: what `--backend-config` would say.
+        op_libraries: plugins of that kind by name, beside those that are installed; these are asked for the
+            models of an installed backend.
     """
 
     def __init__(
-        self, backend: str | object, repository: Path, settings: Mapping[str, str] | None = None
+        self,
+        backend: str | object,
+        repository: Path,
+        settings: Mapping[str, str] | None = None,
+        op_libraries: Mapping[str, object] | None = None,
     ) -> None:
         self._manager = PluginManager("backends", discover=isinstance(backend, str))
+        op_plugins = PluginManager("op_libraries", discover=isinstance(backend, str))
+        for name, plugin in (op_libraries or {}).items():
+            op_plugins.register(name, plugin)
+        self._op_plugins = OpPlugins(op_plugins)
         if isinstance(backend, str):
             name = backend
         else:
@@ -89,7 +100,7 @@ class BackendDriver:
         directory = self._directories[name]
         config = proposed_config(read_config(directory), self.bound.attributes)
         config["name"] = alias or name
-        return DrivenModel(self.bound, config, directory, path or directory.path)
+        return DrivenModel(self.bound, config, directory, path or directory.path, self._op_plugins)
 
 
 class DrivenModel:
@@ -102,9 +113,15 @@ class DrivenModel:
     """
 
     def __init__(
-        self, backend: BoundBackend, config: JsonObject, directory: ModelDirectory, path: Path
+        self,
+        backend: BoundBackend,
+        config: JsonObject,
+        directory: ModelDirectory,
+        path: Path,
+        op_plugins: OpPlugins,
     ) -> None:
         self._backend = backend
+        self._op_plugins = op_plugins
         self.given = config
         self.handle = Model(config["name"], max(directory.versions), dict(config), path, backend.handle)
         self.instances: list[ModelInstance] = []
@@ -172,6 +189,8 @@ class DrivenModel:
 
     def _load(self) -> None:
         backend = self._backend
+        if framework := backend.attributes.op_framework:
+            self.handle.plugin_op_libraries = self._op_plugins.libraries_of(framework, self.handle)
         backend.acquire()
         self._undo.append(backend.release)
         hook = backend.model_auto_complete_config

@@ -18,6 +18,7 @@ from tritonpy.lifecycle.loading.instance_update import (
     is_settled_alike,
     updated_config,
 )
+from tritonpy.lifecycle.loading.op_plugins import OpPlugins
 from tritonpy.lifecycle.loading.settings import LoaderSettings as LoaderSettings
 from tritonpy.lifecycle.loading.settings import LoadTools
 from tritonpy.lifecycle.loading.version_load import Loading
@@ -47,6 +48,7 @@ class ModelLoader:
         bridge: the way back from instance threads.
         server_metrics: counts restarts, unanswered requests and slow strategies.
         access: what models in workers can reach.
+        op_libraries: plugins that bring libraries of custom operators.
 
     Attributes:
         settings: as given.
@@ -61,11 +63,14 @@ class ModelLoader:
         bridge: LoopBridge,
         server_metrics: ServerMetrics,
         access: ServerAccess,
+        op_libraries: PluginManager,
     ) -> None:
         self._backends = backends
         self.settings = settings
         self.gate = LoadGate(settings.load_thread_count)
-        self._tools = LoadTools(settings, self.gate, strategies, bridge, server_metrics, access)
+        self._tools = LoadTools(
+            settings, self.gate, strategies, bridge, server_metrics, access, OpPlugins(op_libraries)
+        )
         self._bound: dict[tuple[str, BackendFiles | None], BoundBackend] = {}
 
     def bind_backend(self, config: ModelConfig, *model_directories: Path) -> BoundBackend:

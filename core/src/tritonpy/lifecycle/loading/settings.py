@@ -10,6 +10,7 @@ from tritonpy.devices.host_policy import HostPolicies
 from tritonpy.handles import JsonObject, Model
 from tritonpy.latencies import Latencies
 from tritonpy.lifecycle.loading.gate import LoadGate
+from tritonpy.lifecycle.loading.op_plugins import OpPlugins
 from tritonpy.lifecycle.loading.progress import INTERVAL_S
 from tritonpy.metrics.server import ServerMetrics
 from tritonpy.metrics.settings import MetricsSettings
@@ -89,6 +90,7 @@ class LoadTools:
         bridge: the way back from instance threads.
         server_metrics: counts restarts, unanswered requests and slow strategies.
         access: what models in workers can reach.
+        op_plugins: bring libraries of custom operators.
     """
 
     settings: LoaderSettings
@@ -97,6 +99,7 @@ class LoadTools:
     bridge: LoopBridge
     server_metrics: ServerMetrics
     access: ServerAccess
+    op_plugins: OpPlugins
 
     def slots(self, handle: Model) -> list[Slot]:
         """The slots for the instances of a model, by its configuration."""

@@ -107,6 +107,10 @@ class Loading:
 
     async def _completed_config(self) -> JsonObject:
         self._progress.begin("start of the backend")
+        framework = self._backend.attributes.op_framework
+        if framework:
+            ask = partial(self._tools.op_plugins.libraries_of, framework, self._handle)
+            self._handle.plugin_op_libraries = await on_own_thread(ask, "hook")
         self._launcher = launcher = self._make_launcher(await self._execution())
         await launcher.open()
         self._progress.begin("auto-complete")

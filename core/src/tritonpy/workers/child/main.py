@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tritonpy.errors import TritonError
-from tritonpy.handles import Model, ModelInstance
+from tritonpy.handles import Model, ModelInstance, OpLibrary
 from tritonpy.ipc import frame
 from tritonpy.ipc.channel import WorkerChannel
 from tritonpy.ipc.frame import Message
@@ -116,8 +116,14 @@ class HookWorker:
             self._setup_error = (hook_failure("failed to initialize", exc), trace)
             return
         self._backend = backend
+        libraries = [OpLibrary(Path(path), named_by) for path, named_by in spec["op_libraries"]]
         self._model = Model(
-            spec["name"], spec["version"], spec["config"], Path(spec["directory"]), backend.handle
+            spec["name"],
+            spec["version"],
+            spec["config"],
+            Path(spec["directory"]),
+            backend.handle,
+            plugin_op_libraries=libraries,
         )
 
     def _complete(self) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ from tritonpy.plugin import (
     PreferredGroup,
     TritonError,
     Unavailable,
+    backend_op_libraries,
     default_max_batch_size,
     hookimpl,
 )
@@ -43,15 +44,17 @@ def backend_attributes() -> BackendAttributes:
         preferred_groups=(PreferredGroup("KIND_GPU", 1), PreferredGroup("KIND_CPU", 1)),
         default_filename=MODEL_FILENAME,
         uses_gpus=_has_cuda(),
+        op_framework="pytorch",
     )
 
 
 @hookimpl
 def backend_initialize(backend: Backend) -> None:
-    """Import PyTorch.
+    """Import PyTorch, and open the libraries of operators for all models.
 
     Raises:
         Unavailable: it is not installed; says which command mends that.
+        TritonError: a library cannot be opened.
     """
     try:
         import_module("torch")
@@ -67,12 +70,21 @@ def backend_initialize(backend: Backend) -> None:
     if tuple(int(part) for part in found.split(".")[:2]) < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         raise Unavailable(f"backend 'pytorch' needs PyTorch {oldest} or newer, {found} is installed")
+    if libraries := backend_op_libraries(backend):
+        from tritonpy_backend_pytorch.operators import open_libraries
+
+        open_libraries(libraries)
     backend.state = BlockPool()
 
 
 @hookimpl
 def model_execution(model: Model) -> Literal["thread", "process"] | None:
-    """Processes for models that are Python code, and for those whose calls hold the interpreter's lock."""
+    """Processes for models that are Python code, and for those whose calls hold the interpreter's lock.
+
+    And for models with operators of their own: PyTorch ends a process in which one is registered twice.
+    """
+    if model.op_libraries:
+        return "process"
     try:
         files = find_files(model)
     except TritonError:

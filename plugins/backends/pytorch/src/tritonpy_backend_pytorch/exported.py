@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ FAILURE = 'Inductor model instance "{instance}" execution failure: '
 """How the text of an error of an AOTInductor package begins."""
 
 _MOST = 2**31 - 1  # a larger bound is none
+_MISSING_OPERATOR = re.compile(r"failed to resolve torch\.ops\.(\w+)\.(\w+)")
 
 
 class Exported(Program):
@@ -193,7 +195,9 @@ def load_exported(
             program = torch.export.passes.move_to_device_pass(program, device)
         return Exported(program, model_name, loader)
     except (RuntimeError, ValueError, KeyError, AssertionError) as exc:
-        raise Internal(f"failed to load model '{model_name}': {exc}") from exc
+        missing = _MISSING_OPERATOR.search(str(exc))
+        reason = f"its operator '{missing[1]}::{missing[2]}' is not known to PyTorch" if missing else exc
+        raise Internal(f"failed to load model '{model_name}': {reason}") from exc
 
 
 def _read_program(path: Path, name: str) -> ExportedProgram:

@@ -17,6 +17,7 @@ from tritonpy.plugin import (
     JsonObject,
     Model,
     ModelInstance,
+    TritonError,
     Unavailable,
     Unsupported,
     check_dims,
@@ -31,7 +32,7 @@ from tritonpy_backend_pytorch.eager import load_eager
 from tritonpy_backend_pytorch.exported import load_exported
 from tritonpy_backend_pytorch.files import ModelFiles, find_files
 from tritonpy_backend_pytorch.names import input_names, output_names
-from tritonpy_backend_pytorch.operators import open_libraries
+from tritonpy_backend_pytorch.operators import open_libraries, operator_error
 from tritonpy_backend_pytorch.program import Program
 from tritonpy_backend_pytorch.settings import Settings, read_settings
 from tritonpy_backend_pytorch.shapes import ShapeRules
@@ -128,8 +129,11 @@ def open_model(model: Model, pool: BlockPool) -> TorchModel:
     if isinstance(opened, TorchModel) and opened.fits(model, settings):
         return opened
     model.state = opened = None  # before the files are loaded again
-    open_libraries(model)
-    return TorchModel(model, settings, pool)
+    open_libraries(model.op_libraries)
+    try:
+        return TorchModel(model, settings, pool)
+    except TritonError as exc:
+        raise operator_error(exc, model) from exc
 
 
 def load_program(files: ModelFiles, model_name: str, settings: Settings, device: str | None) -> Program:

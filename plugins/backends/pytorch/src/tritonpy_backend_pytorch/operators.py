@@ -3,41 +3,57 @@
 from __future__ import annotations
 
 import runpy
-import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from tritonpy.plugin import Internal, Model, Unavailable
+from tritonpy.plugin import Model, OpenOpLibraries, OpLibrary, TritonError
 
-_lock = threading.Lock()  # guards _opened
-_opened: set[Path] = set()
+PARAMETER = "model_operations { op_library_filename }"
+
+_MISSING = ("Unknown builtin op", "is not known to PyTorch")
+_KERNELS = ("CPU", "CUDA")
 
 
-def open_libraries(model: Model) -> None:
-    """Open the libraries that `model_operations` names: shared objects and Python files of the model.
-
-    Operators belong to the process and cannot be taken out of it again, so each library is opened once.
+def open_libraries(libraries: Iterable[OpLibrary]) -> None:
+    """Open libraries of operators: shared objects, and Python files that use `torch.library`.
 
     Raises:
-        TritonError: one is not there, or cannot be opened.
+        TritonError: one is not there, cannot be opened, or has no operators.
     """
-    for name in model.config.get("model_operations", {}).get("op_library_filename", ()):
-        path = (model.directory / name).resolve()
-        if not path.is_file():
-            raise Unavailable(
-                f"unable to find '{path}', which 'op_library_filename' of model '{model.name}' names"
-            )
-        with _lock:
-            if path in _opened:
-                continue
-            try:
-                if path.suffix == ".py":
-                    runpy.run_path(str(path))
-                else:
-                    torch.ops.load_library(str(path))
-            except Exception as exc:  # of the dynamic linker, or of whatever the file does
-                raise Internal(
-                    f"failed to load model '{model.name}': custom operators of '{name}': "
-                    f"{type(exc).__name__}: {exc}"
-                ) from exc
-            _opened.add(path)
+    for library in libraries:
+        _LIBRARIES.open(library)
+
+
+def operator_error(exc: TritonError, model: Model) -> TritonError:
+    """The same error, with the parameter that mends it where an operator is missing."""
+    if not any(words in exc.message for words in _MISSING):
+        return exc
+    return TritonError(
+        f"{exc.message.strip()}; a library with the operator is named by {PARAMETER} of model "
+        f"'{model.name}', or by a plugin",
+        exc.code,
+    )
+
+
+def _load(path: str) -> bool:
+    before = _registrations()
+    if Path(path).suffix == ".py":
+        runpy.run_path(path)
+    else:
+        try:
+            torch.ops.load_library(path)
+        except OSError as exc:  # whose text is the path; that of the dynamic linker lies behind it
+            raise exc.__cause__ or exc from None
+    return _registrations() != before
+
+
+def _registrations() -> tuple[int, ...]:
+    """How many operators, kernels and classes the process knows."""
+    registry = torch._C
+    kernels = [len(registry._dispatch_get_registrations_for_dispatch_key(key)) for key in _KERNELS]
+    operators = len(registry._dispatch_get_all_op_names())
+    return (operators, len(registry._jit_get_custom_class_schemas()), *kernels)
+
+
+_LIBRARIES = OpenOpLibraries(f"PyTorch {torch.__version__}", _load)

@@ -15,6 +15,7 @@ from tritonpy.plugin import (
     ModelInstance,
     PreferredGroup,
     TritonError,
+    backend_op_libraries,
     hookimpl,
 )
 
@@ -34,23 +35,30 @@ def backend_attributes() -> BackendAttributes:
         execution="thread",
         preferred_groups=(PreferredGroup("KIND_GPU", 1), PreferredGroup("KIND_CPU", 2)),
         uses_gpus=has_gpus(),
+        op_framework="tensorflow",
     )
 
 
 @hookimpl
 def backend_initialize(backend: Backend) -> None:
-    """Import TensorFlow and read the settings for all models.
+    """Import TensorFlow, read the settings for all models, and open their libraries of operators.
 
     Raises:
-        TritonError: it is not installed, or a setting has a value that it cannot have.
+        TritonError: it is not installed, a setting has a value that it cannot have, or a library cannot be
+            opened.
     """
-    backend.state = start_framework(backend)
+    framework = start_framework(backend)
+    if libraries := backend_op_libraries(backend):
+        from tritonpy_backend_tensorflow.operators import open_libraries
+
+        open_libraries(libraries, framework.tf)
+    backend.state = framework
 
 
 @hookimpl
 def model_execution(model: Model) -> Literal["thread", "process"] | None:
     """Processes for models with operators of their own: a library is never unloaded, and may crash."""
-    return "process" if model.config.get("model_operations", {}).get("op_library_filename") else None
+    return "process" if model.op_libraries else None
 
 
 @hookimpl

@@ -28,7 +28,6 @@ OLDEST = (2, 16)
 
 _PLACEMENT = "allow-soft-placement"
 _FRACTION = "gpu-memory-fraction"
-_LIBRARY = "op-library"
 _VERSION = "version"
 
 
@@ -41,7 +40,6 @@ class Framework:
         default_max_batch_size: what auto-complete sets for models that can batch; 0 disables it.
         allows_soft_placement: operators that a device has not run on another one.
         gpu_memory_fraction: of a GPU's memory that is taken at once; 0 takes it as it is needed.
-        op_libraries: libraries of operators for all models, opened before the first one.
         pool: where batches are gathered.
     """
 
@@ -49,7 +47,6 @@ class Framework:
     default_max_batch_size: int
     allows_soft_placement: bool = True
     gpu_memory_fraction: float = 0.0
-    op_libraries: tuple[Path, ...] = ()
     pool: BlockPool = field(default_factory=BlockPool)
 
 
@@ -73,7 +70,6 @@ def start_framework(backend: Backend) -> Framework:
         default_max_batch_size=default_max_batch_size(backend),
         allows_soft_placement=parse_flag(settings.get(_PLACEMENT, "true"), where),
         gpu_memory_fraction=_read_fraction(settings.get(_FRACTION, "0")),
-        op_libraries=tuple(Path(name) for name in settings.get(_LIBRARY, "").split(";") if name),
     )
 
 

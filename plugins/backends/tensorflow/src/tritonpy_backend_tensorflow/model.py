@@ -42,7 +42,7 @@ class TensorFlowModel:
         self._lock = threading.Lock()  # guards _users
         self._files = _first_files(model)
         self._device = _first_device(model.config)
-        open_libraries(model, framework)
+        open_libraries(model.op_libraries, framework.tf)
         self.graph = self._load(self._files, self._device)
         self._users: dict[tuple[Path, Device], list[tuple[Graph, int]]] = {
             (self._files.path, self._device): [(self.graph, 0)]
