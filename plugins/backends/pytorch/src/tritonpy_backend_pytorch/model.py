@@ -25,11 +25,9 @@ from tritonpy.plugin import (
     kept_outputs,
 )
 
-from tritonpy_backend_pytorch.aoti import load_compiled
 from tritonpy_backend_pytorch.complete import batch_symbols, largest_batch, no_datatype
 from tritonpy_backend_pytorch.contents import Kind
 from tritonpy_backend_pytorch.eager import load_eager
-from tritonpy_backend_pytorch.exported import load_exported
 from tritonpy_backend_pytorch.files import ModelFiles, find_files
 from tritonpy_backend_pytorch.names import input_names, output_names
 from tritonpy_backend_pytorch.operators import open_libraries, operator_error
@@ -152,8 +150,13 @@ def load_program(files: ModelFiles, model_name: str, settings: Settings, device:
     if contents.kind is Kind.TORCHSCRIPT:
         return load_torchscript(files.path, model_name, settings.method, device)
     if contents.kind is Kind.ARCHIVE:
+        # Only here: PyTorch's reader of archives imports its compiler, which takes as long as all the rest.
         if contents.compiled:
+            from tritonpy_backend_pytorch.aoti import load_compiled
+
             return load_compiled(files.path, contents, model_name, device)
+        from tritonpy_backend_pytorch.exported import load_exported
+
         name = "model" if "model" in contents.exported else contents.exported[0]
         return load_exported(files.path, model_name, name, device)
     return load_eager(files, model_name, settings, device)
