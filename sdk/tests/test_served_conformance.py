@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tritonpy.errors import Unavailable
+from tritonpy.frontends.local import LocalDataplane
+from tritonpy.model.model import LoadedModel
 from tritonpy_sdk.testing.served import ServedBackendConformance
 
 
@@ -22,31 +26,40 @@ class Different(ServedBackendConformance, backend="identity", models="models/ide
         return super().make_inputs(model_name, config, row_count, np.random.default_rng(next(self.calls)))
 
 
+def run(tmp_path):
+    test = Different().test_a_served_model_is_as_by_the_hooks_alone_until_its_server_stops
+    test("pairs", "thread", tmp_path)
+
+
 def test_answers_that_are_not_those_of_the_hooks_fail(tmp_path):
-    with pytest.raises(AssertionError):
-        Different().test_requests_at_once_are_answered_as_by_the_hooks_alone("pairs", "thread", tmp_path)
+    with pytest.raises(AssertionError, match="Not equal"):
+        run(tmp_path)
 
 
 def test_configuration_that_is_not_that_of_the_hooks_fails(tmp_path, monkeypatch):
-    from types import SimpleNamespace
+    find = LocalDataplane.find
 
-    from tritonpy.frontends.local import LocalDataplane
+    def find_other(*asked):
+        return SimpleNamespace(config={"name": "other"}, infer=find(*asked).infer)
 
-    monkeypatch.setattr(LocalDataplane, "find", lambda *_: SimpleNamespace(config={"name": "other"}))
+    monkeypatch.setattr(LocalDataplane, "find", find_other)
 
-    with pytest.raises(AssertionError):
-        Different().test_served_configuration_is_the_one_the_hooks_make("pairs", "thread", tmp_path)
+    with pytest.raises(AssertionError, match="'other'"):
+        run(tmp_path)
 
 
 def test_request_that_a_stopping_server_fails_is_noticed(tmp_path, monkeypatch):
-    from tritonpy.errors import Unavailable
-    from tritonpy.model.model import LoadedModel
+    infer = LoadedModel.infer
+    numbers = itertools.count(1)
 
-    def infer(model, request, sink):
+    def infer_sixteen(model, request, sink):
+        if next(numbers) <= 16:
+            return infer(model, request, sink)
         request.ticket.sink = sink
         request.fail(Unavailable("gone"))
 
-    monkeypatch.setattr(LoadedModel, "infer", infer)
+    monkeypatch.setattr(LoadedModel, "infer", infer_sixteen)
+    monkeypatch.setattr(Different, "calls", itertools.repeat(1))
 
     with pytest.raises(AssertionError, match="gone"):
-        Different().test_what_was_accepted_is_answered_when_the_server_stops("pairs", "thread", tmp_path)
+        run(tmp_path)

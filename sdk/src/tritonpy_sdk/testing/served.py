@@ -95,23 +95,10 @@ class ServedBackendConformance:
         """Make one request's inputs; see `BackendConformance.make_inputs`."""
         return sample_inputs(config, row_count, random)
 
-    def test_served_configuration_is_the_one_the_hooks_make(
+    def test_a_served_model_is_as_by_the_hooks_alone_until_its_server_stops(
         self, model_name: str, execution: str, tmp_path: Path
     ) -> None:
-        with self.driver.load(model_name) as model:
-            expected = {key: value for key, value in model.config.items() if key != "parameters"}
-
-        async def show() -> JsonObject:
-            async with self._serve(model_name, execution, tmp_path) as runtime:
-                return runtime.dataplane.find(model_name).config
-
-        served = asyncio.run(show())
-
-        assert {key: value for key, value in served.items() if key != "parameters"} == expected
-
-    def test_requests_at_once_are_answered_as_by_the_hooks_alone(
-        self, model_name: str, execution: str, tmp_path: Path
-    ) -> None:
+        """Its configuration, answers to requests at once, and to those accepted before the stop."""
         with self.driver.load(model_name) as model:
             config = model.config
             rows = [1 + seed % max(1, min(3, config["max_batch_size"])) for seed in range(16)]
@@ -120,35 +107,27 @@ class ServedBackendConformance:
                 for seed, count in enumerate(rows)
             ]
 
-        async def infer_all() -> list[Answer]:
-            async with self._serve(model_name, execution, tmp_path) as runtime:
-                requests = [self._request(model_name, config, *sample[::-1]) for sample in enumerate(rows)]
-                return await asyncio.gather(*(_infer(runtime, request) for request in requests))
+        def infer_all(runtime: ServerRuntime) -> list[asyncio.Task[Answer]]:
+            requests = [self._request(model_name, config, *sample[::-1]) for sample in enumerate(rows)]
+            return [asyncio.ensure_future(_infer(runtime, request)) for request in requests]
 
-        for got, expected in zip(asyncio.run(infer_all()), alone, strict=True):
+        async def serve() -> tuple[JsonObject, list[Answer], list[Answer]]:
+            async with self._serve(model_name, execution, tmp_path) as runtime:
+                served = runtime.dataplane.find(model_name).config
+                answers = await asyncio.gather(*infer_all(runtime))
+                waiting = infer_all(runtime)
+                await asyncio.sleep(0)  # every request is accepted before the server is asked to stop
+            return served, answers, await asyncio.gather(*waiting)
+
+        served, answers, last = asyncio.run(serve())
+
+        assert _without_parameters(served) == _without_parameters(config)
+        for got, expected in zip([*answers, *last], [*alone, *alone], strict=True):
             assert got.final_count == 1
             assert len(got.responses) == len(expected.responses)
             for one, other in zip(got.responses, expected.responses, strict=True):
                 assert one.error is None, one.error
                 check_same(one.outputs, other.outputs, self.relative_tolerance, self.absolute_tolerance)
-
-    def test_what_was_accepted_is_answered_when_the_server_stops(
-        self, model_name: str, execution: str, tmp_path: Path
-    ) -> None:
-        with self.driver.load(model_name) as model:
-            config = model.config
-
-        async def infer_and_stop() -> list[Answer]:
-            async with self._serve(model_name, execution, tmp_path) as runtime:
-                requests = [self._request(model_name, config, 1, seed) for seed in range(8)]
-                waiting = [asyncio.ensure_future(_infer(runtime, request)) for request in requests]
-                await asyncio.sleep(0)  # every request is accepted before the server is asked to stop
-            return await asyncio.gather(*waiting)
-
-        for answer in asyncio.run(infer_and_stop()):
-            assert answer.final_count == 1
-            for response in answer.responses:
-                assert response.error is None, response.error
 
     def test_models_load_at_the_same_time_in_a_new_process(self, tmp_path: Path) -> None:
         """Hooks may import modules for the first time on several threads at once."""
@@ -184,6 +163,11 @@ class ServedBackendConformance:
             yield runtime
         finally:
             await runtime.stop()
+
+
+def _without_parameters(config: JsonObject) -> JsonObject:
+    """Where a model runs is a parameter."""
+    return {key: value for key, value in config.items() if key != "parameters"}
 
 
 async def _infer(runtime: ServerRuntime, request: InferRequest) -> Answer:
