@@ -84,12 +84,14 @@ def test_streams_at_the_same_time_each_hear_what_the_onnx_file_hears(
 ) -> None:
     detect, _, make_speech = modules
     voices = []
-    for index, pitch in enumerate((100, 130, 180, 210)):
+    for index, pitch in enumerate((100, 130, 210)):
         make_speech.write_speech(tmp_path / f"{pitch}.wav", pitch, index)
-        voices.append(detect.read_chunks(tmp_path / f"{pitch}.wav"))
+        voices.append(detect.read_chunks(tmp_path / f"{pitch}.wav")[20:80])  # silence and some syllables
 
     with ThreadPoolExecutor(len(voices)) as pool:
-        heard = list(pool.map(lambda index: list(detect.ask(url, voices[index], index + 1)), range(4)))
+        heard = list(
+            pool.map(lambda index: list(detect.ask(url, voices[index], index + 1)), range(len(voices)))
+        )
 
     for scores, chunks in zip(heard, voices, strict=True):
         np.testing.assert_allclose(scores, by_onnx(chunks), atol=1e-5)

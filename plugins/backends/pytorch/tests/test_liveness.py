@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -15,15 +14,15 @@ from tritonpy_sdk import ModelRepository
 
 torch = pytest.importorskip("torch")
 
-SIZE, TIMES = 1024, 8
+SIZE = 1024
 
-SOURCE = f"""
+SOURCE = """
 import torch
 
 
 class Net(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for _ in range({TIMES}):
+        for _ in range(8):
             x = (x @ x).tanh()
         return x[:1, :1]
 """
@@ -63,32 +62,28 @@ def server(tmp_path_factory, scripted, exported):
 def test_a_long_call_does_not_stop_the_server(server, name):
     x = tritonclient.http.InferInput("x", [SIZE, SIZE], "FP32")
     x.set_data_from_numpy(np.full((SIZE, SIZE), 0.01, "f4"))
-    took = []
+    under_way = []
 
     def ask():
         with tritonclient.http.InferenceServerClient(
             f"127.0.0.1:{server.http_port}", network_timeout=60
         ) as client:
             client.infer(name, [x])  # the first call of a TorchScript model compiles it
+            under_way.append(name)
             client.infer(name, [x])
-            begin = time.perf_counter()
-            client.infer(name, [x])
-            took.append((begin, time.perf_counter()))
+            under_way.clear()
 
     asking = threading.Thread(target=ask)
     connection = http.client.HTTPConnection("127.0.0.1", server.http_port)
-    waits = []
+    answered = 0
     asking.start()
     while asking.is_alive():
-        begin = time.perf_counter()
+        is_inside = bool(under_way)
         connection.request("GET", "/v2/health/live")
         connection.getresponse().read()
-        waits.append((begin, time.perf_counter() - begin))
+        answered += is_inside and bool(under_way)
     asking.join()
     connection.close()
 
-    ((begin, end),) = took
-    inside = [wait for at, wait in waits if begin < at < end]
-    # A call that held the interpreter's lock would let one answer through, and that at its end.
-    assert len(inside) > 5
-    assert max(inside) < (end - begin) / 2
+    # A call that held the interpreter's lock would let one answer through before it and none while it runs.
+    assert answered > 5
