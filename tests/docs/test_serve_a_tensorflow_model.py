@@ -69,3 +69,19 @@ def test_a_repository_of_tensorflow_serving_is_served_with_one_line(
     url = f"localhost:{server.ports['HTTPService']}"
     (output,) = ask(url, "/v2/models/scale/infer", {"inputs": [x]})["outputs"]
     assert output["data"] == [3, 6]
+
+
+def test_a_model_is_converted_and_served_by_litert(served: Callable[..., Any], tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    page = HOW_TO / "serve-a-tflite-model.md"
+    run(blocks("python", page)["convert.py"], tmp_path)
+    for name, text in blocks("protobuf", page).items():
+        (tmp_path / name).write_text(text)
+    server = served(f"--model-repository={tmp_path}/models")
+    url = f"localhost:{server.ports['HTTPService']}"
+
+    (document,) = re.findall(r"curl -d '(.*?)'", page.read_text())
+    (output,) = ask(url, "/v2/models/scale/infer", json.loads(document))["outputs"]
+    assert (output["name"], output["data"]) == ("y", [3, 6])
+    config = ask(url, "/v2/models/scale/config")
+    assert (config["max_batch_size"], config["instance_group"][0]["count"]) == (32, 4)

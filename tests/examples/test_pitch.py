@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import wave
@@ -13,6 +14,10 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+import tritonclient.http
+from tritonpy.options import ServerOptions
+from tritonpy.server import Server
+from tritonpy_sdk import ModelRepository
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/pitch"
 
@@ -28,13 +33,20 @@ def modules() -> Iterator[tuple[ModuleType, ModuleType]]:
         yield transcribe, make_melody
 
 
-def test_one_command_prints_the_notes_that_are_played(modules: tuple[ModuleType, ModuleType]) -> None:
+@pytest.fixture(scope="module")
+def shipped() -> Path:
+    """The folder of what basic-pitch ships."""
     if find_spec("tensorflow") is None:
         pytest.skip("TensorFlow is not installed: pip install tensorflow-cpu")
     try:
-        distribution("basic-pitch")
+        return Path(str(distribution("basic-pitch").locate_file("basic_pitch/saved_models/icassp_2022")))
     except PackageNotFoundError:
         pytest.skip("basic-pitch is not installed: pip install --no-deps basic-pitch")
+
+
+def test_one_command_prints_the_notes_that_are_played(
+    modules: tuple[ModuleType, ModuleType], shipped: Path
+) -> None:
     transcribe, make_melody = modules
 
     done = subprocess.run(
@@ -48,6 +60,46 @@ def test_one_command_prints_the_notes_that_are_played(modules: tuple[ModuleType,
     played = sorted((transcribe.Note(begin, 0, key).name, begin) for begin, _, key in make_melody.NOTES)
     assert [name for name, _ in heard] == [name for name, _ in played], done.stdout
     assert [begin for _, begin in heard] == pytest.approx([begin for _, begin in played], abs=0.05)
+
+
+def test_three_backends_hear_the_same_in_the_three_forms_of_the_model(
+    modules: tuple[ModuleType, ModuleType], shipped: Path, tmp_path: Path
+) -> None:
+    for module in ("ai_edge_litert", "onnxruntime"):
+        pytest.importorskip(module)
+    transcribe, make_melody = modules
+    repository = ModelRepository(tmp_path)
+    repository.model("tensorflow", None)
+    shutil.copytree(shipped / "nmp", tmp_path / "tensorflow/1/model.savedmodel")
+    repository.model("litert", None, {"model.tflite": (shipped / "nmp.tflite").read_bytes()})
+    repository.onnx("onnxruntime", (shipped / "nmp.onnx").read_bytes())
+    samples = make_melody.melody()[: 2 * transcribe.WINDOW].reshape(2, -1, 1).astype("f4")
+    options = ServerOptions(
+        (str(tmp_path),), allow_grpc=False, allow_metrics=False, http_address="127.0.0.1", http_port=0
+    )
+    heard = {}
+    with (
+        Server(options) as server,
+        tritonclient.http.InferenceServerClient(
+            f"127.0.0.1:{server.http_port}", network_timeout=300.0
+        ) as client,
+    ):
+        for name in ("tensorflow", "litert", "onnxruntime"):
+            config = client.get_model_config(name)
+            tensor = tritonclient.http.InferInput(config["input"][0]["name"], list(samples.shape), "FP32")
+            tensor.set_data_from_numpy(samples)
+            result = client.infer(name, [tensor])
+            outputs = [result.as_numpy(output["name"]) for output in config["output"]]
+            assert config["backend"] == name
+            assert config["max_batch_size"] == 4
+            # Only the names differ: the three are told apart by what they are about.
+            heard[name] = sorted(outputs, key=lambda output: (output.shape[-1], float(output.mean())))
+
+    first = heard.pop("tensorflow")
+    assert [output.shape for output in first] == [(2, 172, 88), (2, 172, 88), (2, 172, 264)]
+    for others in heard.values():
+        for output, other in zip(first, others, strict=True):
+            np.testing.assert_allclose(output, other, atol=2e-3)
 
 
 def test_windows_meet_where_their_edges_are_dropped(

@@ -35,6 +35,7 @@ KINDS: dict[str, type] = {
 
 OWN_DISTRIBUTIONS = frozenset(
     {
+        "tritonpy-backend-litert",
         "tritonpy-backend-onnxruntime",
         "tritonpy-backend-pytorch",
         "tritonpy-backend-python",

@@ -39,6 +39,7 @@ def derived(text: str, directory: Path, files: Sequence[str], *, name: str = "m"
         ("model.plan", ("tensorrt", "tensorrt_plan", "model.plan")),
         ("model.onnx", ("onnxruntime", "onnxruntime_onnx", "model.onnx")),
         ("model.xml", ("openvino", "", "model.xml")),
+        ("model.tflite", ("litert", "", "model.tflite")),
         ("model.pt", ("pytorch", "pytorch_libtorch", "model.pt")),
         ("model.pt2", ("pytorch", "torch_aoti", "model.pt2")),
         ("model.py", ("python", "", "model.py")),

@@ -58,6 +58,7 @@ _KNOWN = (
     _KnownBackend("tensorrt", "tensorrt_plan", "model.plan"),
     _KnownBackend("onnxruntime", "onnxruntime_onnx", "model.onnx"),
     _KnownBackend("openvino", "", "model.xml"),
+    _KnownBackend("litert", "", "model.tflite"),
     _KnownBackend("pytorch", "pytorch_libtorch", "model.pt"),
     _KnownBackend("pytorch", "torch_aoti", "model.pt2"),
     _KnownBackend("python", "", "model.py"),

@@ -89,9 +89,8 @@ def _format_of(path: Path, model_name: str) -> Format:
         raise InvalidArg(f"'{path}' of model '{model_name}' is an HDF5 file, {_KERAS}")
     if head[4:8] == b"TFL3":
         raise InvalidArg(
-            f"'{path}' of model '{model_name}' is a TensorFlow Lite model, which this backend does not "
-            "serve; "
-            "serve the SavedModel that it was converted from"
+            f"'{path}' of model '{model_name}' is a TensorFlow Lite model; the backend 'litert' serves it: "
+            "call it model.tflite and leave the platform out (pip install 'tritonpy-backend-litert[cpu]')"
         )
     if head.startswith(b"version "):
         raise InvalidArg(

@@ -1,0 +1,339 @@
+"""How strict a served TensorFlow Lite model is about batch sizes: files, configuration and clients say it.
+
+Every line of the tables is a model of its own, loaded by LiteRT; all lie in one server's repository.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from itertools import chain
+
+import pytest
+from tritonpy.options import ServerOptions
+from tritonpy.server import Server
+from tritonpy_sdk import ModelRepository
+
+
+def tensors(dims, datatype="TYPE_FP32", **more):
+    """A configuration of X and Y."""
+    return {
+        "input": [{"name": "X", "data_type": datatype, "dims": dims, **more}],
+        "output": [{"name": "Y", "data_type": "TYPE_FP32", "dims": dims, **more}],
+    }
+
+
+DYNAMIC = {"dynamic_batching": {}}
+NO_BATCHES = (
+    "autofill failed for model '{name}': model does not support batching while non-zero max_batch_size is "
+    "specified"
+)
+FIRST_NOT_FREE = (
+    "model '{name}', tensor 'X': for the model to support batching the shape should have at least 1 "
+    "dimension and the first dimension must be -1; but shape expected by the model is %s"
+)
+DIMS = (
+    "model '{name}', tensor '%s': the model expects %d dimensions (shape %s) but the model configuration "
+    "specifies %d dimensions (shape %s)"
+)
+DIMS_WITH_BATCH = (
+    "model '{name}', tensor '%s': the model expects %d dimensions (shape %s) but the model configuration "
+    "specifies %d dimensions (an initial batch dimension because max_batch_size > 0 and then the configured "
+    "dims, complete shape %s)"
+)
+
+# name: (file, configuration, max_batch_size, dynamic batching, dims of X, shapes that are served, shapes that
+# are refused)
+LOADS = {
+    # A file with a batch of one.
+    "fixed_alone": ("fixed", None, 0, False, [1, 3], [[1, 3]], [[2, 3], [3]]),
+    "fixed_zero": ("fixed", {"max_batch_size": 0}, 0, False, [1, 3], [[1, 3]], [[2, 3]]),
+    "fixed_dims": ("fixed", tensors([1, 3]), 0, False, [1, 3], [[1, 3]], [[2, 3]]),
+    "fixed_zero_dims": (
+        "fixed",
+        {"max_batch_size": 0} | tensors([1, 3]),
+        0,
+        False,
+        [1, 3],
+        [[1, 3]],
+        [[2, 3], [3]],
+    ),
+    "fixed_reshaped": (
+        "fixed",
+        tensors([3], reshape={"shape": [1, 3]}),
+        0,
+        False,
+        [3],
+        [[3]],
+        [[1, 3]],
+    ),
+    # A file with a batch of any size.
+    "variable_alone": ("variable", None, 4, True, [3], [[1, 3], [4, 3]], [[5, 3], [3]]),
+    "variable_zero": ("variable", {"max_batch_size": 0}, 4, True, [3], [[1, 3], [4, 3]], [[5, 3]]),
+    "variable_one": ("variable", {"max_batch_size": 1}, 1, False, [3], [[1, 3]], [[2, 3]]),
+    "variable_eight": ("variable", {"max_batch_size": 8}, 8, True, [3], [[8, 3]], [[9, 3]]),
+    "variable_any": (
+        "variable",
+        {"max_batch_size": 0} | tensors([-1, 3]),
+        0,
+        False,
+        [-1, 3],
+        [[1, 3], [50, 3]],
+        [[3]],
+    ),
+    "variable_any_input_only": (
+        "variable",
+        {"input": tensors([-1, 3])["input"]},
+        0,
+        False,
+        [-1, 3],
+        [[1, 3], [50, 3]],
+        [],
+    ),
+    "variable_bound": ("variable", tensors([2, 3]), 0, False, [2, 3], [[2, 3]], [[1, 3]]),
+    "variable_dims": (
+        "variable",
+        {"max_batch_size": 8} | tensors([3]),
+        8,
+        False,
+        [3],
+        [[1, 3], [8, 3]],
+        [[9, 3]],
+    ),
+    "variable_dims_batched": (
+        "variable",
+        {"max_batch_size": 8} | tensors([3]) | DYNAMIC,
+        8,
+        True,
+        [3],
+        [[1, 3], [8, 3]],
+        [[9, 3]],
+    ),
+    "variable_preferred": (
+        "variable",
+        {"max_batch_size": 8, "dynamic_batching": {"preferred_batch_size": [2, 8]}},
+        8,
+        True,
+        [3],
+        [[1, 3], [8, 3]],
+        [[9, 3]],
+    ),
+    "free_dims": (
+        "free",
+        {"max_batch_size": 2} | tensors([-1]),
+        2,
+        False,
+        [-1],
+        [[2, 7], [1, 1]],
+        [[3, 7]],
+    ),
+    "rows_alone": ("rows", None, 4, True, [1], [[1, 1], [4, 1]], [[5, 1]]),
+    # Files that cannot batch for other reasons.
+    "scalar_alone": ("scalar", None, 0, False, [1], [[1]], [[2]]),
+    "scalar_zero": ("scalar", {"max_batch_size": 0}, 0, False, [1], [[1]], [[2]]),
+    "half_fixed_alone": ("half_fixed", None, 0, False, [-1, 3], [[1, 3], [5, 3]], [[3]]),
+}
+
+# name: (file, configuration, the reason that the index shows)
+REFUSALS = {
+    "fixed_any": ("fixed", tensors([-1, 3]), DIMS % ("X", 2, "[1,3]", 2, "[-1,3]")),
+    "fixed_two": ("fixed", tensors([2, 3]), DIMS % ("X", 2, "[1,3]", 2, "[2,3]")),
+    "fixed_short": ("fixed", tensors([3]), DIMS % ("X", 2, "[1,3]", 1, "[3]")),
+    "fixed_batch_one": ("fixed", {"max_batch_size": 1}, NO_BATCHES),
+    "fixed_batch_two": ("fixed", {"max_batch_size": 2}, NO_BATCHES),
+    "fixed_preferred": (
+        "fixed",
+        {"max_batch_size": 2, "dynamic_batching": {"preferred_batch_size": [2]}},
+        NO_BATCHES,
+    ),
+    "fixed_batch_one_dims": ("fixed", {"max_batch_size": 1} | tensors([3]), FIRST_NOT_FREE % "[1,3]"),
+    "fixed_batch_dims": ("fixed", {"max_batch_size": 4} | tensors([3]), FIRST_NOT_FREE % "[1,3]"),
+    "fixed_batch_full_dims": ("fixed", {"max_batch_size": 1} | tensors([1, 3]), FIRST_NOT_FREE % "[1,3]"),
+    "scalar_batch": ("scalar", {"max_batch_size": 1}, NO_BATCHES),
+    "scalar_batch_dims": ("scalar", {"max_batch_size": 1} | tensors([1]), FIRST_NOT_FREE % "[]"),
+    "scalar_vector": ("scalar", tensors([2]), DIMS % ("X", 0, "[]", 1, "[2]")),
+    "half_fixed_batch": ("half_fixed", {"max_batch_size": 2}, NO_BATCHES),
+    "variable_batch_full_dims": (
+        "variable",
+        {"max_batch_size": 4} | tensors([-1, 3]),
+        DIMS_WITH_BATCH % ("X", 2, "[-1,3]", 3, "[-1,-1,3]"),
+    ),
+    "variable_wrong_dims": (
+        "variable",
+        {"max_batch_size": 4} | tensors([5]),
+        DIMS_WITH_BATCH % ("X", 2, "[-1,3]", 2, "[-1,5]"),
+    ),
+    "variable_short": ("variable", tensors([3]), DIMS % ("X", 2, "[-1,3]", 1, "[3]")),
+    "variable_datatype": (
+        "variable",
+        {"max_batch_size": 4} | tensors([3], "TYPE_INT32"),
+        "unable to load model '{name}', configuration expects datatype TYPE_INT32 for input 'X', model "
+        "provides TYPE_FP32",
+    ),
+    "two_count": (
+        "two",
+        {"max_batch_size": 4} | tensors([3]),
+        "unable to load model '{name}', configuration expects 1 inputs, model provides 2",
+    ),
+    "variable_name": (
+        "variable",
+        {
+            "max_batch_size": 4,
+            "input": [{"name": "Q", "data_type": "TYPE_FP32", "dims": [3]}],
+            "output": tensors([3])["output"],
+        },
+        "unexpected inference input 'Q', allowed inputs are: X",
+    ),
+}
+
+
+def options(root, **more):
+    return ServerOptions(
+        (str(root),),
+        exit_on_error=False,
+        http_address="127.0.0.1",
+        http_port=0,
+        allow_grpc=False,
+        allow_metrics=False,
+        **more,
+    )
+
+
+def post(server, path, document):
+    """Ask over HTTP; returns the status and the answer."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{server.http_port}{path}", json.dumps(document).encode(), method="POST"
+    )
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=20) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as exc:
+        with exc:
+            return exc.code, json.load(exc)
+
+
+def infer(server, name, shape):
+    count = 1
+    for size in shape:
+        count *= size
+    x = {"name": "X", "datatype": "FP32", "shape": shape, "data": [float(n) for n in range(count)]}
+    return post(server, f"/v2/models/{name}/infer", {"inputs": [x]})
+
+
+def config_of(server, name):
+    return server.runtime.dataplane.find(name).config
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, litert, content):
+    root = tmp_path_factory.mktemp("strictness")
+    repository = ModelRepository(root)
+    for name, (file, config, *_) in chain(LOADS.items(), REFUSALS.items()):
+        repository.model(name, config, {"model.tflite": content(file)})
+    with Server(options(root)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def reasons(server):
+    _, index = post(server, "/v2/repository/index", {})
+    return {entry["name"]: entry.get("reason", "") for entry in index}
+
+
+@pytest.mark.parametrize("name", LOADS)
+def test_what_fits_loads_and_shows_its_batch_size(server, reasons, name):
+    _, _, size, is_dynamic, dims, *_ = LOADS[name]
+    assert reasons[name] == ""
+
+    config = config_of(server, name)
+
+    assert config["max_batch_size"] == size
+    assert ("dynamic_batching" in config) is is_dynamic
+    assert [int(dim) for dim in config["input"][0]["dims"]] == dims
+
+
+@pytest.mark.parametrize("name", LOADS)
+def test_requests_are_bound_to_the_shapes_that_the_configuration_allows(server, name):
+    *_, served, refused = LOADS[name]
+
+    for shape in served:
+        status, answer = infer(server, name, shape)
+        assert status == 200, answer
+        assert answer["outputs"][0]["shape"][-1] == shape[-1]
+    for shape in refused:
+        status, answer = infer(server, name, shape)
+        assert status == 400, answer
+        assert "shape" in answer["error"] or "batch-size" in answer["error"], answer
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_does_not_fit_is_refused_when_it_is_loaded_and_the_index_says_why(server, reasons, name):
+    assert reasons[name] == f"Invalid argument: {REFUSALS[name][2].format(name=name)}"
+
+
+def test_preferred_sizes_stay_as_they_are_configured(server):
+    assert config_of(server, "variable_preferred")["dynamic_batching"]["preferred_batch_size"] == [2, 8]
+    assert config_of(server, "variable_alone")["dynamic_batching"]["preferred_batch_size"] == [4]
+
+
+@pytest.mark.parametrize(
+    ("backend_config", "size", "is_dynamic"),
+    [
+        ([("", "default-max-batch-size", "16")], 16, True),
+        ([("litert", "default-max-batch-size", "2")], 2, True),
+        (
+            [("litert", "default-max-batch-size", "2"), ("", "default-max-batch-size", "16")],
+            2,
+            True,
+        ),
+        ([("python", "default-max-batch-size", "2")], 4, True),
+        ([("", "default-max-batch-size", "1")], 1, False),
+        ([("", "default-max-batch-size", "0")], 0, False),
+    ],
+)
+def test_default_batch_size_comes_from_the_command_line(
+    tmp_path, litert, content, backend_config, size, is_dynamic
+):
+    repository = ModelRepository(tmp_path)
+    repository.model("net", None, {"model.tflite": content("variable")})
+    repository.model("own", {"max_batch_size": 8}, {"model.tflite": content("variable")})
+    repository.model("fixed", None, {"model.tflite": content("fixed")})
+
+    with Server(options(tmp_path, backend_config=tuple(backend_config))) as server:
+        found = config_of(server, "net")
+        assert (found["max_batch_size"], "dynamic_batching" in found) == (size, is_dynamic)
+        assert config_of(server, "own")["max_batch_size"] == 8
+        assert config_of(server, "fixed")["max_batch_size"] == 0
+
+
+def test_default_batch_size_that_is_no_number_makes_the_model_unavailable_and_says_why(
+    tmp_path, litert, content
+):
+    ModelRepository(tmp_path).model("net", None, {"model.tflite": content("variable")})
+    setting = ("", "default-max-batch-size", "many")
+
+    with Server(options(tmp_path, backend_config=(setting,))) as server:
+        _, index = post(server, "/v2/repository/index", {})
+
+    assert index[0]["state"] == "UNAVAILABLE"
+    assert (
+        "--backend-config=litert,default-max-batch-size: got 'many', expected a whole number"
+        in (index[0]["reason"])
+    )
+
+
+def test_without_auto_complete_nothing_is_filled_in(tmp_path, litert, content):
+    repository = ModelRepository(tmp_path)
+    whole = {"backend": "litert", "max_batch_size": 8} | tensors([3])
+    repository.model("whole", whole, {"model.tflite": content("variable")})
+    repository.model("none", None, {"model.tflite": content("variable")})
+
+    with Server(options(tmp_path, auto_complete_config=False)) as server:
+        _, index = post(server, "/v2/repository/index", {})
+        assert "dynamic_batching" not in config_of(server, "whole")
+
+    states = {entry["name"]: entry.get("state") for entry in index}
+    assert states["whole"] == "READY"
+    assert states["none"] != "READY"
