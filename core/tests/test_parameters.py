@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tritonpy.errors import InvalidArg
-from tritonpy.handles import Backend, Model
+from tritonpy.handles import Backend, Model, OpLibrary
 from tritonpy.parameters import parse_flag, parse_whole, warn_of_unknown_parameters
 
 
@@ -55,3 +55,14 @@ def test_parameters_that_nothing_reads_are_named(
         warn_of_unknown_parameters(model, ["THREADS"], ["OLD"])
 
     assert [record.getMessage() for record in caplog.records] == [f"model 'net': {each}" for each in warnings]
+
+
+def test_a_plugin_with_operators_may_have_parameters_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    config = {"parameters": {"xyz_precision": {"string_value": "high"}}}
+    library = OpLibrary(Path("/xyz.so"), "plugin 'xyz'")
+    model = Model("net", 1, config, Path("/nowhere"), Backend("flow"), plugin_op_libraries=[library])
+
+    with caplog.at_level(logging.WARNING, "tritonpy.backend.flow"):
+        warn_of_unknown_parameters(model, ["THREADS"])
+
+    assert caplog.records == []

@@ -1,4 +1,4 @@
-"""`corectl new strategy` makes plugins that work as they are."""
+"""`corectl new` makes plugins that work as they are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tritonpy.cli.main import main
 from tritonpy_sdk.template import STAND_IN
 from tritonpy_sdk.testing import find_compiler
 
-EXAMPLE = Path(__file__).parents[2] / "examples/tritonpy-batching-xyz"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SOURCES = {"c": "strategy.c", "cpp": "strategy.cc", "python": "src/tritonpy_batching_by_tenant/__init__.py"}
 LEFT_BY_TOOLS = {"__pycache__", ".pytest_cache"}
 
@@ -53,13 +53,42 @@ def test_a_strategy_gets_its_name_and_all_it_needs(lang: str, here: Path) -> Non
     assert len(recipe) <= 10
 
 
-def test_its_own_tests_pass(here: Path) -> None:
-    # Those in C and C++ are run with their pages: tests/docs/test_shared_objects.py.
-    assert main(["new", "strategy", "by-tenant", "--lang", "python", "--output", "deep/in/here"]) == 0
+def test_operators_get_their_name_where_each_language_wants_it(here: Path) -> None:
+    assert main(["new", "ops", "by-tenant"]) == 0
+
+    files = made(here / "by-tenant")
+    assert not any(STAND_IN in path + content.decode() for path, content in files.items())
+    assert b"STABLE_TORCH_LIBRARY(ops_by_tenant," in files["pytorch.cc"]
+    assert b'REGISTER_OP("Ops_by_tenant>SquaredRelu")' in files["tensorflow.cc"]
+    assert b'by-tenant = "tritonpy_ops_by_tenant"' in files["pyproject.toml"]
+    assert b'"tensorflow": b"Ops_by_tenant>"' in files["src/tritonpy_ops_by_tenant/__init__.py"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "selection"),
+    [
+        # Those in C and C++ are run with their pages: tests/docs/test_shared_objects.py.
+        (["strategy", "by-tenant", "--lang", "python"], ""),
+        (["ops", "by-tenant"], "not toolchain"),
+        pytest.param(
+            ["ops", "by-tenant"], "toolchain", marks=[pytest.mark.toolchain, pytest.mark.timeout(600)]
+        ),
+    ],
+)
+def test_its_own_tests_pass(arguments: list[str], selection: str, here: Path) -> None:
+    assert main(["new", *arguments, "--output", "deep/in/here"]) == 0
+    if selection == "toolchain":
+        skip_without_compiler("cpp")
+        pytest.importorskip("torch")
 
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"]
     run = subprocess.run(
-        command, cwd=here / "deep/in/here", capture_output=True, text=True, timeout=100, check=False
+        [*command, "-m", selection],
+        cwd=here / "deep/in/here",
+        capture_output=True,
+        text=True,
+        timeout=100 if selection != "toolchain" else 500,
+        check=False,
     )
 
     assert run.returncode == 0, run.stdout + run.stderr
@@ -80,10 +109,19 @@ def test_make_puts_the_shared_object_beside_its_model(lang: str, here: Path) -> 
     assert library.with_name("config.pbtxt").is_file()
 
 
-def test_the_example_of_a_distribution_is_what_the_command_makes(here: Path) -> None:
-    assert main(["new", "strategy", "xyz", "--lang", "python", "--output", "example"]) == 0
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("tritonpy-batching-xyz", ["strategy", "xyz", "--lang", "python"]),
+        ("tritonpy-ops-xyz", ["ops", "xyz"]),
+    ],
+)
+def test_the_example_of_a_distribution_is_what_the_command_makes(
+    name: str, arguments: list[str], here: Path
+) -> None:
+    assert main(["new", *arguments, "--output", "example"]) == 0
 
-    example = made(EXAMPLE)
+    example = made(EXAMPLES / name)
     # Under which licence a new plugin stands is its author's choice.
     del example["LICENSE"]
     chosen = b'license = "Apache-2.0"\nlicense-files = ["LICENSE"]\n'

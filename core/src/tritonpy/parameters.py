@@ -59,7 +59,8 @@ def warn_of_unknown_parameters(
     """Log a warning for each parameter of a model that its backend does not read.
 
     Parameters that begin with `TRITON` belong to the server. A model with a batching strategy may have
-    parameters of that strategy: of those only the ones that look like a known one are named.
+    parameters of that strategy, and one with operators of a plugin those of that plugin: of these only the
+    ones that look like a known one are named.
 
     Args:
         model: whose `parameters` are looked at.
@@ -79,5 +80,5 @@ def warn_of_unknown_parameters(
             log.warning(
                 "model '%s': parameter '%s' is not known, did you mean '%s'?", model.name, key, close[0]
             )
-        elif _STRATEGY not in parameters:
+        elif _STRATEGY not in parameters and not model.plugin_op_libraries:
             log.warning("model '%s': parameter '%s' is not known", model.name, key)

@@ -16,6 +16,14 @@ def cli_commands(group: click.Group) -> None:
     group.add_command(new)
 
 
+_output = click.option(
+    "--output",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="The folder to make.  [default: NAME]",
+)
+
+
 @click.group(short_help="Begin a plugin: source, build recipe, test, and a model that uses it.")
 def new() -> None:
     """Begin a plugin: a folder with its source, a build recipe, a test and a model that uses it."""
@@ -24,22 +32,33 @@ def new() -> None:
 @new.command()
 @click.argument("name")
 @click.option("--lang", type=click.Choice(LANGUAGES), required=True, help="The language to write it in.")
-@click.option(
-    "--output",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="The folder to make.  [default: NAME]",
-)
+@_output
 def strategy(name: str, lang: str, output: Path | None) -> None:
     """Begin a batching strategy called NAME.
 
     C and C++ make a shared object, which Triton loads too; Python makes a distribution that pip installs.
     """
+    _make(f"strategy/{lang}", name, output)
+
+
+@new.command()
+@click.argument("name")
+@_output
+def ops(name: str, output: Path | None) -> None:
+    """Begin a package of custom operators called NAME.
+
+    It makes a distribution with an operator in C++ for PyTorch and for TensorFlow, each of which may be left
+    out. Who installs it can serve models that call the operator.
+    """
+    _make("ops", name, output)
+
+
+def _make(template: str, name: str, output: Path | None) -> None:
     from tritonpy_sdk.template import TemplateError, copy_template
 
     folder = Path(name) if output is None else output
     try:
-        files = copy_template(f"strategy/{lang}", name, folder)
+        files = copy_template(template, name, folder)
     except TemplateError as exc:
         raise click.ClickException(str(exc)) from exc
     for file in files:

@@ -59,8 +59,7 @@ class BackendDriver:
         backend: the name of an installed plugin, or a plugin object.
         repository: a model repository, as a server reads it.
         settings: what `--backend-config` would say.
-        op_libraries: plugins of that kind by name, beside those that are installed; these are asked for the
-            models of an installed backend.
+        op_libraries: plugins of that kind by name, instead of those that are installed.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class BackendDriver:
         op_libraries: Mapping[str, object] | None = None,
     ) -> None:
         self._manager = PluginManager("backends", discover=isinstance(backend, str))
-        op_plugins = PluginManager("op_libraries", discover=isinstance(backend, str))
+        op_plugins = PluginManager("op_libraries", discover=op_libraries is None and isinstance(backend, str))
         for name, plugin in (op_libraries or {}).items():
             op_plugins.register(name, plugin)
         self._op_plugins = OpPlugins(op_plugins)
