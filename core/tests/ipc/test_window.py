@@ -156,3 +156,81 @@ def test_requests_one_after_the_other_are_not_several(monkeypatch: pytest.Monkey
     sender.join(20)
 
     assert was_waiting
+
+
+class Clock:
+    """A clock that only sleeping puts forward; stands for the module `time`."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.slept_s: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, duration_s: float) -> None:
+        self.slept_s.append(duration_s)
+        self.now_s += duration_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(window, "time", clock)
+    monkeypatch.setattr(window, "_HEAD_START_S", 0.5)
+    return clock
+
+
+def test_the_first_response_has_a_head_start(clock: Clock) -> None:
+    own, server = SendWindow(), Server()
+    slept_s: list[list[float]] = []
+
+    def answer() -> None:
+        fill(own, server, 1)
+        clock.now_s += 0.125
+        slept_s.append(list(clock.slept_s))
+        fill(own, server, 10)
+        slept_s.append(clock.slept_s)
+
+    on_thread(answer).join(20)
+
+    assert slept_s == [[], [0.375]]
+
+
+def test_a_second_response_that_comes_later_does_not_wait(clock: Clock) -> None:
+    own, server = SendWindow(), Server()
+    seconds: list[int] = []
+
+    def answer() -> None:
+        fill(own, server, 1)
+        clock.now_s += 0.5
+        fill(own, server, 1)
+        seconds.append(own._count)
+
+    on_thread(answer).join(20)
+
+    assert seconds == [2]
+    assert clock.slept_s == []
+
+
+@pytest.mark.parametrize("kind", ["executes several requests", "answers another", "runs an event loop"])
+def test_a_thread_that_answers_several_gives_no_head_start(clock: Clock, kind: str) -> None:
+    own, other, server = SendWindow(), SendWindow(), Server()
+
+    async def on_loop() -> None:
+        fill(own, server, 10)
+
+    def answer() -> None:
+        if kind == "runs an event loop":
+            asyncio.run(on_loop())
+            return
+        if kind == "executes several requests":
+            execute_several(True)
+        else:
+            fill(other, server, 1)
+        fill(own, server, 10)
+
+    on_thread(answer).join(20)
+
+    assert server.asked == []
+    assert clock.slept_s == []
