@@ -63,12 +63,16 @@ def test_a_repository_of_tensorflow_serving_is_served_with_one_line(
     (tmp_path / "saved").rename(tmp_path / "models/scale/1")
     for name, text in blocks("protobuf", HOW_TO / "move-from-tensorflow-serving.md").items():
         (tmp_path / name).write_text(text)
-    server = served(f"--model-repository={tmp_path}/models")
+    server = served(f"--model-repository={tmp_path}/models", "--frontend-config=tfserving,port=0")
 
     x = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
     url = f"localhost:{server.ports['HTTPService']}"
     (output,) = ask(url, "/v2/models/scale/infer", {"inputs": [x]})["outputs"]
     assert output["data"] == [3, 6]
+    page = (HOW_TO / "move-from-tensorflow-serving.md").read_text()
+    ((path, document, expected),) = re.findall(r"curl localhost:8501(\S+) -d '(.*?)'\n(.*)", page)
+    (port,) = re.findall(r"Started frontend 'tfserving' at \S+:(\d+)", server.log)
+    assert ask(f"localhost:{port}", path, json.loads(document)) == json.loads(expected)
 
 
 def test_a_model_is_converted_and_served_by_litert(served: Callable[..., Any], tmp_path: Path) -> None:

@@ -44,13 +44,20 @@ OWN_DISTRIBUTIONS = frozenset(
         "tritonpy-batching-single",
         "tritonpy-batching-volume",
         "tritonpy-cache-redis",
+        "tritonpy-frontend-tfserving",
         "tritonpy-repo-agent-checksum",
         "tritonpy-store-cloud",
     }
 )
 """The plugins of this project. No other name is ever recommended: a made-up one could be anyone's."""
 
-_PREFIXES = {"backends": "backend", "batching": "batching", "caches": "cache", "repo_agents": "repo-agent"}
+_PREFIXES = {
+    "backends": "backend",
+    "batching": "batching",
+    "caches": "cache",
+    "frontends": "frontend",
+    "repo_agents": "repo-agent",
+}
 _CLOUD_STORES = ("as", "gs", "s3")
 
 State = Literal["available", "loaded", "disabled", "failed"]

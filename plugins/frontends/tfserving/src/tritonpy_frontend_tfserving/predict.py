@@ -1,0 +1,87 @@
+"""The verb `predict`: one request of a client becomes one or several of the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import numpy as np
+from tritonpy.plugin import Array, Frontend, InferRequest, InferResponse, ServedModel, Tensor, TritonError
+
+from tritonpy_frontend_tfserving.decoding import parse, read_inputs
+from tritonpy_frontend_tfserving.encoding import encode
+from tritonpy_frontend_tfserving.models import ModelName, check_signature, find, scalar_rows
+
+
+async def predict(frontend: Frontend, wanted: ModelName, body: bytes, headers: Mapping[str, str]) -> bytes:
+    """Ask a model, and return the body of the answer.
+
+    Rows beyond the model's `max_batch_size` go in further requests: TensorFlow Serving takes any number of
+    rows where it does not batch.
+
+    Raises:
+        TritonError: what a client sent is wrong, or the model failed.
+    """
+    model = find(frontend.dataplane, wanted)
+    document = parse(body)
+    check_signature(model, document.get("signature_name", ""))
+    arrays, is_rows = read_inputs(document, model.inputs)
+    requests = [_request(model, wanted, part) for part in _split(model, arrays)]
+    for request in requests:
+        frontend.trace(request, headers.get("traceparent"), headers.get("tracestate"))
+    responses = await _infer(frontend, requests, wanted)
+    parts = [{output.name: _values(output) for output in response.outputs} for response in responses]
+    outputs = parts[0]
+    if len(parts) > 1:
+        outputs = {name: np.concatenate([part[name] for part in parts]) for name in outputs}
+    for name in outputs.keys() & scalar_rows(model):
+        outputs[name] = outputs[name].reshape(outputs[name].shape[:-1])
+    return encode(outputs, is_rows)
+
+
+def _split(model: ServedModel, arrays: Mapping[str, Array]) -> list[Mapping[str, Array]]:
+    """The inputs in as many parts as the model's batches need."""
+    most = model.max_batch_size
+    counts = {
+        len(array) if array.ndim else 0
+        for name, array in arrays.items()
+        if not model.inputs[name].is_shape_tensor
+    }
+    if not most or len(counts) != 1 or max(counts) <= most:
+        return [arrays]
+    (count,) = counts
+    return [
+        {
+            name: array if model.inputs[name].is_shape_tensor else array[first : first + most]
+            for name, array in arrays.items()
+        }
+        for first in range(0, count, most)
+    ]
+
+
+def _request(model: ServedModel, wanted: ModelName, arrays: Mapping[str, Array]) -> InferRequest:
+    tensors = {
+        name: Tensor.from_numpy(name, array, model.inputs[name].datatype) for name, array in arrays.items()
+    }
+    return InferRequest(model.name, tensors, model_version=wanted.version)
+
+
+async def _infer(frontend: Frontend, requests: list[InferRequest], wanted: ModelName) -> list[InferResponse]:
+    async def ask(request: InferRequest) -> InferResponse:
+        return await frontend.infer(find(frontend.dataplane, wanted), request)
+
+    if len(requests) == 1:
+        return [await ask(requests[0])]
+    try:
+        async with asyncio.TaskGroup() as group:  # the first that fails cancels the others
+            tasks = [group.create_task(ask(request)) for request in requests]
+    except* TritonError as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _values(output: Tensor) -> Array:
+    array = output.numpy()
+    if output.datatype == "BF16":
+        return (array.astype("u4") << 16).view("f4")
+    return array
