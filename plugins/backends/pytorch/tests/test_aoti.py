@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import tritonclient.http
 from tritonpy.options import ServerOptions
@@ -42,6 +43,17 @@ program = torch.export.export(Net().eval(), args, kwargs, dynamic_shapes=shapes)
 files = torch._inductor.aot_compile(program.module(), args, kwargs, options={"aot_inductor.package": True})
 package_pt2(sys.argv[1] + "/only.pt2", aoti_files={"model": files})
 package_pt2(sys.argv[1] + "/both.pt2", exported_programs={"model": program}, aoti_files={"model": files})
+
+sample = torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last), torch.ones(2, 8, dtype=torch.int32)
+size = Dim("size", max=5)
+shapes = ({0: batch}, {0: batch, 1: 4 * size})
+
+class Pictures(torch.nn.Module):
+    def forward(self, x, row):
+        return x * 2 + 1, row.sum(1)
+
+program = torch.export.export(Pictures(), sample, dynamic_shapes=shapes)
+torch._inductor.aoti_compile_and_package(program, package_path=sys.argv[1] + "/pictures.pt2")
 """
 
 
@@ -51,7 +63,7 @@ def packages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("packages")
     environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(folder / "cache")}
     subprocess.run([sys.executable, "-W", "ignore", "-c", MAKE, str(folder)], check=True, env=environment)
-    return {name: (folder / f"{name}.pt2").read_bytes() for name in ("only", "both")}
+    return {name: (folder / f"{name}.pt2").read_bytes() for name in ("only", "both", "pictures")}
 
 
 def tensor(name, dims):
@@ -88,7 +100,7 @@ def test_the_program_beside_a_package_completes_the_configuration(load, packages
     assert model.config["max_batch_size"] == 4
     assert [entry["name"] for entry in model.config["input"]] == ["x", "more"]
     assert [entry["name"] for entry in model.config["output"]] == ["out", "sums[0]"]
-    assert type(model.handle.state.program)._call_compiled.__name__ in repr(model.handle.state.program.call)
+    assert model.handle.state.program.failure.startswith("Inductor model instance")
     assert ask(model, 2, x=X, more=MORE)["out"] == [[5, 5, 5]] * 2
 
 
@@ -119,11 +131,101 @@ def test_metadata_name_the_platform(tmp_path, packages):
     found = contents.read_contents(tmp_path / "only.pt2")
 
     assert found.exported == ()
-    assert found.compiled["model"]["AOTI_PLATFORM"] == sys.platform
+    assert found.compiled["model"].metadata["AOTI_PLATFORM"] == sys.platform
 
 
-def test_a_package_runs_in_a_process_of_its_own(tmp_path, packages):
-    ModelRepository(tmp_path).model("net", CONFIG, {"model.pt2": packages["only"]})
+@pytest.mark.parametrize("held", [False, True], ids=["by its own interface", "by PyTorch's loader"])
+def test_both_ways_to_call_a_package_give_the_same(load, packages, ask, monkeypatch, caplog, held):
+    package = pytest.importorskip("tritonpy_backend_pytorch.package")
+    if held:
+        monkeypatch.setattr(package, "Library", refused)
+
+    model = load(packages["only"], CONFIG | {"instance_group": [{"kind": "KIND_CPU", "count": 2}]})
+
+    assert ask(model, 2, named={"ARGS[0]": X, "KWARGS[more]": MORE}) == {"RESULT[out]": [[5, 5, 5]] * 2}
+    assert ("holds the interpreter's lock" in caplog.text) is held
+
+
+def refused(*args):
+    raise AttributeError("undefined symbol: AOTInductorModelContainerRun")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"data_type": "TYPE_INT32"},
+            "unable to load model 'net', configuration expects datatype TYPE_INT32 for input 'ARGS[0]', "
+            "model provides TYPE_FP32",
+        ),
+        ({"dims": [5]}, "complete shape [-1,5]"),
+        ({"dims": [2, 2]}, "the model expects 2 dimensions"),
+    ],
+)
+def test_what_the_source_says_otherwise_is_refused_by_its_name(load, packages, change, message):
+    config = CONFIG | {"input": [CONFIG["input"][0] | change, CONFIG["input"][1]]}
+
+    with pytest.raises(TritonError) as refusal:
+        load(packages["only"], config)
+
+    assert message in refusal.value.message
+
+
+PICTURES = {
+    "max_batch_size": 8,
+    "input": [tensor("x", [3, 4, 4]), tensor("row", [-1]) | {"data_type": "TYPE_INT32"}],
+    "output": [
+        tensor("OUTPUT__0", [3, 4, 4]),
+        tensor("OUTPUT__1", [1]) | {"data_type": "TYPE_INT64", "reshape": {"shape": []}},
+    ],
+}
+
+
+def test_an_input_has_the_order_of_memory_that_the_package_was_compiled_for(load, packages, ask):
+    x = np.arange(96, dtype="f4").reshape(2, 3, 4, 4)
+
+    answer = ask(load(packages["pictures"], PICTURES), 2, x=x, row=np.ones((2, 8), "i4"))
+
+    assert answer["OUTPUT__0"] == (x * 2 + 1).tolist()
+    assert answer["OUTPUT__1"] == [[8], [8]]
+
+
+@pytest.mark.parametrize(
+    ("width", "message"),
+    [
+        (7, "input 'row' of model 'net' has size 7 in dimension 1, the model takes sizes of the form 4*n"),
+        (24, "input 'row' of model 'net' has size 24 in dimension 1, the model takes 0 to 20"),
+    ],
+)
+def test_sizes_are_checked_before_the_call(load, packages, ask, width, message):
+    model = load(packages["pictures"], PICTURES)
+
+    with pytest.raises(TritonError) as refusal:
+        ask(model, 1, x=np.ones((1, 3, 4, 4), "f4"), row=np.ones((1, width), "i4"))
+
+    assert refusal.value.message == message
+
+
+def test_a_package_that_is_loaded_again_is_the_same_library(load, packages, ask):
+    load(packages["only"], CONFIG)
+    before = mapped_libraries()
+
+    again = load(packages["only"], CONFIG, name="again")
+
+    assert mapped_libraries() == before
+    assert ask(again, 2, named={"ARGS[0]": X, "KWARGS[more]": MORE}) == {"RESULT[out]": [[5, 5, 5]] * 2}
+
+
+def mapped_libraries():
+    """Files of packages that are in the memory of this process."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {line.split(maxsplit=5)[5] for line in lines if ".wrapper.so" in line}
+
+
+@pytest.mark.parametrize("isolation", ["", "process"])
+def test_a_package_runs_on_threads_or_in_a_process(tmp_path, packages, isolation):
+    parameters = {"parameters": {"TRITONPY_ISOLATION": {"string_value": isolation}}} if isolation else {}
+    ModelRepository(tmp_path).model("net", CONFIG | parameters, {"model.pt2": packages["only"]})
     options = ServerOptions(
         (str(tmp_path),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
     )
@@ -138,7 +240,7 @@ def test_a_package_runs_in_a_process_of_its_own(tmp_path, packages):
         tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.http_port}") as client,
     ):
         out = client.infer("net", [given("ARGS[0]", X), given("KWARGS[more]", MORE)]).as_numpy("RESULT[out]")
-        maps = Path("/proc/self/maps").read_text()
+        workers = psutil.Process().children(recursive=True)
 
     assert out.tolist() == [[5, 5, 5]] * 2
-    assert str(tmp_path) not in maps
+    assert bool(workers) is bool(isolation)

@@ -63,7 +63,7 @@ def test_an_archive_tells_its_programs_and_packages(look):
 
     assert found.kind is Kind.ARCHIVE
     assert found.exported == ("model", "small")
-    assert found.compiled == {"model": json.loads(METADATA)}
+    assert {name: files.metadata for name, files in found.compiled.items()} == {"model": json.loads(METADATA)}
 
 
 def test_python_source_is_known_by_its_suffix(look):

@@ -210,7 +210,7 @@ def test_sizes_that_no_configuration_can_say_are_checked_before_the_call(
 @pytest.fixture(scope="module")
 def following(exported):
     """Sizes that are computed from another one, by which each of them can be checked."""
-    batch, size = Dim("batch"), Dim("size", min=2, max=10)
+    batch, size = Dim("batch"), Dim("size", min=3, max=10)
     return exported(
         Rows(),
         (torch.ones(2, 16), torch.ones(2, 5)),
@@ -223,7 +223,7 @@ def following(exported):
     [
         (12, 4, None),
         (13, 4, "input 'x' of model 'net' has size 13 in dimension 1, the model takes sizes of the form 4*n"),
-        (4, 2, "input 'x' of model 'net' has size 4 in dimension 1, the model takes 8 to 40"),
+        (8, 3, "input 'x' of model 'net' has size 8 in dimension 1, the model takes 12 to 40"),
         (
             12,
             5,

@@ -27,7 +27,10 @@ from tritonpy.plugin import (
 )
 
 from tritonpy_backend_pytorch.contents import Kind
-from tritonpy_backend_pytorch.files import MODEL_FILENAME, find_files
+from tritonpy_backend_pytorch.files import MODEL_FILENAME, ModelFiles, find_files
+from tritonpy_backend_pytorch.library import gives_handles
+from tritonpy_backend_pytorch.package_source import read_inputs
+from tritonpy_backend_pytorch.platforms import unfit_reason
 
 OLDEST = (2, 13)
 """The oldest release of PyTorch that models are loaded with: the layout of its archives changes."""
@@ -89,9 +92,9 @@ def model_execution(model: Model) -> Literal["thread", "process"] | None:
         files = find_files(model)
     except TritonError:
         return None  # said when the model is loaded
-    if files.source is not None or files.contents.kind is Kind.PICKLE or files.contents.compiled:
+    if files.source is not None or files.contents.kind is Kind.PICKLE:
         return "process"
-    return None
+    return "process" if files.contents.compiled and _needs_process(files) else None
 
 
 @hookimpl
@@ -141,6 +144,18 @@ def model_instance_execute(instance: ModelInstance, requests: Sequence[InferRequ
     """Run one batch in one call of the module."""
     state: TorchInstance = instance.state
     return state.execute(requests)
+
+
+def _needs_process(files: ModelFiles) -> bool:
+    """An AOTInductor package would hold the interpreter's lock in its calls, or takes what nothing checks."""
+    name = files.contents.package_name
+    package = files.contents.compiled[name]
+    has_program = name in files.contents.exported
+    if has_program and unfit_reason(package.metadata):
+        return False  # the program runs
+    if not (package.is_called_directly and gives_handles()):
+        return True
+    return not has_program and read_inputs(files.path, package) is None
 
 
 def _has_cuda() -> bool:

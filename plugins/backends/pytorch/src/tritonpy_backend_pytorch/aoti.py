@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import torch
-from torch._inductor.package import load_package
 from torch.utils import _pytree as pytree
 from tritonpy.plugin import Internal, InvalidArg, JsonObject, Unsupported
 
 from tritonpy_backend_pytorch.contents import Contents
-from tritonpy_backend_pytorch.exported import FAILURE, load_exported
 from tritonpy_backend_pytorch.feeding import Feeder, TensorFeeder
 from tritonpy_backend_pytorch.names import ordinal_of, output_names, place_known_inputs
+from tritonpy_backend_pytorch.package import FAILURE, LoadedPackage, open_package
 from tritonpy_backend_pytorch.platforms import unfit_reason
 from tritonpy_backend_pytorch.program import Program
 from tritonpy_backend_pytorch.structure import CallStructure, result_names
@@ -25,20 +22,21 @@ _log = logging.getLogger("tritonpy.backend.pytorch")
 
 
 class Compiled(Program):
-    """An AOTInductor package; its file tells how values are nested, and nothing of their types and shapes.
+    """An AOTInductor package; its file tells how values are nested, and its source what the inputs are.
 
     Args:
-        loader: PyTorch's, which takes and gives tensors one after the other.
+        package: loaded.
         model_name: for errors.
     """
 
-    def __init__(self, loader: Any, model_name: str) -> None:  # Any: private to PyTorch
+    def __init__(self, package: LoadedPackage, model_name: str) -> None:
         self._model_name = model_name
-        in_spec, out_spec = (pytree.treespec_loads(text) for text in loader.get_call_spec())
+        in_spec, out_spec = (pytree.treespec_loads(text) for text in package.call_spec)
         self._structure = CallStructure(in_spec)
         self._result_names, self.known_outputs = result_names(out_spec)
-        self._run = loader.run
-        self.call = self._call
+        names = sorted(self._structure.names[0], key=self._structure.names[0].__getitem__)
+        self._infos = package.infos(names, model_name)
+        self.call = package.callable_for(names, model_name)
         self.failure = FAILURE
 
     def feeder(self, config: JsonObject, datatypes: Mapping[str, str]) -> Feeder:
@@ -50,8 +48,8 @@ class Compiled(Program):
         return TensorFeeder([(name, datatypes[name]) for name in ordered], self.writes_inputs)
 
     def input_infos(self, config: JsonObject) -> Mapping[str, TensorInfo]:
-        place_known_inputs(config, self._structure.names)
-        return {}
+        placed = place_known_inputs(config, self._structure.names)
+        return {} if self._infos is None else {name: self._infos[index] for name, index in placed.items()}
 
     def output_infos(self, config: JsonObject) -> Mapping[str, TensorInfo]:
         for index, name in enumerate(output_names(config)):
@@ -64,11 +62,10 @@ class Compiled(Program):
                 )
         return {}
 
-    def _call(self, *tensors: torch.Tensor) -> object:
-        return self._run(list(tensors))
 
-
-def load_compiled(path: Path, contents: Contents, model_name: str, device: str | None) -> Program:
+def load_compiled(
+    path: Path, contents: Contents, model_name: str, device: str | None, call_count: int
+) -> Program:
     """Load the AOTInductor package of a PT2 archive, with what an exported program beside it tells.
 
     Args:
@@ -76,17 +73,17 @@ def load_compiled(path: Path, contents: Contents, model_name: str, device: str |
         contents: of it.
         model_name: for errors.
         device: where it runs; None leaves that to the package.
+        call_count: how many calls may run at the same time.
 
     Raises:
         TritonError: it cannot run here, or cannot be loaded.
     """
-    name = "model" if "model" in contents.compiled else next(iter(contents.compiled))
+    name = contents.package_name
     has_program = name in contents.exported
-    metadata = contents.compiled[name]
-    reason = unfit_reason(metadata)
-    wanted = metadata.get("AOTI_DEVICE_KEY", "")
-    if not reason and wanted and device is not None and wanted != device.partition(":")[0]:
-        reason = f"it was compiled for {wanted}, and the instance is on {device}"
+    files = contents.compiled[name]
+    reason = unfit_reason(files.metadata)
+    if not reason and files.device and device is not None and files.device != device.partition(":")[0]:
+        reason = f"it was compiled for {files.device}, and the instance is on {device}"
     if reason and not has_program:
         raise Unsupported(
             f"the AOTInductor package '{path}' of model '{model_name}' cannot run here: {reason}. "
@@ -99,12 +96,19 @@ def load_compiled(path: Path, contents: Contents, model_name: str, device: str |
             model_name,
             reason,
         )
-        return load_exported(path, model_name, name, device)
+        return _program(path, model_name, name, device)
     try:
-        index = int(device.partition(":")[2]) if device is not None and ":" in device else -1
-        loader = load_package(str(path), model_name=name, device_index=index).loader
+        package = open_package(path, name, files, model_name, device, call_count)
     except (RuntimeError, ValueError, OSError) as exc:
         raise Internal(f"failed to load model '{model_name}': {exc}") from exc
-    return (
-        load_exported(path, model_name, name, device, loader) if has_program else Compiled(loader, model_name)
-    )
+    if has_program:
+        return _program(path, model_name, name, device, package)
+    return Compiled(package, model_name)
+
+
+def _program(
+    path: Path, model_name: str, name: str, device: str | None, package: LoadedPackage | None = None
+) -> Program:
+    from tritonpy_backend_pytorch.exported import load_exported  # only here: it imports PyTorch's compiler
+
+    return load_exported(path, model_name, name, device, package)

@@ -18,6 +18,8 @@ Metadata = Mapping[str, str]
 _HEAD_SIZE = 64
 _LONGEST_HEADER = 100 * 1024 * 1024  # what safetensors itself takes
 _AOTI = "data/aotinductor/"
+_LIBRARIES = (".so", ".pyd", ".dll")
+_NO_CALL_NEEDS = (".cpp", "_metadata.json", "_linker_flags.json", "_compile_flags.json")
 
 # Files that people put in the place of a model, by how they begin.
 _BEGINNINGS: tuple[tuple[bytes, str], ...] = (
@@ -47,18 +49,49 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PackageFiles:
+    """One AOTInductor package in an archive.
+
+    Attributes:
+        metadata: of its library.
+        library: the library's name in the archive; "" where other files belong to it, such as weights or
+            kernels of a GPU, so that only PyTorch's loader can put them together.
+        source: the name of the C++ source that it was compiled from; "" if the archive has none.
+    """
+
+    metadata: Metadata
+    library: str = ""
+    source: str = ""
+
+    @property
+    def device(self) -> str:
+        """The kind of device that it was compiled for, such as `cpu`; "" where it does not say."""
+        return self.metadata.get("AOTI_DEVICE_KEY", "")
+
+    @property
+    def is_called_directly(self) -> bool:
+        """Its library can be called without PyTorch's loader; see `Library`."""
+        return bool(self.library) and self.device in ("", "cpu")
+
+
+@dataclass(frozen=True, slots=True)
 class Contents:
     """What is in a model file.
 
     Attributes:
         kind: of the file.
         exported: names of the exported programs in a PT2 archive.
-        compiled: of the AOTInductor packages in it: by name, what their metadata say.
+        compiled: the AOTInductor packages in it by name.
     """
 
     kind: Kind
     exported: tuple[str, ...] = ()
-    compiled: Mapping[str, Metadata] = field(default_factory=dict)
+    compiled: Mapping[str, PackageFiles] = field(default_factory=dict)
+
+    @property
+    def package_name(self) -> str:
+        """The package that is served; "" if there is none."""
+        return "model" if "model" in self.compiled else next(iter(self.compiled), "")
 
 
 def read_contents(path: Path) -> Contents:
@@ -103,8 +136,8 @@ def _read_archive(path: Path, archive: zipfile.ZipFile) -> Contents:
     raise _unfit(path, _describe_archive(archive.namelist()))
 
 
-def _read_compiled(archive: zipfile.ZipFile, names: Sequence[str]) -> Iterator[tuple[str, Metadata]]:
-    """The AOTInductor packages of an archive, each with the metadata of its library."""
+def _read_compiled(archive: zipfile.ZipFile, names: Sequence[str]) -> Iterator[tuple[str, PackageFiles]]:
+    """The AOTInductor packages of an archive by name."""
     files: defaultdict[str, list[int]] = defaultdict(list)
     for index, name in enumerate(names):
         if name.startswith(_AOTI) and "/" in (rest := name.removeprefix(_AOTI)):
@@ -112,10 +145,19 @@ def _read_compiled(archive: zipfile.ZipFile, names: Sequence[str]) -> Iterator[t
     members = archive.infolist()
     for model, indices in files.items():
         metadata: Metadata = {}
+        libraries, sources, is_whole = [], [], True
         for index in indices:
+            full_name = members[index].filename
             if names[index].endswith("wrapper_metadata.json"):
                 metadata = json.loads(archive.read(members[index]))
-        yield model, metadata
+            elif names[index].endswith(".wrapper.cpp"):
+                sources.append(full_name)
+            elif names[index].endswith(_LIBRARIES):
+                libraries.append(full_name)
+            elif not names[index].endswith(_NO_CALL_NEEDS):
+                is_whole = False
+        library = libraries[0] if is_whole and len(libraries) == 1 else ""
+        yield model, PackageFiles(metadata, library, sources[0] if len(sources) == 1 else "")
 
 
 def _is_safetensors(head: bytes, file_size: int) -> bool:

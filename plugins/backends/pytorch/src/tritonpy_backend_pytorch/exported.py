@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,13 @@ from tritonpy_backend_pytorch.arrays import DATATYPE_NAMES
 from tritonpy_backend_pytorch.feeding import Feeder, TensorFeeder, TreeFeeder
 from tritonpy_backend_pytorch.mutations import written_placeholders
 from tritonpy_backend_pytorch.names import ordinal_of, output_names, place_known_inputs
+from tritonpy_backend_pytorch.package import FAILURE, LoadedPackage
 from tritonpy_backend_pytorch.program import Program
-from tritonpy_backend_pytorch.shapes import read_size
+from tritonpy_backend_pytorch.shapes import read_size, smallest_size
 from tritonpy_backend_pytorch.structure import CallStructure, result_names
-from tritonpy_backend_pytorch.tensor_info import TensorInfo
+from tritonpy_backend_pytorch.tensor_info import Bounds, TensorInfo
 
 ExportedProgram = Any  # Any: PyTorch is not checked here
-
-FAILURE = 'Inductor model instance "{instance}" execution failure: '
-"""How the text of an error of an AOTInductor package begins."""
 
 _MOST = 2**31 - 1  # a larger bound is none
 _MISSING_OPERATOR = re.compile(r"failed to resolve torch\.ops\.(\w+)\.(\w+)")
@@ -36,10 +35,12 @@ class Exported(Program):
     Args:
         program: as loaded.
         model_name: for errors.
-        loader: of the AOTInductor package that was made of it, which then runs in its place.
+        package: the AOTInductor package that was made of it, which then runs in its place.
     """
 
-    def __init__(self, program: ExportedProgram, model_name: str, loader: Any = None) -> None:
+    def __init__(
+        self, program: ExportedProgram, model_name: str, package: LoadedPackage | None = None
+    ) -> None:
         self._model_name = model_name
         signature = program.module_call_graph[0].signature
         self.structure = CallStructure(program.call_spec.in_spec, signature.forward_arg_names)
@@ -95,20 +96,21 @@ class Exported(Program):
         # The module checks every shape again at every call, which is most of what a small one takes; what the
         # server has not checked is checked by `ShapeRules`, which knows only sizes that grow with others.
         is_plain = all(read_size(symbol) for info in self.inputs for symbol in info.symbols if symbol)
-        self._loader = loader
-        if loader is not None:
-            self.call = self._call_compiled
+        self._is_compiled = package is not None
+        if package is not None:
+            names = [info.name for info in self.inputs]
+            self._narrow(package.infos(names, model_name))
+            self.call = package.callable_for(names, model_name)
             self.failure = FAILURE
-            self.is_shareable = False
             return
-        self._module = program.module(check_guards=not is_plain)
-        self.call = self._module.forward if is_plain else self._module
+        module = program.module(check_guards=not is_plain)
+        self.call = module.forward if is_plain else module
 
     def feeder(self, config: JsonObject, datatypes: Mapping[str, str]) -> Feeder:
         placed = place_known_inputs(config, self._dense_places())
         slots = [index for index, info in enumerate(self.infos) if info is not None]
         by_slot = {slots[index]: name for name, index in placed.items()}
-        if self._loader is not None or (self.structure.is_flat and len(slots) == self.structure.count):
+        if self._is_compiled or (self.structure.is_flat and len(slots) == self.structure.count):
             return TensorFeeder(
                 [(by_slot[index], datatypes[by_slot[index]]) for index in slots], self.writes_inputs
             )
@@ -158,8 +160,14 @@ class Exported(Program):
                 found[name] = info
         return found
 
-    def _call_compiled(self, *tensors: torch.Tensor) -> object:
-        return self._loader.run(list(tensors))
+    def _narrow(self, compiled: Sequence[TensorInfo] | None) -> None:
+        """Take the bounds of a package, which was compiled for some of the sizes that the program takes."""
+        if compiled is None or self.inputs is None:
+            return
+        self.inputs = tuple(
+            replace(info, bounds=_narrowest(info.bounds, other.bounds))
+            for info, other in zip(self.inputs, compiled, strict=True)
+        )
 
     def _dense_places(self) -> list[Mapping[str, int]]:
         """Places counted without the constants, as `inputs` counts them."""
@@ -175,7 +183,7 @@ def load_exported(
     model_name: str,
     name: str,
     device: str | None,
-    loader: Any = None,  # Any: private to PyTorch
+    package: LoadedPackage | None = None,
 ) -> Exported:
     """Load one exported program of a PT2 archive.
 
@@ -184,7 +192,7 @@ def load_exported(
         model_name: for errors.
         name: of the program in the archive.
         device: where its tensors go; None leaves them where the file says.
-        loader: of the AOTInductor package that runs in its place.
+        package: the AOTInductor package that runs in its place.
 
     Raises:
         TritonError: it cannot be loaded.
@@ -193,7 +201,7 @@ def load_exported(
         program = _read_program(path, name)
         if device is not None and device != "cpu":
             program = torch.export.passes.move_to_device_pass(program, device)
-        return Exported(program, model_name, loader)
+        return Exported(program, model_name, package)
     except (RuntimeError, ValueError, KeyError, AssertionError) as exc:
         missing = _MISSING_OPERATOR.search(str(exc))
         reason = f"its operator '{missing[1]}::{missing[2]}' is not known to PyTorch" if missing else exc
@@ -204,6 +212,13 @@ def _read_program(path: Path, name: str) -> ExportedProgram:
     """Read one program of an archive, and open none of the libraries beside it."""
     with archives.PT2ArchiveReader(str(path)) as reader:
         return archives._load_exported_programs(reader, reader.get_file_names(), None)[name]
+
+
+def _narrowest(some: Bounds, others: Bounds) -> Bounds:
+    return tuple(
+        (max(low, other_low), min((size for size in (high, other_high) if size >= 0), default=-1))
+        for (low, high), (other_low, other_high) in zip(some, others, strict=True)
+    )
 
 
 def _info(
@@ -236,8 +251,6 @@ def _sizes(
         if bounds is None:
             yield -1, (0, -1), symbol
             continue
-        # A smallest size of 2 means that the program was exported with a sample of at least so many rows.
-        smallest = int(bounds.lower)
         upper = bounds.upper
         largest = int(upper) if upper.is_finite and upper <= _MOST else -1
-        yield -1, (smallest if smallest > 2 else 0, largest), symbol
+        yield -1, (smallest_size(symbol, int(bounds.lower)), largest), symbol

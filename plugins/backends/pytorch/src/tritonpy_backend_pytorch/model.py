@@ -32,7 +32,7 @@ from tritonpy_backend_pytorch.files import ModelFiles, find_files
 from tritonpy_backend_pytorch.names import input_names, output_names
 from tritonpy_backend_pytorch.operators import open_libraries, operator_error
 from tritonpy_backend_pytorch.program import Program
-from tritonpy_backend_pytorch.settings import Settings, read_settings
+from tritonpy_backend_pytorch.settings import Settings, cpu_instance_count, read_settings
 from tritonpy_backend_pytorch.shapes import ShapeRules
 from tritonpy_backend_pytorch.tensor_info import TensorInfo
 from tritonpy_backend_pytorch.torchscript import load_torchscript
@@ -57,8 +57,9 @@ class TorchModel:
         self._lock = threading.Lock()  # guards _programs and _is_first_taken
         self._programs: dict[tuple[Path, str], Program] = {}
         self._files = _first_files(model)
+        self._call_count = _call_count(model.config, settings)
         device = _first_device(model.config)
-        self.program = load_program(self._files, model.name, settings, device)
+        self.program = load_program(self._files, model.name, settings, device, self._call_count)
         self._programs[self._files.path, str(device)] = self.program
         self._is_first_taken = False
         self.plan = BatchPlan({"name": model.name}, pool)
@@ -71,6 +72,7 @@ class TorchModel:
             self.settings == settings
             and self._files == _first_files(model)
             and _first_device(self._config) == _first_device(model.config)
+            and self._call_count == _call_count(model.config, settings)
         )
 
     def bind(self, config: JsonObject) -> None:
@@ -111,7 +113,7 @@ class TorchModel:
                 return program
             if program is not None and (program.is_shareable if shares is None else shares):
                 return program
-            program = load_program(files, self._name, self.settings, device)
+            program = load_program(files, self._name, self.settings, device, self._call_count)
             self._programs.setdefault(key, program)
             return program
 
@@ -134,7 +136,9 @@ def open_model(model: Model, pool: BlockPool) -> TorchModel:
         raise operator_error(exc, model) from exc
 
 
-def load_program(files: ModelFiles, model_name: str, settings: Settings, device: str | None) -> Program:
+def load_program(
+    files: ModelFiles, model_name: str, settings: Settings, device: str | None, call_count: int
+) -> Program:
     """Load a model by the kind of its file.
 
     Args:
@@ -142,6 +146,7 @@ def load_program(files: ModelFiles, model_name: str, settings: Settings, device:
         model_name: for errors.
         settings: of the model.
         device: where it runs; None leaves that to the model.
+        call_count: how many calls of it may run at the same time.
 
     Raises:
         TritonError: why it cannot be loaded.
@@ -154,7 +159,7 @@ def load_program(files: ModelFiles, model_name: str, settings: Settings, device:
         if contents.compiled:
             from tritonpy_backend_pytorch.aoti import load_compiled
 
-            return load_compiled(files.path, contents, model_name, device)
+            return load_compiled(files.path, contents, model_name, device, call_count)
         from tritonpy_backend_pytorch.exported import load_exported
 
         name = "model" if "model" in contents.exported else contents.exported[0]
@@ -245,6 +250,11 @@ def _first_device(config: JsonObject) -> str | None:
     group: JsonObject = next(iter(config.get("instance_group", ())), {})
     gpus = group.get("gpus") or [0]
     return device_of(group.get("kind", "KIND_CPU"), int(gpus[0]))
+
+
+def _call_count(config: JsonObject, settings: Settings) -> int:
+    """How many calls of one module may run at the same time, if instances share it."""
+    return 1 if settings.shares_weights is False else cpu_instance_count(config)
 
 
 def _first_files(model: Model) -> ModelFiles:

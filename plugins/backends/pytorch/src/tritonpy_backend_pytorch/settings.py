@@ -132,6 +132,10 @@ def read_compile_options(text: str, model_name: str) -> dict[str, Any]:  # Any: 
 
 def fair_thread_count(config: JsonObject, cores: int) -> int:
     """The threads of each instance when all CPU instances of the model together have so many cores."""
+    return max(1, cores // cpu_instance_count(config))
+
+
+def cpu_instance_count(config: JsonObject) -> int:
+    """How many instances of the model are on no GPU; at least 1."""
     groups = config.get("instance_group", ())
-    instances = sum(int(group.get("count", 1)) for group in groups if group.get("kind") != "KIND_GPU")
-    return max(1, cores // max(1, instances))
+    return max(1, sum(int(group.get("count", 1)) for group in groups if group.get("kind") != "KIND_GPU"))

@@ -50,6 +50,15 @@ def read_size(symbol: str) -> LinearSize | None:
     )
 
 
+def smallest_size(symbol: str, smallest: int) -> int:
+    """The smallest size that a model asks for; 0 where its sample alone asks.
+
+    PyTorch takes sizes of 0 and 1 for special and leaves them out of all bounds; the code holds for them.
+    """
+    size = read_size(symbol) or LinearSize(symbol)
+    return smallest if smallest > 2 * size.factor + size.offset else 0
+
+
 class ShapeRules:
     """Bounds of dimensions of any size, dimensions that are equal, and those that follow from others.
 

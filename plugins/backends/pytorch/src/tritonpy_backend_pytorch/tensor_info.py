@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 Shape = tuple[int, ...]
+Bounds = tuple[tuple[int, int], ...]
+"""Smallest and largest size of each dimension; a largest of -1 is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,5 +27,5 @@ class TensorInfo:
     datatype: str
     shape: Shape
     torch_type: str = ""
-    bounds: tuple[tuple[int, int], ...] = ()
+    bounds: Bounds = ()
     symbols: tuple[str, ...] = ()
