@@ -17,7 +17,7 @@ from ...data_plane import infer_request
 
 pytest.importorskip("ngh2")
 
-from .hand_driven import INFER, LIVE, STREAM_INFER, Client, message
+from .hand_driven import INFER, LIVE, MUCH_WINDOW, STREAM_INFER, Client, message
 
 ECHO = infer_request().SerializeToString()
 MANUAL = infer_request("manual", id="mine").SerializeToString()
@@ -57,6 +57,30 @@ async def test_answers_of_one_turn_leave_in_one_write() -> None:
 
     assert len(client.transport.written) == 1
     assert sorted(kinds(client.take())) == ["Data"] * 8 + ["Headers"] * 16
+
+
+@in_virtual_time
+async def test_a_large_answer_leaves_in_few_writes_and_stops_when_the_client_does() -> None:
+    client = Client.greeted()
+    client.send(*MUCH_WINDOW)
+    client.take()
+    body = infer_request(data=bytes(MEBIBYTE)).SerializeToString()
+    whole = message(body)
+
+    pieces = [whole[at : at + 100_000] for at in range(0, len(whole), 100_000)]
+    client.send(client.headers())
+    client.transport.most_waiting = 1000
+    for piece in pieces:
+        client.send(client.data(piece, is_last=piece is pieces[-1]))
+    first = client.transport.get_write_buffer_size()
+    writes = 0
+    while client.transport.written:
+        writes += 1
+        client.take()
+
+    assert MEBIBYTE // 4 < first < MEBIBYTE
+    assert writes == 3
+    assert len(client.answer().data) > MEBIBYTE
 
 
 @settings(max_examples=60, deadline=None)

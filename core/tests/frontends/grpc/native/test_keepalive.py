@@ -74,7 +74,7 @@ async def test_a_client_that_still_takes_an_answer_is_kept_though_its_own_is_not
     asked = pings(client)
 
     client.transport.most_waiting = 1000
-    client.dataplane.requests.pop().deliver(InferResponse().add("OUTPUT0", np.zeros(1 << 20, np.uint8)))
+    client.dataplane.requests.pop().deliver(InferResponse().add("OUTPUT0", np.zeros(1 << 23, np.uint8)))
     took_s = 0
     while not client.answer().is_complete:
         await sleep(2)

@@ -38,6 +38,8 @@ _MOST_QUEUED = 64 * 1024 * 1024
 """Bytes of answers that may wait for the windows of one client before its next calls are refused."""
 _PIECE = 64 * 1024
 """Bytes that are taken from the engine at once; more cost more, since it would have to find room for them."""
+_MOST_PIECES = 8
+"""Pieces of one write; fewer would wake the client more often, for less."""
 
 CallFactory: TypeAlias = Callable[[CallConnection, int, RequestHead], Call]
 """Makes the call of a stream."""
@@ -385,13 +387,15 @@ class GrpcConnection(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None or self._is_write_paused:
             return
-        drain = self.engine.drain
         while True:
-            data = drain(_PIECE)
-            if data:
-                self._written_byte_size += len(data)
-                transport.write(data)
-            if len(data) < _PIECE:
+            pieces = self._take()
+            if len(pieces) > 1:
+                self._written_byte_size += sum(map(len, pieces))
+                transport.writelines(pieces)
+            elif pieces[0]:
+                self._written_byte_size += len(pieces[0])
+                transport.write(pieces[0])
+            if len(pieces[-1]) < _PIECE:
                 if not self._resets or not self._reset():
                     break
             elif self._is_write_paused:
@@ -400,6 +404,14 @@ class GrpcConnection(asyncio.BufferedProtocol):
             self._tell_flushed()
         if not self.engine.wants_io or (self.state is State.ENDING and not self._calls):
             self._close()
+
+    def _take(self) -> list[bytes]:
+        """The next pieces to write; a last one below `_PIECE` is all that can be sent for now."""
+        drain = self.engine.drain
+        pieces = [drain(_PIECE)]
+        while len(pieces[-1]) == _PIECE and len(pieces) < _MOST_PIECES:
+            pieces.append(drain(_PIECE))
+        return pieces
 
     def _reset(self) -> bool:
         """Reset the streams on which all has been sent; whether there were any."""
