@@ -44,6 +44,20 @@ def test_requests_are_one_call(load, request_of, monkeypatch):
     assert got == [{"Y": [[-rows] * 3] * rows} for rows in (1, 2, 1)]
 
 
+def test_bf16_goes_in_and_out_as_bits(load, request_of):
+    pytest.importorskip("ml_dtypes", reason="LiteRT has BF16 with ml_dtypes only")
+    x, y = (
+        {"name": name, "data_type": "TYPE_BF16", "dims": dims} for name, dims in (("X", [-1, 2]), ("Y", [-1]))
+    )
+    model = load("bfloat16", {"input": [x], "output": [y]})
+    bits = np.array([[0x3F80, 0xC020], [0x7F80, 0x0001]], "u2")  # 1, -2.5, infinity, the smallest of all
+
+    (answer,) = model.execute([request_of(X=Tensor.from_numpy("X", bits, "BF16"))])
+
+    (output,) = answer.only.outputs
+    assert (output.datatype, output.numpy().tolist()) == ("BF16", bits.ravel().tolist())
+
+
 def test_strings_are_any_bytes(load, request_of, litert):
     model = load("strings")
     rows = [[b"same", b""], [b"a\0b\xff", b"zz\0"]]

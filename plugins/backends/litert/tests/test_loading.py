@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -187,7 +189,6 @@ def test_quantised_numbers_come_near_those_they_stand_for(load, ask):
             "the model has operators of TensorFlow itself (SELECT_TF_OPS), which LiteRT's package does not "
             "bring; serve the SavedModel with the backend 'tensorflow': Select TensorFlow op(s)",
         ),
-        ("bfloat16", None, "an input or output is of a type that LiteRT has no arrays for, such as bfloat16"),
         (
             b"\x1c\0\0\0TFL3" + b"\xff" * 500,
             None,
@@ -242,3 +243,17 @@ def test_a_server_without_litert_says_what_to_install(monkeypatch, tmp_path, con
         BackendDriver("litert", tmp_path).load("net"),
     ):
         pass
+
+
+def test_a_server_without_the_type_says_what_bf16_needs(content, tmp_path):
+    ModelRepository(tmp_path).model("net", None, {"model.tflite": content("bfloat16")})
+    program = (
+        "import sys; sys.modules['ml_dtypes'] = None\n"
+        "from tritonpy_sdk.testing import BackendDriver\n"
+        f"BackendDriver('litert', {str(tmp_path)!r}).load('net').__enter__()"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    assert "if it is bfloat16: pip install ml_dtypes" in done.stderr

@@ -6,6 +6,7 @@ import importlib
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
 from tritonpy.plugin import Backend, BlockPool, Internal, TritonError, Unavailable, default_max_batch_size
 
@@ -24,11 +25,13 @@ class Framework:
     Attributes:
         module: `ai_edge_litert.interpreter`.
         default_max_batch_size: what auto-complete sets for models that can batch; 0 disables it.
+        bfloat16: numpy's type for BF16, which LiteRT knows where `ml_dtypes` is installed; else None.
         pool: where batches are gathered.
     """
 
     module: ModuleType
     default_max_batch_size: int
+    bfloat16: Any = None  # Any: a class of an extension
     pool: BlockPool = field(default_factory=BlockPool)
 
 
@@ -39,7 +42,7 @@ def start_framework(backend: Backend) -> Framework:
         Unavailable: it is not installed; says which command mends that.
         InvalidArg: a setting has a value that it cannot have.
     """
-    return Framework(_import_litert(), default_max_batch_size(backend))
+    return Framework(_import_litert(), default_max_batch_size(backend), _import_bfloat16())
 
 
 def framework_error(exc: Exception, what: str = "") -> TritonError:
@@ -64,3 +67,11 @@ def _import_litert() -> ModuleType:
             "backend 'litert' needs LiteRT, which is not installed: "
             "pip install 'tritonpy-backend-litert[cpu]'"
         ) from exc
+
+
+def _import_bfloat16() -> Any:
+    """The type; to import it is what makes numpy, and LiteRT with it, know the name."""
+    try:
+        return importlib.import_module("ml_dtypes").bfloat16
+    except ImportError:
+        return None

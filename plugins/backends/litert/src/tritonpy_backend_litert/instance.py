@@ -25,6 +25,8 @@ class LiteInstance:
         model: LiteModel = instance.model.state
         self._instance = instance
         self._plan = model.plan
+        self._bfloat16 = model.framework.bfloat16
+        self._has_bfloat16 = any(binding.datatype == "BF16" for binding in model.plan.bindings)
         try:
             self._call = call_of(model.make_interpreter(), model.signature)
         except (RuntimeError, ValueError) as exc:
@@ -36,13 +38,22 @@ class LiteInstance:
 
     def _run(self, feeds: dict[str, Array], names: list[str]) -> list[Array]:
         instance = self._instance
+        if self._has_bfloat16:
+            feeds = {name: self._typed(name, array) for name, array in feeds.items()}
         start = instance.now_ns()
         try:
             arrays = self._call.run(feeds, names)
         except (RuntimeError, ValueError) as exc:
             raise framework_error(exc) from exc
         instance.report_compute(instance.compute_start_ns or start, instance.now_ns())
+        if self._has_bfloat16:
+            arrays = [array.view("u2") if array.dtype == self._bfloat16 else array for array in arrays]
         return arrays
+
+    def _typed(self, name: str, array: Array) -> Array:
+        binding = self._plan.inputs.get(name)
+        is_bfloat16 = binding is not None and binding.datatype == "BF16"
+        return array.view(self._bfloat16) if is_bfloat16 else array
 
 
 def _read(binding: Binding, tensor: Tensor) -> Array:

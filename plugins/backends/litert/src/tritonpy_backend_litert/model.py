@@ -25,6 +25,7 @@ class LiteModel:
     is written over would change, or end, under running calls.
 
     Attributes:
+        framework: LiteRT and the settings for all models.
         settings: how interpreters are made.
         signature: what the file says.
         plan: how batches are executed; set by `bind`.
@@ -34,7 +35,7 @@ class LiteModel:
         self.settings = settings
         self.plan = BatchPlan({"name": model.name}, framework.pool)
         self._name = model.name
-        self._framework = framework
+        self.framework = framework
         self._path = find_file(model)
         self._content = self._path.read_bytes()
         self._lock = threading.Lock()  # guards _opened
@@ -61,7 +62,7 @@ class LiteModel:
                 f"model '{self._name}': a call of a TensorFlow Lite model gives one response, so it cannot "
                 "be decoupled"
             )
-        self.plan = BatchPlan(config, self._framework.pool, check_tensors(config, self.signature))
+        self.plan = BatchPlan(config, self.framework.pool, check_tensors(config, self.signature))
         for info in (*self.signature.inputs.values(), *self.signature.outputs.values()):
             if info.scale:
                 _log.info(
@@ -80,7 +81,7 @@ class LiteModel:
         return opened if opened is not None else self._open()
 
     def _open(self) -> Interpreter:
-        module, settings = self._framework.module, self.settings
+        module, settings = self.framework.module, self.settings
         kinds = module.OpResolverType
         resolver = kinds.BUILTIN if settings.uses_xnnpack else kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES
         try:

@@ -27,6 +27,7 @@ _DATATYPES = {
     "int32": "INT32",
     "int64": "INT64",
     "float16": "FP16",
+    "bfloat16": "BF16",
     "float32": "FP32",
     "float64": "FP64",
     "bytes": "BYTES",
@@ -98,8 +99,8 @@ def read_signature(interpreter: Interpreter, wanted: str, model_name: str) -> Si
             own = [runner.get_input_details(), runner.get_output_details()]
     except ValueError as exc:
         raise Unsupported(
-            f"model '{model_name}': an input or output is of a type that LiteRT has no arrays for, such as "
-            f"bfloat16: {exc}"
+            f"model '{model_name}': an input or output is of a type that LiteRT has no arrays for; if it is "
+            f"bfloat16: pip install ml_dtypes ({exc})"
         ) from exc
     places, own_places = (
         {(info["name"], info["index"]) for infos in both for info in infos.values()} for both in (first, own)
