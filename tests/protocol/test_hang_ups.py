@@ -130,12 +130,12 @@ def test_a_client_that_hangs_up_leaves_nothing_behind(server: Server, stage: str
     request = make()
     admission = server.runtime.admission
     for pause_s in PAUSES_S:
-        for _ in range(2):
-            client = socket.create_connection(("127.0.0.1", server.http_port), timeout=30)
-            client.settimeout(30)
+        clients = [socket.create_connection(("127.0.0.1", server.http_port), timeout=30) for _ in "12"]
+        for client in clients:
             client.sendall(request[: int(part * len(request))])
-            if pause_s:
-                time.sleep(pause_s)  # how far the request has come by then does not matter
+        if pause_s:
+            time.sleep(pause_s)  # how far the requests have come by then does not matter
+        for client in clients:
             hang_up(client, reset=reset)
     until(lambda: admission.held == 0, lambda: f"{admission.held} bytes are still held")
 

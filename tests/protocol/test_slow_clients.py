@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -35,12 +36,11 @@ from .slow_clients import (
     memory,
 )
 
+REPEATS = 1500
 
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("slow")
-    models = ModelRepository(folder / "models")
-    decoupled: dict[str, Any] = {
+
+def decoupled_config(folder: Path) -> dict[str, Any]:
+    return {
         "backend": "python",
         "max_batch_size": 2,
         "input": [{"name": "IN", "data_type": "TYPE_INT32", "dims": [2]}],
@@ -50,13 +50,21 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         "model_transaction_policy": {"decoupled": True},
         "dynamic_batching": {"max_queue_delay_microseconds": 10_000_000},
     }
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("slow")
+    models = ModelRepository(folder / "models")
+    decoupled = decoupled_config(folder)
     caller = {key: decoupled[key] for key in ("backend", "input", "parameters", "instance_group")}
     output = [{"name": "OUT", "data_type": "TYPE_INT32", "dims": [2]}]
     models.python("threads", THREADS, decoupled)
     models.python("threads_of_events", THREADS, decoupled)
     models.python("alone", THREADS, {**decoupled, "dynamic_batching": {}})
     models.python("in_turn", IN_TURN, decoupled)
-    models.python("caller", CALLER, {**caller, "max_batch_size": 2, "output": output})
+    for name in ("caller", "idle_caller"):
+        models.python(name, CALLER, {**caller, "max_batch_size": 2, "output": output})
     for name, parameters in (
         ("threaded", {}),
         ("isolated", {"TRITONPY_ISOLATION": {"string_value": "process"}}),
@@ -78,6 +86,30 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield Served(server, folder)
 
 
+@pytest.fixture(scope="module")
+def never_read(served: Served) -> Iterator[dict[str, Stream]]:
+    """Streams whose time to be read runs out while other tests run."""
+    streams = {model: ask_repeat(served, model) for model in ("threaded", "isolated")}
+    streams["caller"] = Stream(served, "idle_caller", "idle", 100)
+    yield streams
+    for stream in streams.values():
+        stream.close()
+
+
+def ask_repeat(served: Served, model: str) -> Stream:
+    # Its id makes each response so large that the system's buffers do not hold all of them.
+    message = service_pb2.ModelInferRequest(model_name=model, id="x" * 10_000)
+    for name, kind, values in (
+        ("IN", "INT32", np.arange(REPEATS)),
+        ("DELAY", "UINT32", np.zeros(REPEATS)),
+        ("WAIT", "UINT32", np.zeros(1)),
+    ):
+        message.inputs.add(name=name, datatype=kind, shape=[len(values)])
+        message.raw_input_contents.append(values.astype(kind.lower()).tobytes())
+    return Stream(served, model, "", 0, message=message)
+
+
+@pytest.mark.usefixtures("never_read")
 def test_a_batch_mate_of_a_client_that_does_not_read_never_notices(served: Served) -> None:
     # As JSON the same bytes are three times as many, and take longer than others should wait for.
     cases = [(Stream, "threads", MEBIBYTE), (EventStream, "threads_of_events", 1 << 18)]
@@ -110,25 +142,34 @@ def test_a_batch_mate_of_a_client_that_does_not_read_never_notices(served: Serve
         each.close()
 
 
-def test_memory_stays_bounded_whatever_is_offered(served: Served) -> None:
-    before = [memory(pid) for pid in served.processes]
+@pytest.fixture
+def hasty(tmp_path: Path) -> Iterator[Served]:
+    """A server that soon gives up who does not read: here nobody is to be read in time."""
+    models = ModelRepository(tmp_path / "models")
+    models.python("alone", THREADS, {**decoupled_config(tmp_path), "dynamic_batching": {}})
+    with ServerProcess("--model-repository", models.path, *LIMITS, "--slow-client-timeout=0.3") as server:
+        yield Served(server, tmp_path)
+
+
+def test_memory_stays_bounded_whatever_is_offered(hasty: Served) -> None:
+    before = [memory(pid) for pid in hasty.processes]
     opened: list[list[int]] = []
     for attempt in range(6):
-        slow = [Stream(served, "alone", f"bounded-{attempt}-{index}", 200) for index in range(2)]
+        slow = [Stream(hasty, "alone", f"bounded-{attempt}-{index}", 200) for index in range(2)]
         for index in range(2):
             id = f"bounded-{attempt}-{index}"
-            until(lambda id=id: served.journal(id)[-1:] == ["end"], lambda id=id: served.journal(id))
+            until(lambda id=id: hasty.journal(id)[-1:] == ["end"], lambda id=id: hasty.journal(id))
         for stream in slow:
             stream.close()
-        until(lambda: connections(served.processes[0]) == 0)
-        opened.append(at_rest(lambda: [descriptors(pid) for pid in served.processes]))
+        until(lambda: connections(hasty.processes[0]) == 0)
+        opened.append(at_rest(lambda: [descriptors(pid) for pid in hasty.processes]))
         # Shared memory that was needed once is kept open; how much is, depends on how fast each of them was.
         if attempt and all(now <= most for now, most in zip(*opened[-1:-3:-1], strict=True)):
             break
     else:
         pytest.fail(f"every time more files are open: {opened}")
 
-    grown = [highest_memory(pid) - was for pid, was in zip(served.processes, before, strict=True)]
+    grown = [highest_memory(pid) - was for pid, was in zip(hasty.processes, before, strict=True)]
     assert max(grown) < 100 * MEBIBYTE, grown  # 800 MiB were on offer
 
 
@@ -192,47 +233,33 @@ def test_a_caller_that_does_not_read_its_iterator_holds_the_called_model_back(se
     asked.close()
 
 
-def test_a_caller_that_never_reads_its_iterator_loses_the_call(served: Served) -> None:
-    asked = Stream(served, "caller", "idle", 100)
+def test_a_caller_that_never_reads_its_iterator_loses_the_call(
+    served: Served, never_read: dict[str, Stream]
+) -> None:
     until(lambda: served.journal("idle-call")[-2:] == ["cancelled", "end"])
     (served.folder / "idle-read").touch()
 
-    assert asked.read() == 1
+    assert never_read["caller"].read() == 1
     count, error = json.loads((served.folder / "idle-got").read_text())
     assert count < 40
     assert TOO_SLOW in error
-    asked.close()
 
 
-def test_plugins_wait_for_their_clients_on_threads_and_in_processes(served: Served) -> None:
-    count = 1500
+@pytest.mark.parametrize("model", ["threaded", "isolated"])
+def test_plugins_wait_for_their_clients_on_threads_and_in_processes(
+    served: Served, never_read: dict[str, Stream], model: str
+) -> None:
+    until(lambda: served.counted(model) == {"CANCELED": 1}, f"{model} gave up")
+    with pytest.raises(grpc.RpcError, match="--slow-client-timeout"):
+        never_read[model].read()
+    reads = ask_repeat(served, model)
+    numbers = [
+        np.frombuffer(answer.infer_response.raw_output_contents[0], np.int32)[0] for answer in reads.call
+    ]
+    reads.close()
 
-    def ask(model: str) -> Stream:
-        # Its id makes each response so large that the system's buffers do not hold all of them.
-        message = service_pb2.ModelInferRequest(model_name=model, id="x" * 10_000)
-        for name, kind, values in (
-            ("IN", "INT32", np.arange(count)),
-            ("DELAY", "UINT32", np.zeros(count)),
-            ("WAIT", "UINT32", np.zeros(1)),
-        ):
-            message.inputs.add(name=name, datatype=kind, shape=[len(values)])
-            message.raw_input_contents.append(values.astype(kind.lower()).tobytes())
-        return Stream(served, model, "", 0, message=message)
-
-    stalled = {model: ask(model) for model in ("threaded", "isolated")}
-    for model, stream in stalled.items():
-        until(lambda model=model: served.counted(model) == {"CANCELED": 1}, f"{model} gave up")
-        with pytest.raises(grpc.RpcError, match="--slow-client-timeout"):
-            stream.read()
-        stream.close()
-        reads = ask(model)
-        numbers = [
-            np.frombuffer(answer.infer_response.raw_output_contents[0], np.int32)[0] for answer in reads.call
-        ]
-        reads.close()
-
-        assert numbers == list(range(count))
-        until(lambda model=model: served.counted(model) == {"CANCELED": 1, "success": 1}, f"{model} counted")
+    assert numbers == list(range(REPEATS))
+    until(lambda: served.counted(model) == {"CANCELED": 1, "success": 1}, f"{model} counted")
 
 
 def test_a_worker_that_dies_in_the_middle_of_a_stream_ends_it_with_an_error(served: Served) -> None:

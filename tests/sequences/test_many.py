@@ -16,7 +16,6 @@ from tritonpy_sdk.testing import DEADLINE_S
 from .stage import MODEL, add
 
 CONNECTIONS = 64
-IDLE_S = 5
 """After so long a sequence is given up: longer than a busy machine takes for 64 requests."""
 ABANDONED = 40
 """One sequence of so many is left without an end."""
@@ -80,14 +79,14 @@ class Clients:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("count", [200, pytest.param(10_000, marks=pytest.mark.stress)])
+@pytest.mark.parametrize(("count", "idle_s"), [(200, 2), pytest.param(10_000, 5, marks=pytest.mark.stress)])
 async def test_interleaved_sequences_of_any_length_keep_their_sums(
-    serve: Callable[..., Server], tmp_path: Path, count: int
+    serve: Callable[..., Server], tmp_path: Path, count: int, idle_s: int
 ) -> None:
     models = ModelRepository(tmp_path / "models")
     clients = [Clients(strategy, count) for strategy in ("direct", "oldest")]
     for each in clients:
-        settings = {each.model: {}, "max_sequence_idle_microseconds": IDLE_S * 1_000_000}
+        settings = {each.model: {}, "max_sequence_idle_microseconds": idle_s * 1_000_000}
         add(models, tmp_path, each.model, QUIET, max_batch_size=16, instances=2, **settings)
     server = serve(models.path)
     streams = [await asyncio.open_connection("127.0.0.1", server.http_port) for _ in range(CONNECTIONS)]
@@ -97,7 +96,7 @@ async def test_interleaved_sequences_of_any_length_keep_their_sums(
             await asyncio.gather(*map(each.run, connections))
             assert each.wrong == []
             assert len(each.abandoned) == count // ABANDONED
-        await asyncio.sleep(IDLE_S + 0.5)
+        await asyncio.sleep(idle_s + 0.5)
         for each in clients:
             for number in each.abandoned:
                 status, text = await connections[0].ask(each.model, 1, number, start=False, end=False)
