@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import tracemalloc
 import urllib.error
@@ -60,7 +59,6 @@ def load(server: Server, name: str) -> str:
 def test_no_number_of_a_configuration_makes_a_load_dear(server: Server, field: str, value: int) -> None:
     name = name_of(field, value)
     expected = _renamed(EXTREMES[field].ours.get(value, "").replace("@", name))
-    gc.collect()
     tracemalloc.start()
     try:
         refusal = load(server, name)
