@@ -6,10 +6,13 @@ A run of pytest by hand needs none of these options, and goes as pytest goes.
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import signal
+import statistics
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +21,9 @@ import pytest
 
 _WRITES_NO_BYTECODE = sys.dont_write_bytecode
 MODULES_NAMED = 3
+GROWN_S, GROWN_RATIO = 2.0, 1.5  # a module takes longer if it does by that much and by that factor
+PACED_S = 1.0  # recorded modules by which it is told how fast this machine is
+MOST_GROWN = 10  # are named
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8  # of glibc's malloc.h
 KNOWN_MIB = 400  # of a process below this nothing is said about its modules
@@ -28,7 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("runs")
     group.addoption("--plan", metavar="FILE", help="run what FILE lists, in its order: a node id a line")
     group.addoption(
-        "--longest-first", metavar="FILE", help="JSON: seconds by module; the longest module first"
+        "--longest-first",
+        metavar="FILE",
+        help="JSON: seconds by module; the longest module first, and name those that take longer",
     )
     group.addoption("--begin-within-s", type=float, metavar="S", help="begin no module after that time")
     group.addoption("--results", metavar="FILE", help="write a line of JSON there for all that happens")
@@ -105,6 +113,7 @@ class Limits:
             return True
         self._measure()
         self._module = module
+        keep_what_lives()
         give_back_memory()
         return None
 
@@ -135,6 +144,10 @@ class Results:
     def __init__(self, options: Any) -> None:
         self.processes: list[dict[str, Any]] = []
         self._notes: list[str] = options.note
+        self._recorded: dict[str, float] = {}
+        if options.longest_first:
+            self._recorded.update(json.loads(Path(options.longest_first).read_text()))
+        self._seconds: dict[str, float] = defaultdict(float)
         self._is_again: bool = options.again
         self._file: IO[str] | None = None
         if options.results:
@@ -161,6 +174,7 @@ class Results:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write down a phase of a test; the one of a process that died has no phase."""
         seconds = round(report.duration, 3)
+        self._seconds[_module(report.nodeid)] += report.duration
         self._write(ended=report.nodeid, when=report.when, outcome=report.outcome, s=seconds)
 
     @pytest.hookimpl(optionalhook=True)
@@ -188,10 +202,34 @@ class Results:
             if process["peak_mib"] > KNOWN_MIB:
                 grown = ", ".join(f"{module} {mib}" for module, mib in process["grown"].items())
                 notes.append(f"of {process['peak_mib']} MiB by module: {grown}")
+        notes += slower_modules(self._seconds, self._recorded)
         if notes:
             terminalreporter.section("this run")
         for note in notes:
             terminalreporter.line(note)
+
+
+def slower_modules(seconds: dict[str, float], recorded: dict[str, float]) -> list[str]:
+    """Name the modules that take longer than is recorded, at the pace of this run, or are not recorded.
+
+    Args:
+        seconds: of the modules that ran.
+        recorded: of those that ran when it was recorded; without any, none is named.
+    """
+    if not recorded:
+        return []
+    ratios = [seconds[name] / s for name, s in recorded.items() if s >= PACED_S and name in seconds]
+    pace = statistics.median(ratios) if ratios else 1.0
+    more = {name: s / pace - recorded.get(name, 0.0) for name, s in seconds.items()}
+    longer = [
+        name
+        for name in sorted(more, key=lambda name: -more[name])
+        if more[name] > GROWN_S and seconds[name] / pace > GROWN_RATIO * recorded.get(name, 0.0)
+    ]
+    return [
+        f"{name} takes {seconds[name] / pace:.1f} s, recorded are {recorded.get(name, 0.0):.1f} s"
+        for name in longer[:MOST_GROWN]
+    ]
 
 
 def peak_rss_mib() -> int:
@@ -212,6 +250,15 @@ def return_large_blocks_at_once() -> None:
     if hasattr(_LIBC, "mallopt"):
         for parameter, value in ((M_MMAP_THRESHOLD, 128 << 10), (M_ARENA_MAX, 2)):
             _LIBC.mallopt(parameter, value)
+
+
+def keep_what_lives() -> None:
+    """Let collections pass over what is alive between two modules: who asks for one pays for their own.
+
+    Thousands of tests live until the end, and with PyTorch so many objects that one collection takes 0.2 s.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def give_back_memory() -> None:

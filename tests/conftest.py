@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -32,12 +31,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("parity") is not None and _timeout_s(item) < REAL_TIMEOUT_S:
             item.add_marker(pytest.mark.timeout(REAL_TIMEOUT_S), append=False)
-
-
-def pytest_collection_finish() -> None:
-    """Thousands of tests live until the end: collections that tests ask for need not look at them."""
-    gc.collect()
-    gc.freeze()
 
 
 def _timeout_s(item: pytest.Item) -> float:
