@@ -6,7 +6,8 @@
 
 Tests run in two processes, module by module, those first that took longest when `durations.json` was written.
 A test that fails is judged again: alone, once, in a fresh process; what fails twice fails the run. Which were
-is said at the end and kept in `.cache/test-runs.jsonl`. Arguments after `--` go to pytest.
+is said at the end, and which modules take longer than they did then; `.cache/test-runs.jsonl` keeps the runs.
+Arguments after `--` go to pytest.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ TABLE_SIZE = 150  # of the cases of one test that a sample runs
 MODULE_S = 1.0  # to begin a module
 TEST_S = 0.5  # of a module that was never measured
 RECORDED_S = 0.5  # quick modules that took less are not recorded
+KEPT_S = 1.0  # modules of a run that took less are not kept
 ONLY_TOUCHED = {"emulator", "toolchain"}  # fetch and compile what is the same until somebody changes it
 NEVER_SAMPLED = {"neighbours"}  # download for minutes
 
@@ -101,6 +103,7 @@ class Run:
         unfinished: node ids of those that began and have none.
         unread: modules that could not be read.
         seconds: by node id.
+        wall_s: from its begin to its end.
     """
 
     status: int | None
@@ -110,6 +113,15 @@ class Run:
     unfinished: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    wall_s: float = 0.0
+
+    @property
+    def module_seconds(self) -> dict[str, float]:
+        """How long the tests of each module took together."""
+        by_module: dict[str, float] = defaultdict(float)
+        for test, taken in self.seconds.items():
+            by_module[_module(test)] += taken
+        return by_module
 
     @classmethod
     def from_events(cls, status: int | None, lines: Iterable[str]) -> Run:
@@ -244,7 +256,7 @@ class Runner:
         spread = [f"-n{self._processes}", "--dist=loadfile", "--no-loadscope-reorder"]
         first = self._pytest(kind, *spread, *arguments)
         if self._record and first.status in (0, 1):
-            self._write_durations("quick" if kind == "quick" else "slow", first.seconds)
+            self._write_durations("quick" if kind == "quick" else "slow", first.module_seconds)
         return judge(first, self._again, kind)
 
     def _again(self, tests: Sequence[str], notes: Sequence[str]) -> Run:
@@ -256,6 +268,7 @@ class Runner:
         results = self._folder / f"{kind}.jsonl"
         command = [sys.executable, "-m", "pytest", f"--results={results}", *self._extra, *arguments]
         environment = {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
+        began = time.monotonic()
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL if is_quiet else None)
         status: int | None
         try:
@@ -269,13 +282,12 @@ class Runner:
         except KeyboardInterrupt:  # pytest has got it too
             _end(process)
             raise
-        return Run.from_events(status, results.read_text().splitlines() if results.exists() else ())
+        run = Run.from_events(status, results.read_text().splitlines() if results.exists() else ())
+        run.wall_s = time.monotonic() - began
+        return run
 
-    def _write_durations(self, kind: str, seconds: Mapping[str, float]) -> None:
+    def _write_durations(self, kind: str, by_module: Mapping[str, float]) -> None:
         """Replace what is recorded of the modules that ran; what takes no time is not worth a line."""
-        by_module: dict[str, float] = defaultdict(float)
-        for test, taken in seconds.items():
-            by_module[_module(test)] += taken
         recorded = {name: s for name, s in self._durations[kind].items() if Path(name).exists()}
         recorded.update((name, round(s, 1)) for name, s in by_module.items())
         least_s = RECORDED_S if kind == "quick" else 0.0
@@ -311,7 +323,7 @@ def judge(first: Run, again: Callable[[Sequence[str], Sequence[str]], Run], kind
                 status = 1
             failed = set(second.failed) | (set(first.failed) - second.ended)
             verdicts = {test: "failed" if test in failed else "passed" for test in first.failed}
-    _keep(kind, verdicts)
+    _keep(kind, verdicts, first)
     return status
 
 
@@ -418,13 +430,15 @@ def _known(test: str) -> str:
     return f"{test} (also in {times} of the last {len(lines)} runs: mend it)" if times else test
 
 
-def _keep(kind: str, verdicts: Mapping[str, str]) -> None:
+def _keep(kind: str, verdicts: Mapping[str, str], run: Run) -> None:
     """Add a run to the record."""
     HISTORY.parent.mkdir(exist_ok=True)
     commit = _git("rev-parse", "--short=12", "HEAD")
-    run = {"at": round(time.time()), "commit": commit, "kind": kind, "again": verdicts}
+    entry = {"at": round(time.time()), "commit": commit, "kind": kind, "again": verdicts}
+    entry["wall_s"] = round(run.wall_s, 1)
+    entry["modules_s"] = {name: round(s, 1) for name, s in run.module_seconds.items() if s >= KEPT_S}
     with HISTORY.open("a") as file:
-        print(json.dumps(run), file=file)
+        print(json.dumps(entry), file=file)
 
 
 def _git(*arguments: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -72,6 +73,8 @@ def test_what_fails_once_and_what_a_dying_process_was_at_is_judged_again(project
         "test_chance.py::test_by_chance": "passed",
         "test_crash.py::test_by_chance": "passed",
     }
+    assert json.loads(kept)["wall_s"] > 0
+    assert json.loads(kept)["modules_s"] == {}  # they take no time
 
 
 def test_what_fails_twice_fails_the_run(project: Path) -> None:
@@ -204,6 +207,32 @@ class TestJudge:
             _judged(first, Run(0, ended={"a"}))
 
         assert "a (also in 2 of the last 2 runs: mend it)" in capsys.readouterr().out
+
+
+RECORDED = {"steady": 4.0, "also": 3.0, "third": 5.0, "slower": 6.0, "gone": 8.0}
+NEW = "new takes 3.0 s, recorded are 0.0 s"
+
+
+@pytest.mark.parametrize(
+    ("taken", "named"),
+    [
+        (RECORDED | {"slower": 12.0, "steady": 5.9}, ["slower takes 12.0 s, recorded are 6.0 s"]),
+        (RECORDED | {"new": 3.0, "small": 1.9}, [NEW]),
+        ({name: 3 * s for name, s in RECORDED.items()}, []),  # a slower machine
+        ({name: 3 * s for name, s in (RECORDED | {"new": 3.0}).items()}, [NEW]),
+    ],
+)
+def test_modules_that_take_longer_than_is_recorded_are_named(
+    taken: dict[str, float], named: list[str]
+) -> None:
+    spec = importlib.util.spec_from_file_location("root_conftest", ROOT / "conftest.py")
+    assert spec is not None
+    assert spec.loader is not None
+    conftest = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(conftest)
+
+    assert conftest.slower_modules(taken, RECORDED) == named
+    assert conftest.slower_modules(taken, {}) == []
 
 
 def test_events_are_put_together() -> None:
