@@ -23,7 +23,6 @@ import torch
 library = torch.library.Library("tritonpy_{name}", "DEF")
 library.define("triple(Tensor x) -> Tensor")
 library.impl("triple", lambda x: x * 3, "CompositeExplicitAutograd")
-torch.tritonpy_{name}_library = library  # an operator lives as long as this
 """
 
 # Saved by another process: where an operator is known already, nothing would have to open it.
@@ -57,7 +56,8 @@ NAMES = ("own", "all", "plugin", "worker")
 def nets(tmp_path_factory):
     """The files of models that call `tritonpy_<name>::triple`: TorchScript and an exported program."""
     folder = tmp_path_factory.mktemp("nets")
-    program = "".join(OPERATOR.format(name=name) for name in NAMES) + SAVE
+    operators = (OPERATOR.format(name=name) + f"{name} = library" for name in NAMES)
+    program = "".join(operators) + SAVE
     subprocess.run([sys.executable, "-W", "ignore", "-c", program, folder, *NAMES], check=True)
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -132,7 +132,7 @@ def test_a_worker_opens_the_libraries_of_plugins(tmp_path, nets, operators):
         tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.http_port}") as client,
     ):
         assert client.infer("net", [x]).as_numpy("Y").tolist() == [3, 3]
-    assert not hasattr(torch, "tritonpy_worker_library")  # it was opened in the worker alone
+    assert not hasattr(torch.ops.tritonpy_worker, "triple")  # it was opened in the worker alone
 
 
 @pytest.mark.parametrize("suffix", ["pt", "pt2"])

@@ -14,6 +14,9 @@ PARAMETER = "model_operations { op_library_filename }"
 _MISSING = ("Unknown builtin op", "is not known to PyTorch")
 _KERNELS = ("CPU", "CUDA")
 
+_files: list[dict[str, object]] = []
+"""What Python files have made: an operator lives as long as its `torch.library.Library`."""
+
 
 def open_libraries(libraries: Iterable[OpLibrary]) -> None:
     """Open libraries of operators: shared objects, and Python files that use `torch.library`.
@@ -39,7 +42,7 @@ def operator_error(exc: TritonError, model: Model) -> TritonError:
 def _load(path: str) -> bool:
     before = _registrations()
     if Path(path).suffix == ".py":
-        runpy.run_path(path)
+        _files.append(runpy.run_path(path))
     else:
         try:
             torch.ops.load_library(path)
