@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from tritonpy.errors import InvalidArg, Unavailable
 from tritonpy.temporary import OF_THIS_PROCESS
@@ -106,6 +106,16 @@ class WorkerCommand:
 
     command: Sequence[str]
     environment: Mapping[str, str | None] = field(default_factory=dict)
+
+    @classmethod
+    def of_hooks(cls, interpreter: str, environment: Mapping[str, str | None] | None = None) -> Self:
+        """The program that runs a backend's hooks, on an interpreter that may be another than the server's.
+
+        Args:
+            interpreter: its environment has the backend, and tritonpy in the server's version.
+            environment: variables that differ from the server's; None takes one away.
+        """
+        return cls([interpreter, "-P", "-m", "tritonpy.workers.child.main"], environment or {})
 
 
 @dataclass(frozen=True, slots=True)

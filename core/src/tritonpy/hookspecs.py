@@ -101,10 +101,11 @@ class BackendHooks:
     def worker_command(self, model: Model) -> WorkerCommand | Sequence[str] | None:
         """The program to exec for the workers of this model, when it runs in processes.
 
-        Default (None): the server's interpreter running this plugin's hooks. A backend that names its own
-        program speaks the frames of `tritonpy.ipc` on the descriptors in the environment variables
-        `TRITONPY_CHANNEL_FD` and `TRITONPY_SEGMENT_FD`, and implements no other model hook. Where the
-        program needs other environment variables than the server has, return a `WorkerCommand`.
+        Default (None): the server's interpreter running this plugin's hooks; `WorkerCommand.of_hooks` is
+        another one that does. A backend that names its own program speaks the frames of `tritonpy.ipc` on the
+        descriptors in the environment variables `TRITONPY_CHANNEL_FD` and `TRITONPY_SEGMENT_FD`, and
+        implements no other model hook. Where the program needs other environment variables than the server
+        has, return a `WorkerCommand`.
 
         Asked once per load, in the server's process on a loading thread, before the configuration is
         completed. May take as long as it needs, to unpack an environment for example: the time a worker has

@@ -87,7 +87,7 @@ class WorkerLauncher:
         self._policies = policies or HostPolicies()
         self._first_policy = first_policy
         self._concurrency = 1
-        self._command = WorkerCommand([sys.executable, "-P", "-m", "tritonpy.workers.child.main"])
+        self._command = WorkerCommand.of_hooks(sys.executable)
         self._spare: WorkerProcess | None = None
 
     async def open(self) -> None:

@@ -15,10 +15,12 @@ from tritonpy.plugin import (
     ModelInstance,
     PreferredGroup,
     TritonError,
+    WorkerCommand,
     backend_op_libraries,
     hookimpl,
 )
 
+from tritonpy_backend_tensorflow.environment import ENVIRONMENT, environment_command, warn_of_thread
 from tritonpy_backend_tensorflow.framework import has_gpus, start_framework
 
 if TYPE_CHECKING:  # a server whose models all run in workers never imports TensorFlow itself
@@ -57,8 +59,21 @@ def backend_initialize(backend: Backend) -> None:
 
 @hookimpl
 def model_execution(model: Model) -> Literal["thread", "process"] | None:
-    """Processes for models with operators of their own: a library is never unloaded, and may crash."""
-    return "process" if model.op_libraries else None
+    """Processes for models with operators or an environment of their own.
+
+    A library of operators is never unloaded, and may crash.
+    """
+    return "process" if model.op_libraries or model.parameter(ENVIRONMENT) else None
+
+
+@hookimpl
+def worker_command(model: Model) -> WorkerCommand | None:
+    """The interpreter of the environment that the model names, with a TensorFlow of its own.
+
+    Raises:
+        InvalidArg: no model can run there; says what is missing.
+    """
+    return environment_command(model)
 
 
 @hookimpl
@@ -83,6 +98,7 @@ def model_initialize(model: Model) -> None:
     """Load the model and compare it with the configuration."""
     from tritonpy_backend_tensorflow.model import open_model
 
+    warn_of_thread(model)
     model.state = loaded = open_model(model)
     try:
         loaded.bind(model.config)
