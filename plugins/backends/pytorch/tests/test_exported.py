@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import pytest
 from tritonpy.plugin import TritonError
@@ -282,6 +284,34 @@ def test_first_dimensions_that_differ_are_no_batch(load, exported, module, args,
     assert [int(tensor["dims"][0]) for tensor in model.config["input"]] == [-1] * len(args)
     with pytest.raises(TritonError, match="model does not support batching while non-zero max_batch_size"):
         load(file, {"max_batch_size": 2}, name="batched")
+
+
+@pytest.mark.parametrize(
+    ("config", "module", "runs"),
+    [
+        ({}, Affine(), True),
+        ({"parameters": {"WARM_UP_WITH_SAMPLE": {"string_value": "false"}}}, Affine(), False),
+        ({"model_warmup": [{"name": "own", "batch_size": 1}]}, Affine(), False),
+        ({}, Keeps(), False),  # the sample would stay in its state
+    ],
+    ids=["by itself", "switched off", "one of its own", "with a state"],
+)
+def test_instances_run_the_sample_in_the_file_first(load, exported, ask, caplog, config, module, runs):
+    file = exported(module, (torch.ones(2, 4),), shapes=({0: Dim("batch")},))
+
+    with caplog.at_level(logging.DEBUG, "tritonpy.backend.pytorch"):
+        model = load(file, config)
+
+    assert ("net_0 has run the sample in the file of model 'net'" in caplog.text) is runs
+    assert "fails" not in caplog.text
+    assert len(ask(model, x=np.ones((1, 4), "f4"))["OUTPUT__0"]) == 1
+
+
+def test_the_sample_may_be_nested(load, nested, caplog):
+    with caplog.at_level(logging.DEBUG, "tritonpy.backend.pytorch"):
+        load(nested)
+
+    assert "has run the sample" in caplog.text
 
 
 def test_what_became_a_constant_is_no_input(load, exported, ask):

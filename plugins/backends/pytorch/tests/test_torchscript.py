@@ -178,6 +178,22 @@ def test_an_optional_argument_without_a_default_is_none_where_nothing_comes(load
     assert ask(model, x=ONE, y=TEN) == {"OUTPUT__0": [[12, 12]]}
 
 
+class Mirrors(torch.nn.Module):
+    def forward(self, x):
+        return torch.arange(3.0).index_select(0, 3 - x)
+
+
+def test_a_model_that_fails_with_its_sample_is_served_all_the_same(load, scripted, ask, caplog):
+    model = load(scripted(Mirrors(), torch.tensor([1, 2])), unbatched(["x"], ["OUTPUT__0"]) | INDICES)
+
+    assert "the sample in its file fails, so that net_0 is not warmed up" in caplog.text
+    assert "index out of range" in caplog.text
+    assert ask(model, x=np.array([1, 3])) == {"OUTPUT__0": [2, 0]}
+
+
+INDICES = {"input": [{"name": "x", "data_type": "TYPE_INT64", "dims": [2]}]}
+
+
 def numbers(**more):
     def one(name, datatype):
         return {"name": name, "data_type": datatype, "dims": [1]}

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.export.pt2_archive import _package as archives
+from torch.utils import _pytree as pytree
 from tritonpy.plugin import Internal, InvalidArg, JsonObject, Unsupported
 
 from tritonpy_backend_pytorch.arrays import DATATYPE_NAMES
-from tritonpy_backend_pytorch.feeding import Feeder, TensorFeeder, TreeFeeder
+from tritonpy_backend_pytorch.feeding import Call, Feeder, TensorFeeder, TreeFeeder
 from tritonpy_backend_pytorch.mutations import written_placeholders
 from tritonpy_backend_pytorch.names import ordinal_of, output_names, place_known_inputs
 from tritonpy_backend_pytorch.package import FAILURE, LoadedPackage
@@ -97,6 +98,7 @@ class Exported(Program):
         # server has not checked is checked by `ShapeRules`, which knows only sizes that grow with others.
         is_plain = all(read_size(symbol) for info in self.inputs for symbol in info.symbols if symbol)
         self._is_compiled = package is not None
+        self._sample = program.example_inputs if self.is_shareable else None
         if package is not None:
             names = [info.name for info in self.inputs]
             self._narrow(package.infos(names, model_name))
@@ -120,6 +122,16 @@ class Exported(Program):
             self.structure.build,
             self.writes_inputs,
         )
+
+    def sample(self) -> Call | None:
+        """The arguments that the program was exported with; see `Program.sample`."""
+        if self._sample is None:
+            return None
+        if self._is_compiled:
+            leaves = pytree.tree_leaves(self._sample)
+            return [leaf for leaf, info in zip(leaves, self.infos, strict=True) if info is not None], {}
+        args, kwargs = self._sample
+        return args, kwargs
 
     def input_infos(self, config: JsonObject) -> Mapping[str, TensorInfo]:
         assert self.inputs is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 import torch
 from torch.utils import _pytree as pytree
@@ -20,6 +21,7 @@ from tritonpy.plugin import (
 
 from tritonpy_backend_pytorch.feeding import Call, Feeds
 from tritonpy_backend_pytorch.model import TorchModel, device_of
+from tritonpy_backend_pytorch.program import Program
 from tritonpy_backend_pytorch.results import Picker
 from tritonpy_backend_pytorch.settings import Settings, fair_thread_count
 
@@ -36,6 +38,7 @@ class TorchInstance:
 
     def __init__(self, model: TorchModel, instance: ModelInstance) -> None:
         self._modes = ExitStack()
+        self._instance = instance
         settings = model.settings
         _set_threads(model, instance)
         _set_executor(settings)
@@ -55,8 +58,9 @@ class TorchInstance:
         self._failure = program.failure.replace("{instance}", instance.name)
         feed = program.feeder(instance.model.config, model.datatypes).call
         self._feed = feed if device in (None, "cpu") else _onto(device, feed)
+        if settings.warms_up and not instance.model.config.get("model_warmup"):
+            self._warm_up(program, device)
         self._pick = Picker(model.plan.outputs, program.known_outputs, program.owned).pick
-        self._instance = instance
 
     def close(self) -> None:
         """Leave the thread as it was."""
@@ -65,6 +69,32 @@ class TorchInstance:
     def execute(self, requests: Sequence[InferRequest]) -> list[InferResponse]:
         """Answer every request, in as few calls as they allow; see `BatchPlan`."""
         return self._plan.execute(requests, self._run)
+
+    def _warm_up(self, program: Program, device: str | None) -> None:
+        """Run the sample in the model's file before any request; a model that fails with it is served."""
+        instance = self._instance
+        start = instance.now_ns()
+        try:
+            call = program.sample()
+            if call is None:
+                return
+            for _ in range(program.sample_runs):
+                args, kwargs = pytree.tree_map_only(torch.Tensor, partial(_copied, device=device), call)
+                self._call(*args, **kwargs)
+        except Exception as exc:  # models raise anything
+            _log.warning(
+                "model '%s': the sample in its file fails, so that %s is not warmed up: %s",
+                instance.model.name,
+                instance.name,
+                exc,
+            )
+            return
+        _log.debug(
+            "%s has run the sample in the file of model '%s' in %d ms",
+            instance.name,
+            instance.model.name,
+            (instance.now_ns() - start) // 1_000_000,
+        )
 
     def _run(self, feeds: dict[str, Array], names: list[str]) -> list[Array]:
         instance = self._instance
@@ -82,6 +112,11 @@ class TorchInstance:
         if self._cleans_cache:
             torch.cuda.empty_cache()
         return arrays
+
+
+def _copied(tensor: torch.Tensor, device: str | None) -> torch.Tensor:
+    """A copy of a tensor, which a call may write to; on a device, if there is one."""
+    return tensor.to(device, copy=True) if device is not None else tensor.clone()
 
 
 def _onto(device: str, feed: Callable[[Feeds], Call]) -> Callable[[Feeds], Call]:

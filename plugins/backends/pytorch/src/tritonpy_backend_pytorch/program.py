@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tritonpy.plugin import JsonObject
 
 from tritonpy_backend_pytorch.argument import Argument, Form
-from tritonpy_backend_pytorch.feeding import ArgumentFeeder, Feeder, TensorFeeder
+from tritonpy_backend_pytorch.feeding import ArgumentFeeder, Call, Feeder, TensorFeeder
 from tritonpy_backend_pytorch.names import input_names, place_inputs
 from tritonpy_backend_pytorch.tensor_info import TensorInfo
 
@@ -24,6 +24,7 @@ class Program(ABC):
         owned: addresses of memory that belongs to the model.
         is_shareable: calls change nothing that other calls see.
         writes_inputs: calls may write to the tensors that they are given.
+        sample_runs: how often a sample has to run until calls are as quick as they will be.
         failure: how the text of an error of a call begins; `{instance}` stands for the name of the instance.
     """
 
@@ -34,6 +35,7 @@ class Program(ABC):
     owned: frozenset[int] = frozenset()
     is_shareable: bool = False
     writes_inputs: bool = True
+    sample_runs: int = 1
     failure: str = "PyTorch execute failure: "
 
     @abstractmethod
@@ -55,6 +57,10 @@ class Program(ABC):
             batches: the configuration asks for batches.
         """
         return None if self.inputs is None or self.outputs is None else (self.inputs, self.outputs)
+
+    def sample(self) -> Call | None:
+        """Arguments of a call that the file has; None where it has none, or where calls leave traces."""
+        return None
 
     @abstractmethod
     def input_infos(self, config: JsonObject) -> Mapping[str, TensorInfo]:

@@ -18,6 +18,7 @@ from tritonpy.plugin import (
 ALLOW_PICKLE = "ALLOW_PICKLED_CODE"
 """The parameter that lets a model load pickles that are code."""
 
+_WARM_UP = "WARM_UP_WITH_SAMPLE"
 _COMPILE = "TORCH_COMPILE_OPTIONAL_PARAMETERS"
 _COMPILE_KEYS = ("fullgraph", "dynamic", "backend", "mode", "options", "disable")
 _GONE = ("ENABLE_NVFUSER", "FORCE_CPU_ONLY_INPUT_TENSORS")
@@ -31,6 +32,7 @@ _FLAGS = (
     "ENABLE_JIT_EXECUTOR",
     "ENABLE_JIT_PROFILING",
     "ENABLE_TENSOR_FUSER",
+    _WARM_UP,
     ALLOW_PICKLE,
 )
 _COUNTS = ("INTRA_OP_THREAD_COUNT", "INTER_OP_THREAD_COUNT", "NUM_THREADS", "NUM_INTEROP_THREADS")
@@ -54,6 +56,7 @@ class Settings:
         thread_count: threads that one call may use; None shares the cores among the instances.
         interop_thread_count: threads for operators side by side, one number for the whole process.
         compile_options: the options of `torch.compile`, as JSON; None leaves the model as it is.
+        warms_up: instances run the sample in the model's file before they take requests.
         allows_pickle: pickles that are code are loaded.
         method: what is called.
     """
@@ -69,6 +72,7 @@ class Settings:
     thread_count: int | None = None
     interop_thread_count: int | None = None
     compile_options: str | None = None
+    warms_up: bool = True
     allows_pickle: bool = False
     method: str = "forward"
 
@@ -103,6 +107,7 @@ def read_settings(model: Model) -> Settings:
         thread_count=counts["INTRA_OP_THREAD_COUNT"] or counts["NUM_THREADS"],
         interop_thread_count=counts["INTER_OP_THREAD_COUNT"] or counts["NUM_INTEROP_THREADS"],
         compile_options=compile_options or None,
+        warms_up=flags[_WARM_UP] is not False,
         allows_pickle=bool(flags[ALLOW_PICKLE]),
         method=model.parameter("MODULE_METHOD_NAME") or "forward",
     )

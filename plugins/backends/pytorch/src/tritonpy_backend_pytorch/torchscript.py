@@ -14,7 +14,7 @@ from tritonpy.plugin import Internal, InvalidArg
 
 from tritonpy_backend_pytorch.argument import Argument, Form
 from tritonpy_backend_pytorch.arrays import datatype_of
-from tritonpy_backend_pytorch.feeding import tensors_of
+from tritonpy_backend_pytorch.feeding import Call, tensors_of
 from tritonpy_backend_pytorch.program import ArgumentProgram
 from tritonpy_backend_pytorch.results import named_values
 from tritonpy_backend_pytorch.samples import read_sample
@@ -52,8 +52,16 @@ class TorchScript(ArgumentProgram):
         method: str,
     ) -> None:
         super().__init__(model_name, arguments, call)
+        self.sample_runs = (
+            3  # two in which the executor looks at types and shapes, and one that compiles for them
+        )
         self._path = path
         self._method = method
+
+    def sample(self) -> Call | None:
+        """Tensors as the model was traced with, of zeros; see `Program.sample`."""
+        sample = read_sample(self._path, self._method) if self.is_shareable else []
+        return (sample, {}) if sample else None
 
     def describe(self, batches: bool) -> tuple[Sequence[TensorInfo], Sequence[TensorInfo]] | None:
         """Types and shapes of the sample, and of what the model makes of it; see `Program.describe`.
