@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from tritonclient.grpc import service_pb2
@@ -29,7 +30,7 @@ class Call:
         admission: of all calls; None for one without a limit.
         max_held_byte_size: bytes of its requests that may be open.
         flow_limits: how far its client may fall behind.
-        writes_now: its transport sends at once what its client takes at once.
+        has_shortcut: its transport brings and sends at once what nobody has to wait for.
         **options: of the stream.
 
     Attributes:
@@ -44,7 +45,7 @@ class Call:
         admission: Admission | None = None,
         max_held_byte_size: int = 64 * MEBIBYTE,
         flow_limits: FlowLimits = DEFAULT_LIMITS,
-        writes_now: bool = False,
+        has_shortcut: bool = False,
         **options: Any,
     ) -> None:
         self.plane = FakeDataplane()
@@ -63,15 +64,19 @@ class Call:
         self._incoming: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
         self._reads = True
         self._room = asyncio.Semaphore(0)
-        self._writes_now = writes_now
-        self._is_writing = False
-        self.running = asyncio.create_task(self.stream.run(self._read, self._write, self._write_now))
+        self._is_reading = self._is_writing = False
+        self._take: Callable[[bytes], bool] | None = None
+        shortcut = self if has_shortcut else None
+        self.running = asyncio.create_task(self.stream.run(self._read, self._write, shortcut))
 
     async def send(self, *messages: Any) -> None:
         """Send messages, bytes, or what reading them raises."""
         for message in messages:
-            is_made = isinstance(message, (bytes, Exception))
-            self._incoming.put_nowait(message if is_made else message.SerializeToString())
+            if not isinstance(message, (bytes, Exception)):
+                message = message.SerializeToString()
+            is_offered = self._take and self._is_reading and self._incoming.empty()
+            if not (is_offered and isinstance(message, bytes) and self._take(message)):
+                self._incoming.put_nowait(message)
         await turns()
 
     async def half_close(self) -> None:
@@ -117,7 +122,9 @@ class Call:
         return self._incoming.qsize()
 
     async def _read(self) -> bytes | None:
+        self._is_reading = True
         message = await self._incoming.get()
+        self._is_reading = False
         if isinstance(message, Exception):
             raise message
         return message
@@ -129,12 +136,17 @@ class Call:
         self._is_writing = False
         self._receive(message)
 
-    def _write_now(self, message: bytes) -> bool:
+    # Of its transport.
+
+    def write_now(self, message: bytes) -> bool:
         assert not self._is_writing
-        if not (self._writes_now and self._reads):
+        if not self._reads:
             return False
         self._receive(message)
         return True
+
+    def offer_to(self, receive: Callable[[bytes], bool]) -> None:
+        self._take = receive
 
     def _receive(self, message: bytes) -> None:
         self.received.append(service_pb2.ModelStreamInferResponse.FromString(message))

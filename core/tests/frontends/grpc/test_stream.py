@@ -327,9 +327,10 @@ async def test_a_client_that_goes_has_its_open_requests_cancelled(caplog: pytest
     assert call.admission.held == 0
 
 
+@pytest.mark.parametrize("has_shortcut", [False, True])
 @in_virtual_time
-async def test_a_server_that_stops_ends_an_idle_stream_and_answers_a_busy_one() -> None:
-    idle, busy = Call(), Call()
+async def test_a_server_that_stops_ends_an_idle_stream_and_answers_a_busy_one(has_shortcut: bool) -> None:
+    idle, busy = Call(has_shortcut=has_shortcut), Call(has_shortcut=has_shortcut)
     await idle.send(infer_request())
     await busy.send(infer_request("manual", id="m"))
     for call in (idle, busy):
@@ -360,7 +361,7 @@ async def test_a_stream_that_was_told_to_stop_before_it_ran_ends_too() -> None:
 
 @in_virtual_time
 async def test_a_response_is_written_where_it_is_delivered_while_nothing_waits() -> None:
-    call = Call(writes_now=True)
+    call = Call(has_shortcut=True)
     await call.send(infer_request("decoupled", id="d"))
     [request] = call.plane.requests
 
@@ -384,7 +385,7 @@ async def test_a_response_is_written_where_it_is_delivered_while_nothing_waits()
 
 @in_virtual_time
 async def test_a_response_never_overtakes_one_that_is_being_written() -> None:
-    call = Call(writes_now=True)
+    call = Call(has_shortcut=True)
     call.stop_reading()
     await call.send(infer_request("decoupled", id="d"))
     [request] = call.plane.requests
@@ -402,7 +403,7 @@ async def test_a_response_never_overtakes_one_that_is_being_written() -> None:
 
 @in_virtual_time
 async def test_an_error_ends_the_stream_behind_what_was_written_at_once() -> None:
-    call = Call(writes_now=True, ends_on_error=True)
+    call = Call(has_shortcut=True, ends_on_error=True)
     await call.send(infer_request("decoupled", id="d"))
     [request] = call.plane.requests
     request.deliver(numbers(1), False)
@@ -418,7 +419,7 @@ async def test_an_error_ends_the_stream_behind_what_was_written_at_once() -> Non
 
 @in_virtual_time
 async def test_what_is_written_at_once_does_not_count_as_waiting() -> None:
-    call = Call(writes_now=True, flow_limits=FlowLimits(max_response_count=8))
+    call = Call(has_shortcut=True, flow_limits=FlowLimits(max_response_count=8))
     await call.send(infer_request("decoupled", id="d"))
     [request] = call.plane.requests
     for number in range(100):
@@ -431,9 +432,10 @@ async def test_what_is_written_at_once_does_not_count_as_waiting() -> None:
 # What a stream holds.
 
 
+@pytest.mark.parametrize("has_shortcut", [False, True])
 @in_virtual_time
-async def test_open_requests_of_one_stream_are_bounded() -> None:
-    call = Call(max_held_byte_size=4 * MEBIBYTE)
+async def test_open_requests_of_one_stream_are_bounded(has_shortcut: bool) -> None:
+    call = Call(max_held_byte_size=4 * MEBIBYTE, has_shortcut=has_shortcut)
     await call.send(*(infer_request("manual", id=str(index), data=bytes(MEBIBYTE)) for index in range(20)))
     for index in range(20):
         assert len(call.plane.requests) == min(index + 4, 20)
@@ -460,10 +462,11 @@ async def test_requests_that_are_not_admitted_are_refused_and_the_stream_goes_on
     assert admission.held == 0
 
 
+@pytest.mark.parametrize("has_shortcut", [False, True])
 @in_virtual_time
-async def test_requests_of_a_client_that_does_not_read_are_not_read_either() -> None:
+async def test_requests_of_a_client_that_does_not_read_are_not_read_either(has_shortcut: bool) -> None:
     limits = FlowLimits(max_byte_size=4 * MEBIBYTE)
-    call = Call(max_held_byte_size=4 * MEBIBYTE, flow_limits=limits)
+    call = Call(max_held_byte_size=4 * MEBIBYTE, flow_limits=limits, has_shortcut=has_shortcut)
     call.stop_reading()
     await call.send(*(infer_request(id=str(index), data=bytes(MEBIBYTE)) for index in range(64)))
     assert call.unread_count > 55
@@ -613,11 +616,11 @@ STEPS = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(STEPS, st.sampled_from(["half-closes", "goes", "is told to stop"]), st.booleans())
 def test_each_request_is_answered_once_and_in_its_order_whatever_happens(
-    steps: list[tuple[str, Any]], end: str, writes_now: bool
+    steps: list[tuple[str, Any]], end: str, has_shortcut: bool
 ) -> None:
     async def main(_: object) -> None:
         limits = FlowLimits(timeout_s=0)
-        call = Call(max_held_byte_size=12_000, flow_limits=limits, writes_now=writes_now)
+        call = Call(max_held_byte_size=12_000, flow_limits=limits, has_shortcut=has_shortcut)
         sent: list[tuple[str, str]] = []
         pieces: dict[str, int] = {}
         for step, what in steps:

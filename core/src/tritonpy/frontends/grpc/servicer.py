@@ -23,15 +23,7 @@ from tritonpy.frontends.grpc.forwarding import Metadata, MetadataForwarding
 from tritonpy.frontends.grpc.logging import log_settings
 from tritonpy.frontends.grpc.repository import RepositoryCalls
 from tritonpy.frontends.grpc.shared_memory import SharedMemoryCalls
-from tritonpy.frontends.grpc.stream import (
-    STOPPING,
-    InferStream,
-    Read,
-    StreamPort,
-    Write,
-    WriteNow,
-    never_now,
-)
+from tritonpy.frontends.grpc.stream import STOPPING, InferStream, Read, Shortcut, StreamPort, Write
 from tritonpy.frontends.grpc.tracing import TraceCalls
 from tritonpy.frontends.grpc.unary import UnaryPort
 from tritonpy.frontends.outputs import References
@@ -102,7 +94,7 @@ class Servicer:
             await self._drained
 
     async def model_stream_infer(
-        self, read: Read, write: Write, metadata: Metadata, write_now: WriteNow = never_now
+        self, read: Read, write: Write, metadata: Metadata, shortcut: Shortcut | None = None
     ) -> None:
         """Run serialized requests as they come, and send serialized responses.
 
@@ -111,7 +103,7 @@ class Servicer:
             write: sends one to the client.
             metadata: what the client sent along; `triton_grpc_error: true` asks that the first error of a
                 model ends the call with that error's status.
-            write_now: sends a message at once, where the transport can.
+            shortcut: of the transport, if it has one.
 
         Raises:
             TritonError: what the call ends with instead of OK.
@@ -126,7 +118,7 @@ class Servicer:
             raise Unavailable(STOPPING)
         self._streams.add(stream)
         try:
-            await stream.run(read, write, write_now)
+            await stream.run(read, write, shortcut)
         finally:
             self._streams.discard(stream)
             self._call_ended()

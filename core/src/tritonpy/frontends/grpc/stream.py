@@ -21,6 +21,7 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from tritonpy.admission import Admission
 from tritonpy.dataplane import Dataplane
@@ -53,13 +54,16 @@ Read = Callable[[], Awaitable[bytes | memoryview | None]]
 """Gives the next serialized request; None when the client sends no more."""
 Write = Callable[[bytes], Awaitable[None]]
 """Sends a serialized response; returns when the next one may follow."""
-WriteNow = Callable[[bytes], bool]
-"""Sends a serialized response at once, which raises nothing; False when it has to be written instead."""
 
 
-def never_now(_: bytes) -> bool:
-    """The `WriteNow` of a transport whose every message has to be waited for."""
-    return False
+class Shortcut(Protocol):
+    """A transport that can do without a turn of the loop for each message. Nothing here raises."""
+
+    def write_now(self, message: bytes) -> bool:
+        """Send a serialized response while none is being written; False when it has to be written instead."""
+
+    def offer_to(self, receive: Callable[[bytes | memoryview], bool]) -> None:
+        """Offer serialized requests to `receive` while one is waited for; those that it refuses are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +125,22 @@ class InferStream:
         self._is_half_closed = False
         self._is_stopping = False
         self._is_closed = False
-        self._write_now: WriteNow = never_now
+        self._shortcut: Shortcut | None = None
 
-    async def run(self, read: Read, write: Write, write_now: WriteNow = never_now) -> None:
+    async def run(self, read: Read, write: Write, shortcut: Shortcut | None = None) -> None:
         """Serve the call until the client has half-closed it and everything is answered.
 
         Args:
             read: gives the client's messages.
             write: sends one to the client.
-            write_now: sends one where nothing waits to be written, without a turn of the loop in between.
+            shortcut: of the transport, if it has one.
 
         Raises:
             TritonError: what the call ends with instead of OK.
         """
-        self._write_now = write_now
+        self._shortcut = shortcut
+        if shortcut is not None:
+            shortcut.offer_to(self._receive_now)
         self._reader = asyncio.get_running_loop().create_task(self._receive_all(read))
         try:
             await self._send_all(write)
@@ -154,17 +160,28 @@ class InferStream:
     async def _receive_all(self, read: Read) -> None:
         try:
             while (body := await read()) is not None:
+                await self._wait_for_room()  # which those that were received meanwhile may have taken
                 if self._is_closed:
                     return
                 self._receive(body)
                 del body  # a stream that waits for the next one holds none
-                while not self._has_room():
-                    self._room = asyncio.get_running_loop().create_future()
-                    await self._room
+                await self._wait_for_room()
             self._is_half_closed = True
         except Exception as exc:
             self._queue.append(as_triton_error(exc, "reading from a stream"))
         self._wake()
+
+    async def _wait_for_room(self) -> None:
+        while not self._has_room():
+            self._room = asyncio.get_running_loop().create_future()
+            await self._room
+
+    def _receive_now(self, body: bytes | memoryview) -> bool:
+        """Take one serialized request that nobody has read, if there is room for it."""
+        if self._is_closed or self._is_stopping or not self._has_room():
+            return False
+        self._receive(body)
+        return True
 
     def _receive(self, body: bytes | memoryview) -> None:
         """Take one serialized request; whatever is wrong with it becomes a response."""
@@ -243,7 +260,8 @@ class InferStream:
 
     def send(self, item: bytes | TritonError) -> None:
         """Send a response that was counted, or queue it behind those that wait."""
-        if self._is_idle() and type(item) is bytes and self._write_now(item):
+        shortcut = self._shortcut
+        if shortcut and self._is_idle() and type(item) is bytes and shortcut.write_now(item):
             self._backlog.take(len(item))
             self._make_room()  # it may have waited in the line
             return
@@ -327,7 +345,7 @@ class InferStream:
     def _close(self, *, is_stalled: bool = False) -> None:
         """Nobody reads any more: cancel what is open, forget what waits."""
         self._is_closed = True
-        self._write_now = never_now
+        self._shortcut = None
         self._backlog.close()
         self._queue.clear()
         self._line.clear()

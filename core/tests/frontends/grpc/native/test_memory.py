@@ -85,6 +85,28 @@ async def test_a_call_that_is_over_is_gone(make: Callable[[Client], None]) -> No
 
 
 @in_virtual_time
+async def test_a_stream_that_was_offered_its_requests_is_gone() -> None:
+    client = Client.greeted()
+    for _ in range(2):  # what the first one loads is not its own
+        gc.collect()
+        gc.disable()
+        try:
+            before = alive()
+            client.send(client.headers(STREAM_INFER))
+            await turns()
+            client.send(client.data(message(ECHO), is_last=False))
+            client.send(client.data(message(ECHO)))
+            await turns()
+            client.take()
+            await turns()
+            after = alive()
+        finally:
+            gc.enable()
+
+    assert after == before
+
+
+@in_virtual_time
 async def test_a_connection_that_is_lost_is_gone_with_what_waited_for_its_client() -> None:
     gc.collect()
     gc.disable()

@@ -19,6 +19,7 @@ from ...data_plane import infer_request
 
 pytest.importorskip("ngh2")
 
+from tritonpy.frontends.grpc import servicer
 from tritonpy.frontends.grpc.native.engine import StreamGone
 from tritonpy.frontends.grpc.native.framing import MessageReader
 from tritonpy.frontends.grpc.native.ngh2_engine import Ngh2Engine
@@ -229,6 +230,128 @@ async def test_responses_that_are_compressed_keep_their_order() -> None:
     assert [flag for flag, _ in found] == [1] * 20
     inflated = (service_pb2.ModelStreamInferResponse.FromString(gzip.decompress(body)) for _, body in found)
     assert [each.infer_response.raw_output_contents[0][0] for each in inflated] == list(range(20))
+
+
+# Reading without a turn of the loop.
+
+
+async def opened(client: Client, **headers: str) -> None:
+    """A stream that waits for its first message."""
+    client.send(client.headers(STREAM_INFER, **headers))
+    await turns()
+    client.take()
+    client.transport.written.clear()
+
+
+def ids(client: Client) -> list[str]:
+    """The ids of the requests that were answered on the last stream."""
+    return [
+        service_pb2.ModelStreamInferResponse.FromString(body).infer_response.id
+        for _, body in messages(client.answer().data)
+    ]
+
+
+def request_of(id: str, model: str = "echo", padding: int = 8) -> bytes:
+    body: bytes = infer_request(model, data=bytes(padding), id=id).SerializeToString()
+    return body
+
+
+@in_virtual_time
+async def test_requests_are_taken_and_answered_within_the_read_that_brings_them() -> None:
+    client = Client.greeted()
+    await opened(client)
+
+    client.send(*(client.data(message(request_of(id)), is_last=False) for id in "abc"))
+
+    assert len(client.transport.written) == 1
+    assert ids(client) == ["a", "b", "c"]
+
+
+@in_virtual_time
+async def test_a_stream_that_is_half_closed_with_its_last_request_ends_behind_the_answer() -> None:
+    client = Client.greeted()
+    await opened(client)
+
+    client.send(client.data(message(request_of("a", "manual")), is_last=True))
+    await turns()
+    open_yet = client.answer().is_complete
+    client.dataplane.requests.pop().deliver(number(1))
+    await turns()
+
+    assert not open_yet
+    assert ids(client) == ["a"]
+    assert client.answer().status == (0, "")
+
+
+@in_virtual_time
+async def test_a_request_does_not_overtake_one_that_is_inflated() -> None:
+    client = Client.greeted()
+    await opened(client, grpc_encoding="gzip")
+
+    client.send(
+        client.data(message(gzip.compress(request_of("a")), flag=1), is_last=False),
+        client.data(message(request_of("b")), is_last=False),
+    )
+    await turns()
+    client.send(client.data(message(request_of("c")), is_last=False))
+    await turns()
+
+    assert ids(client) == ["a", "b", "c"]
+
+
+@in_virtual_time
+async def test_requests_for_which_there_is_no_room_wait_and_keep_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(servicer, "_MOST_HELD_BYTES", 5_000)
+    client = Client.greeted()
+    await opened(client)
+
+    sent = [str(index) for index in range(12)]
+    for id in sent:
+        client.send(client.data(message(request_of(id, "manual")), is_last=False))
+    await turns()
+    taken = [request.id for request in client.dataplane.requests]
+    most = len(taken)
+    for done in range(12):
+        client.dataplane.requests[done].deliver(number(done))
+        await turns()
+        most = max(most, len(client.dataplane.requests) - done - 1)
+
+    assert taken == ["0", "1", "2"]
+    assert most == 3
+    assert [request.id for request in client.dataplane.requests] == sent
+    assert ids(client) == sent
+
+
+@in_virtual_time
+async def test_a_client_is_given_no_room_for_requests_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servicer, "_MOST_HELD_BYTES", 5_000)
+    client = Client.greeted()
+    await opened(client)
+    part = message(request_of("large", "manual", padding=80_000))
+
+    for _ in range(40):
+        send(client, client._stream, part)
+        await turns()
+    held = rooms(client)
+    while len(client.dataplane.requests) < 40:
+        client.dataplane.requests[-1].deliver(number(1))
+        await turns()
+
+    assert client._stream not in held
+    assert client._stream in rooms(client)
+
+
+@in_virtual_time
+async def test_a_request_that_comes_with_the_end_of_its_stream_is_cancelled() -> None:
+    client = Client.greeted()
+    await opened(client)
+
+    client.send(client.data(message(request_of("a", "manual")), is_last=False), client.reset())
+    await turns()
+
+    assert client.dataplane.cancelled == ["a"]
 
 
 # Room for messages.

@@ -24,7 +24,7 @@ def make_calls(servicer: Servicer, health: HealthCalls) -> dict[str, CallFactory
     """
 
     async def infer(call: StreamingCall) -> None:
-        await servicer.model_stream_infer(call.read, call.write, call.head.metadata, call.write_now)
+        await servicer.model_stream_infer(call.read, call.write, call.head.metadata, call)
 
     async def watch(call: StreamingCall) -> None:  # whatever service is asked for
         await call.read()

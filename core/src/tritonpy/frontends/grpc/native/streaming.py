@@ -27,13 +27,13 @@ class StreamingCall(Call):
     """A call whose messages are read and written by a coroutine.
 
     A message for which there is no room is held up, unlike that of a unary call, which is refused: other
-    requests of the stream are on their way. Satisfies `admission.Waiter`.
+    requests of the stream are on their way. Satisfies `admission.Waiter` and `stream.Shortcut`.
 
     Args:
         serve: makes the coroutine.
     """
 
-    __slots__ = ("_messages", "_readable", "_serve", "_task", "_untaken", "_wanted", "_writable")
+    __slots__ = ("_messages", "_readable", "_receive", "_serve", "_task", "_untaken", "_wanted", "_writable")
 
     def __init__(self, connection: CallConnection, stream: int, head: RequestHead, serve: Serve) -> None:
         super().__init__(connection, stream, head)
@@ -44,6 +44,7 @@ class StreamingCall(Call):
         self._readable: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._receive: Callable[[Body], bool] | None = None
 
     @property
     def head(self) -> RequestHead:
@@ -116,6 +117,10 @@ class StreamingCall(Call):
         connection.sent()
         return True
 
+    def offer_to(self, receive: Callable[[Body], bool]) -> None:
+        """Have messages that come while `read` waits for one taken by `receive`, unless it refuses them."""
+        self._receive = receive
+
     def on_flushed(self) -> None:
         writable = self._writable
         if writable is None:
@@ -156,6 +161,8 @@ class StreamingCall(Call):
         self._end_wait()
         if flag:
             self._check_coding(flag)
+        elif self._receive is not None and self._is_waiting() and self._receive(body):
+            return
         self._messages.append((flag, body))
         self._wake()
 
@@ -168,6 +175,10 @@ class StreamingCall(Call):
             return None
         return reader.received
 
+    def _is_waiting(self) -> bool:
+        """Nothing is there that `read`, which is called, could return."""
+        return self._readable is not None and not self._readable.done()
+
     def _wake(self) -> None:
         if self._readable is not None and not self._readable.done():
             self._readable.set_result(None)
@@ -175,6 +186,7 @@ class StreamingCall(Call):
     def _over(self) -> None:
         super()._over()
         self._messages.clear()
+        self._receive = None
         self._end_wait()
         self._return_room()
         self._wake()
