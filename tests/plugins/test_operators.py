@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import sys
 import zipfile
 from pathlib import Path
 
@@ -90,3 +93,29 @@ def test_without_the_plugin_the_missing_operator_is_told(environment: Environmen
     assert server.stop() == 0
     assert status != 200
     assert "its operator 'ops_xyz::squared_relu' is not known to PyTorch; a library" in answer["error"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the variable is one of Linux")
+def test_what_is_preloaded_reaches_workers_and_is_not_opened_again(
+    environment: Environment, models: Path, tmp_path: Path
+) -> None:
+    library = environment.site_packages / "tritonpy_ops_xyz/lib/pytorch.so"
+    isolated = 'parameters { key: "TRITONPY_ISOLATION" value { string_value: "process" } }'
+    named = 'model_operations { op_library_filename: "copy.so" }'
+    for name, config in (("with_nothing", isolated), ("with_copy", named)):
+        shutil.copytree(models / "squared_relu_pytorch", tmp_path / name)
+        (tmp_path / name / "config.pbtxt").write_text(f'backend: "pytorch"\n{config}\n')
+    shutil.copyfile(library, tmp_path / "with_copy/copy.so")  # opened beside the first, it ends the process
+    tensor = {"name": "X", "datatype": "FP32", "shape": [1, 3], "data": [-1, 2, 3]}
+
+    server = Server(
+        environment,
+        "--disable-plugin=op_libraries:xyz",
+        f"--model-repository={tmp_path}",
+        LD_PRELOAD=str(library),
+        LD_LIBRARY_PATH=str(environment.site_packages / "torch/lib"),
+    )
+    answers = [server.ask(f"/v2/models/{name}/infer", {"inputs": [tensor]}) for name in os.listdir(tmp_path)]
+
+    assert server.stop() == 0
+    assert [(status, answer["outputs"][0]["data"]) for status, answer in answers] == [(200, [0, 4, 9])] * 2

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import runpy
 import subprocess
 import sys
+from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +18,7 @@ from tritonpy.plugin import TritonError, hookimpl
 from tritonpy.server import Server
 from tritonpy_backend_pytorch import model_execution
 from tritonpy_sdk import ModelRepository
+from tritonpy_sdk.testing import compile_shared_object, find_compiler
 
 torch = pytest.importorskip("torch")
 
@@ -47,6 +52,9 @@ for name in NAMES:
     torch.jit.trace(net, torch.ones(2)).save(f"{sys.argv[1]}/{name}.pt")
     torch.export.save(torch.export.export(net, (torch.ones(2),)), f"{sys.argv[1]}/{name}.pt2")
 """
+
+EXAMPLE = Path(__file__).parents[4] / "examples/tritonpy-ops-xyz"
+"""A package with an operator in C++."""
 
 NAMES = ("own", "all", "plugin", "worker")
 """One operator for each test: an operator stays in the process, and with it what a test would show."""
@@ -118,20 +126,31 @@ def test_models_find_the_operators_of_plugins(load, ask, nets, operators):
     assert ask(model, x=np.ones(2, "f4")) == {"Y": [3, 3]}
 
 
+@contextmanager
+def serving(repository, **plugins):
+    """Serve a repository; gives a function that asks a model for what it makes of a tensor."""
+    options = ServerOptions(
+        (str(repository),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
+    )
+    with (
+        Server(options, plugins=plugins) as server,
+        tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.http_port}") as client,
+    ):
+
+        def ask(model, name, values):
+            tensor = tritonclient.http.InferInput(name, list(values.shape), "FP32")
+            tensor.set_data_from_numpy(values)
+            return client.infer(model, [tensor]).as_numpy("Y").tolist()
+
+        yield ask
+
+
 def test_a_worker_opens_the_libraries_of_plugins(tmp_path, nets, operators):
     wanted = {"backend": "pytorch", "parameters": {"triple": {"string_value": "1"}}}
     ModelRepository(tmp_path).model("net", config() | wanted, {"model.pt": nets["worker.pt"]})
-    options = ServerOptions(
-        (str(tmp_path),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
-    )
-    x = tritonclient.http.InferInput("x", [2], "FP32")
-    x.set_data_from_numpy(np.ones(2, "f4"))
 
-    with (
-        Server(options, plugins={"op_libraries": plugin(operators("worker"), "triple")}) as server,
-        tritonclient.http.InferenceServerClient(f"127.0.0.1:{server.http_port}") as client,
-    ):
-        assert client.infer("net", [x]).as_numpy("Y").tolist() == [3, 3]
+    with serving(tmp_path, op_libraries=plugin(operators("worker"), "triple")) as ask:
+        assert ask("net", "x", np.ones(2, "f4")) == [3, 3]
     assert not hasattr(torch.ops.tritonpy_worker, "triple")  # it was opened in the worker alone
 
 
@@ -170,3 +189,74 @@ def test_a_library_for_all_models_that_cannot_be_opened_is_told(load, scripted):
     message = r"unable to find '.*nosuch.so', which --backend-config=pytorch,op-library names"
     with pytest.raises(TritonError, match=message):
         load(scripted(torch.nn.Identity()), config(), settings={"op-library": "nosuch.so"})
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Two builds of the example's library, and an exported program that calls its operator."""
+    if find_compiler(".cc") is None:
+        pytest.skip("there is no C++ compiler")
+    folder = tmp_path_factory.mktemp("compiled")
+    build = runpy.run_path(str(EXAMPLE / "build_ops.py"))["build"]
+    library = build("pytorch", folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CXX", "c++ -g")
+        other = build("pytorch", folder / "other")
+    make_models = [EXAMPLE / "make_models.py", folder, folder, "pytorch"]
+    sources = {**os.environ, "PYTHONPATH": str(EXAMPLE / "src")}
+    subprocess.run([sys.executable, "-W", "ignore", *make_models], check=True, env=sources)
+    [program] = folder.glob("*/1/model.pt2")
+    builds = library.read_bytes(), other.read_bytes()
+    assert builds[0] != builds[1]
+    return program.read_bytes(), *builds
+
+
+def with_library(path):
+    return {"model_operations": {"op_library_filename": [path]}}
+
+
+@pytest.mark.toolchain
+def test_models_with_copies_of_one_library_run_in_one_process(tmp_path, load, ask, compiled):
+    program, library, _ = compiled
+    for name, path in (("first", "a.so"), ("second", "ops/b.so")):
+        ModelRepository(tmp_path).model(name, None, model_files={path: library})
+        model = load(program, with_library(path), name=name)  # the second copy would end the process
+        assert ask(model, 2, X=np.array([[-1, 2, 3], [1, 0, -2]], "f4")) == {"Y": [[0, 4, 9], [1, 0, 0]]}
+
+
+@pytest.mark.toolchain
+def test_models_whose_libraries_have_one_operator_run_side_by_side(tmp_path, compiled):
+    program, *builds = compiled
+    for name, library in zip(("first", "second"), builds, strict=True):
+        own = {"backend": "pytorch"} | with_library("ops.so")
+        ModelRepository(tmp_path).model(name, own, {"model.pt2": program}, model_files={"ops.so": library})
+
+    with serving(tmp_path) as ask:
+        for name in ("first", "second"):
+            assert ask(name, "X", np.array([[-1, 2, 3]], "f4")) == [[0, 4, 9]]
+
+
+@pytest.mark.toolchain
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("int nothing;", "registers no operator that this process has not had before"),
+        (
+            "void torch_of_another_version(void); void use(void) { torch_of_another_version(); }",
+            "is no library of operators for PyTorch 2.*: OSError: .*undefined symbol: torch_of_another_ver",
+        ),
+    ],
+)
+def test_a_library_that_does_not_fit_is_told(tmp_path, load, scripted, source, message):
+    if find_compiler(".c") is None:
+        pytest.skip("there is no C compiler")
+    (tmp_path.with_name(f"{tmp_path.name}_made")).mkdir()
+    path = tmp_path.with_name(f"{tmp_path.name}_made") / "bad.c"
+    path.write_text(f"{source}\n")
+    library = compile_shared_object(path, path.with_suffix(".so")).read_bytes()
+    ModelRepository(tmp_path).model("net", None, model_files={"bad.so": library})
+
+    with pytest.raises(
+        TritonError, match=f"bad.so', which 'op_library_filename' of model 'net' names, {message}"
+    ):
+        load(scripted(torch.nn.Identity()), config("bad.so"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
@@ -106,16 +107,26 @@ def test_a_library_for_all_models_that_cannot_be_opened_is_told(load, plain):
 
 
 @pytest.mark.toolchain
-def test_a_library_without_operators_is_told(tmp_path, load, plain):
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("int nothing;", "registers no operator that this process has not had before"),
+        (
+            "void tensorflow_of_another_version(void); void use(void) { tensorflow_of_another_version(); }",
+            "is no library of operators for TensorFlow 2.*: NotFoundError: .*symbol: tensorflow_of_",
+        ),
+    ],
+)
+def test_a_library_that_does_not_fit_is_told(tmp_path, load, plain, source, message):
     if shutil.which("gcc") is None:
         pytest.skip("there is no gcc")
     (tmp_path / "made").mkdir()
-    library, source = tmp_path / "made/empty.so", tmp_path / "made/empty.c"
-    source.write_text("int nothing;\n")
-    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    library, path = tmp_path / "made/bad.so", tmp_path / "made/bad.c"
+    path.write_text(f"{source}\n")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, path], check=True)
 
-    with pytest.raises(TritonError, match=r"empty.so', which .* names, registers no operator"):
-        load(plain, config("empty.so"), model_files={"empty.so": library.read_bytes()})
+    with pytest.raises(TritonError, match=f"bad.so', which 'op_library_filename' of .* names, {message}"):
+        load(plain, config("bad.so"), model_files={"bad.so": library.read_bytes()})
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +142,32 @@ def triple(tf, tmp_path_factory):
     subprocess.run(command, check=True)
     subprocess.run([sys.executable, "-c", SAVE, library, folder / "model.graphdef"], check=True)
     return library.read_bytes(), (folder / "model.graphdef").read_bytes()
+
+
+@contextmanager
+def serving(repository, **more):
+    """Serve a repository; gives what asks a model for what it makes of a number, and the client."""
+    options = ServerOptions(
+        (str(repository),),
+        http_address="127.0.0.1",
+        http_port=0,
+        allow_grpc=False,
+        allow_metrics=False,
+        **more,
+    )
+    with (
+        Server(options) as server,
+        tritonclient.http.InferenceServerClient(
+            f"127.0.0.1:{server.http_port}", network_timeout=60
+        ) as client,
+    ):
+
+        def ask(name, value):
+            x = tritonclient.http.InferInput("x", [1, 2], "FP32")
+            x.set_data_from_numpy(np.full((1, 2), value, "f4"))
+            return client.infer(name, [x]).as_numpy("y").tolist()
+
+        yield ask, client
 
 
 @pytest.mark.toolchain
@@ -173,6 +210,22 @@ def test_models_find_the_operators_of_plugins(tmp_path, load, ask, triple):
 
 
 @pytest.mark.toolchain
+def test_a_worker_opens_the_libraries_of_the_backends_setting(tmp_path, triple):
+    library, graph = triple
+    path = tmp_path / "triple.so"
+    path.write_bytes(library)
+    alone = {
+        "instance_group": [{"kind": "KIND_CPU", "count": 1}],
+        "parameters": {"TRITONPY_ISOLATION": {"string_value": "process"}},
+    }
+    ModelRepository(tmp_path / "models").model("net", config() | alone, {"model.graphdef": graph})
+    setting = ("tensorflow", "op-library", str(path))
+
+    with serving(tmp_path / "models", backend_config=(setting,)) as (ask, _):
+        assert ask("net", 1) == [[3, 3]]
+
+
+@pytest.mark.toolchain
 def test_an_operator_that_crashes_ends_a_process_of_its_own_model_only(tmp_path, triple, plain):
     library, graph = triple
     repository = ModelRepository(tmp_path)
@@ -184,22 +237,8 @@ def test_an_operator_that_crashes_ends_a_process_of_its_own_model_only(tmp_path,
         model_files={"triple.so": library},
     )
     repository.model("plain", config() | {"model_operations": {}}, {"model.graphdef": plain})
-    options = ServerOptions(
-        (str(tmp_path),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
-    )
 
-    with (
-        Server(options) as server,
-        tritonclient.http.InferenceServerClient(
-            f"127.0.0.1:{server.http_port}", network_timeout=60
-        ) as client,
-    ):
-
-        def ask(name, value):
-            x = tritonclient.http.InferInput("x", [1, 2], "FP32")
-            x.set_data_from_numpy(np.full((1, 2), value, "f4"))
-            return client.infer(name, [x]).as_numpy("y").tolist()
-
+    with serving(tmp_path) as (ask, client):
         assert ask("triple", 1) == [[3, 3]]
         with pytest.raises(tritonclient.http.InferenceServerException):
             ask("triple", -1)
