@@ -342,6 +342,24 @@ def test_a_disabled_plugin_is_not_imported_and_the_knob_is_named(installed, name
     assert [info.state for info in manager.info() if info.name == name] == ["disabled"]
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("ecko", "is called 'ecko', did you mean 'echo'?; installed: "),
+        ("nobody-offers-this", "is called 'nobody-offers-this'; installed: "),
+    ],
+)
+def test_disabling_what_nothing_offers_is_told_with_what_there_is(installed, caplog, name, told):
+    installed.distribution("acme-echo", {"echo": "acme_echo"})
+
+    PluginManager("backends", disabled=[name, "echo"])
+
+    [line] = caplog.messages
+    assert line.startswith(f"--disable-plugin backends:{name} disables nothing: no installed plugin ")
+    assert told in line
+    assert "echo" in line.rpartition("installed: ")[2].split(", ")
+
+
 def test_load_all_skips_what_cannot_be_loaded(installed):
     installed.distribution("acme-bad", {"bad": "acme_bad"}, source="1 / 0\n", group="tritonpy.cli")
     source = "from tritonpy.plugin import hookimpl\n\n@hookimpl\ndef cli_commands(group): ...\n"

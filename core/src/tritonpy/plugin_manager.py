@@ -7,9 +7,11 @@ is loaded, to a plain function.
 from __future__ import annotations
 
 import inspect
+import logging
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Literal
 
@@ -17,6 +19,8 @@ import pluggy
 
 from tritonpy import hookspecs
 from tritonpy.errors import Internal, NotFound, TritonError, exception_text
+
+_log = logging.getLogger(__name__)
 
 Hook = Callable[..., Any]  # Any: every hook has its own signature, see hookspecs
 
@@ -108,6 +112,7 @@ class PluginManager:
         self._disabled = set(disabled)
         if discover:
             self._find()
+            self._warn_of_unknown(sorted(self._disabled - self._plugins.keys()))
         for name in self._disabled:
             self._plugins.setdefault(name, PluginInfo(name, kind)).state = "disabled"
 
@@ -196,6 +201,18 @@ class PluginManager:
                     f"the name '{entry.name}' is offered by several distributions, {rival.distribution}; "
                     f"keep one of them and uninstall the others"
                 )
+
+    def _warn_of_unknown(self, names: Iterable[str]) -> None:
+        """Say of names that nothing has that disabling them does nothing: they may be misspelt."""
+        for name in names:
+            close = get_close_matches(name, self.names(), 1)
+            meant = f", did you mean '{close[0]}'?" if close else ""
+            _log.warning(
+                "--disable-plugin %s:%s disables nothing: no installed plugin of kind '%s' is called '%s'%s; "
+                "installed: %s",
+                *(self.kind, name, self.kind, name, meant),
+                ", ".join(self.names()) or "none",
+            )
 
     def _adopt(self, info: PluginInfo, plugin: object) -> None:
         try:

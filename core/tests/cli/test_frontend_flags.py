@@ -61,12 +61,17 @@ def test_what_is_said_to_ours_is_what_their_flags_say(read: Read) -> None:
     [
         (["--frontend-config=http,prt=1"], "unrecognized option '--http-prt'; did you mean --http-port"),
         (["--frontend-config=http,port=one"], '"--http-port". Invalid option value. Got one'),
-        (["--frontend-config=http,port", "--http-port=1"], "--frontend-config option format is"),
-        (["--frontend-config=xyz,port"], "'<frontend name>,<setting>=<value>'. Got xyz,port"),
-        (["--frontend-config=xyz,=1"], "Got xyz,=1"),
-        (["--frontend-config=port=1"], "Got port=1"),
-        (["--frontend-config="], "Got \n"),
-        (["--frontend-config"], "Got \n"),
+        (
+            ["--frontend-config=http,port", "--http-port=1"],
+            "--frontend-config option format is '<frontend name>,<setting>=<value>'. Got http,port; "
+            "setting 'port' of frontend 'http' has no value, expected http,port=VALUE\n",
+        ),
+        (["--frontend-config=xyz,port"], "Got xyz,port; setting 'port' of frontend 'xyz' has no value"),
+        (["--frontend-config=xyz,=1"], "Got xyz,=1; no setting of frontend 'xyz' is named after the comma"),
+        (["--frontend-config=xyz,"], "Got xyz,; no setting of frontend 'xyz' is named after the comma"),
+        (["--frontend-config=port=1"], "Got port=1; a frontend's name comes first"),
+        (["--frontend-config="], "Got nothing; a frontend's name comes first"),
+        (["--frontend-config"], "Got nothing; a frontend's name comes first"),
     ],
 )
 def test_other_words_are_refused(

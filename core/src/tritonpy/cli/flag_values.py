@@ -192,11 +192,18 @@ def _frontend_setting(value: str, flag: Flag) -> Setting:
     """Read `<frontend>,<key>=<value>`, or the name of a frontend alone."""
     name, comma, setting = value.partition(",")
     key, equals, text = setting.partition("=")
-    if not name or "=" in name or (comma and not (key and equals)):
-        raise click.BadParameter(
-            f"--frontend-config option format is '<frontend name>,<setting>=<value>'. Got {value}"
-        )
-    return name, key, text
+    if not name or "=" in name:
+        wrong = "a frontend's name comes first"
+    elif comma and not key:
+        wrong = f"no setting of frontend '{name}' is named after the comma"
+    elif comma and not equals:
+        wrong = f"setting '{key}' of frontend '{name}' has no value, expected {name},{key}=VALUE"
+    else:
+        return name, key, text
+    raise click.BadParameter(
+        "--frontend-config option format is '<frontend name>,<setting>=<value>'. "
+        f"Got {value or 'nothing'}; {wrong}"
+    )
 
 
 def _trace_setting(value: str, flag: Flag) -> Setting:
