@@ -30,7 +30,8 @@ class EngineSettings:
         max_concurrent_streams: that a client may have open.
         stream_window: bytes of a stream that a client may send before it is given more room.
         connection_window: likewise, of all streams together; some that are read slowly leave room for others.
-        max_frame_size: bytes of one frame that clients may send.
+        max_frame_size: bytes of one frame that clients may send; less than one read brings, for the engine
+            puts together what comes in several.
         max_header_list_size: bytes of the headers of a stream that clients are asked to stay within, names,
             values and 32 for each.
         most_header_list_size: the connection of a client that goes beyond this ends.
@@ -39,7 +40,7 @@ class EngineSettings:
     max_concurrent_streams: int = 1024
     stream_window: int = 4 << 20
     connection_window: int = 1 << 26
-    max_frame_size: int = 1 << 20
+    max_frame_size: int = 64 * 1024
     max_header_list_size: int = 16 * 1024
     most_header_list_size: int = 64 * 1024
 
