@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tritonpy.cache.response_cache import ResponseCache
 from tritonpy.errors import Internal, InvalidArg
-from tritonpy.handles import Backend, Model
+from tritonpy.handles import Backend, Model, OpLibrary
 from tritonpy.lifecycle.loading.caching import (
     check_cached_steps,
     content_digest,
@@ -166,6 +166,18 @@ def test_the_configuration_belongs_to_the_model_but_for_what_answers_do_not_depe
 
     assert content_digest(model(tmp_path, CONFIG | {"instance_group": [{"count": 2}]})) == before
     assert content_digest(model(tmp_path, CONFIG | {"parameters": {"a": {"string_value": "2"}}})) != before
+
+
+def test_the_operators_of_plugins_belong_to_the_model(tmp_path: Path) -> None:
+    handle, library = model(tmp_path / "m"), tmp_path / "ops.so"
+    digests = {content_digest(handle)}
+    handle.plugin_op_libraries = [OpLibrary(library, "a plugin")]
+
+    for content in ("first", "second"):
+        library.write_text(content)
+        digests.add(content_digest(handle))
+
+    assert len(digests) == 3
 
 
 def test_neither_a_pipe_nor_a_link_to_nowhere_holds_a_digest_up(tmp_path: Path) -> None:

@@ -118,7 +118,8 @@ def content_digest(handle: Model) -> bytes:
     """A digest of everything that a version of a model is made of, the same on all servers; blocking.
 
     That is its configuration, but for what has no influence on answers, and the files of its directory, but
-    for other versions, configurations, and what `read_fingerprint` leaves out.
+    for other versions, configurations, and what `read_fingerprint` leaves out; and the libraries of operators
+    that plugins name for it.
 
     Raises:
         OSError: a file cannot be read.
@@ -129,6 +130,8 @@ def content_digest(handle: Model) -> bytes:
         if byte_size >= 0 and _belongs(path, handle.version) and file.is_file():  # a pipe would never end
             digest.update(f"{path}\0{byte_size}\0".encode(errors="surrogateescape"))
             digest.update(_file_digest(file))
+    for library in handle.plugin_op_libraries:
+        digest.update(_file_digest(library.path))
     return digest.digest()
 
 
