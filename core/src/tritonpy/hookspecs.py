@@ -410,7 +410,8 @@ class OpLibraryHooks:
         """Absolute paths of the libraries that `framework` opens before `model`; none for other models.
 
         Every installed plugin is asked, once per load of each model of a backend whose attributes name an
-        `op_framework`: in the server's process on a loading thread, before the configuration is completed.
+        `op_framework`: in the server's process on a loading thread, several at once, before the
+        configuration is completed.
         The libraries are opened in the process where the model's instances run, and again in each worker. A
         model with libraries runs in workers unless its configuration says otherwise, so name them for models
         that call the operators only: by the model's configuration, such as a parameter, or by its files.

@@ -10,6 +10,7 @@ pytest.register_assert_rewrite(
 from tritonpy_sdk.testing.cache import OpenCache, open_cache  # noqa: E402
 from tritonpy_sdk.testing.conformance import BackendConformance  # noqa: E402
 from tritonpy_sdk.testing.driver import Answer, BackendDriver, DrivenModel  # noqa: E402
+from tritonpy_sdk.testing.op_libraries import ask_op_libraries  # noqa: E402
 from tritonpy_sdk.testing.patience import DEADLINE_S, until, until_async  # noqa: E402
 from tritonpy_sdk.testing.python_model import (  # noqa: E402
     ModelRequest,
@@ -45,6 +46,7 @@ __all__ = [
     "ServerProcess",
     "SharedObjects",
     "WaitingRequest",
+    "ask_op_libraries",
     "compile_shared_object",
     "find_compiler",
     "load_python_model",
