@@ -339,7 +339,8 @@ class ServerOptions:
     grpc_max_connection_count: int = number(
         0,
         "--grpc-max-connections",
-        "Connections; more are closed at once. 0: as many as descriptors allow, up to 4096.",
+        "Connections; of more, a few may ask for health, or on grpcio's transport all are closed at once. "
+        "0: as many as descriptors allow, up to 4096.",
     )
     grpc_max_concurrent_streams: int = number(
         1024,

@@ -15,6 +15,7 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonpy.errors import InvalidArg, Unavailable
 from tritonpy.frontends.grpc.grpcio.options import channel_arguments
+from tritonpy.frontends.reserve import PLACES
 from tritonpy.options import ServerOptions
 from tritonpy_sdk.testing import DEADLINE_S, until
 
@@ -218,9 +219,13 @@ def test_connections_beyond_the_limit_are_closed_and_those_within_go_on(
 ) -> None:
     harness = start_harness(grpc_max_connection_count=2)
     assert is_live(harness.stub)
-    with socket.create_connection(("127.0.0.1", harness.port)):
-        with socket.create_connection(("127.0.0.1", harness.port), timeout=20) as beyond:
-            assert beyond.recv(1) == b""
+    with contextlib.ExitStack() as stack:
+        _within, beyond, *_ = (
+            stack.enter_context(socket.create_connection(("127.0.0.1", harness.port), timeout=20))
+            for _ in range(2 + PLACES)
+        )
+        with beyond.makefile("rb") as sent:
+            sent.read()  # it ends, at the latest when all places beyond the limit are taken
         assert is_live(harness.stub)
 
 

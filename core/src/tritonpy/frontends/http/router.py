@@ -24,6 +24,7 @@ from tritonpy.frontends.http.connection.message import (
     json_response,
     refusal,
 )
+from tritonpy.frontends.reserve import NO_ROOM
 from tritonpy.frontends.restriction import CATEGORIES, guards
 from tritonpy.options import RestrictedCalls
 
@@ -273,7 +274,7 @@ class HealthAlone:
     def objection(self, request: HttpRequest, keep_alive: bool) -> bytes | None:
         """The answer to anything but a probe, and to one that the router refuses."""
         if self._router.category(request.path) != "health":
-            return refusal(503, "the server has no room for more connections", False, (RETRY_AFTER,))
+            return refusal(503, NO_ROOM, False, (RETRY_AFTER,))
         return self._router.objection(request, keep_alive)
 
 

@@ -13,11 +13,12 @@ from tritonpy.frontends.certificates import server_context
 from tritonpy.frontends.header_forwarding import HeaderForwarding
 from tritonpy.frontends.http.codec.json_codec import JsonCodec
 from tritonpy.frontends.http.connection.access_log import AccessLog
-from tritonpy.frontends.http.connection.eviction import QuietOrder, Reserve
+from tritonpy.frontends.http.connection.eviction import QuietOrder
 from tritonpy.frontends.http.connection.protocol import HttpProtocol, Port
 from tritonpy.frontends.http.connection.stalled_clients import Sweeper
 from tritonpy.frontends.http.router import Router
 from tritonpy.frontends.http.routes import make_routes
+from tritonpy.frontends.reserve import Reserve
 from tritonpy.frontends.services import BuiltInFrontend, FrontendServices
 from tritonpy.frontends.sockets import listening_sockets, most_connections
 from tritonpy.hookspecs import hookimpl

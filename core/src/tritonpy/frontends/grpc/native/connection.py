@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TypeAlias, cast
 
-from tritonpy.frontends.grpc.guard import CallGuard
+from tritonpy.frontends.grpc.guard import CATEGORY_OF, CallGuard
 from tritonpy.frontends.grpc.native.call import Call, CallConnection, CallPort, RefusedCall
 from tritonpy.frontends.grpc.native.engine import (
     Engine,
@@ -30,6 +30,7 @@ from tritonpy.frontends.grpc.native.keepalive import TOO_MANY_PINGS, Lifetime, L
 from tritonpy.frontends.grpc.native.metadata import RequestHead, RequestHeads
 from tritonpy.frontends.grpc.native.tls import speaks_http2
 from tritonpy.frontends.grpc.status import Status
+from tritonpy.frontends.reserve import NO_ROOM
 
 _PING = b"tritonpy"
 _LEAVING = b"leaving!"
@@ -87,7 +88,8 @@ class Port(CallPort):
 class GrpcConnection(asyncio.BufferedProtocol):
     """A client's connection; on the loop only.
 
-    Satisfies `engine.Receiver`, `call.CallConnection`, `keepalive.Kept` and `stalled_clients.Waiting`.
+    Satisfies `engine.Receiver`, `call.CallConnection`, `keepalive.Kept`, `stalled_clients.Waiting` and
+    `reserve.Reservable`.
 
     Args:
         port: where the client came in.
@@ -97,6 +99,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         port: as given.
         state: see `State`.
         has_greeted: the client has said that it speaks HTTP/2.
+        is_reserved: it came when there was no room, and may ask once for health.
     """
 
     __slots__ = (
@@ -114,6 +117,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         "_written_byte_size",
         "engine",
         "has_greeted",
+        "is_reserved",
         "port",
         "state",
     )
@@ -123,6 +127,7 @@ class GrpcConnection(asyncio.BufferedProtocol):
         self.engine: Engine = port.engine(self)
         self.state = State.OPEN
         self.has_greeted = False
+        self.is_reserved = False
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._calls: dict[int, Call] = {}
@@ -142,6 +147,12 @@ class GrpcConnection(asyncio.BufferedProtocol):
     def call_count(self) -> int:
         """Calls that are open."""
         return len(self._calls)
+
+    @property
+    def peer(self) -> str:
+        """The address of the client; "" if that is not known."""
+        peer = None if self._transport is None else self._transport.get_extra_info("peername")
+        return peer[0] if isinstance(peer, tuple) else ""
 
     @property
     def is_leaving(self) -> bool:
@@ -281,6 +292,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         port = self.port
         head = port.heads.read(headers)
         make = port.calls.get(head.path)
+        if self.is_reserved:
+            self._loop.call_soon(self.end, ErrorCode.NO_ERROR, NO_ROOM.encode())  # not while bytes are read
         if head.http_status:
             with suppress(StreamGone):
                 self.engine.headers(stream, ((b":status", head.http_status),), True)
@@ -290,6 +303,8 @@ class GrpcConnection(asyncio.BufferedProtocol):
         call: Call
         if head.refusal is not None:
             call = RefusedCall(self, stream, head, head.refusal)
+        elif self.is_reserved and CATEGORY_OF.get(head.path) != "health":
+            call = RefusedCall(self, stream, head, (Status.UNAVAILABLE, NO_ROOM))
         elif self.engine.queued(0) > _MOST_QUEUED:
             text = f"more than {_MOST_QUEUED} bytes of answers wait to be taken on this connection"
             call = RefusedCall(self, stream, head, (Status.RESOURCE_EXHAUSTED, text))

@@ -24,6 +24,7 @@ from tritonpy.frontends.grpc.native.tls import GOODBYE_S, HANDSHAKE_S, tls_conte
 from tritonpy.frontends.grpc.servicer import Servicer
 from tritonpy.frontends.grpc.status import Status
 from tritonpy.frontends.grpc.stream import STOPPING
+from tritonpy.frontends.reserve import Reserve
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.frontends.sockets import (
     forget_unix,
@@ -87,6 +88,7 @@ class NativeGrpcServer:
         self._deadlines = Deadlines()
         self._limit = most_connections(options.grpc_max_connection_count, _SHARE, _MOST_CONNECTIONS)
         self.connections: dict[GrpcConnection, None] = {}
+        self._reserve = Reserve[GrpcConnection]()
         self._sweeper = Sweeper(_Everyone(self.connections))
         admission = services.admission
         level = options.grpc_compression_level
@@ -200,10 +202,15 @@ class NativeGrpcServer:
         return GrpcConnection(shared)
 
     def _opened(self, connection: GrpcConnection) -> None:
+        if len(self.connections) - len(self._reserve) >= self._limit:
+            connection.is_reserved = True
+            displaced = self._reserve.add(connection)
+            if displaced is not None:
+                self._lost(displaced)  # it counts no longer, though it is gone a turn later
+                displaced.abort()
         self.connections[connection] = None
-        if len(self.connections) > self._limit:
-            connection.abort()
 
     def _lost(self, connection: GrpcConnection) -> None:
         self.connections.pop(connection, None)
+        self._reserve.discard(connection)
         self._closed.set()
