@@ -84,9 +84,10 @@ def backend_initialize(backend: Backend) -> None:
 def model_execution(model: Model) -> Literal["thread", "process"] | None:
     """Processes for models that are Python code, and for those whose calls hold the interpreter's lock.
 
-    And for models with operators of their own: PyTorch ends a process in which one is registered twice.
+    And for models with operators of their own: PyTorch ends a process in which one is registered twice. And
+    for models on GPUs: an error of a kernel takes the GPU away from the process for good.
     """
-    if model.op_libraries:
+    if model.op_libraries or _may_use_gpu(model):
         return "process"
     try:
         files = find_files(model)
@@ -140,6 +141,12 @@ def model_instance_finalize(instance: ModelInstance) -> None:
 
 
 @hookimpl
+def model_instance_ready(instance: ModelInstance) -> bool:
+    """True unless a call has cost the process its GPU."""
+    return instance.state.lost is None
+
+
+@hookimpl
 def model_instance_execute(instance: ModelInstance, requests: Sequence[InferRequest]) -> list[InferResponse]:
     """Run one batch in one call of the module."""
     state: TorchInstance = instance.state
@@ -156,6 +163,11 @@ def _needs_process(files: ModelFiles) -> bool:
     if not (package.is_called_directly and gives_handles()):
         return True
     return not has_program and read_inputs(files.path, package) is None
+
+
+def _may_use_gpu(model: Model) -> bool:
+    kinds = {group.get("kind") for group in model.config.get("instance_group", ())}
+    return "KIND_GPU" in kinds or ("KIND_MODEL" in kinds and _has_cuda())
 
 
 def _has_cuda() -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -16,16 +18,27 @@ from tritonpy.plugin import (
     Internal,
     ModelInstance,
     TritonError,
+    Unavailable,
     usable_core_count,
 )
 
 from tritonpy_backend_pytorch.feeding import Call, Feeds
+from tritonpy_backend_pytorch.gpu import (
+    DeviceLost,
+    Transfers,
+    describe_feeds,
+    is_lost,
+    is_out_of_memory,
+)
 from tritonpy_backend_pytorch.model import TorchModel, device_of
 from tritonpy_backend_pytorch.program import Program
-from tritonpy_backend_pytorch.results import Picker
+from tritonpy_backend_pytorch.results import Fetch, Picker
 from tritonpy_backend_pytorch.settings import Settings, fair_thread_count
 
 _log = logging.getLogger("tritonpy.backend.pytorch")
+
+LOST_EXIT_CODE = 71
+"""With which a worker ends that has lost its GPU: `EX_OSERR` of BSD's sysexits."""
 
 
 class TorchInstance:
@@ -34,6 +47,9 @@ class TorchInstance:
     Args:
         model: the loaded model, bound to its configuration.
         instance: what the server knows of it.
+
+    Attributes:
+        lost: the error of all requests once a call has cost the process its GPU.
     """
 
     def __init__(self, model: TorchModel, instance: ModelInstance) -> None:
@@ -49,18 +65,26 @@ class TorchInstance:
         is_on_gpu = instance.kind != "KIND_CPU" and torch.cuda.is_available()
         self._cleans_cache = settings.cleans_cache and is_on_gpu
         device = device_of(instance.kind, instance.device_id)
+        self.lost: TritonError | None = None
+        self._wait = partial(torch.cuda.synchronize, device) if is_on_gpu else None
         if is_on_gpu and device is not None:  # a stream of its own, on which all calls of this thread run
-            self._modes.enter_context(torch.cuda.stream(torch.cuda.Stream(device)))
+            stream = torch.cuda.Stream(device)
+            self._modes.enter_context(torch.cuda.stream(stream))
+            self._wait = stream.synchronize
         program = model.program_for(instance)
         self._plan = model.plan
         self._rules = model.rules
         self._call = program.call if settings.uses_cudnn or not is_on_gpu else _without_cudnn(program.call)
         self._failure = program.failure.replace("{instance}", instance.name)
-        feed = program.feeder(instance.model.config, model.datatypes).call
-        self._feed = feed if device in (None, "cpu") else _onto(device, feed)
+        feed: Callable[[Feeds], Call] = program.feeder(instance.model.config, model.datatypes).call
+        fetch: Fetch | None = None
+        if device not in (None, "cpu"):
+            transfers = Transfers(device)
+            feed, fetch = transfers.feeding(feed), transfers.to_host
+        self._feed = feed
         if settings.warms_up and not instance.model.config.get("model_warmup"):
             self._warm_up(program, device)
-        self._pick = Picker(model.plan.outputs, program.known_outputs, program.owned).pick
+        self._pick = Picker(model.plan.outputs, program.known_outputs, program.owned, fetch).pick
 
     def close(self) -> None:
         """Leave the thread as it was."""
@@ -68,7 +92,12 @@ class TorchInstance:
 
     def execute(self, requests: Sequence[InferRequest]) -> list[InferResponse]:
         """Answer every request, in as few calls as they allow; see `BatchPlan`."""
-        return self._plan.execute(requests, self._run)
+        if self.lost is not None:
+            return [InferResponse(error=self.lost) for _ in requests]
+        try:
+            return self._plan.execute(requests, self._run)
+        except DeviceLost as exc:
+            return self._give_up(requests, str(exc))
 
     def _warm_up(self, program: Program, device: str | None) -> None:
         """Run the sample in the model's file before any request; a model that fails with it is served."""
@@ -81,6 +110,8 @@ class TorchInstance:
             for _ in range(program.sample_runs):
                 args, kwargs = pytree.tree_map_only(torch.Tensor, partial(_copied, device=device), call)
                 self._call(*args, **kwargs)
+            if self._wait is not None:
+                self._wait()
         except Exception as exc:  # models raise anything
             _log.warning(
                 "model '%s': the sample in its file fails, so that %s is not warmed up: %s",
@@ -99,36 +130,53 @@ class TorchInstance:
     def _run(self, feeds: dict[str, Array], names: list[str]) -> list[Array]:
         instance = self._instance
         self._rules.check(feeds)
-        args, kwargs = self._feed(feeds)
-        start = instance.now_ns()
         try:
+            args, kwargs = self._feed(feeds)
+            start = instance.now_ns()
             result = self._call(*args, **kwargs)
+            if self._wait is not None:  # a GPU has only been told what to do
+                self._wait()
+            instance.report_compute(instance.compute_start_ns or start, instance.now_ns())
+            arrays = self._pick(result, names)
         except TritonError:
             raise
         except Exception as exc:  # models raise anything
-            raise Internal(f"{self._failure}{exc}") from exc
-        instance.report_compute(instance.compute_start_ns or start, instance.now_ns())
-        arrays = self._pick(result, names)
+            raise self._error_of(exc, feeds) from exc
         if self._cleans_cache:
             torch.cuda.empty_cache()
         return arrays
+
+    def _error_of(self, exc: Exception, feeds: Feeds) -> Exception:
+        """What the failure of a call is for its requests, or for the instance."""
+        text = f"{self._failure}{exc}"
+        if is_out_of_memory(exc):
+            if self._wait is not None:
+                torch.cuda.empty_cache()  # what is kept for later calls may be what the next one needs
+            return Internal(f"{text}\nThe inputs of the call: {describe_feeds(feeds)}")
+        if self._wait is not None and is_lost(exc, self._wait):
+            return DeviceLost(text)
+        return Internal(text)
+
+    def _give_up(self, requests: Sequence[InferRequest], text: str) -> list[InferResponse]:
+        """Answer requests whose call has cost the process its GPU; a worker ends, and is started anew."""
+        instance = self._instance
+        _log.error("%s of model '%s' has lost its GPU: %s", instance.name, instance.model.name, text)
+        self.lost = Unavailable(
+            f"{text}\n{instance.name} can use its GPU no more; a server whose models run in processes starts "
+            "them anew, one in which they run on threads has to be started again"
+        )
+        responses = [InferResponse(error=self.lost) for _ in requests]
+        if threading.current_thread() is not threading.main_thread():
+            return responses
+        # Only a worker runs its instance on the main thread, and it has nothing else to do.
+        for request, response in zip(requests, responses, strict=True):
+            request.respond(response)
+        os._exit(LOST_EXIT_CODE)
 
 
 def _copied(tensor: torch.Tensor, device: str | None) -> torch.Tensor:
     """A copy of a tensor, which a call may write to; on a device, if there is one."""
     return tensor.to(device, copy=True) if device is not None else tensor.clone()
-
-
-def _onto(device: str, feed: Callable[[Feeds], Call]) -> Callable[[Feeds], Call]:
-    """The arguments of a call with all tensors on a device."""
-
-    def moved(feeds: Feeds) -> Call:
-        args, kwargs = pytree.tree_map_only(
-            torch.Tensor, lambda tensor: tensor.to(device, non_blocking=True), feed(feeds)
-        )
-        return args, kwargs
-
-    return moved
 
 
 def _without_cudnn(call: Callable[..., object]) -> Callable[..., object]:

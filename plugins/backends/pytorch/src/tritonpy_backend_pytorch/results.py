@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -18,6 +18,10 @@ _WRONG_TYPE = (
 _NUMBERS = {bool: "BOOL", int: "INT64", float: "FP32"}
 
 
+Fetch = Callable[[Sequence[object]], list[object]]
+"""Brings those of some values that are tensors on a device to the host."""
+
+
 class Picker:
     """Finds the outputs of a configuration in the results of calls.
 
@@ -31,6 +35,7 @@ class Picker:
         known: places that the model's file tells, by name; they come before all other rules.
         owned: addresses of memory that belongs to the model; outputs in it are copied, because the next call
             may write there.
+        fetch: brings the wanted values to the host, all of them together; None where they are there.
     """
 
     def __init__(
@@ -38,7 +43,9 @@ class Picker:
         bindings: Sequence[Binding],
         known: Mapping[str, int] | None = None,
         owned: frozenset[int] = frozenset(),
+        fetch: Fetch | None = None,
     ) -> None:
+        self._fetch = fetch
         self._bindings = {binding.name: binding for binding in bindings}
         self._owned = owned
         names = list(self._bindings)
@@ -61,15 +68,22 @@ class Picker:
         Raises:
             TritonError: one is not there, or of another type than the configuration says.
         """
+        found = self._found(result, wanted)
+        if self._fetch is not None:
+            found = self._fetch(found)
+        return [self._array(self._bindings[name], value) for name, value in zip(wanted, found, strict=True)]
+
+    def _found(self, result: object, wanted: Sequence[str]) -> list[object]:
+        """The values of the wanted outputs."""
         if self._paths:
             named = self._named(result)
             if named is not None:
-                return [self._array(self._bindings[name], named[name]) for name in wanted]
+                return [named[name] for name in wanted]
             indices = self._order
         else:
             indices = self._indices
         values = [result] if isinstance(result, torch.Tensor) else list(_values(result))
-        arrays = []
+        found = []
         for name in wanted:
             index = indices[name]
             if index >= len(values):
@@ -78,8 +92,8 @@ class Picker:
                     "doesn't exist. "
                     f"This model has {len(values)} outputs"
                 )
-            arrays.append(self._array(self._bindings[name], values[index]))
-        return arrays
+            found.append(values[index])
+        return found
 
     def _named(self, result: object) -> dict[str, object] | None:
         """The outputs by their names, when all of them lead to a value."""
