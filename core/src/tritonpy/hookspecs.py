@@ -416,7 +416,8 @@ class OpLibraryHooks:
         model with libraries runs in workers unless its configuration says otherwise, so name them for models
         that call the operators only: by the model's configuration, such as a parameter, or by its files.
 
-        Must not import the framework. An exception fails the load, and so does a path that is not absolute.
+        Must not import the framework, nor hold the interpreter's lock for long. An exception fails the load,
+        and so does a path that is not absolute.
 
         Args:
             framework: `tensorflow` or `pytorch`.

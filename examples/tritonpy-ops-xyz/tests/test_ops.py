@@ -22,6 +22,7 @@ MAKE_MODELS = build_ops.ROOT / "make_models.py"
     [
         ("pytorch", b"torch.ops.ops_xyz.squared_relu", ["pytorch.so"]),
         ("tensorflow", b"\x13Ops_xyz>SquaredRelu", ["tensorflow.so"]),
+        ("pytorch", bytes(tritonpy_ops_xyz.PIECE_SIZE - 3) + b"ops_xyz", ["pytorch.so"]),
         ("pytorch", b"torch.ops.aten.relu", []),
         ("pytorch", b"", []),
         ("onnxruntime", b"ops_xyz", []),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from pathlib import Path
 
 from tritonpy.plugin import Model, hookimpl
@@ -10,6 +9,7 @@ from tritonpy.plugin import Model, hookimpl
 LIBRARIES = Path(__file__).parent / "lib"
 NAMES = {"pytorch": b"ops_xyz", "tensorflow": b"Ops_xyz>"}
 """By framework: what stands in the files of a model that calls an operator."""
+PIECE_SIZE = 1024 * 1024
 
 
 @hookimpl
@@ -21,7 +21,12 @@ def op_library_paths(framework: str, model: Model) -> list[Path]:
 
 
 def contains(path: Path, name: bytes) -> bool:
-    if not path.is_file() or path.stat().st_size == 0:
+    if not path.is_file():
         return False
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return content.find(name) >= 0
+    with path.open("rb") as file:
+        end = b""
+        while piece := file.read(PIECE_SIZE):  # to search gigabytes at once would hold up the server
+            if name in end + piece:
+                return True
+            end = (end + piece)[-len(name) :]
+    return False
