@@ -14,13 +14,15 @@ import numpy as np
 import pytest
 import tritonclient.http
 from tritonpy.options import ServerOptions
-from tritonpy.plugin import TritonError, hookimpl
+from tritonpy.plugin import Backend, Model, TritonError, Unavailable, hookimpl
 from tritonpy.server import Server
 from tritonpy_backend_pytorch import model_execution
 from tritonpy_sdk import ModelRepository
 from tritonpy_sdk.testing import compile_shared_object, find_compiler
 
 torch = pytest.importorskip("torch")
+
+from tritonpy_backend_pytorch.operators import operator_error  # noqa: E402  # imports PyTorch
 
 OPERATOR = """
 import torch
@@ -162,6 +164,22 @@ def test_a_missing_operator_is_named_with_what_mends_it(load, nets, suffix):
     )
     with pytest.raises(TritonError, match=message):
         load(nets[f"worker.{suffix}"], config())
+
+
+@pytest.mark.parametrize(
+    ("text", "is_meant"),
+    [
+        ("failed to load model 'net': Could not find schema for ops_xyz::squared_relu.", True),  # AOTInductor
+        ("AttributeError: '_OpNamespace' 'ops_xyz' object has no attribute 'squared_relu'", True),  # model.py
+        ("failed to load model 'net': file in archive is not in a subdirectory", False),
+    ],
+)
+def test_other_kinds_of_models_have_other_words_for_a_missing_operator(text, is_meant):
+    error = operator_error(Unavailable(text), Model("net", 1, {}, Path(), Backend("pytorch")))
+
+    assert error.code is Unavailable.code
+    assert error.message.startswith(text.rstrip("."))
+    assert ("op_library_filename" in error.message) is is_meant
 
 
 @pytest.mark.parametrize(

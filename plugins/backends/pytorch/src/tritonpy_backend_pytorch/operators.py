@@ -11,7 +11,9 @@ from tritonpy.plugin import Model, OpenOpLibraries, OpLibrary, TritonError
 
 PARAMETER = "model_operations { op_library_filename }"
 
-_MISSING = ("Unknown builtin op", "is not known to PyTorch")
+_MISSING = ("Unknown builtin op", "is not known to PyTorch", "Could not find schema for", "'_OpNamespace'")
+"""Words for a missing operator: of TorchScript, an exported program, an AOTInductor package, and Python."""
+
 _KERNELS = ("CPU", "CUDA")
 
 _files: list[dict[str, object]] = []
@@ -33,7 +35,7 @@ def operator_error(exc: TritonError, model: Model) -> TritonError:
     if not any(words in exc.message for words in _MISSING):
         return exc
     return TritonError(
-        f"{exc.message.strip()}; a library with the operator is named by {PARAMETER} of model "
+        f"{exc.message.strip().rstrip('.')}; a library with the operator is named by {PARAMETER} of model "
         f"'{model.name}', or by a plugin",
         exc.code,
     )
