@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tritonpy.errors import ErrorCode, TritonError
+from tritonpy.errors import ErrorCode, TritonError, Unavailable
 from tritonpy.handles import Backend, OpLibrary
 from tritonpy.op_libraries import OpenOpLibraries, backend_op_libraries
 
@@ -37,13 +37,27 @@ def library(path: Path, text: str) -> OpLibrary:
     return OpLibrary(path, "model 'net'")
 
 
-def test_copies_are_opened_once_and_changed_files_again(tmp_path: Path, framework: Framework) -> None:
+def test_copies_are_opened_once(tmp_path: Path, framework: Framework) -> None:
     first = library(tmp_path / "first.so", "operators")
     for each in (first, first, library(tmp_path / "copy.so", "operators")):
         framework.libraries.open(each)
-    framework.libraries.open(library(tmp_path / "first.so", "other operators"))
+    framework.libraries.open(library(tmp_path / "other.so", "other operators"))
 
-    assert framework.opened == ["first.so", "first.so"]
+    assert framework.opened == ["first.so", "other.so"]
+
+
+def test_a_file_that_has_changed_is_not_opened_beside_what_it_was(
+    tmp_path: Path, framework: Framework
+) -> None:
+    path = tmp_path / "first.so"
+    framework.libraries.open(library(path, "operators"))
+    changed = library(path, "new operators")
+
+    message = f"'{path}', which model 'net' names, has changed since this process opened it, which cannot"
+    with pytest.raises(Unavailable, match=re.escape(message)):
+        framework.libraries.open(changed)
+    framework.libraries.open(library(path, "operators"))
+    assert framework.opened == ["first.so"]
 
 
 def test_what_was_preloaded_is_not_opened_from_another_path(

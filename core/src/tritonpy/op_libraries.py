@@ -37,46 +37,48 @@ class OpenOpLibraries:
     def __init__(self, framework: str, load: Callable[[str], bool]) -> None:
         self._framework = framework
         self._load = load
-        self._lock = threading.Lock()  # guards _hashes, and lets one library in at a time
-        self._hashes: set[str] | None = None
+        self._lock = threading.Lock()  # guards the next two, and lets one library in at a time
+        self._usable: dict[str, bool] | None = None  # by content: whether there are operators in it
+        self._paths: dict[Path, str] = {}  # the content that was opened
 
     def open(self, library: OpLibrary) -> None:
         """Open a library, unless this process has it already.
 
         Raises:
-            Unavailable: there is no such file.
+            Unavailable: there is no such file, or it has changed since it was opened.
             Internal: it is no library for this framework, or has no operators.
         """
-        path = library.path
+        path, named = library.path, f"'{library.path}', which {library.named_by} names"
         if not path.is_file():
-            raise Unavailable(f"unable to find '{path}', which {library.named_by} names")
+            raise Unavailable(f"unable to find {named}")
         with self._lock:
-            if self._hashes is None:
-                self._hashes = _preloaded()
+            if self._usable is None:
+                self._usable = dict.fromkeys(_preloaded(), True)
             key = _content_hash(path)
-            if key in self._hashes:
-                return
-            is_known = _is_in_process(path)
-            try:
-                registers = self._load(str(path))
-            except Exception as exc:  # of the dynamic linker, of the framework, or of what the file does
-                text = exc.message if isinstance(exc, TritonError) else exception_text(exc)
-                raise Internal(
-                    f"'{path}', which {library.named_by} names, is no library of operators for "
-                    f"{self._framework}: {text}"
-                ) from exc
-            if not registers and not is_known:
-                raise Internal(
-                    f"'{path}', which {library.named_by} names, registers no operator that this process has "
-                    f"not had before"
+            if self._paths.get(path, key) != key:
+                raise Unavailable(
+                    f"{named}, has changed since this process opened it, which cannot be undone: start the "
+                    f"server anew, or run the model in a process of its own"
                 )
-            self._hashes.add(key)
+            if key not in self._usable:
+                self._usable[key] = self._open(path, named)
+                self._paths[path] = key
+            if not self._usable[key]:
+                raise Internal(f"{named}, registers no operator that this process has not had before")
+
+    def _open(self, path: Path, named: str) -> bool:
+        is_known = _is_in_process(path)
+        try:
+            return self._load(str(path)) or is_known
+        except Exception as exc:  # of the dynamic linker, of the framework, or of what the file does
+            text = exc.message if isinstance(exc, TritonError) else exception_text(exc)
+            raise Internal(f"{named}, is no library of operators for {self._framework}: {text}") from exc
 
 
-def _preloaded() -> set[str]:
+def _preloaded() -> list[str]:
     """Hashes of the libraries that the dynamic linker has put into this process before it began."""
     paths = map(Path, re.split("[: ]", os.environ.get("LD_PRELOAD", "")))
-    return {_content_hash(path) for path in paths if path.is_file()}
+    return [_content_hash(path) for path in paths if path.is_file()]
 
 
 def _is_in_process(path: Path) -> bool:
