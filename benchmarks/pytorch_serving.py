@@ -31,8 +31,9 @@ import numpy as np
 import torch
 from bench_servers import OURS_COMMAND, RunningServer, start
 from machine_facts import machine_facts
-from process_tree import memory
+from process_tree import cpu_time_us, memory
 from pytorch_models import KINDS, SHAPES, Files, files_of, module_of, write_model
+from tritonpy.cli.malloc import keep_freed_memory
 from tritonpy_sdk import ModelRepository
 
 RESULTS = Path(__file__).with_name("results")
@@ -136,7 +137,14 @@ def kinds_that_compile(names: list[str], times: int = 1) -> dict[tuple[str, str]
 
 
 def measure_conv(rounds: int, seconds: float) -> dict[str, object]:
-    """Images per second through the server and of a bare loop of the same module, in batches of 16."""
+    """Images per second through the server and of a bare loop of the same module, in batches of 16.
+
+    Rates of processes with one thread and with several do not compare on a machine with neighbours; the CPU
+    time of an image does, of all threads of the server beside that of the loop. The loop tells glibc's
+    allocator what `corectl serve` tells it; without that it takes thousands of page faults a batch, and half
+    as long again.
+    """
+    keep_freed_memory()
     rows = 16
     module = module_of("conv")
     loops = {
@@ -152,20 +160,24 @@ def measure_conv(rounds: int, seconds: float) -> dict[str, object]:
         for kind, loop in loops.items():
             full = [Client(server, f"conv_{kind}", "conv", kind, rows) for _ in range(3)]
             single = [Client(server, f"conv_{kind}", "conv", kind, 1) for _ in range(3 * rows)]
-            table = []
+            table: list[dict[str, float]] = []
             for _ in range(rounds):
-                table.append(
-                    {
-                        "bare": rows * bare_rate(lambda loop=loop: loop(batch), seconds),
-                        "full batches": rows * rate_of(full, seconds),
-                        "single images": rate_of(single, seconds),
-                    }
-                )
+                begin = time.thread_time()
+                row = {"bare": rows * bare_rate(lambda loop=loop: loop(batch), seconds)}
+                row["bare CPU µs"] = 1e6 * (time.thread_time() - begin) / (row["bare"] * seconds)
+                for title, clients, count in (("full batches", full, rows), ("single images", single, 1)):
+                    spent_us = cpu_time_us(server.root_pid)
+                    row[title] = count * rate_of(clients, seconds)
+                    spent_us = cpu_time_us(server.root_pid) - spent_us
+                    row[f"{title} CPU µs"] = spent_us / (row[title] * seconds)
+                table.append(row)
             sizes = server.ask(f"/v2/models/conv_{kind}/stats")["model_stats"][0]["batch_stats"]
             found[kind] = {
                 "images_per_s": medians(table),
                 "share_full": ratio(table, "full batches", "bare"),
                 "share_single": ratio(table, "single images", "bare"),
+                "cpu_share_full": ratio(table, "bare CPU µs", "full batches CPU µs"),
+                "cpu_share_single": ratio(table, "bare CPU µs", "single images CPU µs"),
                 "batches": {
                     int(entry["batch_size"]): int(entry["compute_infer"]["count"]) for entry in sizes
                 },
@@ -174,7 +186,7 @@ def measure_conv(rounds: int, seconds: float) -> dict[str, object]:
 
 
 def measure_calls(rounds: int, seconds: float) -> dict[str, object]:
-    """Microseconds of a request of one row by kind of model, one client, and of the server's own identity."""
+    """Microseconds of a request of one row by kind of model, with one client."""
     made = kinds_that_compile(["dense"])
     with serving({f"dense_{kind}": (name, kind, files) for (name, kind), files in made.items()}) as server:
         clients = {kind: Client(server, f"dense_{kind}", "dense", kind, 1) for _, kind in made}
