@@ -44,12 +44,13 @@ files = torch._inductor.aot_compile(program.module(), args, kwargs, options={"ao
 package_pt2(sys.argv[1] + "/only.pt2", aoti_files={"model": files})
 package_pt2(sys.argv[1] + "/both.pt2", exported_programs={"model": program}, aoti_files={"model": files})
 
-sample = torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last), torch.ones(2, 8, dtype=torch.int32)
+pictures = torch.ones(2, 3, 4, 4).to(memory_format=torch.channels_last)
+sample = pictures, torch.ones(2, 8, dtype=torch.int32), torch.ones(2, 1)
 size = Dim("size", max=5)
-shapes = ({0: batch}, {0: batch, 1: 4 * size})
+shapes = ({0: batch}, {0: batch, 1: 4 * size}, {0: batch})
 
 class Pictures(torch.nn.Module):
-    def forward(self, x, row):
+    def forward(self, x, row, spare):
         return x * 2 + 1, row.sum(1)
 
 program = torch.export.export(Pictures(), sample, dynamic_shapes=shapes)
@@ -173,7 +174,11 @@ def test_what_the_source_says_otherwise_is_refused_by_its_name(load, packages, c
 
 PICTURES = {
     "max_batch_size": 8,
-    "input": [tensor("x", [3, 4, 4]), tensor("row", [-1]) | {"data_type": "TYPE_INT32"}],
+    "input": [
+        tensor("x", [3, 4, 4]),
+        tensor("row", [-1]) | {"data_type": "TYPE_INT32"},
+        tensor("spare", [1]),
+    ],
     "output": [
         tensor("OUTPUT__0", [3, 4, 4]),
         tensor("OUTPUT__1", [1]) | {"data_type": "TYPE_INT64", "reshape": {"shape": []}},
@@ -181,10 +186,36 @@ PICTURES = {
 }
 
 
+ONE = np.ones((1, 1), "f4")
+
+
+def test_a_package_alone_completes_its_configuration_from_its_source_and_two_calls(load, packages, ask):
+    model = load(packages["pictures"])
+
+    assert model.config["max_batch_size"] == 4
+    assert described(model.config["input"]) == [
+        ("INPUT__0", "TYPE_FP32", [3, 4, 4]),
+        ("INPUT__1", "TYPE_INT32", [-1]),
+        ("INPUT__2", "TYPE_FP32", [1]),
+    ]
+    assert described(model.config["output"]) == [
+        ("OUTPUT__0", "TYPE_FP32", [3, 4, 4]),
+        ("OUTPUT__1", "TYPE_INT64", [1]),
+    ]
+    answer = ask(model, INPUT__0=np.ones((1, 3, 4, 4), "f4"), INPUT__1=np.ones((1, 12), "i4"), INPUT__2=ONE)
+    assert answer["OUTPUT__1"] == [[12]]
+
+
+def described(tensors):
+    return [(each["name"], each["data_type"], [int(dim) for dim in each["dims"]]) for each in tensors]
+
+
 def test_an_input_has_the_order_of_memory_that_the_package_was_compiled_for(load, packages, ask):
     x = np.arange(96, dtype="f4").reshape(2, 3, 4, 4)
 
-    answer = ask(load(packages["pictures"], PICTURES), 2, x=x, row=np.ones((2, 8), "i4"))
+    answer = ask(
+        load(packages["pictures"], PICTURES), 2, x=x, row=np.ones((2, 8), "i4"), spare=np.ones((2, 1), "f4")
+    )
 
     assert answer["OUTPUT__0"] == (x * 2 + 1).tolist()
     assert answer["OUTPUT__1"] == [[8], [8]]
@@ -201,7 +232,7 @@ def test_sizes_are_checked_before_the_call(load, packages, ask, width, message):
     model = load(packages["pictures"], PICTURES)
 
     with pytest.raises(TritonError) as refusal:
-        ask(model, 1, x=np.ones((1, 3, 4, 4), "f4"), row=np.ones((1, width), "i4"))
+        ask(model, x=np.ones((1, 3, 4, 4), "f4"), row=np.ones((1, width), "i4"), spare=ONE)
 
     assert refusal.value.message == message
 

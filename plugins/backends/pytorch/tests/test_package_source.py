@@ -38,7 +38,7 @@ def test_types_sizes_and_bounds_are_those_of_the_checks():
     assert read_package_inputs(SOURCE) == (
         PackageInput("float32", ("s17", "4*s83 + 1"), ((0, 64), (13, -1)), ("4*s83 + 1", "1")),
         # An input that the code does not use has no shape there, and is checked all the same.
-        PackageInput("bfloat16", ("arg3_1_0", "3"), ((0, -1), (0, -1)), ("3", "1")),
+        PackageInput("bfloat16", ("?arg3_1_0", "3"), ((0, -1), (0, -1)), ("3", "1")),
         PackageInput("int64", (), (), ()),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torch.utils import _pytree as pytree
@@ -12,6 +12,7 @@ from tritonpy.plugin import Internal, InvalidArg, JsonObject, Unsupported
 from tritonpy_backend_pytorch.contents import Contents
 from tritonpy_backend_pytorch.feeding import Feeder, TensorFeeder
 from tritonpy_backend_pytorch.names import ordinal_of, output_names, place_known_inputs
+from tritonpy_backend_pytorch.outputs import describe_outputs
 from tritonpy_backend_pytorch.package import FAILURE, LoadedPackage, open_package
 from tritonpy_backend_pytorch.platforms import unfit_reason
 from tritonpy_backend_pytorch.program import Program
@@ -46,6 +47,19 @@ class Compiled(Program):
             if datatypes[name] == "BYTES":
                 raise InvalidArg(f"model '{self._model_name}': input '{name}': AOTInductor takes no strings")
         return TensorFeeder([(name, datatypes[name]) for name in ordered], self.writes_inputs)
+
+    def describe(self, batches: bool) -> tuple[Sequence[TensorInfo], Sequence[TensorInfo]] | None:
+        """What the source says of the inputs, and what two calls of different sizes show of the outputs."""
+        if self._infos is None:
+            return None
+        self.is_spent = True  # no file says whether calls write to the weights
+        try:
+            return self._infos, describe_outputs(self.call, self._infos, self._result_names)
+        except (RuntimeError, ValueError) as exc:
+            _log.warning(
+                "model '%s' does not run with zeros, so its outputs are not known: %s", self._model_name, exc
+            )
+            return None
 
     def input_infos(self, config: JsonObject) -> Mapping[str, TensorInfo]:
         placed = place_known_inputs(config, self._structure.names)

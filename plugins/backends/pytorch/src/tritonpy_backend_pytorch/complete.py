@@ -9,6 +9,7 @@ from tritonpy.plugin import JsonObject, Unsupported
 from tritonpy.plugin import complete_config as complete
 
 from tritonpy_backend_pytorch.program import Program
+from tritonpy_backend_pytorch.shapes import UNKNOWN
 from tritonpy_backend_pytorch.tensor_info import TensorInfo
 
 _log = logging.getLogger("tritonpy.backend.pytorch")
@@ -63,7 +64,8 @@ def largest_batch(inputs: Sequence[TensorInfo]) -> int | None:
 
 def batch_symbols(tensors: Iterable[TensorInfo]) -> set[str]:
     """The names of the sizes of all first dimensions of any size; more than one cannot be that of a batch."""
-    return {tensor.symbols[0] for tensor in tensors if tensor.symbols and tensor.shape[0] == -1}
+    firsts = {tensor.symbols[0] for tensor in tensors if tensor.symbols and tensor.shape[0] == -1}
+    return {symbol for symbol in firsts if not symbol.startswith(UNKNOWN)}
 
 
 def no_datatype(model_name: str, kind: str, tensor: TensorInfo) -> Unsupported:

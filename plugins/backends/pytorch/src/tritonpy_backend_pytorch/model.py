@@ -69,7 +69,8 @@ class TorchModel:
     def fits(self, model: Model, settings: Settings) -> bool:
         """Whether this is what a fresh one with these settings would be."""
         return (
-            self.settings == settings
+            not self.program.is_spent
+            and self.settings == settings
             and self._files == _first_files(model)
             and _first_device(self._config) == _first_device(model.config)
             and self._call_count == _call_count(model.config, settings)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tritonpy_backend_pytorch.contents import PackageFiles
-from tritonpy_backend_pytorch.shapes import smallest_size
+from tritonpy_backend_pytorch.shapes import UNKNOWN, smallest_size
 
 _NAME = re.compile(r"inputs_info_\[(\d+)\]\.name = \"(\w+)\";")
 _DTYPE = re.compile(r"int32_t (\w+)_expected_dtype = aoti_torch_dtype_(\w+)\(\);")
@@ -66,7 +66,8 @@ def read_package_inputs(source: str) -> tuple[PackageInput, ...] | None:
         unknown = tuple("" for _ in range(max(axes, default=-1) + 1))
         sizes, strides = shapes.get(name, (unknown, unknown))
         sizes = tuple(
-            fixed.get((name, "size", axis), size or f"{name}_{axis}") for axis, size in enumerate(sizes)
+            fixed.get((name, "size", axis), size or f"{UNKNOWN}{name}_{axis}")
+            for axis, size in enumerate(sizes)
         )
         strides = tuple(fixed.get((name, "stride", axis), stride) for axis, stride in enumerate(strides))
         limits = tuple(

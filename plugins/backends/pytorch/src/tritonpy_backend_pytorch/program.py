@@ -24,6 +24,7 @@ class Program(ABC):
         owned: addresses of memory that belongs to the model.
         is_shareable: calls change nothing that other calls see.
         writes_inputs: calls may write to the tensors that they are given.
+        is_spent: a call was made that may have left traces, so the model is to be loaded anew.
         sample_runs: how often a sample has to run until calls are as quick as they will be.
         failure: how the text of an error of a call begins; `{instance}` stands for the name of the instance.
     """
@@ -35,6 +36,7 @@ class Program(ABC):
     owned: frozenset[int] = frozenset()
     is_shareable: bool = False
     writes_inputs: bool = True
+    is_spent: bool = False
     sample_runs: int = 1
     failure: str = "PyTorch execute failure: "
 

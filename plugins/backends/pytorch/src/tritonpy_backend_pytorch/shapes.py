@@ -11,6 +11,9 @@ from tritonpy.plugin import Array, InvalidArg
 
 from tritonpy_backend_pytorch.tensor_info import TensorInfo
 
+UNKNOWN = "?"
+"""How the name of a size begins of which nobody knows whether it is that of another dimension, too."""
+
 _LINEAR = re.compile(
     r"(?:(?P<factor>[0-9]+)\*)?(?P<base>[A-Za-z_]\w*)(?: (?P<offset>[+-] [0-9]+))?", re.ASCII
 )
