@@ -147,7 +147,7 @@ def test_an_answer_that_is_given_no_window_is_dropped_with_its_memory(
     client.greet((INITIAL_WINDOW_SIZE, 0))
     answers = {1: Answer(), 3: Answer()}
     for stream in answers:
-        client.send(call(stream, LARGE, "ModelInfer"))
+        client.send(large_call(stream))
     until(lambda: watched.queued(client) > 600_000, lambda: f"{watched.queued(client)} bytes wait")
     for _ in range(STALLED_SWEEPS + 1):  # one of the two answers is taken, bit by bit
         client.send(window_update(3, 10))
@@ -181,7 +181,7 @@ def test_a_client_that_reads_nothing_is_dropped_with_all_that_waits_for_it(
     stream = -1
     while not on_loop(watched.server, lambda: connection.is_blocked):  # until the system takes no more
         stream += 2
-        client.send(call(stream, LARGE, "ModelInfer"))
+        client.send(large_call(stream))
     watched.look(STALLED_SWEEPS)
     neighbour.send(call(1, WHOLE, "ModelInfer"))
     assert neighbour.answer().status == 0
@@ -229,3 +229,9 @@ def test_half_a_frame_header_does_not_keep_an_idle_connection(
 
     assert first.additional_data == b"max_idle"
     assert (last.last_stream_id, last.error_code) == (0, 0)
+
+
+def large_call(stream: int) -> bytes:
+    """A call of `LARGE`, in frames of a size that every server takes."""
+    pieces = [data(stream, LARGE[at : at + 16_384]) for at in range(0, len(LARGE), 16_384)]
+    return headers(stream, request_headers("ModelInfer")) + b"".join(pieces) + data(stream, b"", END_STREAM)
