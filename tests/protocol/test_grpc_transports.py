@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import pytest
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 
-from ..servers import local_options
+from ..servers import GRPC_TRANSPORTS, local_options
 from .grpc_calls import CASES
 from .h2_caller import Outcome, call
+from .http2 import raw
 
 CODE = """
 import time
@@ -108,14 +110,14 @@ DIFFERENT = {
     "PUT": ("INTERNAL_ERROR", "HTTP 405"),
     "te of something else": ("13 Error parsing 'te' metadata", "PROTOCOL_ERROR"),
     "an empty path": ("12 Method not found!", "PROTOCOL_ERROR"),
-    "no content-type": ("0", "HTTP 415"),
     # Proxies drop it, and nothing is lost without it.
     "no te": ("INTERNAL_ERROR", "0"),
     # A list is allowed; what is no base64 is no metadata.
     "binary metadata, a list": ("13 Error parsing 'x-a-bin' metadata: illegal base64 encoding", "0"),
     "binary metadata that is none": ("13 Error parsing 'x-a-bin' metadata: illegal base64 encoding", "0"),
-    # More than gRPC allows.
+    # grpcio's limit, which is the same, holds as soon as a client has acknowledged it; this one never has.
     "metadata of 32 KiB": ("0", "8 received metadata size exceeds hard limit (32351 vs. 16384)"),
+    # More than gRPC allows.
     "a timeout of nine digits": ("0", "13 Invalid grpc-timeout: '999999999m'"),
     # grpcio leaves a client without an answer, and takes the first of two messages.
     "no message": (NO_ANSWER, "12 a call that takes one message got none"),
@@ -212,6 +214,19 @@ def test_differences_are_those_that_are_listed(native_port: int, grpcio_port: in
     assert said(call(native_port, ask)) == native
     if name not in NEVER:  # nobody waits for that
         assert said(call(grpcio_port, ask)) == grpcio
+
+
+@pytest.mark.parametrize("transport", GRPC_TRANSPORTS)
+def test_long_metadata_of_a_client_that_knows_the_limit_is_refused(
+    request: pytest.FixtureRequest, transport: str
+) -> None:
+    with closing(raw.Http2Client(request.getfixturevalue(f"{transport}_port"))) as client:
+        client.greet()
+        client.send(raw.call(1, x_long="x" * 17_000))
+        answer = client.answer()
+
+    assert answer.status == 8
+    assert answer.text.startswith("received metadata size exceeds hard limit (")
 
 
 def test_an_error_is_sent_in_one_frame_that_proxies_may_retry(native_port: int) -> None:

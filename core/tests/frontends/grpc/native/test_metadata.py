@@ -83,7 +83,25 @@ def test_calls_of_gRPC_are_known_by_their_content_type(kind: bytes) -> None:
     assert RequestHead((*PLAIN[:4], (b"content-type", kind))).http_status == b""
 
 
-@pytest.mark.parametrize("kind", [b"", b"text/plain", b"application/grpc-web", b"application/grpcx"])
+def test_a_call_without_a_content_type_is_taken_for_one_of_gRPC() -> None:
+    assert RequestHead(PLAIN[:4]).http_status == b""
+
+
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        (b"grpc-encoding", "Compression algorithm '" + 40 * "é" + "...' is disabled."),
+        (b"grpc-timeout", "Invalid grpc-timeout: '" + 40 * "é" + "...'"),
+    ],
+)
+def test_of_a_long_wrong_header_only_the_beginning_is_sent_back(header: bytes, text: str) -> None:
+    refusal = head((header, b"\xe9" * 10_000)).refusal
+
+    assert refusal is not None
+    assert refusal[1] == text
+
+
+@pytest.mark.parametrize("kind", [b"text/plain", b"application/grpc-web", b"application/grpcx"])
 def test_what_is_no_call_of_gRPC_is_told_so_in_HTTP(kind: bytes) -> None:
     assert RequestHead((*PLAIN[:4], (b"content-type", kind))).http_status == b"415"
     assert head(method=b"GET").http_status == b"405"

@@ -30,6 +30,7 @@ _CODINGS = (b"", b"identity", b"gzip", b"deflate")
 _NOT_PLAIN = re.compile(rb"[^ -$&-~]")
 _MOST_REMEMBERED = 256
 _LARGEST_REMEMBERED = 2048
+_MOST_SHOWN = 40  # characters of a wrong header
 
 
 class RequestHead:
@@ -85,7 +86,7 @@ class RequestHead:
         self.byte_size = size
         if method != b"POST":
             self.http_status = b"405"
-        elif not _is_grpc(content_type):
+        elif content_type and not _is_grpc(content_type):  # without any Triton and grpcio answer, too
             self.http_status = b"415"
         elif size > SOFT_LIMIT:
             self.refusal = (
@@ -93,8 +94,8 @@ class RequestHead:
                 f"received metadata size exceeds hard limit ({size} vs. {SOFT_LIMIT})",
             )
         elif self.coding not in _CODINGS:
-            text = self.coding.decode("latin-1")
-            self.refusal = (Status.UNIMPLEMENTED, f"Compression algorithm '{text}' is disabled.")
+            text = f"Compression algorithm '{_shown(self.coding)}' is disabled."
+            self.refusal = (Status.UNIMPLEMENTED, text)
 
     @property
     def metadata(self) -> Sequence[tuple[str, str | bytes]]:
@@ -111,8 +112,7 @@ class RequestHead:
     def _read_timeout(self, value: bytes) -> None:
         found = _TIMEOUT.fullmatch(value)
         if found is None:
-            text = value.decode("latin-1")
-            self.refusal = (Status.INTERNAL, f"Invalid grpc-timeout: '{text}'")
+            self.refusal = (Status.INTERNAL, f"Invalid grpc-timeout: '{_shown(value)}'")
         else:
             self.timeout_s = int(found[1]) * _UNIT_S[found[2]]
 
@@ -147,6 +147,12 @@ def status_headers(status: int, text: str) -> list[tuple[bytes, bytes]]:
 def percent_encoded(text: str) -> bytes:
     """A text as a header: UTF-8, and %XX for all that is not printable ASCII, and for % itself."""
     return _NOT_PLAIN.sub(lambda found: b"%%%02X" % found[0][0], text.encode("utf-8", "replace"))
+
+
+def _shown(value: bytes) -> str:
+    """A header's value for an answer, which is to be no longer than what clients take."""
+    text = value.decode("latin-1")
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def _is_grpc(content_type: bytes) -> bool:
