@@ -22,6 +22,7 @@ from hyperframe.frame import (
     WindowUpdateFrame,
 )
 
+FRAME_SIZE = 16_384
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 TIMEOUT_S = 30
 
@@ -75,7 +76,10 @@ def headers(stream: int, fields: Headers, flags: int = END_HEADERS) -> bytes:
 
 
 def data(stream: int, payload: bytes = b"", flags: int = 0) -> bytes:
-    return frame(DATA, flags, stream, payload)
+    """A frame of data, or several of a size that every server takes."""
+    parts = [payload[at : at + FRAME_SIZE] for at in range(0, len(payload), FRAME_SIZE)]
+    *first, last = parts or [b""]
+    return b"".join(frame(DATA, 0, stream, part) for part in first) + frame(DATA, flags, stream, last)
 
 
 def message(payload: bytes = b"", flag: int = 0, length: int | None = None) -> bytes:

@@ -11,6 +11,7 @@ import hpack
 from hyperframe import frame as frames
 from tritonpy.admission import Admission
 from tritonpy.frontends.grpc.native.connection import GrpcConnection
+from tritonpy.frontends.grpc.native.engine import EngineSettings
 from tritonpy.frontends.grpc.native.framing import PREFIX
 from tritonpy.frontends.grpc.native.keepalive import Lifetimes
 from tritonpy.frontends.grpc.native.server import NativeGrpcServer
@@ -32,6 +33,16 @@ MUCH_WINDOW = (
 """What a client sends that takes answers of any size."""
 
 Headers = dict[str, str]
+
+
+def _in_frames(sent: frames.Frame) -> list[frames.Frame]:
+    most = EngineSettings().max_frame_size
+    if not isinstance(sent, frames.DataFrame) or len(sent.data) <= most:
+        return [sent]
+    data, places = sent.data, range(0, len(sent.data), most)
+    parts = [frames.DataFrame(sent.stream_id, data[place : place + most]) for place in places]
+    parts[-1].flags |= sent.flags
+    return parts
 
 
 def message(body: bytes, flag: int = 0) -> bytes:
@@ -168,8 +179,8 @@ class Client:
         self.connection.buffer_updated(len(data))
 
     def send(self, *sent: frames.Frame) -> None:
-        """Have frames arrive, in one read."""
-        self.feed(b"".join(each.serialize() for each in sent))
+        """Have frames arrive, in one read; data that is too long for one frame comes in several."""
+        self.feed(b"".join(part.serialize() for each in sent for part in _in_frames(each)))
 
     def headers(self, path: str = INFER, is_last: bool = False, **more: str) -> frames.Frame:
         """The frame that opens a stream; the names of more headers have _ for -."""
