@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from tritonpy.plugin import InvalidArg, Tensor
+from tritonpy.plugin import InvalidArg
 from tritonpy_frontend_tfserving.encoding import encode
 from tritonpy_frontend_tfserving.predict import _values
 
@@ -49,9 +49,9 @@ def test_numbers_that_are_not_finite_are_words_also_beside_others():
 
 
 def test_bits_of_bf16_are_numbers():
-    tensor = Tensor.from_numpy("y", np.array([0x3F80, 0xC000], "u2"), "BF16")
+    bits = np.array([0x3F80, 0xC000], "u2")
 
-    assert encode({"y": _values(tensor)}, False) == b'{"outputs":[1.0,-2.0]}'
+    assert encode({"y": _values(bits, "BF16")}, False) == b'{"outputs":[1.0,-2.0]}'
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ import numpy as np
 import orjson
 from tritonpy.plugin import DATATYPES, Array, InvalidArg, TensorSpec, Unsupported
 
+from tritonpy_frontend_tfserving.models import fit_rank
+
 Json = Any  # Any: what a client has sent
 Specs = Mapping[str, TensorSpec]
 
@@ -108,11 +110,7 @@ def _is_named(value: Json) -> bool:
 
 
 def _array(value: Json, spec: TensorSpec) -> Array:
-    array = _strings(value, spec) if spec.datatype == "BYTES" else _numbers(value, spec)
-    # One number for each row has one dimension more in the v2 protocol.
-    if array.ndim == len(spec.shape) - 1 and spec.shape[-1] == 1:
-        array = array[..., np.newaxis]
-    return array
+    return fit_rank(_strings(value, spec) if spec.datatype == "BYTES" else _numbers(value, spec), spec)
 
 
 def _numbers(value: Json, spec: TensorSpec) -> Array:

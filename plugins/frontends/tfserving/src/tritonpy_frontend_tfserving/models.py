@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from tritonpy.plugin import (
+    Array,
     Dataplane,
     InvalidArg,
     JsonObject,
@@ -21,7 +23,7 @@ LABELS = "TRITONPY_VERSION_LABELS"
 _SIGNATURES = ("TF_SIGNATURE_DEF", "SIGNATURE_KEY")  # of the backends that have any
 _DEFAULT_SIGNATURE = "serving_default"
 _STATES = {"READY": "AVAILABLE", "LOADING": "LOADING", "UNLOADING": "UNLOADING", "UNAVAILABLE": "END"}
-_TYPES = {
+TYPES = {
     "BOOL": "DT_BOOL",
     "UINT8": "DT_UINT8",
     "UINT16": "DT_UINT16",
@@ -37,6 +39,7 @@ _TYPES = {
     "FP64": "DT_DOUBLE",
     "BYTES": "DT_STRING",
 }
+"""TensorFlow's name for each datatype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +171,17 @@ def metadata(dataplane: Dataplane, wanted: ModelName) -> JsonObject:
 def _tensor_info(spec: TensorSpec, is_scalar_row: bool) -> JsonObject:
     shape = spec.shape[:-1] if is_scalar_row else spec.shape
     return {
-        "dtype": _TYPES[spec.datatype],
+        "dtype": TYPES[spec.datatype],
         "tensor_shape": {"dim": [{"size": str(size), "name": ""} for size in shape], "unknown_rank": False},
         "name": f"{spec.name}:0",
     }
+
+
+def fit_rank(array: Array, spec: TensorSpec) -> Array:
+    """An input as clients of the v2 protocol give it: there, a number for each row has one dimension more."""
+    if array.ndim == len(spec.shape) - 1 and spec.shape[-1] == 1:
+        return array[..., np.newaxis]
+    return array
 
 
 def scalar_rows(model: ServedModel) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""The verb `predict`: one request of a client becomes one or several of the server."""
+"""Predictions: one request of a client becomes one or several of the server."""
 
 from __future__ import annotations
 
@@ -16,9 +16,6 @@ from tritonpy_frontend_tfserving.models import ModelName, check_signature, find,
 async def predict(frontend: Frontend, wanted: ModelName, body: bytes, headers: Mapping[str, str]) -> bytes:
     """Ask a model, and return the body of the answer.
 
-    Rows beyond the model's `max_batch_size` go in further requests: TensorFlow Serving takes any number of
-    rows where it does not batch.
-
     Raises:
         TritonError: what a client sent is wrong, or the model failed.
     """
@@ -26,17 +23,46 @@ async def predict(frontend: Frontend, wanted: ModelName, body: bytes, headers: M
     document = parse(body)
     check_signature(model, document.get("signature_name", ""))
     arrays, is_rows = read_inputs(document, model.inputs)
-    requests = [_request(model, wanted, part) for part in _split(model, arrays)]
+    outputs = await infer(frontend, model, wanted, arrays, headers)
+    return encode({name: _values(array, datatype) for name, (array, datatype) in outputs.items()}, is_rows)
+
+
+async def infer(
+    frontend: Frontend,
+    model: ServedModel,
+    wanted: ModelName,
+    arrays: Mapping[str, Array],
+    headers: Mapping[str, str],
+    names: tuple[str, ...] = (),
+) -> dict[str, tuple[Array, str]]:
+    """Ask a model, and return its outputs with their datatypes, by name.
+
+    Rows beyond the model's `max_batch_size` go in further requests: TensorFlow Serving takes any number of
+    rows where it does not batch.
+
+    Args:
+        frontend: of the server.
+        model: has just been found.
+        wanted: names it.
+        arrays: its inputs.
+        headers: of the request, for traces.
+        names: the outputs that are wanted; none for all.
+
+    Raises:
+        TritonError: a request is refused, or has failed.
+    """
+    requests = [_request(model, wanted, part, names) for part in _split(model, arrays)]
     for request in requests:
         frontend.trace(request, headers.get("traceparent"), headers.get("tracestate"))
     responses = await _infer(frontend, requests, wanted)
-    parts = [{output.name: _values(output) for output in response.outputs} for response in responses]
+    datatypes = {output.name: output.datatype for output in responses[0].outputs}
+    parts = [{output.name: output.numpy() for output in response.outputs} for response in responses]
     outputs = parts[0]
     if len(parts) > 1:
         outputs = {name: np.concatenate([part[name] for part in parts]) for name in outputs}
     for name in outputs.keys() & scalar_rows(model):
         outputs[name] = outputs[name].reshape(outputs[name].shape[:-1])
-    return encode(outputs, is_rows)
+    return {name: (array, datatypes[name]) for name, array in outputs.items()}
 
 
 def _split(model: ServedModel, arrays: Mapping[str, Array]) -> list[Mapping[str, Array]]:
@@ -59,11 +85,13 @@ def _split(model: ServedModel, arrays: Mapping[str, Array]) -> list[Mapping[str,
     ]
 
 
-def _request(model: ServedModel, wanted: ModelName, arrays: Mapping[str, Array]) -> InferRequest:
+def _request(
+    model: ServedModel, wanted: ModelName, arrays: Mapping[str, Array], names: tuple[str, ...]
+) -> InferRequest:
     tensors = {
         name: Tensor.from_numpy(name, array, model.inputs[name].datatype) for name, array in arrays.items()
     }
-    return InferRequest(model.name, tensors, model_version=wanted.version)
+    return InferRequest(model.name, tensors, model_version=wanted.version, requested_outputs=names or None)
 
 
 async def _infer(frontend: Frontend, requests: list[InferRequest], wanted: ModelName) -> list[InferResponse]:
@@ -80,8 +108,6 @@ async def _infer(frontend: Frontend, requests: list[InferRequest], wanted: Model
     return [task.result() for task in tasks]
 
 
-def _values(output: Tensor) -> Array:
-    array = output.numpy()
-    if output.datatype == "BF16":
-        return (array.astype("u4") << 16).view("f4")
-    return array
+def _values(array: Array, datatype: str) -> Array:
+    """Numbers of what came as the bits of BF16."""
+    return (array.astype("u4") << 16).view("f4") if datatype == "BF16" else array

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from tritonpy.plugin import Frontend, InvalidArg, parse_whole
 
-_PORT, _ADDRESS, _BODY = "port", "address", "max-body-bytes"
-_KNOWN = (_PORT, _ADDRESS, _BODY)
+_PORT, _GRPC_PORT, _ADDRESS, _BODY = "port", "grpc-port", "address", "max-body-bytes"
+_KNOWN = (_PORT, _GRPC_PORT, _ADDRESS, _BODY)
+_MOST_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,12 +16,14 @@ class Settings:
     """Settings of the frontend.
 
     Attributes:
-        port: that it listens on; 0 lets the system choose. TensorFlow Serving's usual one is the default.
-        address: that it listens on.
-        max_body_bytes: a larger body is refused, after compression is undone.
+        port: for REST; 0 lets the system choose. TensorFlow Serving's usual one is the default.
+        grpc_port: for gRPC; None leaves it out.
+        address: that both listen on.
+        max_body_bytes: a larger body or message is refused, after compression is undone.
     """
 
     port: int = 8501
+    grpc_port: int | None = None
     address: str = "0.0.0.0"
     max_body_bytes: int = 64 << 20
 
@@ -45,11 +48,15 @@ def read_settings(frontend: Frontend) -> Settings:
         where = f"--frontend-config {frontend.name},{key}"
         return parse_whole(given[key], where, least) if key in given else default
 
-    port = whole(_PORT, _DEFAULT.port, 0)
-    if port > 65535:
-        raise InvalidArg(f"--frontend-config {frontend.name},{_PORT}: got '{port}', expected 65535 at most")
+    ports = {key: whole(key, _DEFAULT.port, 0) for key in (_PORT, _GRPC_PORT)}
+    for key, port in ports.items():
+        if port > _MOST_PORT:
+            raise InvalidArg(
+                f"--frontend-config {frontend.name},{key}: got '{port}', expected {_MOST_PORT} at most"
+            )
     return Settings(
-        port,
+        ports[_PORT],
+        ports[_GRPC_PORT] if _GRPC_PORT in given else None,
         given.get(_ADDRESS, _DEFAULT.address),
         whole(_BODY, _DEFAULT.max_body_bytes, 1),
     )
