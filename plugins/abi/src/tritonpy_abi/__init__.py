@@ -8,6 +8,7 @@ from importlib import import_module
 from tritonpy.abi_child import hookimpl
 
 _OPENERS: Mapping[str, tuple[str, str]] = {
+    "backends": ("tritonpy_abi.backends", "open_backend"),
     "batching": ("tritonpy_abi.strategies", "open_strategy"),
     "caches": ("tritonpy_abi.caches", "open_cache"),
     "repo_agents": ("tritonpy_abi.agents.library", "AgentLibrary"),

@@ -30,8 +30,13 @@ def facts(model: Model) -> dict[str, str | int]:
         "completes_config": backend.completes_config,
         "backend_name": backend.name,
         "backend_location": str(backend.directory or ""),
-        "backend_config": json_text({"cmdline": _cmdline(backend)}),
+        "backend_config": backend_config(backend),
     }
+
+
+def backend_config(backend: Backend) -> str:
+    """The message that `TRITONBACKEND_BackendConfig` gives."""
+    return json_text({"cmdline": _cmdline(backend)})
 
 
 def _cmdline(backend: Backend) -> dict[str, str]:

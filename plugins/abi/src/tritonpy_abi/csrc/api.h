@@ -2,6 +2,7 @@
 // Python calls. Sources include this first, so that the compiler compares definitions with declarations.
 #pragma once
 
+#include "tritonpy/backend.h"
 #include "tritonpy/batching.h"
 #include "tritonpy/cache.h"
 #include "tritonpy/core.h"
@@ -15,6 +16,7 @@ extern "C" {
 #include "host/batching.h"
 #include "host/caches.h"
 #include "host/core.h"
+#include "host/execution.h"
 #include "host/logs.h"
 #include "host/metrics.h"
 #include "host/probe.h"

@@ -59,7 +59,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelAutoCompleteConfig(
 TRITONSERVER_Error* TRITONBACKEND_ModelBackend(TRITONBACKEND_Model* model, TRITONBACKEND_Backend** backend) {
   TRITONPY_REQUIRE(model);
   TRITONPY_REQUIRE(backend);
-  *backend = &model->backend;
+  *backend = model->backend;
   return nullptr;
 }
 
@@ -95,7 +95,7 @@ TRITONSERVER_Error* TRITONBACKEND_BackendExecutionPolicy(
     TRITONBACKEND_Backend* backend, TRITONBACKEND_ExecutionPolicy* policy) {
   TRITONPY_REQUIRE(backend);
   TRITONPY_REQUIRE(policy);
-  *policy = TRITONBACKEND_EXECUTION_BLOCKING;
+  *policy = backend->execution_policy;
   return nullptr;
 }
 

@@ -10,6 +10,7 @@ struct TRITONBACKEND_Backend {
   std::string location;
   TRITONSERVER_Message config;
   void* state = nullptr;
+  TRITONBACKEND_ExecutionPolicy execution_policy = TRITONBACKEND_EXECUTION_BLOCKING;
 };
 
 struct TRITONBACKEND_Model {
@@ -18,8 +19,10 @@ struct TRITONBACKEND_Model {
   std::string location;
   std::string config;
   bool completes_config;
-  TRITONBACKEND_Backend backend;
+  TRITONBACKEND_Backend* backend;
   void* state = nullptr;
+  bool is_initializing = false;  // by its backend
+  bool is_completed = false;  // the backend has set the configuration
 };
 
 namespace tritonpy {

@@ -23,19 +23,21 @@ struct TRITONPY_Strategy {
         batch_initialize(reinterpret_cast<BatchInitialize>(functions[2])),
         batch_include(reinterpret_cast<BatchInclude>(functions[3])),
         batch_finalize(reinterpret_cast<BatchFinalize>(functions[4])),
+        backend{described.backend_name, described.backend_location, {described.backend_config}},
         model{
             described.name,
             described.version,
             described.location,
             described.config,
             described.completes_config,
-            {described.backend_name, described.backend_location, {described.backend_config}}} {}
+            &backend} {}
 
   const BatcherInitialize batcher_initialize;
   const BatcherFinalize batcher_finalize;
   const BatchInitialize batch_initialize;
   const BatchInclude batch_include;
   const BatchFinalize batch_finalize;
+  TRITONBACKEND_Backend backend;
   TRITONBACKEND_Model model;
   TRITONBACKEND_Batcher* batcher = nullptr;  // the strategy's own, given back as it came
   void* userp = nullptr;  // likewise, for the attempt that is open

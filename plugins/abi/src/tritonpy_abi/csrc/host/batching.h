@@ -51,6 +51,7 @@ struct TRITONBACKEND_Request {
   uint32_t input_count;
   uint32_t flags;
   bool has_scratch; /* of its inputs */
+  void *reply; /* to whom it is answered, while a backend has it */
   TRITONBACKEND_Input inputs[];
 };
 

@@ -1,0 +1,210 @@
+// Life of a backend, its models and their instances, as the driver leads it.
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "backends/objects.h"
+#include "guard.h"
+
+using tritonpy::Event;
+using tritonpy::Events;
+using tritonpy::EventKind;
+using tritonpy::guarded;
+using tritonpy::ReplyHold;
+
+namespace {
+
+template <typename Handle>
+using Step = TRITONSERVER_Error* (*)(Handle*);
+
+struct Functions {
+  explicit Functions(void* const* found)
+      : initialize(reinterpret_cast<Step<TRITONBACKEND_Backend>>(found[0])),
+        finalize(reinterpret_cast<Step<TRITONBACKEND_Backend>>(found[1])),
+        model_initialize(reinterpret_cast<Step<TRITONBACKEND_Model>>(found[2])),
+        model_finalize(reinterpret_cast<Step<TRITONBACKEND_Model>>(found[3])),
+        instance_initialize(reinterpret_cast<Step<TRITONBACKEND_ModelInstance>>(found[4])),
+        instance_finalize(reinterpret_cast<Step<TRITONBACKEND_ModelInstance>>(found[5])),
+        execute(reinterpret_cast<decltype(&TRITONBACKEND_ModelInstanceExecute)>(found[6])) {}
+
+  const Step<TRITONBACKEND_Backend> initialize;
+  const Step<TRITONBACKEND_Backend> finalize;
+  const Step<TRITONBACKEND_Model> model_initialize;
+  const Step<TRITONBACKEND_Model> model_finalize;
+  const Step<TRITONBACKEND_ModelInstance> instance_initialize;
+  const Step<TRITONBACKEND_ModelInstance> instance_finalize;
+  decltype(&TRITONBACKEND_ModelInstanceExecute) const execute;
+};
+
+// A backend with its library; strategies have one without.
+struct OpenBackend : TRITONBACKEND_Backend {
+  OpenBackend(void* const* found, TRITONBACKEND_Backend described)
+      : TRITONBACKEND_Backend(std::move(described)), functions(found) {}
+
+  const Functions functions;
+};
+
+const Functions& functions_of(const TRITONBACKEND_Backend* backend) {
+  return static_cast<const OpenBackend*>(backend)->functions;
+}
+
+// Calls a function that a library need not have.
+template <typename Handle>
+TRITONSERVER_Error* call(const char* name, Step<Handle> step, Handle* handle) {
+  return step == nullptr ? nullptr : guarded(name, [&] { return step(handle); });
+}
+
+
+void describe(TRITONBACKEND_Response& response, TRITONPY_Event* to) {
+  for (TRITONBACKEND_Output& output : response.outputs) {
+    response.sent_outputs.push_back(
+        {output.name.c_str(), output.shape.data(), output.data, output.attributes.byte_size,
+         static_cast<uint32_t>(output.shape.size()), output.datatype});
+    output.data = nullptr;  // the driver's from here on
+  }
+  for (const TRITONSERVER_Parameter& parameter : response.parameters) {
+    response.sent_parameters.push_back(
+        {parameter.name.c_str(), parameter.type, parameter.text.c_str(), parameter.integer, parameter.number,
+         parameter.boolean});
+  }
+  to->has_response = true;
+  to->has_error = response.has_error;
+  to->error_code = response.error_code;
+  to->error = response.error.c_str();
+  to->outputs = response.sent_outputs.data();
+  to->output_count = static_cast<uint32_t>(response.sent_outputs.size());
+  to->parameters = response.sent_parameters.data();
+  to->parameter_count = static_cast<uint32_t>(response.sent_parameters.size());
+}
+
+}  // namespace
+
+TRITONSERVER_Error* TRITONPY_BackendOpen(
+    void* const* functions, const char* name, const char* location, const char* config,
+    TRITONBACKEND_Backend** backend) {
+  auto opened = std::make_unique<OpenBackend>(functions, TRITONBACKEND_Backend{name, location, {config}});
+  TRITONBACKEND_Backend* handle = opened.get();
+  if (auto* error = call("TRITONBACKEND_Initialize", opened->functions.initialize, handle)) {
+    return error;
+  }
+  *backend = opened.release();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONPY_BackendClose(TRITONBACKEND_Backend* backend) {
+  const std::unique_ptr<OpenBackend> closed(static_cast<OpenBackend*>(backend));
+  return call("TRITONBACKEND_Finalize", closed->functions.finalize, backend);
+}
+
+TRITONSERVER_Error* TRITONPY_ModelOpen(
+    TRITONBACKEND_Backend* backend, const TRITONPY_Model* described, TRITONPY_ServedModel** model) {
+  auto opened = std::make_unique<TRITONPY_ServedModel>(TRITONBACKEND_Model{
+      described->name, described->version, described->location, described->config, described->completes_config,
+      backend});
+  TRITONBACKEND_Model* handle = opened.get();
+  opened->is_initializing = true;
+  if (auto* error = call("TRITONBACKEND_ModelInitialize", functions_of(backend).model_initialize, handle)) {
+    return error;
+  }
+  opened->is_initializing = false;
+  *model = opened.release();
+  return nullptr;
+}
+
+const char* TRITONPY_ModelCompleted(TRITONPY_ServedModel* model) {
+  return model->is_completed ? model->config.c_str() : nullptr;
+}
+
+void TRITONPY_ModelSettle(TRITONPY_ServedModel* model, const char* config, bool is_decoupled) {
+  model->config = config;
+  model->events->leave_at_once(is_decoupled);
+}
+
+TRITONSERVER_Error* TRITONPY_ModelFinalize(TRITONPY_ServedModel* model) {
+  TRITONBACKEND_Model* handle = model;
+  return call("TRITONBACKEND_ModelFinalize", functions_of(model->backend).model_finalize, handle);
+}
+
+void TRITONPY_ModelEnd(TRITONPY_ServedModel* model) {
+  model->events->close();
+  delete model;
+}
+
+TRITONSERVER_Error* TRITONPY_InstanceOpen(
+    TRITONPY_ServedModel* model, const char* name, int kind, int32_t device_id, const char* policy,
+    TRITONBACKEND_ModelInstance** instance) {
+  auto opened = std::make_unique<TRITONBACKEND_ModelInstance>(TRITONBACKEND_ModelInstance{
+      model, name, static_cast<TRITONSERVER_InstanceGroupKind>(kind), device_id, {policy}});
+  const auto initialize = functions_of(model->backend).instance_initialize;
+  if (auto* error = call("TRITONBACKEND_ModelInstanceInitialize", initialize, opened.get())) {
+    return error;
+  }
+  *instance = opened.release();
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONPY_InstanceClose(TRITONBACKEND_ModelInstance* instance) {
+  const std::unique_ptr<TRITONBACKEND_ModelInstance> closed(instance);
+  const auto finalize = functions_of(instance->model->backend).instance_finalize;
+  return call("TRITONBACKEND_ModelInstanceFinalize", finalize, instance);
+}
+
+TRITONSERVER_Error* TRITONPY_InstanceExecute(
+    TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* const* requests, const uint64_t* tags,
+    uint32_t count) {
+  const std::shared_ptr<Events> events = instance->model->events;
+  instance->compute_start_ns = instance->compute_end_ns = 0;
+  std::vector<TRITONBACKEND_Request*> given(requests, requests + count);  // may be written to
+  for (uint32_t index = 0; index < count; ++index) {
+    requests[index]->reply = new ReplyHold(std::make_shared<tritonpy::Reply>(events, tags[index]));
+  }
+  const Events::Execution execution(events.get());
+  TRITONSERVER_Error* error = guarded("TRITONBACKEND_ModelInstanceExecute", [&] {
+    return functions_of(instance->model->backend).execute(instance, given.data(), count);
+  });
+  if (error != nullptr) {
+    for (uint32_t index = 0; index < count; ++index) {
+      if (requests[index]->reply != nullptr) {  // still the server's, as its error says
+        TRITONSERVER_ErrorDelete(
+            TRITONBACKEND_RequestRelease(requests[index], TRITONSERVER_REQUEST_RELEASE_ALL));
+      }
+    }
+  }
+  return error;
+}
+
+void TRITONPY_InstanceTimes(TRITONBACKEND_ModelInstance* instance, uint64_t* start_ns, uint64_t* end_ns) {
+  *start_ns = instance->compute_start_ns;
+  *end_ns = instance->compute_end_ns;
+}
+
+bool TRITONPY_EventsWait(TRITONPY_ServedModel* model) {
+  const std::shared_ptr<Events> events = model->events;
+  return events->wait();
+}
+
+void TRITONPY_EventsStop(TRITONPY_ServedModel* model) { model->events->stop(); }
+
+bool TRITONPY_EventsTake(TRITONPY_ServedModel* model, TRITONPY_Event* event) {
+  Event taken{};
+  if (!model->events->take(&taken)) {
+    return false;
+  }
+  *event = TRITONPY_Event{};
+  event->tag = taken.tag;
+  event->kind = static_cast<int>(taken.kind);
+  event->is_final = taken.is_final;
+  if (taken.response != nullptr) {
+    describe(*taken.response, event);
+    event->response = taken.response.release();
+  }
+  return true;
+}
+
+void TRITONPY_EventEnd(TRITONPY_Event* event) {
+  delete event->response;
+  event->response = nullptr;
+}
+
+void TRITONPY_DataEnd(void* data) { std::free(data); }
