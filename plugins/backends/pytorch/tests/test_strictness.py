@@ -5,17 +5,19 @@ Every line of the tables is a model of its own; all lie in one server's reposito
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
-from itertools import chain
-from math import prod
-
-import numpy as np
 import pytest
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk import ModelRepository
+from tritonpy_sdk.testing import BatchSizeStrictness
+from tritonpy_sdk.testing.batch_sizes import (
+    DIMS,
+    FIRST_NOT_FREE,
+    NO_BATCHES,
+    config_of,
+    post,
+    quiet_options,
+    tensors,
+)
 
 torch = pytest.importorskip("torch")
 from torch.export import Dim  # noqa: E402
@@ -36,28 +38,7 @@ class Sums(torch.nn.Module):
         return {"Y": X.sum(0, keepdim=True)}
 
 
-def tensors(dims, datatype="TYPE_FP32", **more):
-    """A configuration of X and Y."""
-    return {
-        "input": [{"name": "X", "data_type": datatype, "dims": dims, **more}],
-        "output": [{"name": "Y", "data_type": "TYPE_FP32", "dims": dims, **more}],
-    }
-
-
 DYNAMIC = {"dynamic_batching": {}}
-NO_BATCHES = (
-    "autofill failed for model '{name}': model does not support batching while non-zero max_batch_size is "
-    "specified"
-)
-FIRST_NOT_FREE = (
-    "model '{name}', tensor 'X': for the model to support batching the shape should have at least 1 "
-    "dimension and the first dimension must be -1; but shape expected by the model is %s"
-)
-DIMS = (
-    "model '{name}', tensor '%s': the model expects %d dimensions (shape %s) but the model configuration "
-    "specifies %d dimensions (shape %s)"
-)
-
 # name: (file, configuration, max_batch_size, dynamic batching, dims of X, shapes that are served, shapes that
 # are refused)
 LOADS = {
@@ -134,18 +115,6 @@ REFUSALS = {
 }  # fmt: skip
 
 
-def options(root, **more):
-    return ServerOptions(
-        (str(root),),
-        exit_on_error=False,
-        http_address="127.0.0.1",
-        http_port=0,
-        allow_grpc=False,
-        allow_metrics=False,
-        **more,
-    )
-
-
 @pytest.fixture(scope="module")
 def files(exported, scripted):
     row = torch.ones(2, 3)
@@ -168,76 +137,16 @@ def files(exported, scripted):
     }
 
 
-def post(server, path, document):
-    """Ask over HTTP; returns the status and the answer."""
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{server.http_port}{path}", json.dumps(document).encode(), method="POST"
-    )
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(request, timeout=20) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as exc:
-        with exc:
-            return exc.code, json.load(exc)
-
-
-def infer(server, name, shape):
-    x = {"name": "X", "datatype": "FP32", "shape": shape, "data": [float(n) for n in range(prod(shape))]}
-    return post(server, f"/v2/models/{name}/infer", {"inputs": [x]})
-
-
-def config_of(server, name):
-    return server.runtime.dataplane.find(name).config
-
-
 @pytest.fixture(scope="module")
-def server(tmp_path_factory, files):
-    root = tmp_path_factory.mktemp("strictness")
-    repository = ModelRepository(root)
-    for name, (file, config, *_) in chain(LOADS.items(), REFUSALS.items()):
-        repository.model(name, config, files[file])
-    with Server(options(root)) as started:
-        yield started
+def write_model(files):
+    def write(root, name, file, config=None):
+        return ModelRepository(root).model(name, config, files[file])
+
+    return write
 
 
-@pytest.fixture(scope="module")
-def reasons(server):
-    _, index = post(server, "/v2/repository/index", {})
-    return {entry["name"]: entry.get("reason", "") for entry in index}
-
-
-@pytest.mark.parametrize("name", LOADS)
-def test_what_fits_loads_and_shows_its_batch_size(server, reasons, name):
-    _, _, size, is_dynamic, dims, *_ = LOADS[name]
-    assert reasons[name] == ""
-
-    config = config_of(server, name)
-
-    assert config["max_batch_size"] == size
-    assert ("dynamic_batching" in config) is is_dynamic
-    assert [int(dim) for dim in config["input"][0]["dims"]] == dims
-
-
-@pytest.mark.parametrize("name", LOADS)
-def test_requests_are_bound_to_the_shapes_that_the_configuration_allows(server, name):
-    *_, served, refused = LOADS[name]
-
-    for shape in served:
-        status, answer = infer(server, name, shape)
-        assert status == 200, answer
-        if not name.startswith("half_fixed"):
-            assert answer["outputs"][0]["shape"] == shape
-            assert np.array_equal(answer["outputs"][0]["data"], -np.arange(prod(shape)))
-    for shape in refused:
-        status, answer = infer(server, name, shape)
-        assert status == 400, answer
-        assert "shape" in answer["error"] or "batch-size" in answer["error"], answer
-
-
-@pytest.mark.parametrize("name", REFUSALS)
-def test_what_does_not_fit_is_refused_when_it_is_loaded_and_the_index_says_why(reasons, name):
-    assert reasons[name] == f"Invalid argument: {REFUSALS[name][2].format(name=name)}"
+class TestStrictness(BatchSizeStrictness, loads=LOADS, refusals=REFUSALS):
+    pass
 
 
 @pytest.mark.parametrize(
@@ -256,7 +165,7 @@ def test_default_batch_size_comes_from_the_command_line(tmp_path, files, backend
     repository.model("own", {"max_batch_size": 8}, files["variable"])
     repository.model("bounded", None, files["bounded"])
 
-    with Server(options(tmp_path, backend_config=tuple(backend_config))) as server:
+    with Server(quiet_options(tmp_path, backend_config=tuple(backend_config))) as server:
         found = config_of(server, "net")
         assert (found["max_batch_size"], "dynamic_batching" in found) == (size, is_dynamic)
         assert config_of(server, "own")["max_batch_size"] == 8
@@ -268,7 +177,7 @@ def test_without_auto_complete_nothing_is_filled_in(tmp_path, files):
     repository.model("whole", {"backend": "pytorch", "max_batch_size": 8} | tensors([3]), files["variable"])
     repository.model("none", None, files["variable"])
 
-    with Server(options(tmp_path, auto_complete_config=False)) as server:
+    with Server(quiet_options(tmp_path, auto_complete_config=False)) as server:
         _, index = post(server, "/v2/repository/index", {})
         assert "dynamic_batching" not in config_of(server, "whole")
 

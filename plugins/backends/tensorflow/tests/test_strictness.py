@@ -5,24 +5,17 @@ Every line of the tables is a model of its own; all lie in one server's reposito
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
-from itertools import chain
-from math import prod
-
 import pytest
-from tritonpy.options import ServerOptions
 from tritonpy.server import Server
-
-
-def tensors(dims, datatype="TYPE_FP32", **more):
-    """A configuration of X and Y."""
-    return {
-        "input": [{"name": "X", "data_type": datatype, "dims": dims, **more}],
-        "output": [{"name": "Y", "data_type": "TYPE_FP32", "dims": dims, **more}],
-    }
-
+from tritonpy_sdk.testing import BatchSizeStrictness
+from tritonpy_sdk.testing.batch_sizes import (
+    DIMS,
+    DIMS_WITH_BATCH,
+    config_of,
+    post,
+    quiet_options,
+    tensors,
+)
 
 DYNAMIC = {"dynamic_batching": {}}
 NO_BATCHES = (
@@ -34,17 +27,6 @@ CONTRADICTION = (
     "Internal: unable to autofill for '{name}', model tensor configurations are contradicting each other in "
     "terms of whether batching is supported"
 )
-DIMS = (
-    "Invalid argument: model '{name}', tensor '%s': the model expects %d dimensions (shape %s) but the model "
-    "configuration specifies %d dimensions (shape %s)"
-)
-DIMS_WITH_BATCH = (
-    "Invalid argument: model '{name}', tensor '%s': the model expects %d dimensions (shape %s) but the model "
-    "configuration specifies %d dimensions (an initial batch dimension because max_batch_size > 0 and then "
-    "the "
-    "configured dims, complete shape %s)"
-)
-
 # name: (file, configuration, max_batch_size, dynamic batching, dims of X, shapes that are served, shapes that
 # are refused)
 LOADS = {
@@ -124,7 +106,7 @@ REFUSALS = {
     "variable_datatype": (
         "variable",
         {"max_batch_size": 4} | tensors([3], "TYPE_INT32"),
-        "Invalid argument: unable to load model '{name}', configuration expects datatype TYPE_INT32 for "
+        "unable to load model '{name}', configuration expects datatype TYPE_INT32 for "
         "input "
         "'X', model provides TYPE_FP32",
     ),
@@ -134,18 +116,18 @@ REFUSALS = {
             "max_batch_size": 4,
             "input": [{"name": "Q", "data_type": "TYPE_FP32", "dims": [3]}],
         },
-        "Invalid argument: unable to load model '{name}', configuration expects 2 inputs, model provides 1",
+        "unable to load model '{name}', configuration expects 2 inputs, model provides 1",
     ),
     "unknown_alone": (
         "unknown",
         None,
-        "Invalid argument: unable to autofill for '{name}': the rank of model tensor 'X' is 0 which is not "
+        "unable to autofill for '{name}': the rank of model tensor 'X' is 0 which is not "
         "supported; the model says of no dimension, so that the configuration has to",
     ),
     "graph_datatype": (
         "graph",
         tensors([-1, 3], "TYPE_INT64"),
-        "Invalid argument: unable to load model '{name}', configuration expects datatype TYPE_INT64 for "
+        "unable to load model '{name}', configuration expects datatype TYPE_INT64 for "
         "input "
         "'X', model provides TYPE_FP32",
     ),
@@ -153,7 +135,7 @@ REFUSALS = {
     "graph_output_only": (
         "graph",
         {"max_batch_size": 4, "output": [{"name": "Q", "data_type": "TYPE_FP32", "dims": [3]}]},
-        "Invalid argument: unexpected inference output 'Q', allowed outputs are: Y",
+        "unexpected inference output 'Q', allowed outputs are: Y",
     ),
 }  # fmt: skip
 
@@ -184,87 +166,16 @@ def files(tf, saved, saved_v1, frozen):
     }
 
 
-def options(root, **more):
-    return ServerOptions(
-        (str(root),),
-        exit_on_error=False,
-        http_address="127.0.0.1",
-        http_port=0,
-        allow_grpc=False,
-        allow_metrics=False,
-        **more,
-    )
-
-
-def post(server, path, document):
-    """Ask over HTTP; returns the status and the answer."""
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{server.http_port}{path}", json.dumps(document).encode(), method="POST"
-    )
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(request, timeout=20) as answer:
-            return answer.status, json.load(answer)
-    except urllib.error.HTTPError as exc:
-        with exc:
-            return exc.code, json.load(exc)
-
-
-def infer(server, name, shape):
-    x = {"name": "X", "datatype": "FP32", "shape": shape, "data": [float(n) for n in range(prod(shape))]}
-    return post(server, f"/v2/models/{name}/infer", {"inputs": [x]})
-
-
-def config_of(server, name):
-    return server.runtime.dataplane.find(name).config
-
-
 @pytest.fixture(scope="module")
-def server(tmp_path_factory, files, place):
-    root = tmp_path_factory.mktemp("strictness")
-    for name, (file, config, *_) in chain(LOADS.items(), REFUSALS.items()):
-        place(root, files[file], config, name=name)
-    with Server(options(root)) as started:
-        yield started
+def write_model(files, place):
+    def write(root, name, file, config=None):
+        return place(root, files[file], config, name=name)
+
+    return write
 
 
-@pytest.fixture(scope="module")
-def reasons(server):
-    _, index = post(server, "/v2/repository/index", {})
-    return {entry["name"]: entry.get("reason", "") for entry in index}
-
-
-@pytest.mark.parametrize("name", LOADS)
-def test_what_fits_loads_and_shows_its_batch_size(server, reasons, name):
-    _, _, size, is_dynamic, dims, *_ = LOADS[name]
-    assert reasons[name] == ""
-
-    config = config_of(server, name)
-
-    assert config["max_batch_size"] == size
-    assert ("dynamic_batching" in config) is is_dynamic
-    assert [int(dim) for dim in config["input"][0]["dims"]] == dims
-
-
-@pytest.mark.parametrize("name", LOADS)
-def test_requests_are_bound_to_the_shapes_that_the_configuration_allows(server, name):
-    *_, served, refused = LOADS[name]
-
-    for shape in served:
-        status, answer = infer(server, name, shape)
-        assert status == 200, answer
-        if not name.startswith("half_fixed"):
-            assert answer["outputs"][0]["shape"] == shape
-            assert answer["outputs"][0]["data"] == [-float(n) for n in range(prod(shape))]
-    for shape in refused:
-        status, answer = infer(server, name, shape)
-        assert status == 400, answer
-        assert "shape" in answer["error"] or "batch-size" in answer["error"], answer
-
-
-@pytest.mark.parametrize("name", REFUSALS)
-def test_what_does_not_fit_is_refused_when_it_is_loaded_and_the_index_says_why(reasons, name):
-    assert reasons[name] == REFUSALS[name][2].format(name=name)
+class TestStrictness(BatchSizeStrictness, loads=LOADS, refusals=REFUSALS):
+    pass
 
 
 @pytest.mark.parametrize(
@@ -283,7 +194,7 @@ def test_default_batch_size_comes_from_the_command_line(
     place(tmp_path, files["variable"], name="net")
     place(tmp_path, files["variable"], {"max_batch_size": 8}, name="own")
 
-    with Server(options(tmp_path, backend_config=tuple(backend_config))) as server:
+    with Server(quiet_options(tmp_path, backend_config=tuple(backend_config))) as server:
         found = config_of(server, "net")
         assert (found["max_batch_size"], "dynamic_batching" in found) == (size, is_dynamic)
         assert config_of(server, "own")["max_batch_size"] == 8
@@ -295,7 +206,7 @@ def test_without_auto_complete_nothing_is_filled_in(tmp_path, files, place):
     place(tmp_path, files["fixed"], config, name="fixed")
     place(tmp_path, files["variable"], name="none")
 
-    with Server(options(tmp_path, auto_complete_config=False)) as server:
+    with Server(quiet_options(tmp_path, auto_complete_config=False)) as server:
         _, index = post(server, "/v2/repository/index", {})
         assert "dynamic_batching" not in config_of(server, "whole")
 

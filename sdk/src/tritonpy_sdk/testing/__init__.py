@@ -4,9 +4,13 @@ import pytest
 
 # Before the modules below are imported: a failed assertion then shows the values it compared.
 pytest.register_assert_rewrite(
-    *(f"tritonpy_sdk.testing.{name}" for name in ("conformance", "driver", "outputs", "served"))
+    *(
+        f"tritonpy_sdk.testing.{name}"
+        for name in ("batch_sizes", "conformance", "driver", "outputs", "served")
+    )
 )
 
+from tritonpy_sdk.testing.batch_sizes import BatchSizeStrictness  # noqa: E402
 from tritonpy_sdk.testing.cache import OpenCache, open_cache  # noqa: E402
 from tritonpy_sdk.testing.conformance import BackendConformance  # noqa: E402
 from tritonpy_sdk.testing.driver import Answer, BackendDriver, DrivenModel  # noqa: E402
@@ -35,6 +39,7 @@ __all__ = [
     "Answer",
     "BackendConformance",
     "BackendDriver",
+    "BatchSizeStrictness",
     "DrivenModel",
     "ModelRequest",
     "ModelWarning",
