@@ -165,7 +165,7 @@ async def test_a_deadline_ends_the_call_and_its_request(channel: Channel, server
             await asyncio.to_thread(until, lambda: f"nobody waits for request {message.id}" in server.log)
         return f"nobody waits for request {message.id}" in server.log
 
-    assert await is_stopped(1.5) or await is_stopped(12)
+    assert await is_stopped(1.0) or await is_stopped(12)
 
 
 async def test_health_is_said_and_watched(channel: Channel) -> None:

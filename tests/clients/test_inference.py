@@ -248,7 +248,7 @@ class TestErrors:
 class TestTimeouts:
     """A busy machine may not have begun a request when its client gives it up: then another one is sent."""
 
-    PATIENCE_S = (1.5, 6.0, 24.0)
+    PATIENCE_S = (0.5, 6.0, 24.0)
     BEGINS_S = 5.0  # after that it has not begun, and the next one is sent
 
     def slow(self, client: AnyClient) -> list[Any]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hyperframe.frame import Frame, GoAwayFrame, PingFrame
 from tritonpy.server import Server
 from tritonpy_sdk.testing import until
 
+from ...servers import GRPC_TRANSPORTS
 from .conftest import Stage
 from .grpc_cases import infer
 from .raw import ACK, PING, Answer, Http2Client, call, error_name, frame, message, ping
@@ -144,10 +146,22 @@ def test_answers_forgive_pings(start: Callable[..., Server], dial: Callable[...,
         assert client.answer(stream).status == 0
 
 
+@pytest.mark.parametrize("transport", GRPC_TRANSPORTS)
+@pytest.mark.parametrize(
+    "permission",
+    [
+        {"grpc_http2_max_ping_strikes": 0},
+        {
+            "grpc_http2_min_recv_ping_interval_without_data_ms": 0,
+            "grpc_keepalive_permit_without_calls": True,
+        },
+    ],
+    ids=["any number", "any time"],
+)
 def test_pings_are_borne_as_often_as_the_operator_says(
-    start: Callable[..., Server], dial: Callable[..., Http2Client]
+    start: Callable[..., Server], dial: Callable[..., Http2Client], transport: str, permission: dict[str, Any]
 ) -> None:
-    client = connected(start(grpc_http2_max_ping_strikes=0), dial)
+    client = connected(start(grpc_transport=transport, **permission), dial)
     for _ in range(20):
         client.pong()
 
