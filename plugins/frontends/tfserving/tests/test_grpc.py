@@ -179,6 +179,18 @@ REFUSALS = [
         "INVALID_ARGUMENT",
         "has more than 100000 bytes",
     ),
+    (
+        "of_int8",
+        {"x": spec_of([1], dtype=6, int_val=[300])},
+        "INVALID_ARGUMENT",
+        "300 out of bounds for int8",
+    ),
+    (
+        "strings",
+        {"s": spec_of([5000, 2], dtype=7, string_val=[b"a" * 50])},
+        "INVALID_ARGUMENT",
+        "10000 strings have more than 100000 bytes",
+    ),
     ("strings", {"s": spec_of([1, 2], dtype=7)}, "INVALID_ARGUMENT", "got 0 elements, expected 2"),
 ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import reprlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,9 @@ from tritonpy_frontend_tfserving.models import fit_rank
 Json = Any  # Any: what a client has sent
 Specs = Mapping[str, TensorSpec]
 
-_MOST_SHOWN = 60
+_KINDS: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {float, int}}
+_SHORT = reprlib.Repr()  # errors show no more of a value
+_SHORT.maxlevel, _SHORT.maxlist, _SHORT.maxdict, _SHORT.maxstring = 3, 4, 4, 40
 
 
 def parse(body: bytes) -> dict[str, Json]:
@@ -117,27 +120,29 @@ def _numbers(value: Json, spec: TensorSpec) -> Array:
     if spec.datatype == "BF16":
         raise Unsupported(f"input '{spec.name}': Conversion of JSON Value to type: BF16")
     wanted = DATATYPES[spec.datatype].numpy
-    try:
-        found = np.array(value)
-    except ValueError as exc:
-        raise InvalidArg(f"input '{spec.name}': lists that are side by side differ in size: {exc}") from exc
-    if not found.size and found.dtype.kind == "f":
-        return found.astype(wanted)
-    fitting = {"b": "b", "f": "fiu"}.get(wanted.kind, "iu")
-    if found.dtype.kind not in fitting:
+    found = np.array(value, object)  # not as numbers: long strings among many would take any amount of memory
+    elements = found.reshape(-1).tolist()
+    kinds = set(map(type, elements))
+    if list in kinds:
+        raise InvalidArg(f"input '{spec.name}': lists that are side by side differ in size: {_shown(value)}")
+    if not kinds <= _KINDS[wanted.kind]:
         raise InvalidArg(
             f"input '{spec.name}': JSON Value: {_shown(value)} is not of expected type: {wanted.name}"
         )
-    if wanted.kind in "iu":
+    if wanted.kind in "iu" and elements:
         limits = np.iinfo(wanted.name)
-        if int(found.min()) < limits.min or int(found.max()) > limits.max:
+        if min(elements) < limits.min or max(elements) > limits.max:
             raise InvalidArg(
                 f"input '{spec.name}': JSON Value: {_shown(value)} is not of expected type: {wanted.name}, "
                 f"which goes from {limits.min} to {limits.max}"
             )
-    with np.errstate(over="ignore"):
-        array = found.astype(wanted)
-    if wanted.kind == "f" and wanted.itemsize < 8 and (np.isinf(array) & np.isfinite(found)).any():
+    try:
+        with np.errstate(over="ignore"):
+            array = found.astype(wanted)
+            is_lossy = wanted.kind == "f" and (np.isinf(array) & np.isfinite(found.astype("f8"))).any()
+    except OverflowError:  # a whole number that no float holds
+        is_lossy = True
+    if is_lossy:
         raise InvalidArg(
             f"input '{spec.name}': Cannot convert JSON value: {_shown(value)} to {wanted.name} without loss "
             "of precision."
@@ -182,5 +187,4 @@ def _from_base64(value: dict[str, Json], spec: TensorSpec) -> bytes:
 
 
 def _shown(value: Json) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}…"
+    return _SHORT.repr(value)

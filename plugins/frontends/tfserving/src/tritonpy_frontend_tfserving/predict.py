@@ -6,11 +6,24 @@ import asyncio
 from collections.abc import Mapping
 
 import numpy as np
-from tritonpy.plugin import Array, Frontend, InferRequest, InferResponse, ServedModel, Tensor, TritonError
+from tritonpy.plugin import (
+    Array,
+    Frontend,
+    InferRequest,
+    InferResponse,
+    InvalidArg,
+    ServedModel,
+    Tensor,
+    TritonError,
+)
 
 from tritonpy_frontend_tfserving.decoding import parse, read_inputs
 from tritonpy_frontend_tfserving.encoding import encode
 from tritonpy_frontend_tfserving.models import ModelName, check_signature, find, scalar_rows
+
+_MOST_PARTS = (
+    1024  # each is a request with memory of its own, of which a body of small numbers makes millions
+)
 
 
 async def predict(frontend: Frontend, wanted: ModelName, body: bytes, headers: Mapping[str, str]) -> bytes:
@@ -66,7 +79,11 @@ async def infer(
 
 
 def _split(model: ServedModel, arrays: Mapping[str, Array]) -> list[Mapping[str, Array]]:
-    """The inputs in as many parts as the model's batches need."""
+    """The inputs in as many parts as the model's batches need.
+
+    Raises:
+        InvalidArg: there would be very many.
+    """
     most = model.max_batch_size
     counts = {
         len(array) if array.ndim else 0
@@ -76,6 +93,11 @@ def _split(model: ServedModel, arrays: Mapping[str, Array]) -> list[Mapping[str,
     if not most or len(counts) != 1 or max(counts) <= most:
         return [arrays]
     (count,) = counts
+    if count > most * _MOST_PARTS:
+        raise InvalidArg(
+            f"{count} rows are more than {_MOST_PARTS} batches of model '{model.name}' (max_batch_size "
+            f"{most}); send fewer rows in a request, or let the batches be larger"
+        )
     return [
         {
             name: array if model.inputs[name].is_shape_tensor else array[first : first + most]

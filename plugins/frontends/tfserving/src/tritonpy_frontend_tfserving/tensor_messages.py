@@ -76,19 +76,24 @@ def read_tensor(message: Message, spec: TensorSpec, most_bytes: int) -> Array:
             )
         elements = elements.view(wanted)
     else:
-        elements = _one_by_one(message, spec, count)
+        elements = _one_by_one(message, spec, count, most_bytes)
     return fit_rank(elements.reshape(shape), spec)
 
 
-def _one_by_one(message: Message, spec: TensorSpec, count: int) -> Array:
+def _one_by_one(message: Message, spec: TensorSpec, count: int, most_bytes: int) -> Array:
     datatype = spec.datatype
     values = getattr(message, _FIELDS.get(datatype, "int_val"))
     if len(values) > count or (count and not values and datatype == "BYTES"):
         raise InvalidArg(f"input '{spec.name}': got {len(values)} elements, expected {count}")
-    if datatype in ("FP16", "BF16"):
-        found = np.array(values, np.int64).astype("u2").view(DATATYPES[datatype].numpy)
-    else:
-        found = np.array(values, DATATYPES[datatype].numpy)
+    if datatype == "BYTES" and len(values[-1:]) and len(values[-1]) * (count - len(values)) > most_bytes:
+        raise InvalidArg(f"input '{spec.name}': {count} strings have more than {most_bytes} bytes")
+    try:
+        if datatype in ("FP16", "BF16"):
+            found = np.array(values, "u2").view(DATATYPES[datatype].numpy)
+        else:
+            found = np.array(values, DATATYPES[datatype].numpy)
+    except OverflowError as exc:
+        raise InvalidArg(f"input '{spec.name}': {exc}") from exc
     if len(found) == count:
         return found
     last = found[-1:] if len(found) else np.zeros(1, found.dtype)
