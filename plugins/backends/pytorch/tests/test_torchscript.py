@@ -127,13 +127,30 @@ def test_arguments_are_fed_by_name_by_index_or_in_order(load, scripted, ask, inp
         (("RESULT[total]",), {"RESULT[total]": [[2]]}),
         (("RESULT[1]",), {"RESULT[1]": [[0.5, 0.5]]}),
         (("one", "two"), {"one": [[2]], "two": [[0.5, 0.5]]}),
-        (("half", "other"), {"half": [[2]], "other": [[0.5, 0.5]]}),
+        (("total", "other"), {"total": [[2]], "other": [[0.5, 0.5]]}),
     ],
 )
 def test_outputs_are_found_by_index_by_field_or_in_order(load, scripted, ask, outputs, expected):
     model = load(scripted(Named()), tensors(["x"], outputs, dims=[-1]))
 
     assert ask(model, x=ONE) == expected
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "outputs", "known"),
+    [(Named, ["x"], ["half", "other"], "total, half"), (Keys, ["b", "a"], ["sum", "produkt"], "sum, product")],
+)
+def test_an_output_beside_those_that_are_found_by_name_gets_nothing_else(
+    load, scripted, ask, module, inputs, outputs, known
+):
+    model = load(scripted(module()), tensors(inputs, outputs, dims=[-1]))
+
+    with pytest.raises(TritonError) as failed:
+        ask(model, named=dict.fromkeys(inputs, ONE))
+
+    assert failed.value.message == (
+        f"output '{outputs[1]}' leads to nothing in the result of the model, which has {known}"
+    )
 
 
 def test_a_dictionary_goes_in_and_comes_out_by_its_keys(load, scripted, ask):

@@ -96,16 +96,38 @@ class Picker:
         return found
 
     def _named(self, result: object) -> dict[str, object] | None:
-        """The outputs by their names, when all of them lead to a value."""
+        """The outputs by their names; None when names do not lead to values, so that their order counts.
+
+        Raises:
+            InvalidArg: only some lead to a value, and in the order of the configuration they would get others.
+        """
         found: dict[str, object] = {}
         for name, path in self._paths.items():
             value: object = result
             for key in path:
                 value = _inside(value, key)
-                if value is None:
-                    return None
-            found[name] = value
-        return found
+            if value is not None:
+                found[name] = value
+        if len(found) == len(self._paths):
+            return found
+        if found:
+            self._check_order(result, found)
+        return None
+
+    def _check_order(self, result: object, found: Mapping[str, object]) -> None:
+        """Refuse to go by order where the names that are found contradict it, or the keys have no order."""
+        values = list(_values(result))
+        in_order = all(
+            self._order[name] < len(values) and values[self._order[name]] is value
+            for name, value in found.items()
+        )
+        if in_order and not isinstance(result, Mapping):
+            return
+        missing = next(name for name in self._paths if name not in found)
+        raise InvalidArg(
+            f"output '{missing}' leads to nothing in the result of the model, which has "
+            f"{', '.join(name for name, _ in named_values(result))}"
+        )
 
     def _array(self, binding: Binding, value: object) -> Array:
         if isinstance(value, torch.Tensor):
