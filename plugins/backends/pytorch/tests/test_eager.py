@@ -111,6 +111,18 @@ def test_a_model_that_does_not_own_its_input_does_not_write_to_it(load, ask):
     assert x.tolist() == [[1, 1]]
 
 
+def test_an_output_that_the_model_keeps_is_copied_on_threads(load, request_of):
+    source = (
+        "import torch\nclass Net(torch.nn.Module):\n  def __init__(self):\n    super().__init__()\n"
+        "    self.total = torch.zeros(1, 2)\n  def forward(self, x): return self.total.add_(x)\n"
+    )
+    model = load({"model.py": source}, CONFIG)
+
+    first, second = (model.execute([request_of(x=X)])[0].only.outputs[0].numpy() for _ in range(2))
+
+    assert (first.tolist(), second.tolist()) == ([[1, 1]], [[2, 2]])
+
+
 def test_a_torchscript_file_runs_also_where_python_is_asked_for(load, scripted, ask):
     config = CONFIG | {"runtime": "model.py", "input": [tensor("input")]}
 

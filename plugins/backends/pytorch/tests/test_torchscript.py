@@ -138,7 +138,10 @@ def test_outputs_are_found_by_index_by_field_or_in_order(load, scripted, ask, ou
 
 @pytest.mark.parametrize(
     ("module", "inputs", "outputs", "known"),
-    [(Named, ["x"], ["half", "other"], "total, half"), (Keys, ["b", "a"], ["sum", "produkt"], "sum, product")],
+    [
+        (Named, ["x"], ["half", "other"], "total, half"),
+        (Keys, ["b", "a"], ["sum", "produkt"], "sum, product"),
+    ],
 )
 def test_an_output_beside_those_that_are_found_by_name_gets_nothing_else(
     load, scripted, ask, module, inputs, outputs, known
@@ -343,8 +346,28 @@ def test_a_batch_is_one_call_and_everyone_gets_their_own(load, scripted, request
     assert [answer.only.outputs[0].numpy().tolist() for answer in answers] == [[[0, 0]], [[1, 1], [1, 1]]]
 
 
-def test_an_output_in_the_memory_of_the_model_is_copied(load, scripted, request_of):
-    model = load(scripted(Counter()), unbatched(["x"], ["COUNT"], dims=[1]))
+class Kept(torch.nn.Module):
+    """A state in a tensor that is no buffer, and in a container."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = torch.zeros(1)
+        self.sums: List[torch.Tensor] = [torch.zeros(1)]  # noqa: UP006
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.sums[0].add_(x)
+
+    @torch.jit.export
+    def add(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last.add_(x)
+
+
+@pytest.mark.parametrize(("module", "method"), [(Counter, "forward"), (Kept, "forward"), (Kept, "add")])
+def test_an_output_in_the_memory_of_the_model_is_copied(load, scripted, request_of, module, method):
+    config = unbatched(
+        ["x"], ["COUNT"], dims=[1], parameters={"MODULE_METHOD_NAME": {"string_value": method}}
+    )
+    model = load(scripted(module()), config)
 
     first, second = (
         model.execute([request_of(x=np.array([value], "f4"))])[0].only.outputs[0].numpy() for value in (1, 2)
@@ -433,22 +456,35 @@ def test_a_scalar_is_one_element_without_batches_and_refused_with_them(load, scr
         ask(load(scripted(Total()), tensors(["x"], ["SUM"]), name="batched"), x=ONE)
 
 
-def test_instances_share_a_module_unless_it_has_a_state(load, scripted):
-    config = tensors(["input"], ["OUT"], instance_group=[{"count": 2, "kind": "KIND_CPU"}])
-    shared = load(scripted(torch.nn.Linear(2, 2)), config)
-    own = load(scripted(Counter()), config | {"input": tensors(["x"], [])["input"]}, name="own")
-    told = load(
-        scripted(Counter()),
-        config
-        | {"input": tensors(["x"], [])["input"]}
-        | {"parameters": {"ENABLE_WEIGHT_SHARING": {"string_value": "true"}}},
-        name="told",
-    )
+class Normal(torch.nn.Module):
+    """Counts its batches in training, and writes to what it has made itself."""
 
-    def calls(model):
-        return {id(instance.state._call) for instance in model.instances}
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(2)
 
-    assert [len(calls(model)) for model in (shared, own, told)] == [1, 2, 1]
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu_(self.norm(x))
+
+
+@pytest.mark.parametrize(
+    ("module", "told", "count"),
+    [
+        (Normal(), None, 1),
+        (Counter(), None, 2),
+        (Kept(), None, 2),
+        (Counter(), "true", 1),
+        (Normal(), "false", 2),
+    ],
+)
+def test_instances_share_a_module_unless_it_has_a_state(load, scripted, module, told, count):
+    config = tensors(["x"], ["OUT"], instance_group=[{"count": 2, "kind": "KIND_CPU"}])
+    if told is not None:
+        config["parameters"] = {"ENABLE_WEIGHT_SHARING": {"string_value": told}}
+
+    model = load(scripted(module), config)
+
+    assert len({id(instance.state._call) for instance in model.instances}) == count
 
 
 def test_threads_and_modes_are_those_of_the_model_only(load, scripted, request_of):

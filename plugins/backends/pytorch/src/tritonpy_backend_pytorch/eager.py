@@ -75,6 +75,7 @@ def load_eager(files: ModelFiles, model_name: str, settings: Settings, device: s
         call = module  # hooks are called by the module only
     program = ArgumentProgram(model_name, arguments, call, *takes_more)
     program.owned = tensors_of(module)
+    program.keeps_results = True  # nobody can tell what Python code keeps
     return program
 
 

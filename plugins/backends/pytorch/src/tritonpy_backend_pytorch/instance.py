@@ -84,7 +84,9 @@ class TorchInstance:
         self._feed = feed
         if settings.warms_up and not instance.model.config.get("model_warmup"):
             self._warm_up(program, device)
-        self._pick = Picker(model.plan.outputs, program.known_outputs, program.owned, fetch).pick
+        # A worker copies responses into memory that is shared with the server, before its next call.
+        copies = program.keeps_results and not _is_worker()
+        self._pick = Picker(model.plan.outputs, program.known_outputs, program.owned, copies, fetch).pick
 
     def close(self) -> None:
         """Leave the thread as it was."""
@@ -166,12 +168,16 @@ class TorchInstance:
             "them anew, one in which they run on threads has to be started again"
         )
         responses = [InferResponse(error=self.lost) for _ in requests]
-        if threading.current_thread() is not threading.main_thread():
+        if not _is_worker():
             return responses
-        # Only a worker runs its instance on the main thread, and it has nothing else to do.
         for request, response in zip(requests, responses, strict=True):
             request.respond(response)
         os._exit(LOST_EXIT_CODE)
+
+
+def _is_worker() -> bool:
+    """Only a worker runs its instance on the main thread, and it has nothing else to do."""
+    return threading.current_thread() is threading.main_thread()
 
 
 def _copied(tensor: torch.Tensor, device: str | None) -> torch.Tensor:

@@ -23,6 +23,7 @@ class Program(ABC):
         known_outputs: places in the result by name, where the file tells; None where it does not.
         owned: addresses of memory that belongs to the model.
         is_shareable: calls change nothing that other calls see.
+        keeps_results: calls may write to what earlier ones have returned, in memory that is not in `owned`.
         writes_inputs: calls may write to the tensors that they are given.
         is_spent: a call was made that may have left traces, so the model is to be loaded anew.
         sample_runs: how often a sample has to run until calls are as quick as they will be.
@@ -35,6 +36,7 @@ class Program(ABC):
     known_outputs: Mapping[str, int] | None = None
     owned: frozenset[int] = frozenset()
     is_shareable: bool = False
+    keeps_results: bool = False
     writes_inputs: bool = True
     is_spent: bool = False
     sample_runs: int = 1

@@ -35,6 +35,7 @@ class Picker:
         known: places that the model's file tells, by name; they come before all other rules.
         owned: addresses of memory that belongs to the model; outputs in it are copied, because the next call
             may write there.
+        copies: the next call may write to any output, so that all of them are copied.
         fetch: brings the wanted values to the host, all of them together; None where they are there.
     """
 
@@ -43,11 +44,13 @@ class Picker:
         bindings: Sequence[Binding],
         known: Mapping[str, int] | None = None,
         owned: frozenset[int] = frozenset(),
+        copies: bool = False,
         fetch: Fetch | None = None,
     ) -> None:
         self._fetch = fetch
         self._bindings = {binding.name: binding for binding in bindings}
         self._owned = owned
+        self._copies = copies
         names = list(self._bindings)
         ordinals = [ordinal_of(name) for name in names]
         self._indices: dict[str, int] = {}
@@ -99,7 +102,7 @@ class Picker:
         """The outputs by their names; None when names do not lead to values, so that their order counts.
 
         Raises:
-            InvalidArg: only some lead to a value, and in the order of the configuration they would get others.
+            InvalidArg: only some lead to a value, and by the order of the configuration to another one.
         """
         found: dict[str, object] = {}
         for name, path in self._paths.items():
@@ -136,7 +139,7 @@ class Picker:
                 raise _wrong_datatype(
                     binding, (datatype and DATATYPES[datatype].config_name) or str(value.dtype)
                 )
-            if self._owned and value.untyped_storage().data_ptr() in self._owned:
+            if self._copies or (self._owned and value.untyped_storage().data_ptr() in self._owned):
                 value = value.clone()
             array = to_array(value)
         elif isinstance(value, list) and all(isinstance(element, str) for element in value):

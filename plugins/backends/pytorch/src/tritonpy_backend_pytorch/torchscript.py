@@ -119,10 +119,11 @@ def load_torchscript(path: Path, model_name: str, method: str, device: str | Non
     bound = module._c._get_method(method)
     program = TorchScript(model_name, list(_arguments(bound)), bound, path, method)
     program.owned = tensors_of(module)
-    graph = bound.inlined_graph
+    graph = _served_graph(bound)
     aliases = graph.alias_db()
     program.writes_inputs = any(aliases.has_writers(value) for value in list(graph.inputs())[1:])
-    program.is_shareable = not _writes_state(graph, aliases)
+    program.keeps_results = _writes_state(graph, aliases)
+    program.is_shareable = not program.keeps_results
     return program
 
 
@@ -150,16 +151,38 @@ def _form(kind: Any) -> Form:  # Any: likewise
     return _FORMS.get(str(kind), Form.OTHER)
 
 
+def _served_graph(method: Any) -> Any:  # Any: likewise
+    """The graph of a method without what runs in training only, such as counts of batches."""
+    graph = method.inlined_graph.copy()
+    for node in graph.findAllNodes("prim::GetAttr"):
+        if node.s("name") == "training":
+            graph.setInsertPoint(node)
+            node.output().replaceAllUsesWith(graph.insertConstant(False))
+    torch._C._jit_pass_constant_propagation(graph)
+    torch._C._jit_pass_dce(graph)
+    return graph
+
+
 def _writes_state(graph: Any, aliases: Any) -> bool:  # Any: likewise
-    """Whether a call changes attributes of the module, or tensors that they hold."""
+    """Whether a call changes attributes of the module, or the tensors and containers that they hold."""
     for node in graph.findAllNodes("prim::SetAttr"):
         return bool(node)
-    return any(
-        aliases.has_writers(output)
+    attributes = [
+        output
         for node in graph.findAllNodes("prim::GetAttr")
         for output in node.outputs()
-        if str(output.type()) == "Tensor"
-    )
+        if output.type().kind() != "ClassType"  # of which attributes are taken in turn
+    ]
+    written = [output for node in _nodes(graph) for output in node.outputs() if aliases.has_writers(output)]
+    return any(aliases.may_contain_alias(attribute, output) for attribute in attributes for output in written)
+
+
+def _nodes(block: Any) -> Iterator[Any]:  # Any: likewise
+    """All nodes of a graph, those of its branches and loops included."""
+    for node in block.nodes():
+        yield node
+        for inner in node.blocks():
+            yield from _nodes(inner)
 
 
 def _info(name: str, value: torch.Tensor, batches: bool) -> TensorInfo:
