@@ -34,6 +34,7 @@ HERE = Path(__file__).resolve().parent
 MODELS = HERE / "models"
 IDENTITY_MODELS = ("identity_py", "identity_py_batched")
 PARTS = ("startup", "cases", "python", "grpc", "loading", "conv")
+GRPC_LOADS = ("calls", "streamed-calls", "streams", "sequences")
 NOT_QUICK = ("python", "grpc", "loading")
 CONCURRENCY = (1, 8, 32)
 IDLE_S = 1.0
@@ -103,6 +104,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--protocols", nargs="+", choices=("http", "grpc"), default=["http", "grpc"])
     parser.add_argument("--concurrency", nargs="+", type=int, help="default 1 8 32, for the part python 1 8")
     parser.add_argument("--sizes", nargs="+", type=int, default=[64, 1 << 20], help="bytes of the tensor")
+    parser.add_argument("--grpc-loads", nargs="+", choices=GRPC_LOADS, default=GRPC_LOADS, help="default all")
     parser.add_argument("--python-models", nargs="+", help="models of the part python; default all")
     parser.add_argument(
         "--ours-command",
@@ -206,7 +208,14 @@ def _measure_grpc(templates: dict[str, str], scratch: Path, options: argparse.Na
     import grpc_loads
     from stream_load import FIELDS, check_stream, measure_stream
 
-    loads = grpc_loads.unary_loads(options.protocols)
+    chosen = options.grpc_loads
+    loads = [
+        load
+        for load in grpc_loads.unary_loads(options.protocols)
+        if ("streamed-calls" if load.is_streaming else "calls") in chosen
+    ]
+    streams = grpc_loads.STREAMS if "streams" in chosen else []
+    sequences = grpc_loads.SEQUENCES if "sequences" in chosen else []
     seconds = WINDOWS * options.window_ms / 1000
     started = time.monotonic()
     with _running(templates, scratch, grpc_loads.MODELS) as servers:
@@ -217,24 +226,28 @@ def _measure_grpc(templates: dict[str, str], scratch: Path, options: argparse.Na
         found = interleaved(servers, loads, options.rounds, _unary(options))
         streamed = interleaved(
             servers,
-            grpc_loads.STREAMS,
+            streams,
             options.rounds,
             lambda server, load, _: measure_stream(server, load, seconds),
         )
-        sequences = interleaved(
+        summed = interleaved(
             servers,
-            grpc_loads.SEQUENCES,
+            sequences,
             options.rounds,
             lambda server, load, _: grpc_loads.measure_sequences(server, load, seconds),
         )
-    print(f"\n{report.header()}")
-    results: Results = {"cases": report_cases(found)}
-    print("\nresponses over the gRPC stream; p50 and p99 of a request's first response")
-    print(report.header("resp/s", "CPU µs/resp"))
-    results["streams"] = report_cases(streamed, FIELDS)
-    print("\nsequences that share one stream of tritonclient")
-    print(report.header())
-    results["sequences"] = report_cases(sequences)
+    results: Results = {}
+    if loads:
+        print(f"\n{report.header()}")
+        results["cases"] = report_cases(found)
+    if streams:
+        print("\nresponses over the gRPC stream; p50 and p99 of a request's first response")
+        print(report.header("resp/s", "CPU µs/resp"))
+        results["streams"] = report_cases(streamed, FIELDS)
+    if sequences:
+        print("\nsequences that share one stream of tritonclient")
+        print(report.header())
+        results["sequences"] = report_cases(summed)
     return {**results, "duration_s": round(time.monotonic() - started, 1)}
 
 
