@@ -10,6 +10,9 @@ is enough where requests and responses come in pairs. A decoupled model may stil
 client reads: beyond the limit its sender waits. A client that takes nothing for long then has all open
 requests of the stream cancelled, what waits is dropped and the stream ends UNAVAILABLE. Memory stays bounded,
 and the other streams, and the other requests of the same batch, never notice.
+
+Two tasks read and write. Where the transport has a shortcut, messages that need not wait pass them by: a
+request is taken in the read that brings it, a response is sent where its model's answer is delivered.
 """
 
 from __future__ import annotations
