@@ -487,6 +487,20 @@ def test_instances_share_a_module_unless_it_has_a_state(load, scripted, module, 
     assert len({id(instance.state._call) for instance in model.instances}) == count
 
 
+def test_a_model_that_is_loaded_later_changes_nobody_s_threads(load, scripted):
+    config = tensors(["input"], ["Y"])
+    models = [
+        load(
+            scripted(torch.nn.Identity()),
+            config | {"parameters": {"INTRA_OP_THREAD_COUNT": {"string_value": str(count)}}},
+            name=f"net{count}",
+        )
+        for count in (2, 3, 1)
+    ]
+
+    assert [model._threads[0].submit(torch.get_num_threads).result() for model in models] == [2, 3, 1]
+
+
 def test_threads_and_modes_are_those_of_the_model_only(load, scripted, request_of):
     seen = []
 

@@ -209,6 +209,8 @@ def _set_executor(settings: Settings) -> None:
 def _set_threads(model: TorchModel, instance: ModelInstance) -> None:
     """Set the threads that calls from this thread may use; each instance has its own number."""
     settings = model.settings
+    # A thread takes the number that was set last, by whatever thread, when it first asks for it.
+    torch.get_num_threads()
     torch.set_num_threads(
         settings.thread_count or fair_thread_count(instance.model.config, usable_core_count())
     )
