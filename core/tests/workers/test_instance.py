@@ -246,6 +246,20 @@ async def test_request_answered_later_fails_with_its_worker(bench: Bench) -> Non
 
 
 @played
+async def test_a_worker_that_cannot_be_started_for_hours_is_tried_again_all_the_same(
+    bench: Bench,
+) -> None:
+    await bench.opened()
+    bench.start_errors = [Internal("not yet")] * 2000
+
+    await bench.program.end(1)
+    await asyncio.sleep(2000 * 30)
+
+    assert bench.start_errors == []
+    assert round(bench.start_times[-1] - bench.start_times[-2]) == 30
+
+
+@played
 async def test_pauses_between_starts_grow_until_a_batch_is_completed(bench: Bench) -> None:
     instance = await bench.opened()
     waiting = Asked()

@@ -31,7 +31,7 @@ from tritonpy.workers.worker_process import WorkerProcess
 _log = logging.getLogger("tritonpy.worker")
 
 INTERNAL = int(ErrorCode.INTERNAL)
-_LONGEST_PAUSE_S = 30.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 
 
 OnIdle = Callable[[], None]
@@ -382,7 +382,7 @@ class ProcessInstance:
             if self._early_deaths > 1:
                 self._fail_unsent(reason)
                 self._events.on_down(reason)
-                await asyncio.sleep(min(0.25 * 2**self._early_deaths, _LONGEST_PAUSE_S))
+                await asyncio.sleep(pause_s(self._early_deaths))
             started = time.monotonic()
             try:
                 await self.open()
@@ -409,3 +409,9 @@ class ProcessInstance:
                 self.depth -= 1
                 execution.fail(reason)
         self._check_drained()
+
+
+def pause_s(early_deaths: int) -> float:
+    """The time before a worker is started again that has died so often before it worked; from 2 on."""
+    doublings = min(early_deaths - 2, 30)  # after hours of deaths no float could hold it
+    return min(_FIRST_PAUSE_S * 2.0**doublings, _LONGEST_PAUSE_S)
