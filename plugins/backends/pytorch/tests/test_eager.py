@@ -28,7 +28,7 @@ WEIGHTS = {"factor": torch.tensor([3.0])}
 
 
 def tensor(name, **more):
-    return {"name": name, "data_type": "TYPE_FP32", "dims": [2], **more}
+    return {"name": name, "data_type": "TYPE_FP32", "dims": [2]} | more
 
 
 CONFIG = {"max_batch_size": 4, "input": [tensor("x")], "output": [tensor("y")]}
@@ -63,6 +63,23 @@ def test_arguments_of_any_number_take_all_inputs(load, ask, signature, body, nam
     model = load({"model.py": source}, config | {"runtime": "model.py"})
 
     assert ask(model, named={names[0]: X * 3, names[1]: X}) == {"y": [[2, 2]]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "expected"),
+    [
+        ("list[str]", "[text.upper() for text in texts]", [[b"\xc3\x84\xff"], [b"B"]]),
+        ("list[bytes]", "[text + b'!' for text in texts]", [[b"\xc3\xa4\xff!"], [b"b!"]]),
+    ],
+)
+def test_strings_of_any_bytes_come_as_the_module_asks_for_them(load, ask, kind, body, expected):
+    source = f"import torch\nclass Net(torch.nn.Module):\n  def forward(self, texts: {kind}): return {body}\n"
+    texts, y = (tensor(name, data_type="TYPE_STRING", dims=[1]) for name in ("texts", "y"))
+    model = load({"model.py": source}, {"max_batch_size": 4, "input": [texts], "output": [y]})
+
+    answer = ask(model, rows=2, texts=np.array([[b"\xc3\xa4\xff"], [b"b"]], object))
+
+    assert answer == {"y": expected}
 
 
 def test_a_checkpoint_of_a_training_loop_has_a_state_dict(load, saved, ask):

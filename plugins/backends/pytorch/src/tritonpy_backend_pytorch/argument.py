@@ -10,7 +10,8 @@ class Form(Enum):
     """The kind of value that an argument takes."""
 
     TENSOR = "Tensor"
-    STRINGS = "List[str]"
+    STRINGS = "List[str]"  # given as `bytes`, of which TorchScript makes its strings
+    TEXTS = "list[str]"  # given as `str`: Python code
     INT = "int"
     FLOAT = "float"
     BOOL = "bool"

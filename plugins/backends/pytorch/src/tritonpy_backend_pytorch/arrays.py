@@ -27,6 +27,10 @@ DATATYPE_NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.
 """The protocol's word for a type of tensors."""
 
 
+UNDECODABLE = "surrogateescape"
+"""How strings of Python hold bytes that are not UTF-8, so that these come out again as they went in."""
+
+
 def to_tensor(array: Array, datatype: str) -> torch.Tensor:
     """Wrap an array of numbers; the tensor shares its memory, so the model must not write to it."""
     if array.size == 0:
@@ -63,8 +67,8 @@ def datatype_of(tensor: torch.Tensor) -> str:
     return DATATYPE_NAMES.get(tensor.dtype, "")
 
 
-def strings_to_array(strings: list[str]) -> Array:
-    """An array of the strings of a model."""
+def strings_to_array(strings: list[str] | list[bytes]) -> Array:
+    """An array of the strings of a model, as `bytes`."""
     array = np.empty(len(strings), object)
-    array[:] = strings
+    array[:] = [each.encode(errors=UNDECODABLE) if isinstance(each, str) else each for each in strings]
     return array

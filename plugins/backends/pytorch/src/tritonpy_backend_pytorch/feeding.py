@@ -11,7 +11,7 @@ import torch
 from tritonpy.plugin import Array, Internal, InvalidArg
 
 from tritonpy_backend_pytorch.argument import CONTAINERS, NUMBERS, Argument, Form
-from tritonpy_backend_pytorch.arrays import to_tensor
+from tritonpy_backend_pytorch.arrays import UNDECODABLE, to_tensor
 from tritonpy_backend_pytorch.names import Path
 
 Feeds = Mapping[str, Array]
@@ -141,7 +141,7 @@ class ArgumentFeeder(Feeder):
             return partial(self._container, argument.form, inside, datatypes)
         (name,) = inside
         datatype = datatypes[name]
-        if (datatype == "BYTES") != (argument.form is Form.STRINGS):
+        if (datatype == "BYTES") != (argument.form in (Form.STRINGS, Form.TEXTS)):
             raise InvalidArg(
                 f"unable to load model '{self._model_name}', configuration expects datatype "
                 f"TYPE_{'STRING' if datatype == 'BYTES' else datatype} for input '{name}', model provides "
@@ -149,6 +149,8 @@ class ArgumentFeeder(Feeder):
             )
         if argument.form is Form.STRINGS:
             return partial(self._strings, name)
+        if argument.form is Form.TEXTS:
+            return partial(self._texts, name)
         if argument.form in NUMBERS:
             return partial(self._number, argument, name)
         return partial(self._tensor, name, datatype)
@@ -159,6 +161,12 @@ class ArgumentFeeder(Feeder):
             return _MISSING
         tensor = to_tensor(array, datatype)
         return tensor.clone() if self._copies else tensor
+
+    def _texts(self, name: str, feeds: Feeds) -> object:
+        strings = self._strings(name, feeds)
+        if not isinstance(strings, list):
+            return strings
+        return [string.decode(errors=UNDECODABLE) for string in strings]
 
     def _strings(self, name: str, feeds: Feeds) -> object:
         array = feeds.get(name)

@@ -142,7 +142,7 @@ class Picker:
             if self._copies or (self._owned and value.untyped_storage().data_ptr() in self._owned):
                 value = value.clone()
             array = to_array(value)
-        elif isinstance(value, list) and all(isinstance(element, str) for element in value):
+        elif isinstance(value, list) and _is_strings(value):
             if binding.datatype != "BYTES":
                 raise _wrong_datatype(binding, "TYPE_STRING")
             array = strings_to_array(value)
@@ -187,7 +187,7 @@ def _values(result: object) -> Iterator[object]:
 
 
 def _is_strings(values: list[object]) -> bool:
-    return all(isinstance(value, str) for value in values)  # an empty list is one of strings
+    return all(isinstance(value, str | bytes) for value in values)  # an empty list is one of strings
 
 
 def _inside(value: object, key: Key) -> object:
