@@ -20,8 +20,7 @@ from tritonpy_sdk.testing.batch_sizes import (
 DYNAMIC = {"dynamic_batching": {}}
 NO_BATCHES = (
     "Internal: unable to autofill for '{name}', configuration specified max-batch %d but model signature "
-    "does "
-    "not support batching"
+    "does not support batching"
 )
 CONTRADICTION = (
     "Internal: unable to autofill for '{name}', model tensor configurations are contradicting each other in "
@@ -107,8 +106,7 @@ REFUSALS = {
         "variable",
         {"max_batch_size": 4} | tensors([3], "TYPE_INT32"),
         "unable to load model '{name}', configuration expects datatype TYPE_INT32 for "
-        "input "
-        "'X', model provides TYPE_FP32",
+        "input 'X', model provides TYPE_FP32",
     ),
     "variable_name": (
         "variable",
@@ -128,8 +126,7 @@ REFUSALS = {
         "graph",
         tensors([-1, 3], "TYPE_INT64"),
         "unable to load model '{name}', configuration expects datatype TYPE_INT64 for "
-        "input "
-        "'X', model provides TYPE_FP32",
+        "input 'X', model provides TYPE_FP32",
     ),
     "graph_rank": ("graph", tensors([3]), DIMS % ("X", 2, "[-1,3]", 1, "[3]")),
     "graph_output_only": (

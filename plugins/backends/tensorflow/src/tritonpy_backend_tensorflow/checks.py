@@ -166,8 +166,7 @@ def _check_given(config: JsonObject, tensor: GivenTensor, info: TensorInfo | Non
     if tensor.datatype != info.datatype:
         raise InvalidArg(
             f"{where}the model expects TYPE_{info.datatype or info.tf_type} but the model configuration "
-            "specifies "
-            f"data-type {configured}"
+            f"specifies data-type {configured}"
         )
 
 

@@ -51,8 +51,7 @@ def complete_config(config: JsonObject, graph: Graph, batch_size: int) -> JsonOb
     if not graph.has_signature and not (_says_enough(graph.inputs) and _says_enough(graph.outputs)):
         _log.warning(
             "model '%s': the graph does not say of which types and shapes inputs and outputs are, so that "
-            "its "
-            "configuration has to; a SavedModel says it",
+            "its configuration has to; a SavedModel says it",
             name,
         )
         return None
@@ -127,8 +126,7 @@ def _check_hints(config: JsonObject, infos: Mapping[str, Sequence[TensorInfo]]) 
     if len(hints) > 1:
         raise Internal(
             f"unable to autofill for '{config['name']}', model tensor configurations are contradicting each "
-            "other "
-            "in terms of whether batching is supported"
+            "other in terms of whether batching is supported"
         )
 
 

@@ -65,8 +65,7 @@ class TensorFlowModel:
         if config.get("model_transaction_policy", {}).get("decoupled", False):
             raise Unsupported(
                 f"model '{self._model.name}': a call of a TensorFlow model gives one response, so it cannot "
-                "be "
-                "decoupled; a Python model can call TensorFlow and send many"
+                "be decoupled; a Python model can call TensorFlow and send many"
             )
         fit = check_tensors(config, self.graph)
         self.plan = BatchPlan(config, self.framework.pool, fit.scalars)

@@ -72,8 +72,7 @@ def _choose(signatures: Mapping[str, Any], model_name: str, wanted: str) -> Any:
     if not name:
         raise InvalidArg(
             f"unable to load model '{model_name}', expected '{_DEFAULT_SIGNATURE}' signature, and the model "
-            "has "
-            "none; save it with signatures=..."
+            "has none; save it with signatures=..."
         )
     if not wanted and name != _DEFAULT_SIGNATURE:
         _log.warning(

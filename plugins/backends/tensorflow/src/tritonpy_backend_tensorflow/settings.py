@@ -124,8 +124,8 @@ def _reads_mixed_precision(model: Model, accelerators: JsonObject) -> bool:
     if "tensorrt" in names:
         raise Unsupported(
             f"model '{model.name}': GPU Execution Accelerator 'tensorrt' is TF-TRT, which TensorFlow brings "
-            "no "
-            "longer (it was removed in release 2.18); leave it out, or convert the model to ONNX or TensorRT"
+            "no longer (it was removed in release 2.18); leave it out, or convert the model to ONNX or "
+            "TensorRT"
         )
     return "auto_mixed_precision" in names
 
