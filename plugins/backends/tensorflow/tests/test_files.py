@@ -94,7 +94,25 @@ def test_platform_file_name_and_content_say_what_is_loaded(tmp_path, files, conf
             ["export/saved_model.pb"],
             {},
             Unavailable,
-            "a SavedModel 'export': write default_model_filename: \"export\"",
+            "a SavedModel 'export': write default_model_filename: \"export\"$",
+        ),
+        (
+            ["export/saved_model.pb"],
+            {"platform": "tensorflow_graphdef"},
+            Unavailable,
+            'write default_model_filename: "export" and platform: "tensorflow_savedmodel"$',
+        ),
+        (
+            [SAVED],
+            {"platform": "tensorflow_graphdef"},
+            Unavailable,
+            "model.graphdef' .*; there is 'model.savedmodel': write platform: \"tensorflow_savedmodel\", or",
+        ),
+        (
+            [GRAPH_DEF],
+            {"platform": "tensorflow_savedmodel"},
+            Unavailable,
+            "model.savedmodel' .*; there is 'model.graphdef': write platform: \"tensorflow_graphdef\", or",
         ),
         (
             ["model.savedmodel/1/saved_model.pb"],

@@ -61,7 +61,8 @@ def find_files(model: Model, filename: str = "") -> ModelFiles:
         return ModelFiles(folder, Format.SAVED_MODEL)  # as TensorFlow Serving has them
     if path is None:
         raise Unavailable(
-            f"unable to find '{folder / names[0]}' for model instance '{model.name}'{_advice(folder)}"
+            f"unable to find '{folder / names[0]}' for model instance '{model.name}'"
+            + _advice(folder, wanted)
         )
     found = _format_of(path, model.name)
     if wanted not in (None, found):
@@ -110,8 +111,11 @@ _CHECKPOINT = (
 )
 
 
-def _advice(folder: Path) -> str:
+def _advice(folder: Path, wanted: Format | None) -> str:
     """A sentence on what lies in a version directory in the place of a model; "" for nothing known."""
+    other = next((each for each in Format if wanted not in (None, each)), None)
+    if other is not None and (folder / DEFAULT_NAMES[other]).exists():
+        return f"; there is '{DEFAULT_NAMES[other]}': write platform: \"{other}\", or leave it out"
     try:
         names = sorted(path.name for path in folder.iterdir())
     except OSError:
@@ -125,7 +129,8 @@ def _advice(folder: Path) -> str:
         (name for name in names if (folder / name).is_dir() and _is_saved_model(folder / name)), None
     )
     if found is not None:
-        return f"; there is a SavedModel '{found}': write default_model_filename: \"{found}\""
+        advice = f"; there is a SavedModel '{found}': write default_model_filename: \"{found}\""
+        return advice + (f' and platform: "{other}"' if other is Format.SAVED_MODEL else "")
     return _checkpoint_advice(folder)
 
 
