@@ -183,6 +183,22 @@ def test_compressed_bodies_are_unpacked_no_further_than_the_limit(call):
 
 
 @pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ({"Content-Encoding": "gzip"}, b"not compressed"),
+        ({"Content-Encoding": "deflate"}, b"not compressed"),
+    ],
+)
+def test_bodies_that_are_not_what_their_headers_say_are_the_client_s_fault(call, caplog, headers, body):
+    status, answer = call("/v1/models/scale:predict", body, **headers)
+
+    assert status == 400
+    assert answer["error"].startswith("the body cannot be read: ")
+    assert not caplog.records
+    assert call("/v1/models/scale")[0] == 200
+
+
+@pytest.mark.parametrize(
     ("where", "factor"),
     [("", 3), ("/versions/1", 2), ("/versions/2", 3), ("/labels/stable", 2), ("/labels/canary", 3)],
 )

@@ -55,6 +55,12 @@ class Handler:
                 if body is None:
                     return _answered(_TOO_LARGE, orjson.dumps({"error": _TOO_LARGE_TEXT % self._limit}))
                 document = await self._ask(request, body)
+            except web.RequestPayloadError as exc:
+                request.content.feed_eof()  # else aiohttp reads on, and fails once more
+                reason = getattr(exc.__cause__, "message", exc)
+                refused = _answered(400, orjson.dumps({"error": f"the body cannot be read: {reason}"}))
+                refused.force_close()  # where the next request begins is not known
+                return refused
             except TritonError as error:
                 code, document = STATUSES[error.code], orjson.dumps({"error": error.message})
             except Exception as exc:  # the guard of this frontend's requests
