@@ -126,10 +126,11 @@ def test_pings_without_data_end(start: Callable[..., Server], dial: Callable[...
     assert not any(isinstance(found, PingFrame) for found in before)
 
 
+@pytest.mark.parametrize("transport", GRPC_TRANSPORTS)
 def test_a_client_that_pings_too_often_is_told_so(
-    start: Callable[..., Server], dial: Callable[..., Http2Client]
+    start: Callable[..., Server], dial: Callable[..., Http2Client], transport: str
 ) -> None:
-    client = connected(start(), dial)
+    client = connected(start(grpc_transport=transport), dial)
     client.send(ping(b"00000000"), ping(b"11111111"), ping(b"22222222"))
     client.send(ping(b"33333333"), ping(b"44444444"))
     goaway = client.end()

@@ -265,24 +265,6 @@ def is_live(stub: Any) -> bool:
     return until(ask)[0]
 
 
-def test_clients_that_ping_too_often_are_sent_away(
-    start_harness: Callable[..., Any], make_request: Callable[..., Any]
-) -> None:
-    harness = start_harness(grpc_http2_max_ping_strikes=1)
-    options = [
-        ("grpc.keepalive_time_ms", 100),
-        ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.use_local_subchannel_pool", 1),
-    ]
-    with grpc.insecure_channel(harness.url, options=options) as channel:
-        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-        with pytest.raises(grpc.RpcError) as sent_away:
-            stub.ModelInfer(make_request("manual"), timeout=20)
-
-    assert sent_away.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert "too many pings" in sent_away.value.details().lower().replace("_", " ")
-
-
 def test_servers_share_a_port_if_all_of_them_are_told_so(start_harness: Callable[..., Any]) -> None:
     first = start_harness(grpc_reuse_port=True)
     second = start_harness(grpc_reuse_port=True, port=first.port)
