@@ -81,6 +81,8 @@ def test_python_source_is_known_by_its_suffix(look):
         (b"\x1f\x8b\x08", "compressed by gzip"),
         (b"\x7fELF\x02", "a shared object"),
         (b"\x30\x00\x00\x00ET12", "an ExecuTorch program"),
+        (b"PK\x03\x04\x00\x00\x08\x08net/data.pkl", "an archive whose end is missing"),
+        (archive("archive_format", "data/aotinductor/model/a.wrapper_metadata.json"), "a damaged archive"),
         (b"hello world", "of no kind that is known here (it begins with b'hello wo')"),
         (archive("MAR-INF/MANIFEST.json", "model.pt", root=""), "an archive of TorchServe"),
         (archive("bytecode.pkl", "version"), "for mobile devices only"),

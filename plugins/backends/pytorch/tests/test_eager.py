@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pytest
-from tritonpy.plugin import Backend, Model, TritonError
+from tritonpy.plugin import Backend, Internal, Model, TritonError
 from tritonpy_backend_pytorch import model_execution
 
 torch = pytest.importorskip("torch")
@@ -151,6 +153,7 @@ def test_a_torchscript_file_runs_also_where_python_is_asked_for(load, scripted, 
     [
         ("x = 1\n", "Cannot find a subclass of torch.nn.Module"),
         ("import nosuchmodule\n", "model.py: ModuleNotFoundError: No module named 'nosuchmodule'"),
+        ("import sys\nsys.exit(4)\n", "model.py: SystemExit: 4"),
         (
             "import torch\nclass Net(torch.nn.Module):\n    def __init__(self, size): pass\n",
             r"Net\(\): TypeError",
@@ -165,6 +168,31 @@ def test_a_source_that_makes_no_module_is_told(load, source, message):
 def test_weights_that_do_not_fit_are_told(load, saved):
     with pytest.raises(TritonError, match=r"Missing key\(s\) in state_dict"):
         load({"model.py": SOURCE, "model.pt": saved({"other": torch.ones(1)})}, CONFIG)
+
+
+def test_broken_safetensors_are_told(load):
+    pytest.importorskip("safetensors")
+    weights = struct.pack("<Q", 9) + b'{"a": 12}'
+
+    with pytest.raises(Internal, match=r"failed to load model 'net': .*model\.safetensors.*JSON"):
+        load({"model.py": SOURCE, "model.safetensors": weights}, CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return {}['k']", "KeyError: 'k'"),
+        ("assert x.sum() < 0", "AssertionError"),
+        ("raise RuntimeError('no')", "no"),
+    ],
+)
+def test_an_error_of_the_code_is_told_with_its_kind(load, ask, body, message):
+    source = f"import torch\nclass Net(torch.nn.Module):\n  def forward(self, x): {body}\n"
+
+    with pytest.raises(TritonError) as failed:
+        ask(load({"model.py": source}, CONFIG), x=X)
+
+    assert failed.value.message == f"PyTorch execute failure: {message}"
 
 
 def test_the_classes_of_the_file_come_before_those_that_it_imports(load, saved, ask):

@@ -6,7 +6,7 @@ import logging
 
 import numpy as np
 import pytest
-from tritonpy.plugin import TritonError
+from tritonpy.plugin import Internal, InvalidArg, TritonError
 
 torch = pytest.importorskip("torch")
 from torch.export import Dim  # noqa: E402
@@ -319,6 +319,24 @@ def test_what_became_a_constant_is_no_input(load, exported, ask):
 
     assert list(tensors_of(model.config, "input")) == ["x"]
     assert ask(model, x=np.ones((1, 4), "f4")) == {"OUTPUT__0": [[4, 4, 4, 4]]}
+
+
+def test_a_program_has_one_method_and_is_not_compiled_anew(load, affine, caplog):
+    model = load(affine, {"parameters": {"TORCH_COMPILE_OPTIONAL_PARAMETERS": {"string_value": "{}"}}})
+    assert "'TORCH_COMPILE_OPTIONAL_PARAMETERS' has no effect on a file of kind PT2 archive" in caplog.text
+    model.close()
+
+    with pytest.raises(
+        InvalidArg, match=r"'MODULE_METHOD_NAME' of model 'other' is 'encode', and a PT2 archive"
+    ):
+        load(affine, {"parameters": {"MODULE_METHOD_NAME": {"string_value": "encode"}}}, name="other")
+
+
+def test_a_file_that_pytorch_cannot_read_is_told(load, affine):
+    broken = affine.replace(b"graph_module", b"craft_module")
+
+    with pytest.raises(Internal, match="failed to load model 'net': "):
+        load(broken)
 
 
 def test_a_request_that_only_the_model_can_refuse_fails_alone(load, exported, request_of):

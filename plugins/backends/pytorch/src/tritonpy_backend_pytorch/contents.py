@@ -24,6 +24,7 @@ _NO_CALL_NEEDS = (".cpp", "_metadata.json", "_linker_flags.json", "_compile_flag
 # Files that people put in the place of a model, by how they begin.
 _BEGINNINGS: tuple[tuple[bytes, str], ...] = (
     (b"version https://git-lfs", "a Git LFS pointer, not the file itself; `git lfs pull` fetches that"),
+    (b"PK\x03\x04", "an archive whose end is missing, as after a download or a copy that was cut off"),
     (b"\x89HDF", "an HDF5 file, as Keras writes"),
     (b"GGUF", "a GGUF file, as llama.cpp reads"),
     (b"\x1f\x8b", "compressed by gzip"),
@@ -104,7 +105,7 @@ def read_contents(path: Path) -> Contents:
         try:
             with zipfile.ZipFile(path) as archive:
                 return _read_archive(path, archive)
-        except zipfile.BadZipFile as exc:
+        except (zipfile.BadZipFile, ValueError) as exc:  # or its metadata are no JSON
             raise _unfit(path, f"a damaged archive ({exc})") from exc
     with path.open("rb") as file:
         head = file.read(_HEAD_SIZE)

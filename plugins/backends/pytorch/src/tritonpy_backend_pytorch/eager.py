@@ -91,7 +91,7 @@ def _module_of(source: Path, model_name: str) -> torch.nn.Module:
     sys.path.insert(0, str(source.parent))
     try:
         spec.loader.exec_module(module)
-    except Exception as exc:
+    except (Exception, SystemExit) as exc:
         sys.modules.pop(name, None)
         raise Internal(
             f"failed to load model '{model_name}': {source.name}: {type(exc).__name__}: {exc}"
@@ -114,7 +114,7 @@ def _module_of(source: Path, model_name: str) -> torch.nn.Module:
         )
     try:
         made = chosen()
-    except Exception as exc:
+    except (Exception, SystemExit) as exc:
         raise Internal(
             f"failed to load model '{model_name}': {chosen.__name__}(): {type(exc).__name__}: {exc}"
         ) from exc
@@ -124,13 +124,17 @@ def _module_of(source: Path, model_name: str) -> torch.nn.Module:
 def _weights(files: ModelFiles, model_name: str, settings: Settings) -> Mapping[str, torch.Tensor]:
     if files.contents.kind is Kind.SAFETENSORS:
         try:
-            from safetensors.torch import load_file  # an extra of this distribution
+            from safetensors import SafetensorError  # an extra of this distribution
+            from safetensors.torch import load_file
         except ImportError as exc:
             raise Internal(
                 f"model '{model_name}' has its weights in safetensors: pip install 'tritonpy-backend-pytorch"
                 f"[safetensors]'"
             ) from exc
-        weights: Mapping[str, torch.Tensor] = load_file(files.path)
+        try:
+            weights: Mapping[str, torch.Tensor] = load_file(files.path)
+        except SafetensorError as exc:
+            raise Internal(f"failed to load model '{model_name}': '{files.path}': {exc}") from exc
         return weights
     loaded = _load_pickle(files.path, model_name, settings)
     if isinstance(loaded, torch.nn.Module):

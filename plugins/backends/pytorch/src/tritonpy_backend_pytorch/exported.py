@@ -214,7 +214,7 @@ def load_exported(
         if device is not None and device != "cpu":
             program = torch.export.passes.move_to_device_pass(program, device)
         return Exported(program, model_name, package)
-    except (RuntimeError, ValueError, KeyError, AssertionError) as exc:
+    except (RuntimeError, ValueError, TypeError, LookupError, AssertionError) as exc:
         missing = _MISSING_OPERATOR.search(str(exc))
         reason = f"its operator '{missing[1]}::{missing[2]}' is not known to PyTorch" if missing else exc
         raise Internal(f"failed to load model '{model_name}': {reason}") from exc

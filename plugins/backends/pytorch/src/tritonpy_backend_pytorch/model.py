@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,10 +33,12 @@ from tritonpy_backend_pytorch.files import ModelFiles, find_files
 from tritonpy_backend_pytorch.names import input_names, output_names
 from tritonpy_backend_pytorch.operators import open_libraries, operator_error
 from tritonpy_backend_pytorch.program import Program
-from tritonpy_backend_pytorch.settings import Settings, cpu_instance_count, read_settings
+from tritonpy_backend_pytorch.settings import COMPILE, METHOD, Settings, cpu_instance_count, read_settings
 from tritonpy_backend_pytorch.shapes import ShapeRules
 from tritonpy_backend_pytorch.tensor_info import TensorInfo
 from tritonpy_backend_pytorch.torchscript import load_torchscript
+
+_log = logging.getLogger("tritonpy.backend.pytorch")
 
 
 class TorchModel:
@@ -57,6 +60,7 @@ class TorchModel:
         self._lock = threading.Lock()  # guards _programs and _is_first_taken
         self._programs: dict[tuple[Path, str], Program] = {}
         self._files = _first_files(model)
+        _check_settings(self._files, model.name, settings)
         self._call_count = _call_count(model.config, settings)
         device = _first_device(model.config)
         self.program = load_program(self._files, model.name, settings, device, self._call_count)
@@ -166,6 +170,27 @@ def load_program(
         name = "model" if "model" in contents.exported else contents.exported[0]
         return load_exported(files.path, model_name, name, device)
     return load_eager(files, model_name, settings, device)
+
+
+def _check_settings(files: ModelFiles, model_name: str, settings: Settings) -> None:
+    """Refuse a method that a kind of file cannot have, and name what has no effect on it.
+
+    Raises:
+        InvalidArg: an archive is to be called by another method than its only one.
+    """
+    kind = files.contents.kind
+    if kind is Kind.ARCHIVE and settings.method != "forward":
+        raise InvalidArg(
+            f"parameter '{METHOD}' of model '{model_name}' is '{settings.method}', and a {kind} has the one "
+            "method that was exported; expected 'forward', or no parameter"
+        )
+    if kind in (Kind.ARCHIVE, Kind.TORCHSCRIPT) and settings.compile_options is not None:
+        _log.warning(
+            "model '%s': parameter '%s' has no effect on a file of kind %s, only on modules in Python",
+            model_name,
+            COMPILE,
+            kind,
+        )
 
 
 def device_of(kind: str, device_id: int) -> str | None:

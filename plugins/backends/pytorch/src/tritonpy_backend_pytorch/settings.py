@@ -18,8 +18,13 @@ from tritonpy.plugin import (
 ALLOW_PICKLE = "ALLOW_PICKLED_CODE"
 """The parameter that lets a model load pickles that are code."""
 
+METHOD = "MODULE_METHOD_NAME"
+"""The parameter that names what is called."""
+
+COMPILE = "TORCH_COMPILE_OPTIONAL_PARAMETERS"
+"""The parameter with which modules in Python are compiled."""
+
 _WARM_UP = "WARM_UP_WITH_SAMPLE"
-_COMPILE = "TORCH_COMPILE_OPTIONAL_PARAMETERS"
 _COMPILE_KEYS = ("fullgraph", "dynamic", "backend", "mode", "options", "disable")
 _GONE = ("ENABLE_NVFUSER", "FORCE_CPU_ONLY_INPUT_TENSORS")
 _FLAGS = (
@@ -36,7 +41,7 @@ _FLAGS = (
     ALLOW_PICKLE,
 )
 _COUNTS = ("INTRA_OP_THREAD_COUNT", "INTER_OP_THREAD_COUNT", "NUM_THREADS", "NUM_INTEROP_THREADS")
-KNOWN = (*_FLAGS, *_COUNTS, _COMPILE, "MODULE_METHOD_NAME")
+KNOWN = (*_FLAGS, *_COUNTS, COMPILE, METHOD)
 """Parameters with an effect."""
 
 
@@ -92,7 +97,7 @@ def read_settings(model: Model) -> Settings:
     for key in _COUNTS:
         text = model.parameter(key)
         counts[key] = parse_whole(text, f"parameter '{key}' of model '{model.name}'", 1) if text else None
-    compile_options = model.parameter(_COMPILE)
+    compile_options = model.parameter(COMPILE)
     if compile_options:
         read_compile_options(compile_options, model.name)
     return Settings(
@@ -109,7 +114,7 @@ def read_settings(model: Model) -> Settings:
         compile_options=compile_options or None,
         warms_up=flags[_WARM_UP] is not False,
         allows_pickle=bool(flags[ALLOW_PICKLE]),
-        method=model.parameter("MODULE_METHOD_NAME") or "forward",
+        method=model.parameter(METHOD) or "forward",
     )
 
 
@@ -119,7 +124,7 @@ def read_compile_options(text: str, model_name: str) -> dict[str, Any]:  # Any: 
     Raises:
         InvalidArg: they are no JSON object, or it has keys that `torch.compile` does not take.
     """
-    where = f"parameter '{_COMPILE}' of model '{model_name}'"
+    where = f"parameter '{COMPILE}' of model '{model_name}'"
     try:
         options = json.loads(text)
     except ValueError as exc:
