@@ -1,4 +1,4 @@
-"""Write what pages say of code: the command line, the hooks, what plugins import, the list of modules.
+"""Write what pages say of code: commands, hooks, what plugins import, Triton's C API, the list of modules.
 
 `make docs` runs it; a test runs it with `--check`, which writes nothing and names the pages that are stale.
 """
@@ -20,6 +20,7 @@ from types import ModuleType
 import click
 from tritonpy.cli.main import BUILT_IN, ELSEWHERE, build_group
 from tritonpy.plugin_manager import KINDS
+from tritonpy_abi.build import exported, read_sources, unsupported
 from typing_extensions import is_protocol
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
@@ -133,6 +134,41 @@ SERVER_ONLY = {
 """Members of the names above that only the server calls."""
 
 
+def c_api() -> str:
+    """Which functions of Triton's C API work in shared objects, and in which header they are."""
+    sources = read_sources()
+    missing = unsupported(sources)
+    headers = {
+        name.removeprefix("include/"): text.decode()
+        for name, text in sources.items()
+        if name.startswith("include/")
+    }
+    parts = [
+        "# The C API",
+        NOTE,
+        f"The library in which shared objects compiled for Triton find its functions exports all "
+        f"{len(exported())} of them.",
+        f"{len(exported()) - len(missing)} work; the other {len(missing)} return `UNSUPPORTED` and say their "
+        f"name.",
+        "",
+        "Those that work are declared in headers of `tritonpy-sdk`, by which authors compile.",
+        "What is different for backends stands in [their page](../how-to/use-compiled-backends.md).",
+    ]
+    found = set(missing)
+    for header in sorted(headers, key=lambda name: (name != "tritonpy/core.h", name)):
+        names = [
+            name for name in exported() if name not in found and re.search(rf"\b{name}\(", headers[header])
+        ]
+        found.update(names)
+        if names:
+            parts += ["", f"## {header}", "", *(f"* `{name}`" for name in names)]
+    others = [name for name in exported() if name not in found]
+    parts += ["", "## In no header", "", "Names of trace levels and activities:", ""]
+    parts += [f"* `{name}`" for name in others]
+    parts += ["", "## Not supported", "", *(f"* `{name}`" for name in missing)]
+    return "\n".join(parts) + "\n"
+
+
 def structure() -> str:
     """The page about the layout of the code, its list of modules made anew: each with its first line."""
     before, _, rest = STRUCTURE.read_text().partition(MODULES_BEGIN)
@@ -170,6 +206,7 @@ PAGES = {
     REFERENCE / "cli.md": command_line,
     REFERENCE / "hooks.md": hooks,
     REFERENCE / "plugin-api.md": plugin_api,
+    REFERENCE / "c-api.md": c_api,
     STRUCTURE: structure,
 }
 

@@ -163,6 +163,7 @@ class ServerRuntime:
                 self.registry, self._services, flow_limits(options), frozenset(options.worker_environment)
             ),
             managers["op_libraries"],
+            managers["loaders"],
         )
 
     def _make_repository(self, managers: Mapping[str, PluginManager]) -> ModelManager:

@@ -59,7 +59,8 @@ def settled_preview(
 
 
 def _loader(settings: LoaderSettings) -> ModelLoader:
-    strategies = StrategyFinder(PluginManager("batching"), PluginManager("loaders"), is_strict=False)
+    loaders = PluginManager("loaders")
+    strategies = StrategyFinder(PluginManager("batching"), loaders, is_strict=False)
     return ModelLoader(
         PluginManager("backends"),
         strategies,
@@ -68,6 +69,7 @@ def _loader(settings: LoaderSettings) -> ModelLoader:
         ServerMetrics(CollectorRegistry()),
         ServerAccess(_NoModels(), Services()),
         PluginManager("op_libraries"),
+        loaders,
     )
 
 

@@ -7,11 +7,13 @@ import heapq
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 from tritonpy.errors import Internal, TritonError, exception_text
 from tritonpy.handles import EXECUTIONS, Backend, BackendAttributes, Model
+from tritonpy.plugin_files import PluginOpener
 from tritonpy.plugin_manager import Hook, PluginManager, source_file
 
 Aside = Callable[[], AbstractAsyncContextManager[object]]
@@ -87,8 +89,11 @@ class BoundBackend:
         runner: the plugin with these hooks, when its name is not `name`.
         directory: where the files lie that make it a backend of another name.
         completes_config: models may leave out what it can find out.
+        library: a shared object with these hooks, instead of a plugin; None for a plugin.
+        loaders: what opens shared objects; those that are installed.
 
     Attributes:
+        library: as given.
         source: the file that the plugin was imported from; "" for one that has none.
         load_turn: of the loading hooks that run in the server's process, unless several may at once.
         open_turn: of `acquire`, in any case.
@@ -106,18 +111,23 @@ class BoundBackend:
         runner: str = "",
         directory: Path | None = None,
         completes_config: bool = True,
+        library: Path | None = None,
+        loaders: PluginManager | None = None,
     ) -> None:
-        plugin = manager.load(runner or name)
         self.name = name
-        self.source = source_file(plugin)
+        self.library = library
+        if library is not None:
+            bound = PluginOpener(manager, loaders or PluginManager("loaders"), "backend").open(library)
+            self.source = str(library)
+        else:
+            plugin = manager.load(runner or name)
+            bound = partial(manager.bind, plugin)
+            self.source = source_file(plugin)
         self.handle = Backend(name, settings, directory=directory, completes_config=completes_config)
         self.load_turn = LoadTurn()
         self.open_turn = LoadTurn()
         self._lock = threading.Lock()
         self._users = 0
-
-        def bound(hook: str) -> Hook | None:
-            return manager.bind(plugin, hook)
 
         self.initialize = bound("backend_initialize")
         self.finalize = bound("backend_finalize")

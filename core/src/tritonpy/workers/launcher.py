@@ -165,7 +165,7 @@ class WorkerLauncher:
         else:
             await worker.start(self._command.command, self._variables(), self._memory, policy)
         model, memory = self._model, self._memory
-        directory = self._backend.handle.directory
+        directory, library = self._backend.handle.directory, self._backend.library
         setup = json.dumps(
             {
                 "name": model.name,
@@ -173,6 +173,8 @@ class WorkerLauncher:
                 "directory": str(model.directory),
                 "backend": self._backend.name,
                 "backend_directory": str(directory) if directory is not None else None,
+                "backend_library": str(library) if library is not None else None,
+                "completes_config": self._backend.handle.completes_config,
                 "settings": dict(self._backend.handle.settings),
                 "config": model.config,
                 "op_libraries": [(str(each.path), each.named_by) for each in model.plugin_op_libraries],

@@ -21,7 +21,8 @@ def load_shared_object(kind: str, path: str) -> object | None:
     """See `LoaderHooks`."""
     if kind not in _OPENERS:
         return None
-    import_module("tritonpy_abi.serving").connect()
+    if kind != "backends":  # those run in workers, which have neither a log nor a page of metrics
+        import_module("tritonpy_abi.serving").connect()
     module, function = _OPENERS[kind]
     plugin: object = getattr(import_module(module), function)(path)
     return plugin

@@ -1,4 +1,4 @@
-"""Backends that are files: a `model.py` in the backend directory, run for every model of that backend."""
+"""Backends that are files: a library compiled for Triton, or a `model.py` in the backend directory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from os.path import normpath
 from pathlib import Path
 
 from tritonpy.config.complete import advice_on
-from tritonpy.errors import InvalidArg, NotFound, Unsupported
+from tritonpy.errors import InvalidArg, NotFound
 from tritonpy.plugin_files import first_file, is_filename
 from tritonpy.protos import ModelConfig
 
@@ -36,13 +36,15 @@ class BackendFiles:
 
     Attributes:
         runtime: the name of its file, as `runtime` in configurations says it.
-        runner: the installed backend that runs it.
-        directory: where it lies.
+        runner: the installed backend that runs it; "" for a library, which runs itself.
+        directory: the backend's own in `--backend-directory`.
+        library: the path of a library compiled for Triton; None for other files.
     """
 
     runtime: str
     runner: str
     directory: Path
+    library: Path | None = None
 
 
 def find_backend_files(
@@ -63,7 +65,6 @@ def find_backend_files(
 
     Raises:
         InvalidArg: the configuration asks for a file that is not there, or outside of the directory.
-        Unsupported: the backend is a library compiled for Triton.
         NotFound: the file is there, and nothing that could run it; or it is a backend of Triton that has no
             counterpart.
     """
@@ -72,7 +73,9 @@ def find_backend_files(
     if normpath(config.runtime).startswith(("/", "../")):
         raise InvalidArg(f"backend library name '{config.runtime}' escapes backend directory")
     if name not in installed or config.runtime:
-        _refuse_library(config, [*model_directories, directory], installed)
+        library = _find_library(config, [*model_directories, directory], installed)
+        if library is not None:
+            return BackendFiles(library.name, "", directory.absolute(), library.absolute())
     if config.runtime not in ("", f"libtriton_{name}.so", *_RUNNERS):  # the second is how Triton calls ours
         raise InvalidArg(
             f"unable to find backend library '{config.runtime}' for model '{config.name}', searched: "
@@ -109,8 +112,8 @@ def _advice_on_framework(name: str) -> str:
     )
 
 
-def _refuse_library(config: ModelConfig, directories: Iterable[Path], installed: Container[str]) -> None:
-    """Name the library of a backend that was compiled for Triton.
+def _find_library(config: ModelConfig, directories: Iterable[Path], installed: Container[str]) -> Path | None:
+    """The library of a backend that was compiled for Triton; None where there is none.
 
     An installed plugin is also what `runtime: "libtriton_<name>.so"` asks for.
     """
@@ -118,9 +121,5 @@ def _refuse_library(config: ModelConfig, directories: Iterable[Path], installed:
     library = config.runtime or f"libtriton_{name}.so"
     is_of_plugin = name in installed and library == f"libtriton_{name}.so"
     if is_of_plugin or not library.endswith(".so") or not (is_filename(library) and is_filename(name)):
-        return
-    if (path := first_file(directories, (library,))) is not None:
-        raise Unsupported(
-            f"backend '{name}' of model '{config.name}' is {path}, a library compiled for Triton: batching "
-            f"strategies, repository agents and caches of that kind are loaded, backends are not yet"
-        )
+        return None
+    return first_file(directories, (library,))

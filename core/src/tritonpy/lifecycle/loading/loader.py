@@ -49,6 +49,7 @@ class ModelLoader:
         server_metrics: counts restarts, unanswered requests and slow strategies.
         access: what models in workers can reach.
         op_libraries: plugins that bring libraries of custom operators.
+        loaders: what opens shared objects.
 
     Attributes:
         settings: as given.
@@ -64,8 +65,10 @@ class ModelLoader:
         server_metrics: ServerMetrics,
         access: ServerAccess,
         op_libraries: PluginManager,
+        loaders: PluginManager,
     ) -> None:
         self._backends = backends
+        self._loaders = loaders
         self.settings = settings
         self.gate = LoadGate(settings.load_thread_count)
         self._tools = LoadTools(
@@ -87,7 +90,7 @@ class ModelLoader:
             config.runtime = files.runtime
         bound = self._bound.get((name, files))
         if bound is None:
-            runner = files.runner if files is not None else name
+            runner = (files.runner if files is not None else "") or name
             bound = BoundBackend(
                 name,
                 self._backends,
@@ -95,6 +98,8 @@ class ModelLoader:
                 runner=runner,
                 directory=files.directory if files is not None else None,
                 completes_config=self.settings.auto_complete_config,
+                library=files.library if files is not None else None,
+                loaders=self._loaders,
             )
             self._bound[name, files] = bound
         return bound
@@ -102,7 +107,11 @@ class ModelLoader:
     def backends_in_use(self) -> list[tuple[str, str, Mapping[str, str]]]:
         """Name, file and settings of each backend that models have asked for so far, sorted by name."""
         in_use = [
-            (name, str(files.directory / files.runtime) if files else bound.source, bound.handle.settings)
+            (
+                name,
+                str(files.directory / files.runtime) if files and not files.library else bound.source,
+                bound.handle.settings,
+            )
             for (name, files), bound in self._bound.items()
         ]
         return sorted(in_use, key=lambda backend: backend[:2])

@@ -109,7 +109,15 @@ class HookWorker:
         memory = SharedMemorySettings(first, growth, most, spec["backend"])
         memory.apply(self._channel.endpoint.arena)
         try:
-            backend = BoundBackend(spec["backend"], PluginManager("backends"), spec["settings"])
+            library, directory = spec["backend_library"], spec["backend_directory"]
+            backend = BoundBackend(
+                spec["backend"],
+                PluginManager("backends"),
+                spec["settings"],
+                directory=Path(directory) if directory is not None else None,
+                completes_config=spec["completes_config"],
+                library=Path(library) if library is not None else None,
+            )
             backend.acquire()
         except Exception as exc:  # told to the server when it asks for the next step
             trace = "" if isinstance(exc, TritonError) and exc.__cause__ is None else traceback.format_exc()

@@ -58,7 +58,8 @@ class OpenModel:
     def __init__(self, shim: Shim, backend: CData, model: Model) -> None:
         self._shim = shim
         out: CData = shim.ffi.new("TRITONPY_ServedModel **")
-        shim.check(shim.lib.TRITONPY_ModelOpen(backend, ModelHandle(shim.ffi, model).description, out))
+        handle = ModelHandle(shim.ffi, model)  # has the texts, until they are copied
+        shim.check(shim.lib.TRITONPY_ModelOpen(backend, handle.description, out))
         self._model = out[0]
         self._answers: Answers | None = None
         self._blocks = RequestBlocks(shim.ffi, model)

@@ -122,6 +122,7 @@ TRITONSERVER_Error *TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model *model) {
   void *known;
   CHECK(TRITONBACKEND_ModelState(model, &known));
   ModelState *state = known;
+  if (state == NULL) return NULL; /* Triton finalises what it could not initialise, too */
   pthread_mutex_lock(&state->mutex);
   while (state->thread_count > 0) pthread_cond_wait(&state->changed, &state->mutex);
   pthread_mutex_unlock(&state->mutex);
@@ -252,7 +253,10 @@ static void *run(void *argument) {
     report(count_up(task));
     report(TRITONBACKEND_ResponseFactoryDelete(task->factory));
   } else {
+    const uint64_t start_ns = now_ns();
     report(answer(task->instance, task->request, ""));
+    report(TRITONBACKEND_ModelInstanceReportStatistics(
+        task->instance, task->request, true, start_ns, start_ns + 1, start_ns + 2, start_ns + 3));
     report(TRITONBACKEND_RequestRelease(task->request, TRITONSERVER_REQUEST_RELEASE_ALL));
   }
   pthread_mutex_lock(&task->model->mutex);
