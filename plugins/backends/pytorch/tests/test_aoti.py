@@ -19,7 +19,7 @@ from tritonpy_sdk import ModelRepository
 
 pytest.importorskip("torch")
 
-pytestmark = pytest.mark.toolchain
+pytestmark = [pytest.mark.toolchain, pytest.mark.timeout(600)]  # the compiler takes minutes on a busy machine
 
 MAKE = """
 import sys, torch

@@ -24,7 +24,7 @@ SOURCE = """
     if (arg2_1_size[1] < 13) {
     if (1 != arg2_1_stride[1]) {
     int32_t arg3_1_expected_dtype = aoti_torch_dtype_bfloat16();
-    if (arg3_1_size[0] < 2) {
+    if (arg3_1_size[0] < 16) {
     if (3 != arg3_1_size[1]) {
     if (3 != arg3_1_stride[0]) {
     if (1 != arg3_1_stride[1]) {

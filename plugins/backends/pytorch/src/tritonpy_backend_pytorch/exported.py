@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from tritonpy_backend_pytorch.package import FAILURE, LoadedPackage
 from tritonpy_backend_pytorch.program import Program
 from tritonpy_backend_pytorch.shapes import read_size, smallest_size
 from tritonpy_backend_pytorch.structure import CallStructure, result_names
-from tritonpy_backend_pytorch.tensor_info import Bounds, TensorInfo
+from tritonpy_backend_pytorch.tensor_info import TensorInfo
 
 ExportedProgram = Any  # Any: PyTorch is not checked here
 
@@ -101,7 +100,7 @@ class Exported(Program):
         self._sample = program.example_inputs if self.is_shareable else None
         if package is not None:
             names = [info.name for info in self.inputs]
-            self._narrow(package.infos(names, model_name))
+            package.infos(names, model_name)  # refuses others than it takes
             self.call = package.callable_for(names, model_name)
             self.failure = FAILURE
             return
@@ -172,15 +171,6 @@ class Exported(Program):
                 found[name] = info
         return found
 
-    def _narrow(self, compiled: Sequence[TensorInfo] | None) -> None:
-        """Take the bounds of a package, which was compiled for some of the sizes that the program takes."""
-        if compiled is None or self.inputs is None:
-            return
-        self.inputs = tuple(
-            replace(info, bounds=_narrowest(info.bounds, other.bounds))
-            for info, other in zip(self.inputs, compiled, strict=True)
-        )
-
     def _dense_places(self) -> list[Mapping[str, int]]:
         """Places counted without the constants, as `inputs` counts them."""
         slots = [index for index, info in enumerate(self.infos) if info is not None]
@@ -224,13 +214,6 @@ def _read_program(path: Path, name: str) -> ExportedProgram:
     """Read one program of an archive, and open none of the libraries beside it."""
     with archives.PT2ArchiveReader(str(path)) as reader:
         return archives._load_exported_programs(reader, reader.get_file_names(), None)[name]
-
-
-def _narrowest(some: Bounds, others: Bounds) -> Bounds:
-    return tuple(
-        (max(low, other_low), min((size for size in (high, other_high) if size >= 0), default=-1))
-        for (low, high), (other_low, other_high) in zip(some, others, strict=True)
-    )
 
 
 def _info(

@@ -70,8 +70,12 @@ def read_package_inputs(source: str) -> tuple[PackageInput, ...] | None:
             for axis, size in enumerate(sizes)
         )
         strides = tuple(fixed.get((name, "stride", axis), stride) for axis, stride in enumerate(strides))
+        # A smallest batch is the compiler's: it asks whether the sample has 16 rows. Small ones run as well.
         limits = tuple(
-            (smallest_size(size, bounds.get((name, axis, "<"), 0)), bounds.get((name, axis, ">"), -1))
+            (
+                smallest_size(size, bounds.get((name, axis, "<"), 0)) if axis else 0,
+                bounds.get((name, axis, ">"), -1),
+            )
             for axis, size in enumerate(sizes)
         )
         inputs.append(PackageInput(dtypes[name], sizes, limits, strides))
