@@ -15,6 +15,7 @@ from tritonpy.server import Server
 from tritonpy_sdk import ModelRepository
 
 torch = pytest.importorskip("torch")
+from tritonpy_backend_pytorch.exported import load_exported  # noqa: E402
 from tritonpy_backend_pytorch.gpu import Transfers, describe_feeds, is_lost, is_out_of_memory  # noqa: E402
 
 ASSERTED = "CUDA error: device-side assert triggered"
@@ -61,6 +62,15 @@ def fails():
 )
 def test_a_gpu_is_lost_when_an_error_of_it_does_not_go_away(exc, probe, lost):
     assert is_lost(exc, probe) is lost
+
+
+def test_an_exported_program_is_moved_to_the_device(tmp_path, exported):
+    path = tmp_path / "model.pt2"
+    path.write_bytes(exported(torch.nn.Linear(2, 3), (torch.ones(1, 2),)))
+
+    result = load_exported(path, "net", "model", "meta").call(torch.ones(1, 2, device="meta"))
+
+    assert (result.device.type, tuple(result.shape)) == ("meta", (1, 3))
 
 
 def test_running_out_of_memory_is_an_error_of_the_request_with_sizes(load, ask):

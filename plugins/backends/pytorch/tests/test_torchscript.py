@@ -405,6 +405,22 @@ def test_a_request_that_only_the_model_can_refuse_fails_alone(load, scripted, re
     assert answers[1].only.error.message.startswith("PyTorch execute failure: ")
 
 
+class Raises(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if bool(x.sum() > 0):
+            raise ValueError("too large")
+        return x
+
+
+def test_an_error_of_torchscript_begins_as_triton_s(load, scripted, ask):
+    with pytest.raises(TritonError) as failed:
+        ask(load(scripted(Raises()), tensors(["x"], ["Y"])), x=ONE)
+
+    assert failed.value.message.startswith(
+        "PyTorch execute failure: The following operation failed in the TorchScript interpreter."
+    )
+
+
 def test_another_method_than_forward_can_be_called(load, scripted, ask):
     config = tensors(["x"], ["Y"], parameters={"MODULE_METHOD_NAME": {"string_value": "double"}})
     assert ask(load(scripted(Looks()), config), x=TEN) == {"Y": [[20, 20]]}

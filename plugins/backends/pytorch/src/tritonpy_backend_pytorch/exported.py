@@ -202,7 +202,9 @@ def load_exported(
     try:
         program = _read_program(path, name)
         if device is not None and device != "cpu":
-            program = torch.export.passes.move_to_device_pass(program, device)
+            from torch.export.passes import move_to_device_pass  # imported by nothing before
+
+            program = move_to_device_pass(program, device)
         return Exported(program, model_name, package)
     except (RuntimeError, ValueError, TypeError, LookupError, AssertionError) as exc:
         missing = _MISSING_OPERATOR.search(str(exc))

@@ -151,7 +151,7 @@ class TorchInstance:
     def _error_of(self, exc: Exception, feeds: Feeds) -> Exception:
         """What the failure of a call is for its requests, or for the instance."""
         # PyTorch's own errors are sentences; those of Python, such as a `KeyError`, need their name.
-        text = f"{self._failure}{exc if isinstance(exc, RuntimeError) else _described(exc)}"
+        text = f"{self._failure}{exc if isinstance(exc, _SPEAKING) else _described(exc)}"
         if is_out_of_memory(exc):
             if self._wait is not None:
                 torch.cuda.empty_cache()  # what is kept for later calls may be what the next one needs
@@ -179,6 +179,9 @@ class TorchInstance:
 def _is_worker() -> bool:
     """Only a worker runs its instance on the main thread, and it has nothing else to do."""
     return threading.current_thread() is threading.main_thread()
+
+
+_SPEAKING = (RuntimeError, torch.jit.Error)
 
 
 def _described(exc: Exception) -> str:
