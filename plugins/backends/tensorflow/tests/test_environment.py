@@ -79,6 +79,7 @@ def test_models_run_side_by_side_with_the_tensorflow_of_their_environments(tf, o
     assert workers == [str(tmp_path / "env/bin/python")]  # the other model is on a thread
 
 
+@pytest.mark.usefixtures("tf")
 def test_an_interpreter_may_be_named_itself(other, tmp_path):
     command = environment.environment_command(model_of(other / "bin/python3", tmp_path))
 
