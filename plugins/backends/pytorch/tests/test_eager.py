@@ -170,6 +170,18 @@ def test_weights_that_do_not_fit_are_told(load, saved):
         load({"model.py": SOURCE, "model.pt": saved({"other": torch.ones(1)})}, CONFIG)
 
 
+def test_an_output_that_a_result_lacks_is_missed_by_those_who_ask_for_it(load, request_of):
+    source = "import torch\nclass Net(torch.nn.Module):\n  def forward(self, x): return {'a': x * 2}\n"
+    model = load({"model.py": source}, CONFIG | {"output": [tensor("b"), tensor("a")]})
+
+    with_b, without_b = (
+        model.execute([request_of(x=X, outputs=outputs)])[0].only for outputs in (["b"], ["a"])
+    )
+
+    assert with_b.error.message == "output 'b' leads to nothing in the result of the model, which has a"
+    assert without_b.outputs[0].numpy().tolist() == [[2, 2]]
+
+
 def test_broken_safetensors_are_told(load):
     pytest.importorskip("safetensors")
     weights = struct.pack("<Q", 9) + b'{"a": 12}'

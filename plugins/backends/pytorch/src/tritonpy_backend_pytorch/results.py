@@ -79,7 +79,7 @@ class Picker:
     def _found(self, result: object, wanted: Sequence[str]) -> list[object]:
         """The values of the wanted outputs."""
         if self._paths:
-            named = self._named(result)
+            named = self._named(result, wanted)
             if named is not None:
                 return [named[name] for name in wanted]
             indices = self._order
@@ -98,11 +98,11 @@ class Picker:
             found.append(values[index])
         return found
 
-    def _named(self, result: object) -> dict[str, object] | None:
-        """The outputs by their names; None when names do not lead to values, so that their order counts.
+    def _named(self, result: object, wanted: Sequence[str]) -> dict[str, object] | None:
+        """The wanted outputs by their names; None when these lead to no values, so that their order counts.
 
         Raises:
-            InvalidArg: only some lead to a value, and by the order of the configuration to another one.
+            InvalidArg: some names lead to a value and a wanted one does not, and the order contradicts them.
         """
         found: dict[str, object] = {}
         for name, path in self._paths.items():
@@ -111,13 +111,14 @@ class Picker:
                 value = _inside(value, key)
             if value is not None:
                 found[name] = value
-        if len(found) == len(self._paths):
+        missing = next((name for name in wanted if name not in found), None)
+        if missing is None:
             return found
         if found:
-            self._check_order(result, found)
+            self._check_order(result, found, missing)
         return None
 
-    def _check_order(self, result: object, found: Mapping[str, object]) -> None:
+    def _check_order(self, result: object, found: Mapping[str, object], missing: str) -> None:
         """Refuse to go by order where the names that are found contradict it, or the keys have no order."""
         values = list(_values(result))
         in_order = all(
@@ -126,7 +127,6 @@ class Picker:
         )
         if in_order and not isinstance(result, Mapping):
             return
-        missing = next(name for name in self._paths if name not in found)
         raise InvalidArg(
             f"output '{missing}' leads to nothing in the result of the model, which has "
             f"{', '.join(name for name, _ in named_values(result))}"
