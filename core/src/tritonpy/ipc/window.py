@@ -8,17 +8,12 @@ A thread that answers several requests must not wait long for the client of one:
 are threads that run an event loop, those that execute a batch of several requests, and any that has answered
 one request while another was open. They wait for a moment, then go on, and it is the server that gives up a
 request whose client cannot follow.
-
-The first response has a head start. A model that sends many at once keeps one processor busy, and the server
-that hands them on another; where there are few, the first would be with its client after all of them. On a
-thread that may wait, the second follows it a moment later.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -29,8 +24,6 @@ MOST_BYTE_SIZE = 8 * 1024 * 1024
 
 
 _MOMENT_S = 1.0
-_HEAD_START_S = 0.0001
-"""Measured on two processors: less leaves the first response behind the others, more is no better."""
 
 
 class Permission(Protocol):
@@ -59,11 +52,6 @@ def execute_several(several: bool) -> None:
     _thread.is_executing_several = several
 
 
-def _answers_several() -> bool:
-    """Others would notice if this thread waited for long."""
-    return _thread.is_executing_several or _thread.has_answered_several or _runs_event_loop()
-
-
 def _runs_event_loop() -> bool:
     events = sys.modules.get("asyncio.events")  # a program that has not imported it runs none
     return events is not None and events._get_running_loop() is not None
@@ -76,16 +64,7 @@ class SendWindow:
         is_over: the last one has been sent.
     """
 
-    __slots__ = (
-        "_asked_at",
-        "_byte_size",
-        "_count",
-        "_lock",
-        "_permission",
-        "_second_at",
-        "_was_patient",
-        "is_over",
-    )
+    __slots__ = ("_asked_at", "_byte_size", "_count", "_lock", "_permission", "_was_patient", "is_over")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -94,7 +73,6 @@ class SendWindow:
         self._asked_at = (0, 0)
         self._permission: Permission | None = None
         self._was_patient = False
-        self._second_at: float | None = None  # set by the first response, 0 from the second on
         self.is_over = False
 
     def wait(self) -> None:
@@ -103,10 +81,6 @@ class SendWindow:
             if _thread.window is not None and not _thread.window.is_over:
                 _thread.has_answered_several = True
             _thread.window = self
-        if self._second_at:
-            left_s, self._second_at = self._second_at - time.monotonic(), 0.0
-            if left_s > 0 and not _answers_several():
-                time.sleep(left_s)
         permission = self._permission
         if permission is None:
             return
@@ -114,7 +88,7 @@ class SendWindow:
         if not permission.is_set():
             if self._count < MOST_RESPONSES and self._byte_size < MOST_BYTE_SIZE:
                 return
-            if _answers_several():
+            if _thread.is_executing_several or _thread.has_answered_several or _runs_event_loop():
                 if self._was_patient:
                     return
                 self._was_patient = True
@@ -136,8 +110,6 @@ class SendWindow:
             byte_size: of the response.
             ask: asks the server whether more may follow; called when it is time to.
         """
-        if self._second_at is None:
-            self._second_at = time.monotonic() + _HEAD_START_S
         with self._lock:
             self._count += 1
             self._byte_size += byte_size
