@@ -66,8 +66,7 @@ class InferenceResponseSender:
 
         It waits only on a thread that answers this request alone: not on an event loop, not in `execute` of
         several requests, not on a thread that has answered others meanwhile. Without the final flag it waits
-        until the client has taken what is there, or the request is cancelled. There, too, the second response
-        follows the first 0.1 ms later at the earliest, so that the client need not wait for both.
+        until the client has taken what is there, or the request is cancelled.
 
         Args:
             response: may be left out when `flags` says that nothing follows.
