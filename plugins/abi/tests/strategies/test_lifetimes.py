@@ -101,7 +101,7 @@ def test_filling_a_block_makes_no_cycle_and_leaves_nothing(blocks: RequestBlocks
         tracemalloc.stop()
         gc.enable()
 
-    assert after - before < 2000
+    assert after - before < 20_000  # an object left by each would be five times that
 
 
 def test_blocks_may_outlive_the_strategy_and_the_model(opened: Opener) -> None:
