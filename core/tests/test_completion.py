@@ -6,9 +6,9 @@ import logging
 from typing import NamedTuple
 
 import pytest
-from tritonpy.errors import InvalidArg
+from tritonpy.errors import InvalidArg, Unsupported
 from tritonpy.handles import Backend, JsonObject
-from tritonpy.plugin import can_batch, check_dims, complete_config, default_max_batch_size
+from tritonpy.plugin import can_batch, check_datatype, check_dims, complete_config, default_max_batch_size
 
 
 class Described(NamedTuple):
@@ -17,12 +17,14 @@ class Described(NamedTuple):
     name: str
     datatype: str
     shape: tuple[int, ...]
+    type_name: str = "float32"
 
 
 X = Described("X", "FP32", (-1, 3, -1))
 Y = Described("Y", "INT64", (-1,))
 FIXED_X = Described("X", "BYTES", (1, 3))
 SCALAR_Y = Described("Y", "FP32", ())
+MAPS = Described("M", "", (), "seq(map)")
 
 DYNAMIC = ([X], [Y])
 FIXED = ([FIXED_X], [Described("Y", "FP32", (1,))])
@@ -172,6 +174,16 @@ def test_first_dimensions_of_any_size_that_differ_are_no_batch() -> None:
     )
 
 
+def test_what_has_no_datatype_is_left_out_with_a_warning_and_does_not_keep_from_batching(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    completed = complete({}, ([X], [Y, MAPS]))
+
+    assert [tensor["name"] for tensor in completed["output"]] == ["Y"]
+    assert completed["max_batch_size"] == 4
+    assert "model 'net': 'M' is left out, there is no datatype for seq(map)" in caplog.text
+
+
 def test_the_configuration_given_is_not_changed() -> None:
     given: JsonObject = {"name": "net", "max_batch_size": 0}
 
@@ -269,3 +281,22 @@ def test_dims_that_do_not_fit_are_refused_in_tritons_words(
         check_dims("net", Described("X", "FP32", shape), dims, max_batch_size)
 
     assert refused.value.message == f"model 'net', tensor 'X': {text}"
+
+
+def test_a_datatype_is_compared_with_that_of_the_file_in_tritons_words() -> None:
+    check_datatype("net", "input", "TYPE_FP32", X)
+
+    with pytest.raises(InvalidArg) as refused:
+        check_datatype("net", "input", "TYPE_INT32", X)
+
+    assert refused.value.message == (
+        "unable to load model 'net', configuration expects datatype TYPE_INT32 for input 'X', model provides "
+        "TYPE_FP32"
+    )
+
+
+def test_a_type_that_the_protocol_cannot_carry_is_refused_by_its_name() -> None:
+    with pytest.raises(Unsupported) as refused:
+        check_datatype("net", "output", "TYPE_FP32", MAPS)
+
+    assert refused.value.message == ("model 'net': output 'M' is of seq(map), for which there is no datatype")

@@ -153,6 +153,22 @@ def test_loaders_are_asked_until_one_opens_the_file() -> None:
     assert not unasked.asked
 
 
+def test_an_installed_plugin_that_is_a_library_is_opened_by_the_loaders(tmp_path: Path) -> None:
+    library = tmp_path / "agent.so"
+    library.touch()
+    installed = PluginManager("repo_agents", discover=False)
+    loaders = PluginManager("loaders", discover=False)
+    loader = Loader(opened_agent())
+    installed.register("mine", library)
+    loaders.register("loader", loader)
+
+    action = PluginOpener(installed, loaders, "repository agent").load("mine")("repo_agent_model_action")
+
+    assert action is not None
+    assert loader.asked == [("repo_agents", str(library))]
+    assert action("agent", "model", "LOAD") == "C: LOAD"
+
+
 def test_loaders_are_given_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     loader = Loader(opened_agent())

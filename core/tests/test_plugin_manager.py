@@ -360,6 +360,41 @@ def test_disabling_what_nothing_offers_is_told_with_what_there_is(installed, cap
     assert "echo" in line.rpartition("installed: ")[2].split(", ")
 
 
+def test_a_plugin_may_be_the_path_of_a_library(installed):
+    source = "from pathlib import Path\nLIBRARY = Path(__file__).with_name('libacme.so')\n"
+    source += "TEXT = str(LIBRARY)\n"
+    installed.distribution("acme-c", {"acme": "acme_c:LIBRARY", "text": "acme_c:TEXT"}, source=source)
+    library = installed.folder / "libacme.so"
+    library.touch()
+    manager = PluginManager("backends")
+
+    assert manager.load("acme") == manager.load("text") == library
+    (info,) = [info for info in manager.info() if info.name == "acme"]
+    assert (info.state, info.hooks, info.library) == ("loaded", [], str(library))
+
+
+@pytest.mark.parametrize(
+    ("group", "path", "reason"),
+    [
+        ("backends", "Path(__file__).with_name('libacme.so')", "libacme.so is not there: was acme-c built?"),
+        ("backends", "Path(__file__).parent", " is not there: was acme-c built?"),
+        ("backends", "Path('acme.so')", "its library is given as acme.so; expected an absolute path"),
+        ("frontends", "Path(__file__)", "these kinds may be one: backends, batching, caches, repo_agents"),
+    ],
+)
+def test_a_library_that_cannot_be_one_is_refused_by_its_path(installed, group, path, reason):
+    source = f"from pathlib import Path\nLIBRARY = {path}\n"
+    installed.distribution("acme-c", {"acme": "acme_c:LIBRARY"}, source=source, group=f"tritonpy.{group}")
+    manager = PluginManager(group)
+
+    with pytest.raises(Internal, match="cannot be used") as refused:
+        manager.load("acme")
+
+    assert refused.value.message.endswith(reason)
+    (info,) = [info for info in manager.info() if info.name == "acme"]
+    assert (info.state, info.library) == ("failed", "")
+
+
 def test_load_all_skips_what_cannot_be_loaded(installed):
     installed.distribution("acme-bad", {"bad": "acme_bad"}, source="1 / 0\n", group="tritonpy.cli")
     source = "from tritonpy.plugin import hookimpl\n\n@hookimpl\ndef cli_commands(group): ...\n"

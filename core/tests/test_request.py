@@ -389,6 +389,48 @@ def test_cancelling_twice_tells_the_holder_once():
     assert request.is_cancelled()
 
 
+def test_a_request_is_rescheduled_in_place_of_its_final_response():
+    request, _, _ = new_request()
+    request.ticket.outbox = Outbox()
+    taken: list[InferRequest] = []
+
+    class Again:
+        def reschedule(self, request: InferRequest) -> None:
+            taken.append(request)
+
+    request.ticket.again = Again()
+    request.reschedule()
+
+    assert taken == [request]
+    with pytest.raises(Internal, match="cannot be rescheduled"):
+        request.reschedule()
+    with pytest.raises(Internal, match="is not being executed"):
+        request.respond(InferResponse())
+
+
+def test_a_request_that_cannot_be_rescheduled_fails():
+    request, _, _ = new_request()
+    request.ticket.outbox = outbox = Outbox()
+
+    request.reschedule()
+
+    [(_, response, final)] = outbox.posted
+    assert final
+    assert "only a model with 'sequence_batching { iterative_sequence: true }'" in response.error.message
+
+
+@pytest.mark.parametrize("asks_first", [True, False])
+def test_code_in_c_reads_a_cancellation_from_a_byte(asks_first):
+    request = InferRequest("net", {})
+    flag = request.cancel_flag() if asks_first else None
+    assert flag is None or bytes(flag) == b"\0"
+
+    request.cancel()
+
+    assert bytes(request.cancel_flag()) == b"\1"
+    assert flag is None or bytes(flag) == b"\1"
+
+
 def test_cancelling_an_answered_request_does_nothing():
     request, _, _ = new_request()
     holder = Holder()

@@ -22,13 +22,18 @@ def state(**changes: Any) -> State:
 
 
 def specs(
-    *states: State, max_batch_size: int = 8, outputs: tuple[str, ...] = ("Y",), **files: bytes
+    *states: State,
+    max_batch_size: int = 8,
+    outputs: tuple[str, ...] = ("Y",),
+    is_decoupled: bool = False,
+    **files: bytes,
 ) -> StateSpecs:
     config = {
         "name": "m",
         "max_batch_size": max_batch_size,
         "output": [{"name": name, "data_type": "TYPE_FP32", "dims": [1]} for name in outputs],
         "sequence_batching": {"state": list(states)},
+        "model_transaction_policy": {"decoupled": is_decoupled},
     }
     return StateSpecs(config, files)
 
@@ -169,6 +174,16 @@ def test_the_last_of_many_responses_has_the_last_word() -> None:
     step(states, gives(1, 2), gives(3, 4), InferResponse())
 
     assert states.tensor("IN").numpy().tolist() == [[3, 4]]
+
+
+@pytest.mark.parametrize("is_decoupled", [True, False])
+def test_a_final_flag_with_nothing_but_a_state_brings_no_response(is_decoupled: bool) -> None:
+    states = specs(state(), is_decoupled=is_decoupled).fresh()
+
+    _, answers = step(states, InferResponse().add("OUT", np.array([[1, 2]], np.float32)))
+
+    assert [response is None for response in answers.responses] == [is_decoupled]
+    assert states.enter({})["IN"].numpy().tolist() == [[1, 2]]
 
 
 def test_a_request_that_is_executed_again_is_given_what_it_gave() -> None:

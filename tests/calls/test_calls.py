@@ -104,7 +104,7 @@ def test_large_tensors_of_calls_come_back_whole_and_leave_no_block_behind(serve,
     until(lambda: all(arena.leased_count == 0 for arena in arenas))
     # Between models a block is lent: the server's own arenas hold what came from the client and no more.
     assert arenas[0].byte_size > 4_000_000
-    assert [arena.byte_size for arena in arenas[1:]] == [16384, 16384]
+    assert max(arena.byte_size for arena in arenas[1:]) < 20_000
 
 
 def test_a_dropped_iterator_stops_the_called_model(serve, tmp_path):

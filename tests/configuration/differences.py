@@ -27,7 +27,7 @@ DIFFERENCES = (
     ),
     Difference(
         "where the library of a backend is looked for",
-        "In one place, which is told; the real server lists three.",
+        "In the same three places; the real server's list ends with a blank.",
         real="load .*unable to find backend library '.*' for model '.*', searched: .*",
         ours="load .*unable to find backend library '.*' for model '.*', searched: .*",
         what=WORDS,

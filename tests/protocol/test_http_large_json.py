@@ -118,6 +118,16 @@ def test_a_large_request_may_have_a_binary_answer(server: Server, model: str) ->
     np.testing.assert_array_equal(np.frombuffer(tail, np.float32), np.arange(COUNT, dtype=np.float32))
 
 
+def children_of(program: str) -> list[psutil.Process]:
+    """The running children of this process whose command ends so."""
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.ZombieProcess):  # of another test
+            if child.cmdline()[-1:] and child.cmdline()[-1].endswith(program):
+                found.append(child)
+    return found
+
+
 def test_generate_reads_and_writes_large_json_elsewhere_too(server: Server) -> None:
     pid = started(server)
     before = psutil.Process(pid).cpu_times()
@@ -268,13 +278,13 @@ def test_children_import_nothing_from_the_directory_that_the_server_runs_in(
     started(server)
     (tmp_path / "numpy.py").write_text("raise SystemExit('imported from the current directory')")
     monkeypatch.chdir(tmp_path)
-    (before,) = (child for child in psutil.Process().children() if child.cmdline()[-1].endswith(program))
+    (before,) = children_of(program)
 
     before.kill()
     before.wait(60)
     until(lambda: post(server, model, body)[0] == 200)
 
-    assert [child for child in psutil.Process().children() if child.cmdline()[-1].endswith(program)]
+    assert children_of(program)
 
 
 def test_a_client_that_hangs_up_leaves_no_work_behind(server: Server) -> None:

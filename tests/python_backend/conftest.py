@@ -1,8 +1,9 @@
 """The servers that the behaviours of the Python backend are tested on, and a client that speaks plainly.
 
-Every test here that takes `server` runs twice: on ours, and, in the parity run, on a real tritonserver. Both
-serve `models/`. What a model sees is found out by a case: a function in a file beside the `model.py` of
-`cases`, `async_cases` or `decoupled_cases`, which is called there and whose result comes back as JSON.
+Every test here that takes `server` runs on ours, and, in the parity run, on a real tritonserver and on ours
+with NVIDIA's own Python backend, of which the same is expected as of the real server. All serve `models/`.
+What a model sees is found out by a case: a function in a file beside the `model.py` of `cases`, `async_cases`
+or `decoupled_cases`, which is called there and whose result comes back as JSON.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ MAX_STARTS = 3  # a real server that loads several models may crash by chance
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ours(reason): says something of our server only")
-    config.addinivalue_line("markers", "theirs(reason): says something of the real server only")
+    config.addinivalue_line("markers", "theirs(reason): says something of NVIDIA's backend only")
+    config.addinivalue_line("markers", "not_nvidia(reason): is not so of NVIDIA's backend on our server")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -52,6 +54,8 @@ def _servers_for(definition: pytest.Item) -> Iterator[Any]:
         yield pytest.param("ours", marks=pytest.mark.timeout(180))  # the first test starts the server
     if definition.get_closest_marker("ours") is None:
         yield pytest.param("real", marks=pytest.mark.parity)
+        if definition.get_closest_marker("not_nvidia") is None:
+            yield pytest.param("nvidia", marks=pytest.mark.parity)
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,7 @@ class PythonServer:
     """A server that runs `models/`.
 
     Attributes:
-        is_ours: whether it is ours.
+        is_ours: whether models run by our Python backend.
         ports: by `http`, `grpc` and `metrics`.
     """
 
@@ -302,6 +306,15 @@ class DidNotStart(Exception):
 Start = Callable[..., PythonServer]
 
 
+def nvidias_backend(environment: dict[str, str]) -> str:
+    """The option of ours that names the directory of NVIDIA's own backend; its environment is added to."""
+    fetched = subprocess.run([sys.executable, str(REAL_TRITON), "fetch"], stdout=subprocess.PIPE, check=True)
+    paths = json.loads(fetched.stdout)
+    environment["PATH"] = f"{paths['environment']}/bin:{environment['PATH']}"
+    environment["LD_LIBRARY_PATH"] = paths["libpython_dir"]
+    return f"--backend-directory={paths['backends']}"
+
+
 @pytest.fixture(scope="session")
 def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Start servers, ours or real, on `models/` with further options; they stop at the end."""
@@ -316,7 +329,9 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
         def start_once(kind: str, *options: str) -> PythonServer:
             log_file = tmp_path_factory.mktemp(kind) / "log"
             environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-            if is_ours := kind == "ours":
+            if kind == "nvidia":
+                options += ("--disable-plugin=backends:python", nvidias_backend(environment))
+            if kind in ("ours", "nvidia"):
                 ours = ServerProcess(
                     "--model-repository", MODELS, *options, log_file=log_file, environment=environment
                 )
@@ -337,7 +352,7 @@ def start_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
                     process.wait()
                     raise DidNotStart(log_file.read_text(errors="replace"))
                 ports = json.loads(line)
-            server = PythonServer(process, log_file, ports, is_ours)
+            server = PythonServer(process, log_file, ports, kind == "ours")
             stack.callback(server.close)
             assert server.index()["cases/1"] == ("READY", ""), server.log
             return server

@@ -1,19 +1,20 @@
 """Completion of a configuration from the tensors of a model's file, the same for every framework.
 
 A backend that can read inputs and outputs from its files calls `complete_config` in its hook
-`model_auto_complete_config`, and `check_dims` for each tensor when it loads the model. Both follow one rule:
-a model can form batches when the first dimension of every input and output may have any size.
+`model_auto_complete_config`, and `check_datatype` and `check_dims` for each tensor when it loads the model.
+Their rule for batches: a model can form them when the first dimension of every input and output may have any
+size.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tritonpy.batches.bindings import given_inputs, kept_outputs
-from tritonpy.datatypes import DATATYPES
-from tritonpy.errors import InvalidArg
+from tritonpy.datatypes import CONFIG_DATATYPES, DATATYPES
+from tritonpy.errors import InvalidArg, Unsupported
 from tritonpy.handles import Backend, JsonObject
 
 _log = logging.getLogger("tritonpy.backend")
@@ -27,19 +28,26 @@ _MOST = 2**31 - 1
 
 
 class FileTensor(Protocol):
-    """One input or output as a model's file describes it; any object with these three attributes."""
+    """One input or output as a model's file describes it; any object with these attributes."""
 
     @property
     def name(self) -> str:
         """Its name."""
 
     @property
+    def type_name(self) -> str:
+        """The framework's word for its type, such as `float32`."""
+
+    @property
     def datatype(self) -> str:
-        """The protocol's word for its type, such as `FP32`."""
+        """The protocol's word for its type, such as `FP32`; "" for a type that the protocol cannot carry."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """With the dimension of the batch, if there is one; -1 for any size; empty for a scalar."""
+
+
+_Tensor = TypeVar("_Tensor", bound=FileTensor)
 
 
 def default_max_batch_size(backend: Backend) -> int:
@@ -80,7 +88,8 @@ def complete_config(
     A model that can form batches gets `batch_size` as its `max_batch_size` where that is 0, unless dims that
     are configured spell the dimension of the batch out; and one that ends up with more than 1 gets dynamic
     batching where no scheduler is chosen. Inputs are filled in where none is configured, outputs likewise;
-    controls and states of sequences and batch inputs, which the server gives and keeps, are left out.
+    controls and states of sequences and batch inputs, which the server gives and keeps, are left out, and so
+    is, with a warning, what the protocol cannot carry.
 
     Args:
         config: as the hook `model_auto_complete_config` finds it in `model.config`.
@@ -98,8 +107,8 @@ def complete_config(
     size = int(config.get("max_batch_size", 0))
     given = {tensor.name for tensor in given_inputs(config)}
     kept = {tensor.name for tensor in kept_outputs(config)}
-    inputs = [tensor for tensor in inputs if tensor.name not in given]
-    outputs = [tensor for tensor in outputs if tensor.name not in kept]
+    inputs = [tensor for tensor in carried(config["name"], inputs) if tensor.name not in given]
+    outputs = [tensor for tensor in carried(config["name"], outputs) if tensor.name not in kept]
     if has_batch and can_batch((*inputs, *outputs)):
         if size == 0 and not _spells_out_batch(config, inputs, outputs):
             size = batch_size
@@ -127,6 +136,52 @@ def complete_config(
         if not config.get(key):
             completed[key] = [tensor_config(tensor, size > 0) for tensor in tensors]
     return completed
+
+
+def carried(model_name: str, tensors: Iterable[_Tensor]) -> list[_Tensor]:
+    """Those of a model's tensors that have a datatype; the log has a warning of each other one."""
+    kept = []
+    for tensor in tensors:
+        if tensor.datatype:
+            kept.append(tensor)
+        else:
+            _log.warning(
+                "model '%s': '%s' is left out, there is no datatype for %s",
+                model_name,
+                tensor.name,
+                tensor.type_name,
+            )
+    return kept
+
+
+def no_datatype(model_name: str, kind: str, tensor: FileTensor) -> Unsupported:
+    """The error for a tensor of a type that the protocol cannot carry; `kind` is what it is to the model."""
+    return Unsupported(
+        f"model '{model_name}': {kind} '{tensor.name}' is of {tensor.type_name}, for which there is no "
+        "datatype"
+    )
+
+
+def check_datatype(model_name: str, kind: str, configured: str, tensor: FileTensor) -> None:
+    """Compare a configured datatype, such as `TYPE_FP32`, with that in a model's file.
+
+    Args:
+        model_name: for the error.
+        kind: what the tensor is to the model, for the error, such as `input`.
+        configured: the datatype as configurations write it.
+        tensor: what the file says.
+
+    Raises:
+        InvalidArg: they differ, in Triton's words.
+        Unsupported: the protocol cannot carry the file's.
+    """
+    if not tensor.datatype:
+        raise no_datatype(model_name, kind, tensor)
+    if CONFIG_DATATYPES[configured].name != tensor.datatype:
+        raise InvalidArg(
+            f"unable to load model '{model_name}', configuration expects datatype {configured} for {kind} "
+            f"'{tensor.name}', model provides {DATATYPES[tensor.datatype].config_name}"
+        )
 
 
 def check_dims(model_name: str, tensor: FileTensor, dims: Sequence[int], max_batch_size: int) -> None:

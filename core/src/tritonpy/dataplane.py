@@ -12,7 +12,7 @@ from tritonpy.admission import Admission
 from tritonpy.errors import Unsupported
 from tritonpy.handles import JsonObject
 from tritonpy.request import InferRequest, ResponseSink
-from tritonpy.request_trace import RequestTrace
+from tritonpy.request_trace import ServerTrace
 from tritonpy.response import InferResponse
 
 
@@ -195,7 +195,7 @@ class Tracer(Protocol):
 
     def begin(
         self, model_name: str, traceparent: str | None = None, tracestate: str | None = None
-    ) -> RequestTrace | None:
+    ) -> ServerTrace | None:
         """The trace of a request that has just come; None when it is not traced."""
 
 

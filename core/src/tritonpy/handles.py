@@ -9,16 +9,17 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from tritonpy.buffers import MemoryType
 from tritonpy.errors import InvalidArg, Unavailable
+from tritonpy.json_object import JsonObject as JsonObject
+from tritonpy.server_link import ServerLink
 from tritonpy.temporary import OF_THIS_PROCESS
-
-JsonObject = dict[str, Any]  # Any: JSON
-"""An object of JSON, such as a model's configuration."""
+from tritonpy.tensor import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,13 @@ class PreferredGroup:
     Attributes:
         kind: as in a configuration.
         count: instances, on each GPU where the kind is `KIND_GPU`; 0 leaves it to the server.
+        gpus: numbers of the GPUs where the kind is `KIND_GPU` or `KIND_AUTO`; those that are missing are left
+            out. Empty means all of them.
     """
 
     kind: Literal["KIND_CPU", "KIND_GPU", "KIND_MODEL", "KIND_AUTO"] = "KIND_CPU"
     count: int = 1
+    gpus: Sequence[int] = ()
 
 
 EXECUTIONS = ("thread", "process")
@@ -131,6 +135,21 @@ class OpLibrary:
     named_by: str
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryUsage:
+    """Memory of one kind that a model or an instance uses.
+
+    Attributes:
+        memory_type: where it is.
+        device_id: the GPU's number; 0 for memory of the CPU.
+        byte_size: how much.
+    """
+
+    memory_type: MemoryType
+    device_id: int
+    byte_size: int
+
+
 @dataclass(slots=True)
 class Model:
     """One version of one model.
@@ -143,6 +162,8 @@ class Model:
         backend: the backend that runs it.
         state: the plugin's own.
         plugin_op_libraries: what plugins of the kind `op_libraries` name for it; see `op_libraries`.
+        memory_usage: memory that it uses, for the plugin to set: the model's statistics show it.
+        server: the server that it is a model of, for calls of other models; None where there is none.
     """
 
     name: str
@@ -152,6 +173,8 @@ class Model:
     backend: Backend
     state: Any = None  # Any: the plugin's own
     plugin_op_libraries: Sequence[OpLibrary] = ()
+    memory_usage: Sequence[MemoryUsage] = ()
+    server: ServerLink | None = None
 
     @property
     def version_directory(self) -> Path:
@@ -199,6 +222,14 @@ class ModelInstance:
         state: the plugin's own.
         compute_capability: of its GPU, such as `8.6`; "" on a CPU.
         secondary_devices: kind and number of each, such as `("KIND_NVDLA", 0)`.
+        lease_output: returns memory for an output of so many bytes that the server reads where it is, or None
+            where none is to be had, or outputs are not copied anyway. It is an array of bytes of any content,
+            for one output of one response, whose tensor begins where the array begins; once it is answered,
+            neither write to it nor read it.
+        host_policy: the name of the policy that it runs under, such as `cpu` or `gpu_0`.
+        host_policy_settings: what `--host-policy` says for that name, as it was written.
+        profiles: names of optimization profiles that its group asks for.
+        memory_usage: memory that it uses beyond the model's, for the plugin to set; see `Model`.
     """
 
     name: str
@@ -209,6 +240,11 @@ class ModelInstance:
     state: Any = None  # Any: the plugin's own
     compute_capability: str = ""
     secondary_devices: Sequence[tuple[str, int]] = ()
+    lease_output: Callable[[int], Array | None] = lambda byte_size: None
+    host_policy: str = ""
+    host_policy_settings: Mapping[str, str] = field(default_factory=dict)
+    profiles: Sequence[str] = ()
+    memory_usage: Sequence[MemoryUsage] = ()
     compute_start_ns: int = 0
     compute_end_ns: int = 0
 

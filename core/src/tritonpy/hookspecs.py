@@ -80,9 +80,10 @@ class BackendHooks:
 
     @hookspec(firstresult=True)
     def backend_attributes(self, backend: Backend) -> BackendAttributes:
-        """Say how instances run; in the server's process, before `backend_initialize`.
+        """Say how instances run; in the server's process, on a loading thread, before `backend_initialize`.
 
-        Must not import the framework: isolated backends never load it in the server.
+        Must not import the framework: isolated backends never load it in the server. May block, to ask a
+        process of its own for example; it is asked once for all models.
         """
 
     @hookspec(firstresult=True)
@@ -426,7 +427,11 @@ class OpLibraryHooks:
 
 
 class LoaderHooks:
-    """Group `tritonpy.loaders`: opens shared objects compiled for Triton."""
+    """Group `tritonpy.loaders`: opens shared objects compiled for Triton.
+
+    Such are files beside models and in directories that options name, and plugins of the four kinds whose
+    entry point is the `pathlib.Path` of a file, such as `xyz = "tritonpy_backend_xyz:LIBRARY"`.
+    """
 
     @hookspec(firstresult=True)
     def load_shared_object(self, kind: str, path: str) -> object | None:

@@ -218,6 +218,27 @@ def _tell_followers() -> None:
             follower.settings_changed(_settings())
 
 
+_admitted: memoryview | None = None
+
+
+def follow_server(admitted: memoryview) -> None:
+    """In a worker: the server writes its log, and says in a byte of shared memory what that admits.
+
+    Args:
+        admitted: bit 0 for information, 1 for warnings, 2 for errors, 3 for the first verbose level.
+    """
+    global _admitted
+    _admitted = admitted
+
+
+def admitted_by_server() -> memoryview | None:
+    """That byte, for as long as the process lives; None in a process that is no worker.
+
+    Lines in Triton's shape that a worker writes to its standard error are lines of the server's log.
+    """
+    return _admitted
+
+
 def has_room() -> bool:
     """True if thousands of lines can be logged; asked before lines of others are passed on."""
     return not any(logs.is_half_full for logs in _running)

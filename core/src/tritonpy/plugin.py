@@ -10,9 +10,12 @@ from tritonpy.buffers import BlockPool, Buffer, BufferLocation, HostBuffer, Memo
 from tritonpy.completion import (
     FileTensor,
     can_batch,
+    carried,
+    check_datatype,
     check_dims,
     complete_config,
     default_max_batch_size,
+    no_datatype,
     tensor_config,
 )
 from tritonpy.cores import usable_core_count
@@ -39,7 +42,7 @@ from tritonpy.handles import (
     Batcher,
     Cache,
     CacheUsage,
-    JsonObject,
+    MemoryUsage,
     Model,
     ModelInstance,
     OpLibrary,
@@ -49,12 +52,15 @@ from tritonpy.handles import (
     WorkerCommand,
 )
 from tritonpy.hookspecs import hookimpl
+from tritonpy.json_object import JsonObject
 from tritonpy.op_libraries import OpenOpLibraries, backend_op_libraries
 from tritonpy.parameters import parse_flag, parse_whole, warn_of_unknown_parameters
+from tritonpy.raw_input import raw_tensor
 from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest, ResponseSink
 from tritonpy.request_trace import RequestTrace
 from tritonpy.response import InferResponse, ParameterValue
 from tritonpy.secret_variables import without_secrets
+from tritonpy.server_link import OnResponse, OpenCall, ServerLink
 from tritonpy.store import LocalFiles, Store, StoreOptions
 from tritonpy.temporary import TemporaryDirectories
 from tritonpy.tensor import Array, Tensor, pack_bytes, unpack_bytes
@@ -95,10 +101,13 @@ __all__ = [
     "JsonObject",
     "LocalFiles",
     "MemoryType",
+    "MemoryUsage",
     "Model",
     "ModelInstance",
     "NotFound",
+    "OnResponse",
     "OpLibrary",
+    "OpenCall",
     "OpenOpLibraries",
     "ParameterValue",
     "PreferredGroup",
@@ -108,6 +117,7 @@ __all__ = [
     "ResponseFlow",
     "ResponseSink",
     "ServedModel",
+    "ServerLink",
     "Store",
     "StoreOptions",
     "TemporaryDirectories",
@@ -122,6 +132,8 @@ __all__ = [
     "WorkerCommand",
     "backend_op_libraries",
     "can_batch",
+    "carried",
+    "check_datatype",
     "check_dims",
     "complete_config",
     "datatype_of",
@@ -130,9 +142,11 @@ __all__ = [
     "hookimpl",
     "is_watched",
     "kept_outputs",
+    "no_datatype",
     "pack_bytes",
     "parse_flag",
     "parse_whole",
+    "raw_tensor",
     "read_fingerprint",
     "tensor_config",
     "unpack_bytes",

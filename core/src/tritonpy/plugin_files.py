@@ -103,9 +103,11 @@ class PluginOpener:
         """The binder of the hooks of an installed plugin; blocking.
 
         Raises:
-            TritonError: see `PluginManager.load`.
+            TritonError: see `PluginManager.load`; or it is a library that cannot be opened.
         """
         plugin = self._installed.load(name)
+        if isinstance(plugin, Path):
+            return self.open(plugin)
         return lambda hook: self._installed.bind(plugin, hook)
 
     def find(self, name: str, directory: str, filenames: Sequence[str]) -> Binder | None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, Literal
 
 import pluggy
@@ -36,6 +38,9 @@ KINDS: dict[str, type] = {
     "cli": hookspecs.CliHooks,
 }
 """Every kind of plugin and its hook specs; the entry-point group is `tritonpy.<kind>`."""
+
+LIBRARY_KINDS = frozenset({"backends", "batching", "caches", "repo_agents"})
+"""The kinds whose plugins may be libraries, which the plugins of kind `loaders` open."""
 
 OWN_DISTRIBUTIONS = frozenset(
     {
@@ -77,7 +82,8 @@ class PluginInfo:
         distribution: the distribution that offers it, such as `tritonpy-backend-onnxruntime`.
         version: that distribution's version.
         state: `available` until something needs it.
-        hooks: the hooks it implements, once loaded.
+        hooks: the hooks it implements, once loaded; those of a library are in the library.
+        library: the path of its library, once loaded, if it is one; else "".
         error: why it cannot be used, with the traceback of a failed import.
         failure: what its import or registration raised.
     """
@@ -88,6 +94,7 @@ class PluginInfo:
     version: str = ""
     state: State = "available"
     hooks: list[str] = field(default_factory=list)
+    library: str = ""
     error: str = ""
     entry: EntryPoint | None = None
     plugin: object | None = None
@@ -140,6 +147,9 @@ class PluginManager:
 
     def load(self, name: str) -> object:
         """Import and register the plugin called `name`, once.
+
+        Returns:
+            The plugin; for one that is a library, its `Path`.
 
         Raises:
             NotFound: no installed distribution offers it.
@@ -215,6 +225,9 @@ class PluginManager:
             )
 
     def _adopt(self, info: PluginInfo, plugin: object) -> None:
+        if isinstance(plugin, (str, os.PathLike)):
+            self._adopt_library(info, plugin)
+            return
         try:
             # Two names may stand for one plugin, which is registered under the first.
             if not any(known.plugin is plugin for known in self._plugins.values()):
@@ -231,6 +244,21 @@ class PluginManager:
             return
         info.plugin, info.state = plugin, "loaded"
         info.hooks = sorted(caller.name for caller in self._pluggy.get_hookcallers(plugin) or [])
+
+    def _adopt_library(self, info: PluginInfo, path: str | os.PathLike[str]) -> None:
+        """Note where a library is; whoever needs its hooks has a plugin of kind `loaders` open it."""
+        library = Path(path)
+        if self.kind not in LIBRARY_KINDS:
+            kinds = ", ".join(sorted(LIBRARY_KINDS))
+            info.error = f"it is the path of a file, {library}; plugins of these kinds may be one: {kinds}"
+        elif not library.is_absolute():
+            info.error = f"its library is given as {library}; expected an absolute path"
+        elif not library.is_file():
+            info.error = f"its library {library} is not there: was {info.distribution or info.name} built?"
+        if info.error:
+            info.state = "failed"
+            return
+        info.plugin, info.state, info.library = library, "loaded", str(library)
 
 
 def install_hint(kind: str, name: str) -> str:

@@ -15,9 +15,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Protocol
 
-from tritonpy.errors import Internal, NotFound, TritonError, Unsupported, exception_text
+from tritonpy.errors import Internal, InvalidArg, NotFound, TritonError, Unsupported, exception_text
 from tritonpy.flow import ResponseFlow
-from tritonpy.request_trace import RequestTrace
+from tritonpy.ipc.window import SendWindow
+from tritonpy.request_trace import RequestTrace, ServerTrace
 from tritonpy.reshape import Reshape
 from tritonpy.response import InferResponse, ParameterValue
 from tritonpy.response_clock import ResponseClock
@@ -40,6 +41,14 @@ _LONGEST_CORRELATION_ID = 128
 def label_of(request_id: str) -> str:
     """The request in messages, in Triton's words; with a stand-in when it has no id."""
     return f"[request id: {request_id or '<id_unknown>'}] "
+
+
+def not_iterative(model_name: str) -> InvalidArg:
+    """The error of a request that a model reschedules whose configuration does not provide for that."""
+    return InvalidArg(
+        f"model '{model_name}' rescheduled a request, which only a model with "
+        f"'sequence_batching {{ iterative_sequence: true }}' may do"
+    )
 
 
 def checked_correlation_id(correlation_id: str) -> str:
@@ -167,6 +176,19 @@ class InferRequest:
         """True once the client gave up; a long computation may stop early and answer `Cancelled`."""
         return self.ticket.cancelled
 
+    def cancel_flag(self) -> bytearray | memoryview:
+        """One byte that is 1 from the moment on in which `is_cancelled` would say so, for code in C to read.
+
+        It belongs to this request until its final response, and may be another one's afterwards.
+        """
+        ticket = self.ticket
+        flag = ticket.cancel_flag
+        if flag is None:
+            flag = ticket.cancel_flag = bytearray(1)
+            if ticket.cancelled:  # asked after the loop can find the flag: no cancellation gets lost
+                flag[0] = 1
+        return flag
+
     def respond(self, response: InferResponse | None = None, *, final: bool = True) -> None:
         """Answer from a backend; crosses to the server at once and may block while the client is slow.
 
@@ -198,6 +220,35 @@ class InferRequest:
             ticket.outbox = None
         outbox.post(self, response, final)
 
+    def report_failure(self) -> None:
+        """Have the request counted as failed, whatever it is answered; before `execute` returns."""
+        self.ticket.is_failure = True
+
+    def reschedule(self) -> None:
+        """Have the request executed again, in place of its final response; before `execute` returns.
+
+        For models with `sequence_batching { iterative_sequence: true }`; of others the request fails.
+
+        Raises:
+            Internal: the request has had its final response, or was not handed to a backend.
+        """
+        ticket = self.ticket
+        if ticket.outbox is not None and ticket.again is None:
+            self.respond(InferResponse(error=not_iterative(self.model_name)))
+            return
+        if ticket.outbox is None or ticket.again is None:
+            raise Internal(
+                f"request '{self.id}' for model '{self.model_name}' cannot be rescheduled: it is not being "
+                f"executed, or has had its final response"
+            )
+        again, ticket.again, ticket.outbox = ticket.again, None, None
+        again.reschedule(self)
+
+    def would_wait(self) -> bool:
+        """True if `respond` would wait for the client now, unless with the final response."""
+        window = self.ticket.window
+        return window is not None and window.is_full
+
     # For frontends.
 
     def cancel(self) -> None:
@@ -209,6 +260,8 @@ class InferRequest:
         if ticket.cancelled or ticket.answered:
             return
         ticket.cancelled = True
+        if ticket.cancel_flag is not None:
+            ticket.cancel_flag[0] = 1
         _log.debug("%sIssuing cancellation", self.label, extra=self.about)
         if ticket.on_cancel is not None:
             ticket.on_cancel.request_cancelled(self)
@@ -244,6 +297,8 @@ class InferRequest:
         try:
             if ticket.states is not None:
                 response = ticket.states.take(response, final)
+                if response is None and not final:
+                    return  # it had states only
             if response is not None:
                 if response.error is not None and not isinstance(response.error, TritonError):
                     raise TypeError(f"its error is {type(response.error).__name__}, expected TritonError")
@@ -325,13 +380,15 @@ class NullRequest(InferRequest):
 
 
 class Ticket:
-    """The server's state of a request; on the loop only, but for `outbox`, `clock` and `states`.
+    """The server's state of a request; on the loop only, except `outbox`, `cancel_flag`, `clock`, `states`.
 
     Attributes:
         sink: takes the responses.
+        again: takes the request back to have it executed again, while a model executes it that may want that.
         owner: the loaded model that has accepted the request and not answered it finally.
         outbox: carries responses from where the model runs, while it does.
         on_cancel: the queue or instance that holds the request, notified of a cancellation.
+        cancel_flag: says so to code outside of the interpreter, where it has asked for that.
         cancelled: the client, or the server for it, has given the request up.
         answered: the final response is on its way to the sink.
         tally: `COUNTED` when the request is counted with its execution; one that was still open then is
@@ -340,18 +397,23 @@ class Ticket:
         clock: times and counts its responses, when its model is decoupled.
         on_executed: takes the nanoseconds of input, inference and output, when it is a step of an ensemble.
         flow: tells its sender to wait; made by `response_flow`.
+        is_failure: its model counts it as failed.
         states: what the model remembers of its sequence; None in a worker process, and for models without.
         reshape: gives outputs the shapes that clients expect, where they are not the model's.
         chain: the executions that wait for the request, when a model has made it.
         slot: the place where a worker process keeps it; -1 outside of one.
+        window: how far its responses are ahead of the server, while a decoupled model executes it.
     """
 
     __slots__ = (
+        "again",
         "answered",
+        "cancel_flag",
         "cancelled",
         "chain",
         "clock",
         "flow",
+        "is_failure",
         "on_cancel",
         "on_executed",
         "outbox",
@@ -362,24 +424,29 @@ class Ticket:
         "states",
         "tally",
         "trace",
+        "window",
     )
 
     def __init__(self) -> None:
         self.sink: ResponseSink | None = None
         self.owner: RequestOwner | None = None
         self.outbox: Outbox | None = None
+        self.again: Rescheduler | None = None
         self.on_cancel: RequestCanceller | None = None
         self.cancelled = False
+        self.cancel_flag: bytearray | None = None
         self.answered = False
         self.tally = COUNTED
-        self.trace: RequestTrace | None = None
+        self.trace: ServerTrace | None = None
         self.clock: ResponseClock | None = None
         self.on_executed: Callable[[int, int, int], None] | None = None
         self.flow: ResponseFlow | None = None
+        self.is_failure = False
         self.states: SequenceStates | None = None
         self.reshape: Reshape | None = None
         self.chain: tuple[object, ...] = ()
         self.slot = -1
+        self.window: SendWindow | None = None
 
     @property
     def is_given_up(self) -> bool:
@@ -418,6 +485,13 @@ class Outbox(Protocol):
 
     def post(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """Hand over one response; may block the caller while too many wait to be written."""
+
+
+class Rescheduler(Protocol):
+    """Takes requests back from wherever an iterative model runs."""
+
+    def reschedule(self, request: InferRequest) -> None:
+        """Have it executed again; from any thread."""
 
 
 class RequestOwner(Protocol):

@@ -10,11 +10,15 @@ from tritonpy.tensor import Tensor
 
 
 class RequestTrace(Protocol):
-    """Notes of one request on its way through the server; a `tritonpy.tracing.trace.Trace`."""
+    """Notes of one request on its way, as a plugin may add to them."""
 
     @property
     def id(self) -> int:
         """The number of this trace."""
+
+    @property
+    def parent_id(self) -> int:
+        """The number of the trace that it is a part of; 0 for none."""
 
     @property
     def context(self) -> str | None:
@@ -24,9 +28,17 @@ class RequestTrace(Protocol):
         """Note an activity of one's own; of the monotonic clock, 0 for now. From any thread."""
 
     def child(self, model_name: str = "", model_version: str = "") -> RequestTrace:
-        """The trace of a request that is made on behalf of this one."""
+        """The trace of a request that is made on behalf of this one.
 
-    # For the server only.
+        Raises:
+            Unsupported: in a worker, where the server makes the traces of calls of other models.
+        """
+
+
+class ServerTrace(RequestTrace, Protocol):
+    """The same as the server keeps it; a `tritonpy.tracing.trace.Trace`."""
+
+    def child(self, model_name: str = "", model_version: str = "") -> ServerTrace: ...
 
     def started(self, model_name: str, model_version: str, request_id: str) -> None:
         """Its model has been found."""

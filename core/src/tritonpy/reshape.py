@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tritonpy.errors import Internal
-from tritonpy.handles import JsonObject
+from tritonpy.json_object import JsonObject
 from tritonpy.response import InferResponse
 from tritonpy.tensor import Tensor
 

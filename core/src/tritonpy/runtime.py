@@ -19,6 +19,7 @@ from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.flow import flow_limits
 from tritonpy.frontends.frontends import Frontends
 from tritonpy.frontends.local import EXTENSIONS, LocalDataplane
+from tritonpy.frontends.server_questions import ServerQuestions
 from tritonpy.frontends.services import FrontendServices
 from tritonpy.lifecycle.agents.repository_agents import RepositoryAgents
 from tritonpy.lifecycle.load import ModelLoad
@@ -79,6 +80,7 @@ class ServerRuntime:
         registry: the models that are loaded.
         admission: counts the bytes of requests that are held.
         dataplane: what frontends are answered with.
+        page: the metrics.
         frontends: the ways in.
     """
 
@@ -111,7 +113,8 @@ class ServerRuntime:
         self._repository = self._make_repository(managers)
         self._watcher: RepositoryWatcher | None = None
         control = ModelControl(self._repository, is_explicit=options.model_control_mode == "explicit")
-        self._services.add("models", WorkerModelControl(control, self._loader.gate))
+        worker_control = WorkerModelControl(control, self._loader.gate)
+        self._services.add("models", worker_control)
         self.dataplane = LocalDataplane(
             self.registry,
             control,
@@ -121,12 +124,14 @@ class ServerRuntime:
         )
         self.admission = Admission(options.max_inflight_byte_size)
         self.tracing = make_tracing(options.trace_config)
+        self.page = self._make_page(metrics_registry, custom_metrics)
+        self._services.add("server", ServerQuestions(self.dataplane, control, worker_control, self.page))
         services = FrontendServices(
             self.admission,
             SharedMemoryRegions(options.allow_client_shm, most=options.max_region_count),
             custom_metrics.series_of,
             self.tracing,
-            self._make_page(metrics_registry, custom_metrics),
+            self.page,
         )
         given = (plugins or {}).get("frontends", {})
         self.frontends = Frontends(managers["frontends"], options, self.dataplane, services, given)

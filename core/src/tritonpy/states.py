@@ -17,7 +17,7 @@ import numpy as np
 
 from tritonpy.datatypes import CONFIG_DATATYPES, DataType
 from tritonpy.errors import Internal, InvalidArg, TritonError
-from tritonpy.handles import JsonObject
+from tritonpy.json_object import JsonObject
 from tritonpy.response import InferResponse
 from tritonpy.tensor import Array, Tensor, unpack_bytes
 
@@ -56,6 +56,7 @@ class StateSpecs:
 
     def __init__(self, config: JsonObject, files: Mapping[str, bytes]) -> None:
         self.model_name: str = config["name"]
+        self.is_decoupled: bool = config.get("model_transaction_policy", {}).get("decoupled", False)
         self.specs = tuple(_read_specs(config, files))
         self.by_output = {spec.output_name: spec for spec in self.specs}
 
@@ -132,12 +133,15 @@ class SequenceStates:
                 failed.
 
         Returns:
-            The response, or in its place what is wrong with the states that the model gave.
+            The response, or in its place what is wrong with the states that the model gave; None where it had
+            nothing else, unless it is the final one of a model that answers once.
         """
         wrong: TritonError | None = None
+        has_given = False
         if response is not None:
             by_output = self._specs.by_output
             given = [tensor for tensor in response.outputs if tensor.name in by_output]
+            has_given = bool(given)
             if given:
                 if response.error is None:
                     wrong = next(filter(None, map(self._stage, given)), None)
@@ -153,7 +157,11 @@ class SequenceStates:
             on_known, self._on_known = self._on_known, None
             if on_known is not None:
                 on_known()
-        return response if wrong is None else InferResponse(error=wrong)
+        if wrong is not None:
+            return InferResponse(error=wrong)
+        if response is None or response.outputs or response.parameters or response.error is not None:
+            return response
+        return None if has_given and (self._specs.is_decoupled or not final) else response
 
     def _stage(self, tensor: Tensor) -> TritonError | None:
         spec = self._specs.by_output.get(tensor.name)

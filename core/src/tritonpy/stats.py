@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tritonpy.errors import ErrorCode
@@ -318,7 +318,9 @@ _REQUEST_PHASES = (
 _RESPONSE_PHASES = ("compute_infer", "compute_output", "success", "fail", "empty_response", "cancel")
 
 
-def statistics_json(name: str, version: str, stats: ModelStats) -> dict[str, object]:
+def statistics_json(
+    name: str, version: str, stats: ModelStats, memory_usage: Sequence[Mapping[str, object]] = ()
+) -> dict[str, object]:
     """One element of `model_stats` in the statistics extension, with its field names."""
     return {
         "name": name,
@@ -340,7 +342,7 @@ def statistics_json(name: str, version: str, stats: ModelStats) -> dict[str, obj
             }
             for size, batch in sorted(stats.batch_stats.items())
         ],
-        "memory_usage": [],
+        "memory_usage": list(memory_usage),
     }
 
 

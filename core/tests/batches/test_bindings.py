@@ -100,6 +100,7 @@ def test_a_model_sees_the_dims_of_a_reshape() -> None:
 class FileTensor:
     def __init__(self, name: str, *shape: int) -> None:
         self.name = name
+        self.type_name = "float32"
         self.datatype = "FP32"
         self.shape = shape
 

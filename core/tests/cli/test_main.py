@@ -204,6 +204,45 @@ def test_plugins_shows_state_hooks_and_tracebacks(
     assert "No module named 'no_such_framework'" in text
 
 
+def test_plugins_check_tries_each_in_a_process_of_its_own(
+    plugin_directory: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(plugin_directory))
+    backend = (
+        "import os\nfrom tritonpy.plugin import Unavailable, hookimpl\n"
+        "@hookimpl\ndef backend_initialize(backend):\n"
+        "    if backend.name == 'refuses': raise Unavailable('not today')\n"
+        "    if backend.name == 'leaves':\n        print('I am off', flush=True)\n        os._exit(0)\n"
+        "@hookimpl\ndef model_instance_execute(instance, requests): return []\n"
+    )
+    entry_points = "works = a_backend\nrefuses = a_backend\nleaves = a_backend\nempty = an_empty\n"
+    install(
+        plugin_directory,
+        "four-backends",
+        f"[tritonpy.backends]\n{entry_points}[tritonpy.frontends]\nbad = a_missing_module\n",
+        a_backend=backend,
+        an_empty="",
+    )
+    names = [f"backends:{name}" for name in ("works", "refuses", "leaves", "empty")]
+
+    assert main(["plugins", "check", *names, "frontends:bad"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert main(["plugins", "check", "backends:works"]) == 0
+    assert main(["plugins", "check", "backends:works", "backends:nosuch"]) == 1
+
+    of = "of four-backends 1.2: "
+    assert lines == [
+        f"backends:works {of}can be used",
+        f"backends:refuses {of}Unavailable: not today",
+        f"backends:leaves {of}the process that tried it exited with code 0",
+        "  I am off",
+        f"backends:empty {of}Internal: backend 'empty' does not implement model_instance_execute",
+        f"frontends:bad {of}Internal: plugin 'bad' of kind 'frontends' cannot be used: ModuleNotFoundError: "
+        f"No module named 'a_missing_module'",
+    ]
+    assert "no plugin 'backends:nosuch' is installed; installed: backends:" in capsys.readouterr().err
+
+
 def test_plugins_as_json_names_both_owners_of_a_doubly_offered_name(
     plugin_directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

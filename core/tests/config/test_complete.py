@@ -139,6 +139,23 @@ def groups(text: str, *preferred: PreferredGroup, gpus: Sequence[int] = ()) -> l
     ]
 
 
+@pytest.mark.parametrize(
+    ("preferred", "gpus", "expected"),
+    [
+        ([PreferredGroup("KIND_GPU", 2, [1, 7])], [0, 1], ("GPU", 2, [1])),
+        ([PreferredGroup("KIND_GPU", 2, [7]), PreferredGroup("KIND_CPU", 3)], [0, 1], ("CPU", 3, [])),
+        ([PreferredGroup("KIND_GPU", 2, [0])], [], ("CPU", 1, [])),
+        ([PreferredGroup("KIND_AUTO", 4, [1])], [0, 1], ("GPU", 4, [1])),
+        ([PreferredGroup("KIND_AUTO", 4, [1])], [], ("CPU", 4, [])),
+        ([PreferredGroup("KIND_CPU", 4, [1])], [0, 1], ("CPU", 4, [])),
+    ],
+)
+def test_a_backend_may_prefer_some_gpus(
+    preferred: Sequence[PreferredGroup], gpus: Sequence[int], expected: tuple[JsonValue, ...]
+) -> None:
+    assert groups("", *preferred, gpus=gpus) == [("m", *expected)]
+
+
 def test_the_newest_version_is_served_unless_a_policy_says_otherwise() -> None:
     assert normalized("")["version_policy"] == {"latest": {"num_versions": 1}}
     assert normalized("version_policy { latest {} }")["version_policy"] == {"latest": {"num_versions": 0}}
@@ -329,4 +346,5 @@ def test_the_name_of_a_backend_leads_out_of_no_directory(tmp_path: Path, name: s
         (place / "model.py").write_text("")
     config = config_from_dict({"backend": name}, "m")
 
-    assert find_backend_files(config, tmp_path / "backends", ("python",)) is None
+    with pytest.raises(NotFound, match="no installed plugin of kind 'backends' is called"):
+        find_backend_files(config, tmp_path / "backends", ("python",))

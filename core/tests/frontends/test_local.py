@@ -41,6 +41,7 @@ class Instance:
     capacity = concurrency = 1
     is_ready = True
     says_ready = True
+    memory_usage = ()
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -306,3 +306,64 @@ def test_an_end_that_is_gone_is_no_lack_of_memory():
     theirs.close()
     with ours, pytest.raises(ConnectionError, match="the other end is gone"):
         Arena(ours).allocate(MIB)
+
+
+def test_a_leased_block_is_passed_on_where_it_is_and_once(ends):
+    arena, peer = ends
+    block = arena.lease(200_000)
+    address = block.ctypes.data
+    numbers = block[:160_000].view(np.float32).reshape(200, 200)
+    numbers[:] = np.arange(40_000, dtype=np.float32).reshape(200, 200)
+
+    data = numbers.reshape(-1).view(np.uint8).data
+    reference = arena.give(data)
+
+    assert peer.view(reference, len(data)).tobytes() == np.arange(40_000, dtype=np.float32).tobytes()
+    assert arena.give(data) is None
+    gc.collect()  # the other end has no view of it any more
+    assert arena.leased_count == 0
+    del block, numbers, data
+    again = arena.lease(200_000)
+    assert again.ctypes.data == address
+    assert arena.leased_count == 1
+
+
+def test_a_leased_block_that_is_dropped_is_free_again(ends):
+    arena, _ = ends
+    addresses = {arena.lease(200_000).ctypes.data for _ in range(100)}
+
+    assert len(addresses) == 1
+    assert arena.byte_size == 4 * MIB
+
+
+def test_only_what_begins_where_a_leased_block_begins_is_passed_on(ends):
+    arena, _ = ends
+    block = arena.lease(200_000)
+
+    for other in (block[1:], np.zeros(200_000, np.uint8), np.array(block)):
+        assert arena.give(other.data) is None
+    for other in (block.data[1:], memoryview(b"bytes")):
+        assert arena.give(other) is None
+    assert arena.give(block.data) is not None
+
+
+def test_blocks_that_wait_to_be_written_leave_three_quarters_of_a_limit_to_others(ends):
+    arena, _ = ends
+    arena.most_byte_size = 4 * MIB
+    held = [arena.lease(MIB // 2), arena.lease(MIB // 2)]
+
+    assert all(block is not None for block in held)
+    assert arena.lease(1) is None
+    arena.give(held[0].data)
+    assert arena.lease(1) is not None
+
+
+def test_no_block_is_leased_where_there_is_no_memory_or_no_other_end():
+    with both_ends() as (arena, _):
+        arena.most_byte_size = 4 * MIB
+        arena.allocate(4 * MIB)
+        assert arena.lease(4096) is None
+    ours, theirs = socket.socketpair()
+    ours.close()
+    theirs.close()
+    assert Arena(ours).lease(4096) is None

@@ -65,6 +65,18 @@ def test_a_sender_asks_at_half_of_its_window_and_waits_at_the_end_of_it() -> Non
     assert not sender.is_alive()
 
 
+def test_whether_a_sender_would_wait_can_be_asked() -> None:
+    own, server = SendWindow(), Server()
+    fill(own, server, MOST_RESPONSES - 1)
+    before = own.is_full
+
+    fill(own, server, 1)
+
+    assert (before, own.is_full) == (False, True)
+    server.asked[0].set()
+    assert not own.is_full
+
+
 def test_a_sender_whose_client_keeps_up_never_waits() -> None:
     own, server = SendWindow(), Server()
     for _ in range(10 * MOST_RESPONSES):

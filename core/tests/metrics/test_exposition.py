@@ -8,7 +8,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metr
 from prometheus_client.parser import text_string_to_metric_families
 from tritonpy import process_metrics
 from tritonpy.abi_host import MetricFamily, MetricSample, add_metrics
+from tritonpy.metrics.custom import CustomMetrics
 from tritonpy.metrics.exposition import MetricsPage, render
+from tritonpy.workers.worker_services import Caller
 
 
 class OneFamily:
@@ -159,6 +161,34 @@ def test_buckets_of_a_histogram_count_what_is_in_those_before_them(registry: Col
         'size_bucket{m="x",le="2.5"} 1',
         'size_bucket{m="x",le="+Inf"} 3',
     ]
+
+
+def test_a_family_of_the_process_stands_beside_the_one_of_workers(registry: CollectorRegistry) -> None:
+    models = CustomMetrics(registry)
+    worker = Caller("m", 1, "m_0")
+    number, _ = models.join(models.hold(worker, "jobs", "Done", 0), {"model": "m"}, None)
+    models.change(number, False, 3)
+    models.take()
+    samples = [MetricSample({"model": name}, value) for name, value in (("m", 99), ("other", 4))]
+    add_metrics(lambda: [MetricFamily("jobs", "Done here", "counter", samples)])
+
+    assert lines(registry)[:4] == [
+        "# HELP jobs Done",
+        "# TYPE jobs counter",
+        'jobs{model="m"} 3',
+        'jobs{model="other"} 4',
+    ]
+
+
+def test_a_family_of_the_process_is_left_out_where_that_of_workers_is_of_another_kind(
+    registry: CollectorRegistry,
+) -> None:
+    models = CustomMetrics(registry)
+    models.hold(Caller("m", 1, "m_0"), "jobs", "Done", 0)
+    models.take()
+    add_metrics(lambda: [MetricFamily("jobs", "Done here", "gauge", [MetricSample({}, 4)])])
+
+    assert "jobs 4" not in lines(registry)
 
 
 @pytest.mark.parametrize("name", ["tritonpy_own", "own_size_count"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import json
 import logging
@@ -10,6 +11,7 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -169,6 +171,32 @@ def test_it_costs_its_own_batch_and_the_instance_serves_on(
     assert said in answers[0][1]
     assert answers[1][0] == 200
     assert inflight == 0
+
+
+def test_a_batch_that_fails_leaves_no_request_to_the_garbage_collector(tmp_path: Path) -> None:
+    requests_seen: list[weakref.ref[Any]] = []
+
+    @hookimpl
+    def model_instance_execute(instance: Any, requests: Any) -> None:
+        requests_seen.extend(map(weakref.ref, requests))
+        raise InvalidArg("no")
+
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "config.pbtxt").write_text(CONFIG)
+    options = ServerOptions(
+        (str(tmp_path),), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False
+    )
+    plugin = SimpleNamespace(model_instance_execute=model_instance_execute)
+    with Server(options, plugins={"backends": {"odd": plugin}}, discover=False) as server:
+        gc.disable()
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+            connection.request("POST", "/v2/models/m/infer", BODY)
+            assert connection.getresponse().status == 400
+            connection.close()
+            until(lambda: [request() for request in requests_seen] == [None])
+        finally:
+            gc.enable()
 
 
 def test_an_instance_that_goes_is_finalised_after_the_last_answer_that_it_owes(

@@ -111,7 +111,8 @@ def call(
 
 def outcome(message: Message) -> tuple[int, list[int], str, bool]:
     """Of a CALLED message: the call, the values of its outputs, the text of its error, and if it is final."""
-    kind, number, (outputs, _, error), final = message
+    kind, number, response, final = message
+    outputs, _, error = response or ((), None, None)
     assert kind == frame.CALLED
     values = [int(np.frombuffer(data, np.int32)[0]) for _, _, _, data in outputs]
     return number, values, error[1] if error is not None else "", final

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -101,6 +102,28 @@ async def test_a_pipe_is_cut_into_lines(worker: Worker, heard: Heard) -> None:
     assert {(record.levelno, record.filename) for record in heard.records} == {(logging.WARNING, "stderr")}
 
 
+async def test_lines_of_libraries_for_triton_keep_their_level_and_place(worker: Worker, heard: Heard) -> None:
+    head = b"1123 20:35:04.751504 32677 lib.c:"
+    lines = [
+        b"W" + head + b'7] "gr\xc3\xb6\xc3\x9fer \\"als\\"\\n\\tgedacht"',
+        b"half a lineE" + head + b'8] "bad"',
+        b"V" + head + b'9] "not admitted"',
+        b"I" + head + b'10] "not a "text""',
+    ]
+
+    await worker.says(b"\n".join(lines))
+
+    found = [
+        (record.levelno, record.filename, record.lineno, record.getMessage()) for record in heard.records
+    ]
+    assert found == [
+        (logging.WARNING, "lib.c", 7, 'größer "als"\n\tgedacht'),
+        (logging.WARNING, "stderr", 0, "half a line"),
+        (logging.ERROR, "lib.c", 8, "bad"),
+        (logging.WARNING, "stderr", 0, lines[-1].decode()),
+    ]
+
+
 async def test_a_line_in_pieces_is_one_line(worker: Worker, heard: Heard) -> None:
     os.write(worker.write, b"Segmentation ")
     await asyncio.sleep(0.02)
@@ -109,6 +132,21 @@ async def test_a_line_in_pieces_is_one_line(worker: Worker, heard: Heard) -> Non
     await worker.says(b"fault\nnext\n")
 
     assert heard.texts == ["Segmentation fault", "next"]
+
+
+def test_a_worker_sees_which_levels_the_log_admits_and_when_that_changes(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    class Sees:
+        def set_levels(self, admitted: int) -> None:
+            seen.append("".join(name for bit, name in enumerate("IWEV") if admitted >> bit & 1))
+
+    with logs.configure(ServerOptions((), log_file=str(tmp_path / "log"))) as log:
+        worker = Sees()
+        worker_output.show_levels(worker)
+        log.change(replace(log.settings, log_info=False, log_verbose=2))
+
+    assert seen[:2] == ["IWE", "WEV"]
 
 
 async def test_of_a_progress_bar_its_last_state_is_logged(worker: Worker, heard: Heard) -> None:

@@ -28,7 +28,7 @@ from tritonpy.workers.instance import ProcessInstance, WorkerEvents
 from tritonpy.workers.launcher import WorkerLauncher
 from tritonpy.workers.worker_services import Services
 
-RETURNS, RAISES, RESPONDS, RESPONDS_AND_RAISES = range(4)
+RETURNS, RAISES, RESPONDS, RESPONDS_AND_RAISES, LEASES = range(5)
 
 PLUGIN = f"""
 import time
@@ -43,6 +43,10 @@ def model_instance_execute(instance, requests):
         return [response]
     if behaviour == {RAISES}:
         raise ValueError("refused")
+    if behaviour == {LEASES}:
+        numbers = instance.lease_output(400_000).view("int32")
+        numbers[:] = behaviour
+        return [InferResponse().add("Y", numbers)]
     request.respond(response)
     if behaviour == {RESPONDS_AND_RAISES}:
         time.sleep(0.005)  # long enough for the server to reuse the slot
@@ -82,7 +86,7 @@ class Client:
         assert response is not None
         behaviour = int(request.input("X").numpy()[0])
         if response.error is None:
-            assert response.outputs[0].numpy().tolist() == [behaviour]
+            assert {*response.outputs[0].numpy().tolist()} == {behaviour}
         self.answers.append((behaviour, str(response.error or "")))
         self._unanswered -= 1
         self._loop.call_soon(self.send)
@@ -144,5 +148,13 @@ async def test_an_execution_that_fails_after_it_answered_takes_no_slot_from_anot
     behaviours = [RESPONDS_AND_RAISES, RESPONDS, RETURNS] * 20
 
     answers = await answers_to(backend, behaviours, open_count)
+
+    assert sorted(answers) == sorted((behaviour, "") for behaviour in behaviours)
+
+
+async def test_outputs_in_leased_memory_arrive_beside_others(backend: BoundBackend) -> None:
+    behaviours = [LEASES, RETURNS] * 50
+
+    answers = await answers_to(backend, behaviours, open_count=8)
 
     assert sorted(answers) == sorted((behaviour, "") for behaviour in behaviours)

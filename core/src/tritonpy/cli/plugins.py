@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import click
 
@@ -10,15 +11,18 @@ from tritonpy.cli.table import format_table
 from tritonpy.plugin_manager import KINDS, PluginInfo, PluginManager
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @click.option("--load", is_flag=True, help="Import every plugin, which may take a while, to see its hooks.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def plugins(load: bool, as_json: bool) -> None:
+@click.pass_context
+def plugins(context: click.Context, load: bool, as_json: bool) -> None:
     """List the plugins installed here.
 
     A plugin is imported when the first model needs it; until then its hooks are unknown and its state is
-    `available`.
+    `available`. One that is a library has its path instead of hooks.
     """
+    if context.invoked_subcommand is not None:
+        return
     found: list[PluginInfo] = []
     for kind in KINDS:
         manager = PluginManager(kind)
@@ -33,7 +37,10 @@ def plugins(load: bool, as_json: bool) -> None:
         format_table(
             header,
             [
-                (info.name, info.kind, info.version, info.distribution, info.state, " ".join(info.hooks))
+                (
+                    *(info.name, info.kind, info.version, info.distribution, info.state),
+                    info.library or " ".join(info.hooks),
+                )
                 for info in found
             ],
         )
@@ -41,6 +48,30 @@ def plugins(load: bool, as_json: bool) -> None:
     for info in found:
         if info.state == "failed":
             click.echo(f"\n{info.kind}:{info.name} of {info.distribution} failed:\n{info.error.rstrip()}")
+
+
+@plugins.command()
+@click.argument("names", metavar="[KIND:NAME]...", nargs=-1)
+def check(names: Sequence[str]) -> int:
+    """Say which plugins cannot be used, and why.
+
+    Checked are those that are named, such as `backends:onnxruntime`, or all. Each is imported in a process of
+    its own; a backend is initialised, which opens what it needs, and finalised; a library is opened. Ends
+    with status 1 when one of them cannot be used.
+    """
+    from tritonpy.cli.plugin_check import check_plugin
+
+    installed = {f"{info.kind}:{info.name}": info for kind in KINDS for info in PluginManager(kind).info()}
+    for name in names:
+        if name not in installed:
+            raise click.UsageError(f"no plugin '{name}' is installed; installed: {', '.join(installed)}")
+    fault_count = 0
+    for name in names or installed:
+        info = installed[name]
+        fault = check_plugin(info.kind, info.name)
+        fault_count += bool(fault)
+        click.echo(f"{name} of {info.distribution} {info.version}: {fault or 'can be used'}")
+    return 1 if fault_count else 0
 
 
 def _as_json(info: PluginInfo) -> dict[str, object]:
@@ -51,5 +82,6 @@ def _as_json(info: PluginInfo) -> dict[str, object]:
         "distribution": info.distribution,
         "state": info.state,
         "hooks": info.hooks,
+        "library": info.library,
         "error": info.error,
     }

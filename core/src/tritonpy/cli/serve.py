@@ -87,11 +87,7 @@ def serve(  # Any: one per option of GROUPS
     ctx: click.Context, /, show_config: bool, malloc: str | None, **given: Any
 ) -> int:
     """Serve the models of a repository over HTTP and gRPC."""
-    ignored: list[str] = []
-    for option in WITHOUT_EFFECT:
-        flag, value = option.opts[0], given.pop(option.human_readable_name)
-        if _is_given(ctx, option) and not asks_for_nothing(flag, value):
-            ignored.append(flag)
+    ignored = _take_ignored(ctx, given)
     options = read_options(ctx, given)
     if show_config:
         click.echo(_described_options(ctx, options))
@@ -116,6 +112,32 @@ def serve(  # Any: one per option of GROUPS
 
         raise_descriptor_limit()
         return run(options)
+
+
+def options_of(flags: Sequence[str]) -> ServerOptions:
+    """The options that flags of a command line mean, for servers inside other programs.
+
+    Args:
+        flags: as `corectl serve` takes them; those that say how its process runs have no effect.
+
+    Raises:
+        click.UsageError: a flag is unknown or has a value that it cannot have, or they do not go together.
+    """
+    with serve.make_context("serve", list(flags)) as ctx:
+        given = {name: value for name, value in ctx.params.items() if name not in ("show_config", "malloc")}
+        for flag in _take_ignored(ctx, given):
+            _log.warning("%s has no effect: %s", flag, REASONS[flag])
+        return read_options(ctx, given)
+
+
+def _take_ignored(ctx: click.Context, given: dict[str, Any]) -> list[str]:  # Any: see `serve`
+    """Take out what has no effect; returns the flags that ask for something."""
+    ignored = []
+    for option in WITHOUT_EFFECT:
+        flag, value = option.opts[0], given.pop(option.human_readable_name)
+        if _is_given(ctx, option) and not asks_for_nothing(flag, value):
+            ignored.append(flag)
+    return ignored
 
 
 def read_options(ctx: click.Context, given: dict[str, Any]) -> ServerOptions:  # Any: see `serve`

@@ -177,11 +177,12 @@ def _normalize_groups(
     groups = config.instance_group
     if not groups:
         preferred = next(
-            (group for group in preferred_groups if usable or group.kind != "KIND_GPU"),
+            (group for group in preferred_groups if group.kind != "KIND_GPU" or _gpus_of(group, usable)),
             PreferredGroup("KIND_AUTO", 0),
         )
         kind = ModelInstanceGroup.Kind.Value(preferred.kind)
-        groups.add(name=config.name, kind=kind, count=preferred.count)
+        chosen = _gpus_of(preferred, usable) if preferred.gpus else []
+        groups.add(name=config.name, kind=kind, count=preferred.count, gpus=chosen)
     counts = {ModelInstanceGroup.Kind.Value(group.kind): group.count for group in preferred_groups}
     for index, group in enumerate(groups):
         if not group.name:
@@ -192,3 +193,10 @@ def _normalize_groups(
             group.gpus.extend(gpus)
         if group.count < 1:
             group.count = max(1, counts.get(group.kind, 1))
+
+
+def _gpus_of(group: PreferredGroup, usable: Sequence[int]) -> list[int]:
+    """The GPUs that a preferred group would have instances on; none for one of another kind."""
+    if group.kind not in ("KIND_GPU", "KIND_AUTO"):
+        return []
+    return [gpu for gpu in usable if not group.gpus or gpu in group.gpus]

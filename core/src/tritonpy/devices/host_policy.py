@@ -35,11 +35,13 @@ class HostPolicy:
         name: as instance groups write it in `host_policy`.
         cores: the processors to run on; None leaves them all.
         numa_node: the only node to take memory from; None leaves it to the system.
+        settings: the same as they were written, by their names.
     """
 
     name: str
     cores: frozenset[int] | None = None
     numa_node: int | None = None
+    settings: tuple[tuple[str, str], ...] = ()
 
 
 class HostPolicies:
@@ -66,7 +68,8 @@ class HostPolicies:
                     f"Unsupported host policy setting '{setting}' is specified, supported settings are "
                     f"'{NUMA_NODE}', '{CPU_CORES}'"
                 )
-            self._policies[name] = HostPolicy(name, cores, node)
+            written = dict(policy.settings) | {setting: value}
+            self._policies[name] = HostPolicy(name, cores, node, tuple(sorted(written.items())))
 
     def log_missing_cores(self) -> None:
         """Log the policies of whose processors some, but not all, are missing."""

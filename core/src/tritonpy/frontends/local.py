@@ -128,7 +128,10 @@ class LocalDataplane:
     def model_statistics(self, name: str = "", version: str = "") -> JsonObject:
         models = self._loaded(name, version)
         return {
-            "model_stats": [statistics_json(model.name, model.version_text, model.stats) for model in models]
+            "model_stats": [
+                statistics_json(model.name, model.version_text, model.stats, _memory_json(model))
+                for model in models
+            ]
         }
 
     def model_explanation(self, name: str, version: str = "") -> JsonObject:
@@ -181,6 +184,14 @@ class LocalDataplane:
 def _tensors(specs: Mapping[str, TensorSpec]) -> list[JsonObject]:
     return [
         {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)} for spec in specs.values()
+    ]
+
+
+def _memory_json(model: LoadedModel) -> list[JsonObject]:
+    """Memory that a model and its instances have reported to use, as its statistics show it."""
+    return [
+        {"type": usage.memory_type.name, "id": usage.device_id, "byte_size": usage.byte_size}
+        for usage in model.memory_usage
     ]
 
 

@@ -14,12 +14,15 @@ import socket
 import struct
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 CONTROL_SLOTS = 16384
+ADMITTED_LEVELS = CONTROL_SLOTS  # the place of a byte behind them; see `tritonpy.logs`
+CONTROL_BYTE_SIZE = CONTROL_SLOTS + 1
 """Requests that may be open at one worker; the server's segment 0 holds one cancellation flag for each."""
 
 _OFFSET_BITS = 40
@@ -82,6 +85,8 @@ class Arena:
         self._bump_end = 0
         self._kept_byte_size = 0
         self._emptied: set[int] = set()
+        self._writing: dict[int, _Writing] = {}
+        self._unused: deque[int] = deque()  # by finalizers, which must not wait for the lock
         self._lent: dict[int, _LentSegment] = {}
         self._lent_numbers: dict[tuple[PeerSegments, int], int] = {}
         self.first_byte_size = _SEGMENT_BYTE_SIZE
@@ -128,7 +133,9 @@ class Arena:
             SharedMemoryExhausted: the system gives no more memory, or `most_byte_size` is reached.
             ConnectionError: the other end is gone.
         """
-        size_class = max(_SMALLEST, 1 << (byte_size - 1).bit_length())
+        while self._unused:
+            self.release(self._unused.popleft())
+        size_class = _size_class(byte_size)
         with self._lock:
             free = self._free.get(size_class)
             if free:
@@ -142,6 +149,55 @@ class Arena:
         offset = reference & _OFFSET_MASK
         view = memoryview(self._segments[reference >> _OFFSET_BITS])  # type: ignore[arg-type]  # not a lent one
         return reference, view[offset : offset + byte_size]
+
+    def lease(self, byte_size: int) -> np.ndarray[Any, Any] | None:
+        """Take a block for a tensor that is still to be written; `give` passes it on without a copy.
+
+        Args:
+            byte_size: at least 1.
+
+        Returns:
+            The block as an array of bytes of any content, or None when there is none to spare: those that are
+            not passed on yet may be a quarter of `most_byte_size`. One that is dropped is free again.
+        """
+        if self.most_byte_size:
+            held = sum(writing.byte_size for writing in tuple(self._writing.values()))
+            if 4 * (held + _size_class(byte_size)) > self.most_byte_size:
+                return None
+        try:
+            reference, view = self.allocate(byte_size)
+        except (SharedMemoryExhausted, ConnectionError):
+            return None
+        # Views of views have this array as their base, because its own is none.
+        block = np.frombuffer(view, np.uint8)
+        key = id(block)
+
+        def end(_: object) -> None:
+            if self._writing.pop(key, None) is not None:
+                self._unused.append(reference)
+
+        self._writing[key] = _Writing(reference, _size_class(byte_size), weakref.ref(block, end))
+        return block
+
+    def give(self, data: memoryview) -> int | None:
+        """Pass on a block that `lease` returned, without a copy; from here on it is the other end's.
+
+        Args:
+            data: the bytes of an array that begins where the block begins.
+
+        Returns:
+            The block's reference, or None when the bytes are no such block, or it was passed on before.
+        """
+        if not self._writing:  # as in nearly all workers
+            return None
+        array = data.obj
+        if not isinstance(array, np.ndarray) or array.nbytes != data.nbytes:
+            return None
+        block = array if id(array) in self._writing else array.base
+        writing = self._writing.get(id(block))
+        if writing is None or writing.block() is not block or array.ctypes.data != block.ctypes.data:
+            return None
+        return writing.reference if self._writing.pop(id(block), None) is not None else None
 
     def lend(self, block: np.ndarray[Any, Any]) -> int | None:
         """Refer to a block that came from a third process, so that the other end reads it where it is.
@@ -278,6 +334,23 @@ class Arena:
 
 
 MOST_SETTING = "shm-max-byte-size"
+
+
+def _size_class(byte_size: int) -> int:
+    return max(_SMALLEST, 1 << (byte_size - 1).bit_length())
+
+
+class _Writing:
+    """A block that is not passed on yet."""
+
+    __slots__ = ("block", "byte_size", "reference")
+
+    def __init__(
+        self, reference: int, byte_size: int, block: Any
+    ) -> None:  # Any: a weak reference, see `lease`
+        self.reference = reference
+        self.byte_size = byte_size
+        self.block = block
 
 
 class _LentSegment:

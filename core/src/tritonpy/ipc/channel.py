@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import select
 import signal
@@ -16,7 +15,7 @@ from typing import Any, Union
 
 import numpy as np
 
-from .arena import Arena, PeerSegments
+from .arena import ADMITTED_LEVELS, Arena, PeerSegments
 from .frame import FORGET, FrameReader, Message, encode_frame
 
 INLINE_BYTE_SIZE = 16 * 1024
@@ -78,6 +77,14 @@ class Endpoint:
         view[:] = data
         return reference, byte_size
 
+    def give_or_export(self, data: bytes | bytearray | memoryview) -> TensorData:
+        """Like `export`, but a block that was leased from the arena is passed on as it is."""
+        if isinstance(data, memoryview):
+            reference = self.arena.give(data)
+            if reference is not None:
+                return reference, data.nbytes
+        return self.export(data)
+
     def export_from(self, byte_size: int, fill: Callable[[memoryview], None]) -> TensorData:
         """Like `export`, for bytes that `fill` copies from wherever they are.
 
@@ -132,7 +139,7 @@ class WorkerChannel:
 
     def __init__(self, channel: socket.socket, segments: socket.socket) -> None:
         self.endpoint = Endpoint(segments)
-        self._cancel_flags: mmap.mmap | None = None
+        self._cancel_flags: memoryview | None = None
         self._begin(channel)
 
     def _begin(self, channel: socket.socket) -> None:
@@ -239,10 +246,21 @@ class WorkerChannel:
 
     def is_cancelled(self, slot: int) -> bool:
         """True if the server has cancelled the request in `slot`; a read of shared memory."""
+        return self._flags()[slot] != 0
+
+    def cancel_flag(self, slot: int) -> memoryview:
+        """The byte that is 1 when the server has cancelled the request in `slot`."""
+        return self._flags()[slot : slot + 1]
+
+    def admitted_levels(self) -> memoryview:
+        """The byte in which the server says what its log admits."""
+        return self._flags()[ADMITTED_LEVELS : ADMITTED_LEVELS + 1]
+
+    def _flags(self) -> memoryview:
         flags = self._cancel_flags
         if flags is None:  # kept, because a model's thread may ask after the channel has closed
-            flags = self._cancel_flags = self.endpoint.peer.segment(0)
-        return flags[slot] != 0
+            flags = self._cancel_flags = memoryview(self.endpoint.peer.segment(0))
+        return flags
 
 
 def _be_killed_with_parent() -> None:

@@ -14,7 +14,8 @@ From the server to the worker
     INITIALIZE  (instance: str)              JSON: name, index, kind, device_id, config
     EXECUTE     (batch, requests)            see below
     FINALIZE    ()
-    CALLED      (call, response, final)      one response to a call of the worker's model
+    CALLED      (call, response, final)      one response to a call of the worker's model; or None, the final
+                                             flag alone
     ANSWER      (ask, value, error)          answers ASK; `error` is None or (code, message)
     PROBE       ()                           asks whether the instance is ready
     FORGET      (segment)                    nothing in this segment will be referred to any more
@@ -26,7 +27,7 @@ From the worker to the server
     INITIALIZED (is_probed)                  whether its readiness is to be asked for by PROBE
     PROBED      (ready, error: str | None)   answers PROBE; with the text of an exception, if any
     FAILED      (code, message, traceback)   answers SETUP, COMPLETE or INITIALIZE
-    EXECUTED    (batch, times, responses, error)
+    EXECUTED    (batch, times, responses, error[, indices of requests that count as failed])
                                              the instance is free; `responses` is None or one per request;
                                              `error` is None, or (code, message) when the whole batch failed
     RESPONSE    (slot, response, final, durations)
@@ -43,18 +44,23 @@ From the worker to the server
     CANCEL      (call)                       the model no longer wants the answers to a call
     RESCHEDULE  (slot)                       the request is to be executed again; its slot is free
     ASK         (ask, what, args)            a question to the server, such as `metrics.value`; see ANSWER
-    TELL        (what, args)                 the same without an answer
+    TELL        (what, args)                 the same without an answer; `metrics.state` has all metrics of
+                                             the worker, `(name, description, kind, samples)` each, where a
+                                             sample is `(labels, value, bounds, counts, set_count)`
 
 A request is `(slot, id, flags, correlation_id, timeout_us, priority, parameters, requested, inputs)`: `slot`
 names it until its final response and is its index into the cancellation flags; `parameters` is a dict or
 None, `requested` a tuple of names or None. A request that is traced has one element more: to the worker
-`(trace, context)`, its number and JSON or None; in a CALL that belongs to that trace `(slot, trace)`.
+`(trace, context, parent)`, its number, JSON or None, and the number of its parent or 0; in a CALL that
+belongs to that trace `(slot, trace)`.
 
 A tensor is `(name, datatype, shape, data)`; `data` is bytes, or `(reference, byte_size)` of a block in the
 sender's shared memory. A response is
 `(outputs, parameters | None, error | None)` with `error = (code, message)`; None stands for "no response,
 only the final flag". The question `flow.open`, with a slot, is answered when the request in it may have more
-responses (see `window.py`); `call.taken` tells how many more responses of a call its caller has taken.
+responses (see `window.py`); `call.taken` tells how many more responses of a call its caller has taken;
+`memory.usage` tells what the model and its instance use now, `(memory_type, device_id, byte_size)` each;
+`trace.activity` brings `(slot, trace, name, nanoseconds)` to the trace of a request.
 `times` is `(exec_start, compute_start, compute_end, exec_end)` of the monotonic clock,
 which all processes of a machine share, in nanoseconds.
 """
@@ -70,6 +76,7 @@ COMPLETED, INITIALIZED, FAILED, EXECUTED, RESPONSE, LOG, FINALIZED, PROBED = 11,
 CALL, CANCEL, ASK, TELL, RESCHEDULE, STARTED = 18, 19, 20, 21, 22, 23
 
 OPEN_QUESTION, TAKEN_NOTICE = "flow.open", "call.taken"
+MEMORY_NOTICE, TRACE_NOTICE = "memory.usage", "trace.activity"
 
 _MARSHAL_VERSION = 2
 _LENGTH = struct.Struct("<I")

@@ -75,6 +75,15 @@ class SendWindow:
         self._was_patient = False
         self.is_over = False
 
+    @property
+    def is_full(self) -> bool:
+        """True if `wait` would wait now."""
+        permission = self._permission
+        return permission is not None and self._has_sent_most() and not permission.is_set()
+
+    def _has_sent_most(self) -> bool:
+        return self._count >= MOST_RESPONSES or self._byte_size >= MOST_BYTE_SIZE
+
     def wait(self) -> None:
         """Return when one more response may be sent, or when this thread has waited for a moment."""
         if _thread.window is not self:
@@ -86,7 +95,7 @@ class SendWindow:
             return
         timeout = None
         if not permission.is_set():
-            if self._count < MOST_RESPONSES and self._byte_size < MOST_BYTE_SIZE:
+            if not self._has_sent_most():
                 return
             if _thread.is_executing_several or _thread.has_answered_several or _runs_event_loop():
                 if self._was_patient:

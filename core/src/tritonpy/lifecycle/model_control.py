@@ -188,7 +188,7 @@ class WorkerModelControl:
         try:
             match what:
                 case "load":
-                    return await self._load(caller, *args)
+                    return await self.load(caller, *args)
                 case "unload":
                     return self._control.unload_soon(*args)
                 case "ready":
@@ -207,7 +207,7 @@ class WorkerModelControl:
     def caller_gone(self, caller: Caller) -> None:
         """See `Subject`; what it asked for goes on without it."""
 
-    async def _load(
+    async def load(
         self,
         caller: Caller,
         name: str,
@@ -215,6 +215,18 @@ class WorkerModelControl:
         files: Mapping[str, bytes] | None,
         is_initializing: bool,
     ) -> None:
+        """Load a model for a caller, who waits for it.
+
+        Args:
+            caller: the worker that asks.
+            name: of the model.
+            config_override: its configuration as JSON; None for what lies in its directory.
+            files: see `ModelManager.load`.
+            is_initializing: the caller's model cannot go on with its own load before.
+
+        Raises:
+            TritonError: it cannot be loaded, or not now; what served before still does.
+        """
         if not is_initializing and not caller.is_loading:
             await self._control.load(name, config_override, files)
             return

@@ -15,12 +15,13 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, pairwise
-from typing import Any, Protocol
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Metric
 
 from tritonpy.errors import AlreadyExists, Internal, InvalidArg, TritonError
-from tritonpy.metrics.exposition import add_histogram
+from tritonpy.metrics.exposition import ModelMetric, add_histogram
+from tritonpy.metrics.reported import Owner, ReportedState
 
 _log = logging.getLogger("tritonpy.metrics")
 
@@ -32,14 +33,6 @@ _SUFFIXES = {_HISTOGRAM: ("_bucket", "_count", "_sum")}
 
 Labels = tuple[tuple[str, str], ...]
 """Names and values, in the order of the names."""
-
-
-class Owner(Protocol):
-    """The worker that asks; `tritonpy.workers.worker_services.Caller`."""
-
-    @property
-    def instance(self) -> str:
-        """The name of its instance."""
 
 
 class Series:
@@ -81,7 +74,7 @@ class Family:
 
     def collect(self) -> Iterator[Metric]:
         """The copies; on any thread."""
-        metric = Metric(self.name, self._description, _KINDS[self.kind])
+        metric = ModelMetric(self.name, self._description, _KINDS[self.kind])
         for labels, bounds, counts, value in self._taken:
             if self.kind == _HISTOGRAM:
                 add_histogram(metric, labels, bounds, counts, value)
@@ -115,6 +108,7 @@ class CustomMetrics:
         self._holds: dict[int, Hold] = {}
         self._series: dict[int, Series] = {}
         self._by_owner: dict[Owner, set[int]] = {}
+        self._states: dict[Owner, ReportedState] = {}
 
     async def ask(self, caller: Owner, what: str, args: tuple[Any, ...]) -> Any:  # Any: plain values
         """Answer `hold`, `series` or `value`; see `tritonpy.workers.worker_services.Subject`.
@@ -124,9 +118,9 @@ class CustomMetrics:
         """
         try:
             if what == "hold":
-                return self._hold(caller, *args), caller.instance
+                return self.hold(caller, *args), caller.instance
             if what == "series":
-                return self._join(*args)
+                return self.join(*args)
             if what == "value":
                 return self._series[args[0]].value
         except TritonError as exc:
@@ -137,14 +131,15 @@ class CustomMetrics:
         raise Internal(f"instance '{caller.instance}' asked for 'metrics.{what}', which does not exist")
 
     def tell(self, caller: Owner, what: str, args: tuple[Any, ...]) -> None:  # Any: plain values
-        """Take `change` or `release`; see `tritonpy.workers.worker_services.Subject`."""
+        """Take `change`, `release` or `state`; see `tritonpy.workers.worker_services.Subject`."""
         try:
             if what == "change":
                 for change in args[0]:
-                    self._change(*change)
+                    self.change(*change)
             elif what == "release":
-                self._by_owner[caller].remove(args[0])
-                self._release(args[0])
+                self.release(caller, args[0])
+            elif what == "state":
+                self._states.setdefault(caller, ReportedState(self, caller)).take(args[0])
             else:
                 raise KeyError(what)
         except (KeyError, IndexError, TypeError, ValueError) as exc:
@@ -152,6 +147,7 @@ class CustomMetrics:
 
     def caller_gone(self, caller: Owner) -> None:
         """The worker has ended: release what it held."""
+        self._states.pop(caller, None)
         for number in self._by_owner.pop(caller, ()):
             self._release(number)
 
@@ -167,7 +163,12 @@ class CustomMetrics:
             return []
         return [(tuple(series.labels.items()), series.value) for series in family.series.values()]
 
-    def _hold(self, caller: Owner, name: str, description: str, kind: int) -> int:
+    def hold(self, caller: Owner, name: str, description: str, kind: int) -> int:
+        """Make a family object, and the family if there is none of the name; returns the object's number.
+
+        Raises:
+            TritonError: the name cannot be, or is another's.
+        """
         if not _FAMILY_NAME.fullmatch(name):
             raise InvalidArg(f"Invalid metric name: '{name}'")
         family = self._families.get(name)
@@ -201,9 +202,14 @@ class CustomMetrics:
                 f"choose another"
             ) from None
 
-    def _join(
+    def join(
         self, number: int, labels: Mapping[str, str], buckets: list[float] | None
     ) -> tuple[int, list[float]]:
+        """Let a family object hold the series with these labels; returns its number and its buckets.
+
+        Raises:
+            InvalidArg: a label or the buckets cannot be.
+        """
         hold = self._holds[number]
         family = hold.family
         for name in labels:
@@ -219,7 +225,8 @@ class CustomMetrics:
         hold.series.add(series)
         return series.number, series.bounds
 
-    def _change(self, number: int, change: bool | list[int], value: float) -> None:
+    def change(self, number: int, change: bool | list[int], value: float) -> None:
+        """Change a series: set it (True), add to it (False), or add counts of buckets and their sum."""
         series = self._series[number]
         if isinstance(change, list):
             series.counts = [old + new for old, new in zip(series.counts, change, strict=True)]
@@ -229,13 +236,26 @@ class CustomMetrics:
         else:
             series.value += value
 
+    def leave(self, number: int, series_number: int) -> None:
+        """Let a family object hold a series no longer."""
+        self._leave(self._holds[number], self._series[series_number])
+
+    def release(self, caller: Owner, number: int) -> None:
+        """Let go of a family object and what it holds."""
+        self._by_owner[caller].remove(number)
+        self._release(number)
+
+    def _leave(self, hold: Hold, series: Series) -> None:
+        hold.series.remove(series)
+        series.holds.remove(hold)
+        if not series.holds:
+            del hold.family.series[tuple(series.labels.items())], self._series[series.number]
+
     def _release(self, number: int) -> None:
         hold = self._holds.pop(number)
         family = hold.family
-        for series in hold.series:
-            series.holds.remove(hold)
-            if not series.holds:
-                del family.series[tuple(series.labels.items())], self._series[series.number]
+        for series in tuple(hold.series):
+            self._leave(hold, series)
         family.holds.remove(hold)
         if not family.holds:
             del self._families[family.name]

@@ -86,6 +86,20 @@ def _escaped(text: str, *, quote: bool = False) -> str:
 _log = logging.getLogger("tritonpy.metrics")
 
 
+class ModelMetric(Metric):
+    """A family of models in workers; models of the same backend in this process may have it, too."""
+
+    def joins(self, other: Metric) -> bool:
+        """Take over the samples of a family of this name and kind, but for labels that are here."""
+        if (other.name, other.type) != (self.name, self.type):
+            return False
+        here = {(sample.name, *sorted(sample.labels.items())) for sample in self.samples}
+        self.samples += [
+            sample for sample in other.samples if (sample.name, *sorted(sample.labels.items())) not in here
+        ]
+        return True
+
+
 class MetricsPage:
     """All families of a page; a collector, as prometheus_client has it.
 
@@ -113,6 +127,8 @@ class MetricsPage:
             return
         taken = set[str]()
         for metric in self._registry.collect():
+            if isinstance(metric, ModelMetric):
+                others = [other for other in others if not metric.joins(other)]
             taken |= _names(metric)
             yield metric
         for metric in others:

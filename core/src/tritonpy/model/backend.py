@@ -93,8 +93,8 @@ class BoundBackend:
         loaders: what opens shared objects; those that are installed.
 
     Attributes:
-        library: as given.
-        source: the file that the plugin was imported from; "" for one that has none.
+        library: as given, or that of a plugin which is a library.
+        source: the file that the plugin was imported from, or the library; "" for one that has none.
         load_turn: of the loading hooks that run in the server's process, unless several may at once.
         open_turn: of `acquire`, in any case.
 
@@ -115,18 +115,19 @@ class BoundBackend:
         loaders: PluginManager | None = None,
     ) -> None:
         self.name = name
-        self.library = library
-        if library is not None:
-            bound = PluginOpener(manager, loaders or PluginManager("loaders"), "backend").open(library)
-            self.source = str(library)
+        plugin = library or manager.load(runner or name)
+        self.library = plugin if isinstance(plugin, Path) else None
+        if self.library is not None:
+            bound = PluginOpener(manager, loaders or PluginManager("loaders"), "backend").open(self.library)
+            self.source = str(self.library)
         else:
-            plugin = manager.load(runner or name)
             bound = partial(manager.bind, plugin)
             self.source = source_file(plugin)
         self.handle = Backend(name, settings, directory=directory, completes_config=completes_config)
         self.load_turn = LoadTurn()
         self.open_turn = LoadTurn()
         self._lock = threading.Lock()
+        self._asking = threading.Lock()
         self._users = 0
 
         self.initialize = bound("backend_initialize")
@@ -142,11 +143,27 @@ class BoundBackend:
         self.instance_ready = bound("model_instance_ready")
         self.batching = {hook: bound(hook) for hook in BATCHING_HOOKS}
         self.execute = bound("model_instance_execute")
-        self.attributes = self._ask_attributes(bound("backend_attributes"))
+        self._ask_attributes = bound("backend_attributes")
+        self._attributes: BackendAttributes | None = None
         if self.execute is None and self.worker_command is None:
             raise Internal(f"backend '{name}' does not implement model_instance_execute")
 
-    def _ask_attributes(self, hook: Hook | None) -> BackendAttributes:
+    @property
+    def attributes(self) -> BackendAttributes:
+        """The backend's attributes; it is asked for them once, which may take long. Blocking.
+
+        On any thread; a worker never asks.
+
+        Raises:
+            TritonError: it fails to say.
+        """
+        if self._attributes is None:
+            with self._asking:
+                if self._attributes is None:
+                    self._attributes = self._read_attributes(self._ask_attributes)
+        return self._attributes
+
+    def _read_attributes(self, hook: Hook | None) -> BackendAttributes:
         if hook is None:
             return BackendAttributes()
         try:

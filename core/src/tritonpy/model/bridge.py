@@ -96,13 +96,14 @@ class StreamOutbox:
 
     Args:
         bridge: brings them to the loop.
+        window: how far they are ahead.
     """
 
     __slots__ = ("_bridge", "_window")
 
-    def __init__(self, bridge: LoopBridge) -> None:
+    def __init__(self, bridge: LoopBridge, window: SendWindow) -> None:
         self._bridge = bridge
-        self._window = SendWindow()
+        self._window = window
 
     def post(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         window = self._window

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from tritonpy.errors import ErrorCode, Internal, TritonError
+from tritonpy.handles import MemoryUsage
 from tritonpy.latencies import QUEUE, REQUEST, Latencies
 from tritonpy.request import COUNTS_AS_SUCCESS, InferRequest
 from tritonpy.response import InferResponse
@@ -107,8 +108,11 @@ class Execution:
 
     def finish(self, times: Times, responses: Sequence[InferResponse]) -> None:
         """The model has run, and this is what it answers."""
+        failed: list[InferRequest] = []
         for request, response in zip(self.requests, responses, strict=True):
             ticket = request.ticket
+            if ticket.is_failure:
+                failed.append(request)
             if ticket.clock is not None:
                 request.count_response(response, _durations(times))
             if ticket.trace is not None:
@@ -117,9 +121,18 @@ class Execution:
                 ticket.on_executed(*_phases(times))
             request.deliver(response)
         null_count = self._null_count
-        self._count(times, len(self.requests) - null_count, self.batch_size - null_count, self._queued_since)
+        count, row_count, since = (
+            len(self.requests) - null_count,
+            self.batch_size - null_count,
+            self._queued_since,
+        )
+        succeeded = self.requests
+        if failed:
+            count, row_count, since = self._count_failed(failed, count, row_count, since)
+            succeeded = [request for request in succeeded if not request.ticket.is_failure]
+        self._count(times, count, row_count, since)
         if self._stats.latencies is not None:
-            self._observe(self._stats.latencies, times[0], self.requests, self.requests)
+            self._observe(self._stats.latencies, times[0], self.requests, succeeded)
         if self._owner is not None or self.claim is not None:
             self._finished()
 
@@ -133,9 +146,12 @@ class Execution:
         null_count = self._null_count
         count, since = len(self.requests) - null_count, self._queued_since
         row_count = self.batch_size - null_count
+        failed = [request for request in self.requests if request.ticket.is_failure]
+        if failed:
+            count, row_count, since = self._count_failed(failed, count, row_count, since)
         self._stats.count_execution(count, row_count, self.batch_size, times[0] * count - since, times)
         for request in left_open:
-            if not request.is_null:
+            if not request.is_null and not request.ticket.is_failure:
                 request.ticket.tally = COUNTS_AS_SUCCESS
                 count -= 1
                 since -= request.queue_start_ns
@@ -146,7 +162,7 @@ class Execution:
                 ticket.trace.computed(times)
             if ticket.on_executed is not None:
                 ticket.on_executed(*_phases(times))
-            if ticket.is_given_up and not ticket.tally:
+            if ticket.is_given_up and not ticket.tally and not ticket.is_failure:
                 self._stats.count_failure("CANCELED", now - request.queue_start_ns)
                 count -= 1
                 since -= request.queue_start_ns
@@ -155,7 +171,9 @@ class Execution:
             over = [
                 request
                 for request in self.requests
-                if not request.ticket.tally and not request.ticket.is_given_up
+                if not request.ticket.tally
+                and not request.ticket.is_given_up
+                and not request.ticket.is_failure
             ]
             self._observe(self._stats.latencies, times[0], self.requests, over)
         if self._owner is not None or self.claim is not None:
@@ -208,6 +226,19 @@ class Execution:
         Execution([request], request.batch_size, self._stats).fail(error)
         if not self.requests:
             self._finished()
+
+    def _count_failed(
+        self, failed: Sequence[InferRequest], count: int, row_count: int, since: int
+    ) -> tuple[int, int, int]:
+        """Count requests that the model reports as failed; returns what is left of all three for others."""
+        now = time.monotonic_ns()
+        for request in failed:
+            if not request.is_null:
+                self._stats.count_failure("BACKEND", now - request.queue_start_ns)
+                count -= 1
+                row_count -= request.batch_size
+                since -= request.queue_start_ns
+        return count, row_count, since
 
     def _finished(self) -> None:
         # One that is closed by force ends twice.
@@ -316,6 +347,10 @@ class Instance(Protocol):
     @property
     def is_ready(self) -> bool:
         """True if it takes executions now."""
+
+    @property
+    def memory_usage(self) -> Sequence[MemoryUsage]:
+        """Memory that it has reported to use; that of its model is in it only where it has a process."""
 
     async def probe(self) -> bool:
         """True if it takes executions and its model reports that it is ready; a busy one is not disturbed."""

@@ -6,11 +6,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import chain
 from typing import Protocol
 
+from tritonpy.buffers import MemoryType
 from tritonpy.errors import ErrorCode, Internal, TritonError, Unavailable
 from tritonpy.flow import Pauses
-from tritonpy.handles import JsonObject, Model
+from tritonpy.handles import JsonObject, MemoryUsage, Model
 from tritonpy.model.execution import Instance
 from tritonpy.model.instance_set import InstanceChange, InstanceSet
 from tritonpy.model.signature import Signature
@@ -149,6 +151,15 @@ class LoadedModel:
     def inflight_count(self) -> int:
         """Requests accepted and not finally answered."""
         return self._inflight
+
+    @property
+    def memory_usage(self) -> list[MemoryUsage]:
+        """Memory that the model and its instances have reported to use, added up for each kind and device."""
+        totals: dict[tuple[MemoryType, int], int] = {}
+        for usage in chain(self.handle.memory_usage, *(each.memory_usage for each in self.instances)):
+            place = usage.memory_type, usage.device_id
+            totals[place] = totals.get(place, 0) + usage.byte_size
+        return [MemoryUsage(*place, byte_size) for place, byte_size in sorted(totals.items())]
 
     def infer(self, request: InferRequest, sink: ResponseSink) -> None:
         """Check a request and queue it; its responses go to `sink`.

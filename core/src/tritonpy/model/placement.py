@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tritonpy.devices.host_policy import default_policy
+from tritonpy.devices.host_policy import HostPolicy, default_policy
 from tritonpy.handles import JsonObject, Model, ModelInstance
 
 
@@ -53,8 +53,13 @@ class Slot:
     resources: tuple[ResourceNeed, ...] = ()
     priority: int = 1
 
-    def handle(self, model: Model) -> ModelInstance:
-        """The handle that the hooks of the instance receive."""
+    def handle(self, model: Model, policy: HostPolicy | None = None) -> ModelInstance:
+        """The handle that the hooks of the instance receive.
+
+        Args:
+            model: the model.
+            policy: what the host policy of this name says; None where it says nothing.
+        """
         return ModelInstance(
             self.name,
             self.index,
@@ -63,7 +68,15 @@ class Slot:
             model,
             compute_capability=self.compute_capability,
             secondary_devices=self.secondary_devices,
+            host_policy=self.host_policy,
+            host_policy_settings=dict(policy.settings) if policy is not None else {},
+            profiles=self.profiles,
         )
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """The names of the optimization profiles that the group asks for."""
+        return tuple(json.loads(self.settings or "null") or ())
 
     @property
     def device(self) -> str:

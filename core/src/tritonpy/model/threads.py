@@ -8,16 +8,17 @@ import logging
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
-from queue import SimpleQueue
-from typing import Any, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, Protocol, TypeVar
 
 from tritonpy.devices.host_policy import HostPolicies, HostPolicy, bind, run_under
 from tritonpy.errors import TritonError, Unavailable
-from tritonpy.handles import JsonObject, Model, ModelInstance
-from tritonpy.ipc.window import execute_several
+from tritonpy.handles import JsonObject, MemoryUsage, Model, ModelInstance
+from tritonpy.ipc.window import SendWindow, execute_several
 from tritonpy.model.async_hooks import AsyncHooks
 from tritonpy.model.backend import Aside, BoundBackend, hook_failure
 from tritonpy.model.bridge import LoopBridge, StreamOutbox
@@ -33,15 +34,30 @@ from tritonpy.model.execution import (
 from tritonpy.model.placement import Slot
 from tritonpy.own_thread import on_own_thread
 from tritonpy.plugin_manager import Hook
-from tritonpy.request import InferRequest, RequestOwner
+from tritonpy.request import COUNTED, InferRequest, RequestOwner
 from tritonpy.response import InferResponse
+from tritonpy.server_link import ServerLink
 
 _log = logging.getLogger("tritonpy.model")
 
 OnIdle = Callable[[], None]
+OnReschedule = Callable[[InferRequest], None]
 Result = TypeVar("Result")
 
 _LEAVE_BEHIND_S = 1.0
+
+
+class ExecutionLink(ServerLink, Protocol):
+    """The server behind a model, which wants to know who waits for its answers; on the loop."""
+
+    def opened(self, instance: str, running: Callable[[], Execution | None]) -> None:
+        """The model has an instance; `running` is what it executes."""
+
+    def awaited(self, instance: str) -> Sequence[InferRequest]:
+        """The unanswered calls of other models that its execution waits for."""
+
+    def close(self) -> None:
+        """The model is gone: give up its calls."""
 
 
 class ThreadLauncher:
@@ -56,6 +72,7 @@ class ThreadLauncher:
             often has threads of its own that stay.
         is_parallel: loading hooks do not wait for those of other models and instances of the backend.
         aside: where they wait.
+        link: the server that the hooks reach; None for none.
     """
 
     def __init__(
@@ -68,11 +85,14 @@ class ThreadLauncher:
         first_policy: HostPolicy | None = None,
         is_parallel: bool = False,
         aside: Aside = nullcontext,
+        link: ExecutionLink | None = None,
     ) -> None:
         self._backend = backend
         self._open_turn = partial(backend.open_turn.take, backend.open_turn.number(), aside)
         turn = backend.load_turn
         self._turn: Aside = nullcontext if is_parallel else partial(turn.take, turn.number(), aside)
+        model.server = link
+        self._link = link
         self._model = model
         self._bridge = bridge
         self._policies = policies or HostPolicies()
@@ -132,13 +152,16 @@ class ThreadLauncher:
         self,
         slot: Slot,
         on_idle: OnIdle,
-        on_reschedule: Callable[[InferRequest], None],
+        on_reschedule: OnReschedule,
         warm_up: WarmUp | None = None,
     ) -> ThreadInstance:
         """Start a thread and wait until its `model_instance_initialize` has run and it is warm."""
         policy = self._policies.find(slot.host_policy)
         async with self._turn():
-            instance = ThreadInstance(self._backend, slot.handle(self._model), self._bridge, on_idle, policy)
+            handle = slot.handle(self._model, policy)
+            instance = ThreadInstance(
+                self._backend, handle, self._bridge, on_idle, policy, on_reschedule, self._link
+            )
             self._instances = [other for other in self._instances if other.is_left_behind]
             self._instances.append(instance)  # not before: one that never began would count as left behind
             await instance.open()
@@ -166,6 +189,8 @@ class ThreadLauncher:
             except Exception:
                 _log.exception("model_finalize of '%s' failed", self._model.name)
         self._is_initialized = False
+        if self._link is not None:
+            self._link.close()
         if self._is_acquired:
             self._is_acquired = False
             try:
@@ -184,6 +209,8 @@ class ThreadInstance:
         bridge: LoopBridge,
         on_idle: OnIdle,
         policy: HostPolicy | None = None,
+        on_reschedule: OnReschedule = lambda request: None,
+        link: ExecutionLink | None = None,
     ) -> None:
         assert backend.execute is not None  # checked when it was bound
         self.name = handle.name
@@ -195,10 +222,14 @@ class ThreadInstance:
         self._backend = backend
         self._handle = handle
         self._is_decoupled = handle.model.is_decoupled
+        batching = handle.model.config.get("sequence_batching", {})
+        self._is_iterative: bool = batching.get("iterative_sequence", False)
+        self._on_reschedule = on_reschedule
         self._bridge = bridge
         self._on_idle = on_idle
         self._policy = policy
-        self._running: Execution | None = None
+        self._link = link
+        self._given: deque[Execution] = deque()
         self._probing: asyncio.Future[bool] | None = None
         self._open: set[_OpenRequest] = set()  # not answered when their execution was over
         self._drained: asyncio.Future[None] | None = None
@@ -218,7 +249,14 @@ class ThreadInstance:
             raise
         if error is not None:
             raise error
+        if self._link is not None:
+            self._link.opened(self.name, lambda: self._given[0] if self._given else None)
         self.is_ready = True
+
+    @property
+    def memory_usage(self) -> Sequence[MemoryUsage]:
+        """See `Instance`."""
+        return self._handle.memory_usage
 
     async def probe(self) -> bool:
         """See `Instance`; the hook runs beside the instance's thread."""
@@ -237,15 +275,28 @@ class ThreadInstance:
             return False
 
     def running_executions(self) -> Sequence[tuple[Execution, Sequence[InferRequest]]]:
-        """See `Instance`; hooks do not call other models."""
-        return ()
+        """See `Instance`."""
+        if not self._given or self._link is None:
+            return ()
+        return [(self._given[0], self._link.awaited(self.name))]
 
     def submit(self, execution: Execution) -> None:
         self.depth += 1
-        self._running = execution
+        self._given.append(execution)
         for request in execution.requests:
-            request.ticket.outbox = StreamOutbox(self._bridge) if self._is_decoupled else self._bridge
+            ticket = request.ticket
+            if self._is_decoupled:
+                ticket.window = SendWindow()
+                ticket.outbox = StreamOutbox(self._bridge, ticket.window)
+            else:
+                ticket.outbox = self._bridge
+            if self._is_iterative:
+                ticket.again = self
         self._queue.put(execution)
+
+    def reschedule(self, request: InferRequest) -> None:
+        """See `Rescheduler`."""
+        self._bridge.call(self._reschedule, request)
 
     async def drain(self) -> None:
         while self.depth or self._open:
@@ -261,17 +312,29 @@ class ThreadInstance:
     async def close(self, error: TritonError | None = None) -> None:
         """See `Instance`; a thread cannot be ended from outside: one that does not return is left behind."""
         self.is_ready = False
-        self._queue.put(None)
         if error is None:
+            self._queue.put(None)
             await asyncio.shield(self._closed)
             return
-        if self._running is not None:
-            self._running.fail(error)
+        given = tuple(self._given)
+        self._take_back()
+        self._queue.put(None)
+        for execution in given:
+            execution.fail(error)
         for each in tuple(self._open):
             each.fail(error)
         await asyncio.wait((self._closed,), timeout=_LEAVE_BEHIND_S)
         if not self._closed.done():
             _log.warning("instance '%s' still executes and is left behind", self.name)
+
+    def _take_back(self) -> None:
+        """Have what waits not executed."""
+        with suppress(Empty):
+            while True:
+                execution = self._queue.get_nowait()
+                assert execution is not None  # that is put only once, at the end
+                self._given.remove(execution)
+                self.depth -= 1
 
     @property
     def is_left_behind(self) -> bool:
@@ -280,11 +343,18 @@ class ThreadInstance:
 
     # On the loop.
 
+    def _reschedule(self, request: InferRequest) -> None:
+        for execution in self._given:
+            if request in execution.requests:
+                execution.rescheduled_count += 1
+        request.ticket.tally = COUNTED
+        self._on_reschedule(request)
+
     def _finished(
         self, execution: Execution, times: Times, outcome: TritonError | list[InferResponse] | None
     ) -> None:
         self.depth -= 1
-        self._running = None
+        self._given.popleft()
         if isinstance(outcome, TritonError):
             execution.fail(outcome, times)
         elif outcome is None:
@@ -300,7 +370,9 @@ class ThreadInstance:
         left_open = [
             request
             for request in execution.requests
-            if not request.ticket.answered and request.ticket.owner is not None
+            if not request.ticket.answered
+            and request.ticket.owner is not None
+            and request.ticket.outbox is not None  # else it is to be executed again
         ]
         for request in left_open:
             ticket = request.ticket
@@ -367,6 +439,9 @@ class ThreadInstance:
             if not isinstance(exc, TritonError):
                 about = about_batch(execution.requests, self.name)
                 _log.exception("instance '%s' failed to execute a batch", self.name, extra=about)
+            # Its traceback has this frame, which has the error: such a circle would keep the requests, and
+            # the collector may crash over views of their bytes that others look at.
+            outcome = outcome.with_traceback(None)
         if self._is_decoupled:
             execute_several(False)
         end = time.monotonic_ns()

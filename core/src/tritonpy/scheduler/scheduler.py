@@ -6,9 +6,9 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from tritonpy.errors import Cancelled, InvalidArg, TritonError
+from tritonpy.errors import Cancelled, TritonError
 from tritonpy.model.execution import Execution, Instance, ResourceClaim
-from tritonpy.request import InferRequest
+from tritonpy.request import InferRequest, not_iterative
 from tritonpy.scheduler.decision import BatchingPolicy, Dispatch, Refusal, SequencePolicy, WaitUntil
 from tritonpy.scheduler.ordering import ResponseOrder
 from tritonpy.scheduler.rate_limiter import RateLimiter
@@ -130,10 +130,7 @@ class Scheduler:
     def _reschedule(self, request: InferRequest) -> None:
         try:
             if self._sequences is None or not self._sequences.is_iterative:
-                raise InvalidArg(
-                    f"model '{request.model_name}' rescheduled a request, which only a model with "
-                    f"'sequence_batching {{ iterative_sequence: true }}' may do"
-                )
+                raise not_iterative(request.model_name)
             self._sequences.add_again(request)
         except TritonError as error:
             self._fail(request, error, "BACKEND")

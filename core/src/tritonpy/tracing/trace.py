@@ -197,7 +197,7 @@ class _Record:
 
 
 class Trace:
-    """One request, as it is traced; satisfies `RequestTrace`.
+    """One request, as it is traced; satisfies `ServerTrace`.
 
     Stamps may come from any thread; everything else happens on the loop.
 
@@ -226,6 +226,11 @@ class Trace:
     def id(self) -> int:
         """The number of this trace."""
         return self._span.id
+
+    @property
+    def parent_id(self) -> int:
+        """The number of the trace that it is a part of; 0 for none."""
+        return self._span.parent_id
 
     @property
     def context(self) -> str | None:

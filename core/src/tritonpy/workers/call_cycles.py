@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from tritonpy.errors import Internal
 from tritonpy.model.execution import Execution
 from tritonpy.request import InferRequest
 
@@ -42,6 +43,46 @@ class WaitingRun(Protocol):
     @property
     def open_requests(self) -> Sequence[InferRequest]:
         """The requests to its models that are not answered."""
+
+
+class Called(Protocol):
+    """A model that is called; a `LoadedModel`."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def instances(self) -> Sequence[WaitingInstance]:
+        """Its execution slots."""
+
+
+def refuse_cycle(
+    request: InferRequest, execution: Execution, target: Called, model: str, instance: str
+) -> None:
+    """Note the executions that wait for a call, and refuse it if they form a cycle.
+
+    Args:
+        request: to the called model.
+        execution: that makes it, and waits for it.
+        target: the called model.
+        model: that executes.
+        instance: of it, that does.
+
+    Raises:
+        Internal: the call would wait for itself; says along which path.
+    """
+    chain: tuple[object, ...] = (execution,)
+    for parent in execution.requests:
+        chain += tuple(waiting for waiting in parent.ticket.chain if waiting not in chain)
+    request.ticket.chain = chain
+    path = path_to_caller(target.instances, chain)
+    if path is not None:
+        waits = " waits for ".join(f"'{name}'" for name in (instance, *path))
+        raise Internal(
+            f"model '{model}' cannot call '{target.name}': the call would wait for itself for ever "
+            f"({waits}). Give '{target.name}' more instances (instance_group count) or break the cycle"
+        )
 
 
 def path_to_caller(instances: Sequence[WaitingInstance], chain: Sequence[object]) -> list[str] | None:

@@ -11,19 +11,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from tritonpy.buffers import MemoryType
 from tritonpy.errors import Cancelled, Internal, TritonError, exception_text
 from tritonpy.flow import DEFAULT_LIMITS, Backlog, FlowLimits, Pauses
+from tritonpy.handles import MemoryUsage
 from tritonpy.ipc import frame
 from tritonpy.ipc.arena import SharedMemoryExhausted
 from tritonpy.ipc.child_channel import ChildChannel
-from tritonpy.ipc.frame import OPEN_QUESTION, TAKEN_NOTICE, Message
+from tritonpy.ipc.frame import MEMORY_NOTICE, OPEN_QUESTION, TAKEN_NOTICE, TRACE_NOTICE, Message
 from tritonpy.model.model import LoadedModel
 from tritonpy.request import InferRequest, checked_correlation_id
-from tritonpy.request_trace import RequestTrace
+from tritonpy.request_trace import ServerTrace
 from tritonpy.response import InferResponse
-from tritonpy.workers.call_cycles import path_to_caller
+from tritonpy.workers.call_cycles import refuse_cycle
 from tritonpy.workers.in_flight import InFlight
-from tritonpy.workers.request_frames import EMPTY_RESPONSE, decode_call, discard, encode_response
+from tritonpy.workers.request_frames import decode_call, discard, encode_response
 from tritonpy.workers.worker_services import Caller, Services
 
 _log = logging.getLogger("tritonpy.worker")
@@ -92,10 +94,19 @@ class WorkerCalls:
             task.add_done_callback(self._questions.discard)
         else:
             _, _, what, args = message
+            if what == TRACE_NOTICE:
+                self._note_activity(*args)
+                return
             if what == TAKEN_NOTICE:
                 unread = self._unread.get(args[0])
                 if unread is not None:
                     unread.take(args[1])
+                return
+            if what == MEMORY_NOTICE:
+                self._caller.memory_usage = [
+                    MemoryUsage(MemoryType(number), device_id, byte_size)
+                    for number, device_id, byte_size in args[0]
+                ]
                 return
             try:
                 self._access.services.tell(self._caller, what, args)
@@ -144,19 +155,20 @@ class WorkerCalls:
         channel = self._channel
         if not channel.is_connected:
             return
-        encoded: Message = EMPTY_RESPONSE
+        encoded: Message | None = None
         try:
-            encoded = encode_response(response, channel.endpoint)
+            encoded = encode_response(response, channel.endpoint) if response is not None else None
             channel.send(frame.CALLED, call, encoded, final)
         except ConnectionError:  # the worker is gone
             return
         except Exception as exc:  # the caller waits for an answer, whatever is wrong with this one
-            discard(encoded[0], channel.endpoint)
+            if encoded is not None:
+                discard(encoded[0], channel.endpoint)
             text = str(exc)
             if not isinstance(exc, SharedMemoryExhausted):
                 _log.exception("a response to instance '%s' cannot be sent", self._caller.instance)
                 text = f"the response cannot be sent: {exception_text(exc)}"
-            channel.send(frame.CALLED, call, (*EMPTY_RESPONSE[:2], (int(Internal("").code), text)), final)
+            channel.send(frame.CALLED, call, ((), None, (int(Internal("").code), text)), final)
 
     def _call(self, message: Message) -> None:
         _, _, call, batch, decoupled, model, version, encoded = message
@@ -195,29 +207,27 @@ class WorkerCalls:
             _log.exception("the call of '%s' by instance '%s' failed", model, self._caller.instance)
             self.reply(call, InferResponse(error=Internal(f"{type(exc).__name__}: {exc}")), True)
 
-    def _child_trace(self, slot: int, number: int, model: str) -> RequestTrace | None:
+    def _child_trace(self, slot: int, number: int, model: str) -> ServerTrace | None:
         """The trace of a call, a part of that of the request in a slot, if it is that request still."""
-        parent = self.work.requests.get(slot) if self.work is not None else None
-        trace = parent.ticket.trace if parent is not None else None
-        return trace.child(model) if trace is not None and trace.id == number else None
+        trace = self._trace_of(slot, number)
+        return trace.child(model) if trace is not None else None
+
+    def _trace_of(self, slot: int, number: int) -> ServerTrace | None:
+        request = self.work.requests.get(slot) if self.work is not None else None
+        trace = request.ticket.trace if request is not None else None
+        return trace if trace is not None and trace.id == number else None
+
+    def _note_activity(self, slot: int, number: int, name: str, timestamp_ns: int) -> None:
+        trace = self._trace_of(slot, number)
+        if trace is not None:
+            trace.report_activity(name, timestamp_ns)
 
     def _refuse_cycle(self, request: InferRequest, batch: int, target: LoadedModel) -> None:
         """Note the executions that wait for the request, and refuse it if they form a cycle."""
         execution = self.work.running(batch) if self.work is not None else None
         if execution is None:
             return
-        chain: tuple[object, ...] = (execution,)
-        for parent in execution.requests:
-            chain += tuple(waiting for waiting in parent.ticket.chain if waiting not in chain)
-        request.ticket.chain = chain
-        path = path_to_caller(target.instances, chain)
-        if path is not None:
-            waits = " waits for ".join(f"'{name}'" for name in (self._caller.instance, *path))
-            raise Internal(
-                f"model '{self._caller.model}' cannot call '{target.name}': the call would wait for itself "
-                f"for ever ({waits}). Give '{target.name}' more instances (instance_group count) or break "
-                f"the cycle"
-            )
+        refuse_cycle(request, execution, target, self._caller.model, self._caller.instance)
 
     def _give_up(self, call: int, model: str, reason: str) -> None:
         """End a call whose caller does not take its responses."""

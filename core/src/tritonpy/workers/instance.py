@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from itertools import islice
 
 from tritonpy.errors import ErrorCode, Internal, TritonError, Unavailable
-from tritonpy.handles import Model
+from tritonpy.handles import MemoryUsage, Model
 from tritonpy.ipc import frame
 from tritonpy.ipc.arena import CONTROL_SLOTS, SharedMemoryExhausted
 from tritonpy.ipc.frame import Message
 from tritonpy.model.execution import PROBE_TIMEOUT_S, Execution, Instance, WarmUp, about_batch
 from tritonpy.model.placement import Slot
+from tritonpy.model.read_ahead import ReadAhead, SpinWait
 from tritonpy.request import COUNTED, InferRequest
 from tritonpy.workers.in_flight import InFlight, UnansweredWatch
-from tritonpy.workers.read_ahead import ReadAhead, SpinWait
 from tritonpy.workers.request_frames import decode_response, discard, encode_request
 from tritonpy.workers.worker_process import WorkerProcess
 
@@ -128,6 +128,11 @@ class ProcessInstance:
     def pid(self) -> int:
         """Process id of the worker; 0 while there is none."""
         return self._worker.pid if self._worker is not None else 0
+
+    @property
+    def memory_usage(self) -> Sequence[MemoryUsage]:
+        """See `Instance`."""
+        return self._worker.memory_usage if self._worker is not None else ()
 
     async def open(self, worker: WorkerProcess | None = None) -> None:
         """Start the worker (or take a started one), initialise the instance in it and warm it up."""
@@ -290,12 +295,14 @@ class ProcessInstance:
         assert self._worker is not None
         endpoint, work = self._worker.endpoint, self._work
         if message[0] == frame.EXECUTED:
-            _, _, batch, times, responses, failure = message
+            _, _, batch, times, responses, failure, *rest = message
             sent = work.batches.pop(batch, None)
             if sent is None:  # answered when the instance was closed by force
                 return
             execution, slots = sent
             self.depth -= 1
+            for index in rest[0] if rest else ():
+                execution.requests[index].report_failure()
             if responses is not None and len(responses) != len(slots):
                 count = len(responses)
                 responses = None

@@ -208,14 +208,18 @@ class WorkerLauncher:
         if worker is None:
             worker = await self._start_worker(slot.name, self._policies.find(slot.host_policy))
         hand_over(worker)
+        instance = slot.handle(self._model, self._policies.find(slot.host_policy))
         spec = json.dumps(
             {
-                "name": slot.name,
-                "index": slot.index,
-                "kind": slot.kind,
-                "device_id": slot.device_id,
-                "compute_capability": slot.compute_capability,
-                "secondary_devices": slot.secondary_devices,
+                "name": instance.name,
+                "index": instance.index,
+                "kind": instance.kind,
+                "device_id": instance.device_id,
+                "compute_capability": instance.compute_capability,
+                "secondary_devices": instance.secondary_devices,
+                "host_policy": instance.host_policy,
+                "host_policy_settings": instance.host_policy_settings,
+                "profiles": instance.profiles,
                 "config": self._model.config,
                 "concurrent_batches": self._concurrency,
             }

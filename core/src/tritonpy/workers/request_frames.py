@@ -14,8 +14,6 @@ from tritonpy.response import InferResponse
 from tritonpy.shared_memory.region import RegionSlice
 from tritonpy.tensor import Tensor
 
-EMPTY_RESPONSE: Message = ((), None, None)
-
 
 def encode_request(slot: int, request: InferRequest, endpoint: Endpoint) -> Message:
     """A request as it travels to a worker; large tensors are copied, or lent where another worker wrote them.
@@ -39,7 +37,7 @@ def encode_request(slot: int, request: InferRequest, endpoint: Endpoint) -> Mess
         inputs,
     )
     trace = request.ticket.trace
-    return encoded if trace is None else (*encoded, (trace.id, trace.context))
+    return encoded if trace is None else (*encoded, (trace.id, trace.context, trace.parent_id))
 
 
 def decode_call(model: str, version: int, encoded: Message, endpoint: Endpoint) -> InferRequest:
@@ -59,14 +57,31 @@ def decode_call(model: str, version: int, encoded: Message, endpoint: Endpoint) 
     )
 
 
-def encode_response(response: InferResponse | None, endpoint: Endpoint) -> Message:
+def encode_call(request: InferRequest, endpoint: Endpoint) -> Message:
+    """A request that a worker's backend makes for another model; see `decode_call`.
+
+    Raises:
+        SharedMemoryExhausted: there is no room for its inputs; nothing is left behind.
+    """
+    return (
+        -1,
+        request.id,
+        request.flags,
+        request.correlation_id,
+        request.timeout_us,
+        request.priority,
+        request.parameters or None,
+        request.requested_outputs,
+        _encode_tensors(request.inputs.values(), endpoint),
+    )
+
+
+def encode_response(response: InferResponse, endpoint: Endpoint) -> Message:
     """A response as it travels to the worker whose model has called.
 
     Raises:
         SharedMemoryExhausted: there is no room for its outputs; nothing is left behind.
     """
-    if response is None:
-        return EMPTY_RESPONSE
     error = response.error
     if error is not None:
         return (), None, (int(error.code), error.message)

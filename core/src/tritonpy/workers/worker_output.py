@@ -9,19 +9,25 @@ the reader of the server's log has stopped are lines dropped, and counted, by th
 from __future__ import annotations
 
 import asyncio
+import functools
+import json
 import logging
 import os
+import re
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
+from weakref import WeakSet
 
-from tritonpy.logs import has_room
+from tritonpy.logs import LogSettings, follow, has_room, verbose
 from tritonpy.workers.worker_services import Caller
 
 _log = logging.getLogger("tritonpy.worker")
 
 LEVELS = (logging.INFO, logging.WARNING, logging.ERROR, logging.DEBUG)
-"""By the level in a LOG frame."""
+"""By the level in a LOG frame, and by the bits of what workers are told of the log."""
 
 MAX_LINE_BYTES = 64 * 1024
 """Longer lines are cut."""
@@ -31,6 +37,13 @@ _MANY_LINES = 1000  # waiting; from here on nothing more is read
 _TURN_S = 0.001  # how long lines are written before others on the loop have their turn
 _RETRY_S = 0.02  # how soon a full log is looked at again
 _MOST_LOOKS = 100  # then its reader is taken for stuck; no seconds: they pass while the process stands still
+
+# A line of a library that was compiled for Triton, as it is in Triton's log. It comes in this way, and not as
+# a message: then the last ones before a crash are there, too. What was printed before may not have ended.
+_LOGGED = re.compile(
+    rb"(.*?)([IWEV])\d{4} \d\d:\d\d:\d\d\.\d{6} \d{1,10} ([^\"]{0,255}):(\d{1,10})\] (\".*\")", re.DOTALL
+)
+_LETTERS = {b"I": logging.INFO, b"W": logging.WARNING, b"E": logging.ERROR, b"V": verbose(1)}
 
 Line = tuple[int, str, str, str, int, str]
 """Level of `logging`, text, request id, file, line number, traceback."""
@@ -129,6 +142,51 @@ class WorkerLines:
         _log.handle(record)
 
 
+class SeesLevels(Protocol):
+    """A worker that can be told which levels the log admits."""
+
+    def set_levels(self, admitted: int) -> None:
+        """A bit for each of `LEVELS`; on any thread."""
+
+
+class _Levels:
+    """The levels of the log, for workers; a `LogFollower`."""
+
+    def __init__(self) -> None:
+        self._workers = WeakSet[SeesLevels]()
+        self._settings: LogSettings | None = None
+        self._lock = threading.Lock()  # guards both, so that no worker sees older settings last
+        follow(self)
+
+    def add(self, worker: SeesLevels) -> None:
+        with self._lock:
+            self._workers.add(worker)
+            worker.set_levels(self._admitted())
+
+    def settings_changed(self, settings: LogSettings | None) -> None:
+        with self._lock:
+            self._settings = settings
+            for worker in self._workers:
+                worker.set_levels(self._admitted())
+
+    def flush(self) -> None:
+        """Nothing waits here."""
+
+    def _admitted(self) -> int:
+        admits = self._settings.admits if self._settings is not None else _log.isEnabledFor
+        return sum(1 << bit for bit, level in enumerate(LEVELS) if admits(level))
+
+
+@functools.cache
+def _levels() -> _Levels:
+    return _Levels()
+
+
+def show_levels(worker: SeesLevels) -> None:
+    """Have a worker see which levels the log admits, from now on and for as long as it lives."""
+    _levels().add(worker)
+
+
 def _ignore(_: bool) -> None:
     return None
 
@@ -198,6 +256,16 @@ class PipeReader:
         self._cut_bytes += len(rest) - len(self._rest)
 
     def _say(self, line: bytes) -> None:
+        if line.endswith(b'"') and (logged := _LOGGED.fullmatch(line)):
+            printed, letter, file, number, quoted = logged.groups()
+            try:
+                text = json.loads(quoted, strict=False)
+            except ValueError:  # it only looks like one, or was cut
+                pass
+            else:
+                self._say(printed)
+                self._lines.add(_LETTERS[letter], text, file=os.fsdecode(file), line=int(number))
+                return
         # A progress bar returns to the start of its line: what is left in the end is what a terminal shows.
         line = line.rstrip(b"\r").rpartition(b"\r")[2]
         if not line:

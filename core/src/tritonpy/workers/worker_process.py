@@ -14,8 +14,9 @@ from typing import Any
 from tritonpy import ipc
 from tritonpy.devices.host_policy import HostPolicy, bind
 from tritonpy.errors import ErrorCode, Internal, TritonError
+from tritonpy.handles import MemoryUsage
 from tritonpy.ipc import frame
-from tritonpy.ipc.arena import CONTROL_SLOTS
+from tritonpy.ipc.arena import ADMITTED_LEVELS, CONTROL_BYTE_SIZE
 from tritonpy.ipc.channel import Endpoint
 from tritonpy.ipc.child import ChildGone
 from tritonpy.ipc.child_channel import ChildChannel, Launch, Program, launch_process
@@ -23,7 +24,7 @@ from tritonpy.ipc.frame import Message
 from tritonpy.request import InferRequest
 from tritonpy.workers.calls import ServerAccess, WorkerCalls
 from tritonpy.workers.in_flight import InFlight
-from tritonpy.workers.worker_output import LEVELS, PipeReader, WorkerLines
+from tritonpy.workers.worker_output import LEVELS, PipeReader, WorkerLines, show_levels
 from tritonpy.workers.worker_services import Caller
 from tritonpy.workers.worker_settings import SharedMemorySettings
 from tritonpy.workers.worker_thread import Serve, WorkerThread
@@ -127,11 +128,16 @@ class WorkerProcess:
             self.endpoint = endpoint
             endpoint.arena.on_forget = partial(self._channel.send, frame.FORGET)
             memory.apply(endpoint.arena)
-            self.cancel_flags = endpoint.arena.add_segment(CONTROL_SLOTS)
+            self.cancel_flags = endpoint.arena.add_segment(CONTROL_BYTE_SIZE)
+            show_levels(self)
 
         await self._channel.open(launch, prepare)
         self._is_started = True
         self.is_connected = self._channel.is_connected
+
+    def set_levels(self, admitted: int) -> None:
+        """Have the worker see which levels the log admits; on any thread."""
+        self.cancel_flags[ADMITTED_LEVELS] = admitted
 
     def adopt(self, name: str, work: InFlight, on_message: OnMessage, on_exit: OnExit) -> None:
         """Give the running worker to an instance.
@@ -160,6 +166,11 @@ class WorkerProcess:
     def give_up_calls(self, batch: int) -> None:
         """Cancel the calls of other models whose answers are only for that batch."""
         self._calls.give_up(batch)
+
+    @property
+    def memory_usage(self) -> Sequence[MemoryUsage]:
+        """Memory that its model has reported to use."""
+        return self._caller.memory_usage
 
     def awaited_calls(self) -> Mapping[int, Sequence[InferRequest]]:
         """Unanswered calls by the batch that waits for them."""
@@ -303,7 +314,7 @@ class WorkerProcess:
         for pipe in self._pipes:
             pipe.close()
         await self._lines.end()  # its last words are logged before anything is said about its end
-        self.cancel_flags = bytearray(CONTROL_SLOTS)  # unshared: those of the worker are to be unmapped
+        self.cancel_flags = bytearray(CONTROL_BYTE_SIZE)  # unshared: those of the worker are to be unmapped
         self._end = error = self._ended(how)
         if self._reply is not None and not self._reply.done():
             # The waiter for the answer gets the end as its answer, and `on_exit` is not called as well.

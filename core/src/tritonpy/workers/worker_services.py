@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tritonpy.errors import Internal
+from tritonpy.handles import MemoryUsage
 
 _log = logging.getLogger("tritonpy.worker")
 
@@ -20,12 +22,14 @@ class Caller:
         version: the model's version.
         instance: the name of its instance, or of the model while it has none.
         is_loading: its model, or that instance, does not take requests yet.
+        memory_usage: memory that it has reported to use.
     """
 
     model: str
     version: int
     instance: str
     is_loading: bool = True
+    memory_usage: Sequence[MemoryUsage] = ()
 
 
 class Subject(Protocol):

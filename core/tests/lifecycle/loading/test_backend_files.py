@@ -30,8 +30,20 @@ def test_a_model_py_in_the_backend_directory_is_a_backend(backends, runtime):
 
 
 @pytest.mark.parametrize("name", ["empty", "nosuch", "", ".", "..", "mine/../mine", "../x", "x" * 300])
-def test_anything_else_is_none(backends, name):
-    assert find(backends, name) is None
+def test_anything_else_is_not_found_and_the_error_says_where_it_was_looked_for(backends, name):
+    with pytest.raises(NotFound) as refused:
+        find(backends, name)
+
+    missing = f"no installed plugin of kind 'backends' is called '{name}'; installed: identity, python"
+    searched = f"; no libtriton_{name}.so in '{backends}/net/1' '{backends}/net' '{backends / name}'"
+    assert refused.value.message == missing + (searched if name in ("empty", "nosuch") else "")
+
+
+def test_the_missing_plugin_of_a_backend_of_this_project_is_told_how_to_install(backends):
+    with pytest.raises(NotFound) as refused:
+        find(backends, "onnxruntime")
+
+    assert refused.value.message.endswith("; to install it: pip install tritonpy-backend-onnxruntime")
 
 
 def test_an_installed_plugin_wins_over_a_file_unless_the_configuration_asks_for_the_file(backends):
@@ -47,7 +59,8 @@ def test_the_plugin_for_pytorch_does_what_the_file_of_that_backend_does(backends
 
 
 def test_the_runtime_of_a_compiled_backend_is_not_a_file_of_ours(backends):
-    assert find(backends, "mine", "libtriton_mine.so") is None
+    with pytest.raises(NotFound, match=r"no libtriton_mine\.so in"):
+        find(backends, "mine", "libtriton_mine.so")
 
 
 @pytest.mark.parametrize("name", ["mine", "identity"])
@@ -57,7 +70,7 @@ def test_a_runtime_that_nothing_here_can_run_is_refused_in_triton_s_words(backen
 
     assert refused.value.message == (
         f"unable to find backend library 'libtriton_other.so' for model 'net', searched: "
-        f"'{backends}/{name}/libtriton_other.so'"
+        f"'{backends}/net/1' '{backends}/net' '{backends}/{name}'"
     )
 
 
@@ -81,24 +94,43 @@ def test_a_file_that_is_asked_for_and_missing_is_named_in_triton_s_words(backend
 
 
 @pytest.mark.parametrize("place", ["nosuch", "net", "net/1"])
-@pytest.mark.parametrize("runtime", ["", "libtriton_nosuch.so", "libtriton_other.so"])
+@pytest.mark.parametrize("runtime", ["", "libtriton_nosuch.so", "libtriton_other.so", "lib/odd", "a/../odd"])
 def test_a_library_compiled_for_triton_is_found_where_triton_looks(backends, place, runtime):
     library = backends / place / (runtime or "libtriton_nosuch.so")
     library.parent.mkdir(parents=True, exist_ok=True)
     library.touch()
 
-    assert find(backends, "nosuch", runtime) == BackendFiles(library.name, "", backends / "nosuch", library)
+    assert find(backends, "nosuch", runtime) == BackendFiles(
+        runtime or "libtriton_nosuch.so", "", backends / "nosuch", library
+    )
 
 
-def test_a_library_beside_an_installed_plugin_is_not_looked_at_unless_it_is_another(backends):
-    (backends / "identity/libtriton_identity.so").touch()
-    (backends / "identity/libtriton_other.so").touch()
+@pytest.mark.parametrize("runtime", ["libtriton_identity.so", "libtriton_other.so"])
+def test_an_installed_plugin_wins_over_a_library_unless_the_configuration_asks_for_the_library(
+    backends, runtime
+):
+    library = backends / "identity" / runtime
+    library.touch()
 
     assert find(backends, "identity") is None
-    assert find(backends, "identity", "libtriton_identity.so") is None
-    found = find(backends, "identity", "libtriton_other.so")
+    found = find(backends, "identity", runtime)
     assert found is not None
-    assert found.library == backends / "identity/libtriton_other.so"
+    assert found.library == library
+
+
+def test_a_plugin_that_is_disabled_does_not_win_over_a_library(backends):
+    library = backends / "identity/libtriton_identity.so"
+    library.touch()
+
+    config = ModelConfig(name="net", backend="identity")
+    found = find_backend_files(config, backends, ("identity",), disabled=("identity",))
+
+    assert found is not None
+    assert found.library == library
+
+
+def test_a_runtime_with_the_name_of_a_plugin_s_library_is_the_plugin_where_there_is_no_such_file(backends):
+    assert find(backends, "identity", "libtriton_identity.so") is None
 
 
 @pytest.mark.parametrize(("name", "framework"), [("tensorrt", "TensorRT"), ("vllm", "vLLM")])

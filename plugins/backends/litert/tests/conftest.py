@@ -5,9 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-import numpy as np
 import pytest
-from tritonpy.plugin import InferRequest, Tensor
 from tritonpy_sdk import ModelRepository
 from tritonpy_sdk.testing import BackendDriver
 
@@ -41,32 +39,3 @@ def load(litert, tmp_path, content):
             return stack.enter_context(BackendDriver("litert", tmp_path, settings).load("net"))
 
         yield start
-
-
-@pytest.fixture
-def request_of():
-    """Make a request from arrays or tensors; `rows` is what the server counted."""
-
-    def make(rows=1, outputs=None, **inputs):
-        tensors = {
-            name: value if isinstance(value, Tensor) else Tensor.from_numpy(name, np.asarray(value))
-            for name, value in inputs.items()
-        }
-        request = InferRequest("net", tensors, requested_outputs=outputs)
-        request.batch_size = rows
-        return request
-
-    return make
-
-
-@pytest.fixture
-def ask(request_of):
-    """Run one request and return its outputs as lists; raises what it was answered."""
-
-    def run(model, rows=1, outputs=None, instance=0, **inputs):
-        (answer,) = model.execute([request_of(rows, outputs, **inputs)], instance)
-        if answer.only.error is not None:
-            raise answer.only.error
-        return {output.name: output.numpy().tolist() for output in answer.only.outputs}
-
-    return run

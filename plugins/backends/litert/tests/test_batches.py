@@ -7,6 +7,7 @@ import pytest
 from tritonpy.plugin import InvalidArg, Tensor, TritonError
 from tritonpy_backend_litert.calls import call_of, check_shape
 from tritonpy_backend_litert.signature import read_signature
+from tritonpy_sdk.testing import ask, request_of
 
 
 def answered(answers):
@@ -17,7 +18,7 @@ def answered(answers):
     return [{output.name: output.numpy().tolist() for output in answer.only.outputs} for answer in answers]
 
 
-def test_sizes_of_batches_come_and_go(load, request_of):
+def test_sizes_of_batches_come_and_go(load):
     model = load("free", {"max_batch_size": 64})
     for shape in ((1, 3), (5, 3), (1, 3), (0, 3), (7, 2), (64, 1)):
         x = np.arange(np.prod(shape), dtype="f4").reshape(shape)
@@ -27,7 +28,7 @@ def test_sizes_of_batches_come_and_go(load, request_of):
         assert got == {"Y": (-x).tolist()}
 
 
-def test_requests_are_one_call(load, request_of, monkeypatch):
+def test_requests_are_one_call(load, monkeypatch):
     model = load("variable")
     call = model.instances[0].state._call
     sizes = []
@@ -44,7 +45,7 @@ def test_requests_are_one_call(load, request_of, monkeypatch):
     assert got == [{"Y": [[-rows] * 3] * rows} for rows in (1, 2, 1)]
 
 
-def test_bf16_goes_in_and_out_as_bits(load, request_of):
+def test_bf16_goes_in_and_out_as_bits(load):
     pytest.importorskip("ml_dtypes", reason="LiteRT has BF16 with ml_dtypes only")
     x, y = (
         {"name": name, "data_type": "TYPE_BF16", "dims": dims} for name, dims in (("X", [-1, 2]), ("Y", [-1]))
@@ -58,7 +59,7 @@ def test_bf16_goes_in_and_out_as_bits(load, request_of):
     assert (output.datatype, output.numpy().tolist()) == ("BF16", bits.ravel().tolist())
 
 
-def test_strings_are_any_bytes(load, request_of, litert):
+def test_strings_are_any_bytes(load, litert):
     model = load("strings")
     rows = [[b"same", b""], [b"a\0b\xff", b"zz\0"]]
     requests = [
@@ -72,14 +73,14 @@ def test_strings_are_any_bytes(load, request_of, litert):
     ]
 
 
-def test_the_other_byte_order_is_turned(load, ask):
+def test_the_other_byte_order_is_turned(load):
     tensor = Tensor.from_numpy("X", np.zeros((1, 3), "f4"))
     tensor._array = np.array([[1, 2, 3]], ">f4")
 
     assert ask(load("variable"), X=tensor) == {"Y": [[-1, -2, -3]]}
 
 
-def test_value_that_the_model_refuses_fails_its_own_request(load, request_of):
+def test_value_that_the_model_refuses_fails_its_own_request(load):
     model = load("lookup")
     answers = model.execute([request_of(I=np.array([index], "i4")) for index in (0, 7, 2)])
 
@@ -89,7 +90,7 @@ def test_value_that_the_model_refuses_fails_its_own_request(load, request_of):
     assert answered([answers[0], answers[2]]) == [{"ROW": [[0, 1]]}, {"ROW": [[4, 5]]}]
 
 
-def test_variables_belong_to_an_instance(load, ask):
+def test_variables_belong_to_an_instance(load):
     config = {"instance_group": [{"kind": "KIND_CPU", "count": 2}]}
     model = load("counter", config)
 
@@ -122,13 +123,13 @@ def test_type_that_the_file_does_not_allow_is_an_error_and_not_a_cast(litert, co
         call.run({"X": np.zeros((2, 3))}, ["Y"])
 
 
-def test_scalar_is_one_dimension_for_clients(load, ask):
+def test_scalar_is_one_dimension_for_clients(load):
     model = load("scalar")
 
     assert ask(model, X=np.array([2], "f4")) == {"Y": [-2]}
 
 
-def test_loading_and_unloading_lets_go_of_the_content(load, ask):
+def test_loading_and_unloading_lets_go_of_the_content(load):
     model = load("variable")
     ask(model, X=np.ones((1, 3), "f4"))
     model.close()

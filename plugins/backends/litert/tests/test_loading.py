@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tritonpy.plugin import TritonError, usable_core_count
 from tritonpy_sdk import ModelRepository
-from tritonpy_sdk.testing import BackendDriver
+from tritonpy_sdk.testing import BackendDriver, ask
 
 
 def tensor(name, dims, datatype="TYPE_FP32", **more):
@@ -36,7 +36,7 @@ def test_configuration_is_completed_from_the_file(load):
     assert config["instance_group"][0]["count"] == 2
 
 
-def test_file_without_a_signature_has_the_names_of_its_tensors(load, ask):
+def test_file_without_a_signature_has_the_names_of_its_tensors(load):
     model = load("without_signature")
     ((name, output),) = [(model.config[key][0]["name"] for key in ("input", "output"))]
 
@@ -51,7 +51,7 @@ def test_file_without_a_signature_has_the_names_of_its_tensors(load, ask):
         ("less", {"LESS", "SAME"}, {"LESS": [[0, 1]], "SAME": [[1, 2]]}),
     ],
 )
-def test_signature_is_chosen_by_a_parameter(load, ask, key, names, expected):
+def test_signature_is_chosen_by_a_parameter(load, key, names, expected):
     model = load("signatures", parameters(SIGNATURE_KEY=key))
 
     assert {output["name"] for output in model.config["output"]} == names
@@ -114,7 +114,7 @@ def test_numbers_of_quantised_tensors_are_explained_in_the_log(load, caplog):
         assert said in caplog.text
 
 
-def test_quantised_numbers_come_near_those_they_stand_for(load, ask):
+def test_quantised_numbers_come_near_those_they_stand_for(load):
     model = load("quantised")
     x, y = model.handle.state.signature.inputs["X"], model.handle.state.signature.outputs["Y"]
     random = np.random.default_rng(0)  # of make_models.py
@@ -216,7 +216,7 @@ def test_group_on_a_gpu_is_refused(load):
         model.handle.state.bind(config)
 
 
-def test_file_of_another_name_is_found_by_the_configuration_and_pointed_at_without_it(load, ask):
+def test_file_of_another_name_is_found_by_the_configuration_and_pointed_at_without_it(load):
     with pytest.raises(TritonError) as caught:
         load("variable", {"backend": "litert"}, filename="net.tflite")
     assert str(caught.value).startswith("unable to find '")
@@ -249,7 +249,7 @@ def test_a_server_without_the_type_says_what_bf16_needs(content, tmp_path):
     ModelRepository(tmp_path).model("net", None, {"model.tflite": content("bfloat16")})
     program = (
         "import sys; sys.modules['ml_dtypes'] = None\n"
-        "from tritonpy_sdk.testing import BackendDriver\n"
+        "from tritonpy_sdk.testing import ask, BackendDriver\n"
         f"BackendDriver('litert', {str(tmp_path)!r}).load('net').__enter__()"
     )
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-import numpy as np
 import pytest
 from onnx import parser
-from tritonpy.plugin import InferRequest, Tensor
 from tritonpy_sdk import ModelRepository
 from tritonpy_sdk.testing import BackendDriver
 
@@ -32,19 +30,3 @@ def load(tmp_path, onnx):
             return stack.enter_context(BackendDriver("onnxruntime", tmp_path, settings).load(name))
 
         yield start
-
-
-@pytest.fixture
-def request_of():
-    """Make a request from arrays or tensors; `rows` is what the server counted."""
-
-    def make(rows=1, outputs=None, **inputs):
-        tensors = {
-            name: value if isinstance(value, Tensor) else Tensor.from_numpy(name, np.asarray(value))
-            for name, value in inputs.items()
-        }
-        request = InferRequest("net", tensors, requested_outputs=outputs)
-        request.batch_size = rows
-        return request
-
-    return make

@@ -9,6 +9,7 @@ from tritonpy.plugin import CONFIG_DATATYPES, DATATYPES, Tensor, TritonError
 from tritonpy.states import StateSpecs
 from tritonpy_backend_onnxruntime.session import InstanceSession
 from tritonpy_sdk import ModelRepository
+from tritonpy_sdk.testing import request_of
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
 ONNX_TYPES = {"INT32": "int32", "FP32": "float"}
@@ -93,7 +94,7 @@ def feeds_of():
     return install
 
 
-def test_a_ragged_batch_is_one_call_and_everyone_gets_their_own(load, feeds_of, request_of):
+def test_a_ragged_batch_is_one_call_and_everyone_gets_their_own(load, feeds_of):
     config = ragged(
         counted("ACCUMULATED_ELEMENT_COUNT_WITH_ZERO", "ENDS"),
         outputs=[tensor("Y", [-1]), tensor("SUM", [1])],
@@ -124,9 +125,7 @@ def test_a_ragged_batch_is_one_call_and_everyone_gets_their_own(load, feeds_of, 
         ("ITEM_SHAPE_FLATTEN", "[M]", [2, 1, 2, 1, 3, 3]),
     ],
 )
-def test_onnxruntime_takes_every_kind_of_batch_input(
-    kind, shape, values, datatype, load, feeds_of, request_of
-):
+def test_onnxruntime_takes_every_kind_of_batch_input(kind, shape, values, datatype, load, feeds_of):
     text = (
         f"net (float[K] X, {ONNX_TYPES[datatype]}{shape} B) => (float[K] Y) "
         "{ S = Shape(B) F = Cast<to = 1>(S) T = ReduceSum<keepdims = 0>(F) N = Neg(X) Y = Mul(N, T) }"
@@ -144,7 +143,7 @@ def test_onnxruntime_takes_every_kind_of_batch_input(
     assert [outputs(answer)["Y"] for answer in answers] == [(array * -size).tolist() for array in arrays]
 
 
-def test_a_ragged_batch_that_fails_is_tried_request_by_request(load, request_of):
+def test_a_ragged_batch_that_fails_is_tried_request_by_request(load):
     text = (
         "net (int64[K] X, int32[M] COUNTS) => (float[K] Y) "
         "{ T = Constant<value = float[2] {10, 20}>() Y = Gather(T, X) }"
@@ -161,7 +160,7 @@ def test_a_ragged_batch_that_fails_is_tried_request_by_request(load, request_of)
     assert outputs(answers[2]) == {"Y": [[20, 20, 10]]}
 
 
-def test_inputs_with_a_default_may_be_left_out_also_in_a_batch(tmp_path, load, feeds_of, request_of):
+def test_inputs_with_a_default_may_be_left_out_also_in_a_batch(tmp_path, load, feeds_of):
     text = "net (float[N,2] X, float[M,2] W) => (float[N,2] Y) { Y = Add(X, W) }"
     net = parser.parse_model(HEADER + text)
     net.graph.initializer.append(numpy_helper.from_array(np.array([[10, 20]], "f4"), "W"))
@@ -201,7 +200,7 @@ def stateful(datatype, dims, **more):
     }
 
 
-def step(model, request_of, sequences, values, datatype):
+def step(model, sequences, values, datatype):
     """One request of each sequence, all in one batch; what they answer."""
     requests = []
     for states, value in zip(sequences, values, strict=True):
@@ -227,7 +226,7 @@ def step(model, request_of, sequences, values, datatype):
         ("TYPE_FP64", "double", "OUT = Add(IN, X)"),
     ],
 )
-def test_states_of_many_sequences_are_one_batch(datatype, kind, formula, load, feeds_of, request_of):
+def test_states_of_many_sequences_are_one_batch(datatype, kind, formula, load, feeds_of):
     config = stateful(datatype, [1])
     model = load(
         f"net ({kind}[N,1] X, {kind}[N,1] IN) => ({kind}[N,1] Y, {kind}[N,1] OUT) "
@@ -240,8 +239,8 @@ def test_states_of_many_sequences_are_one_batch(datatype, kind, formula, load, f
     name = CONFIG_DATATYPES[datatype].name
     numpy = DATATYPES[name].numpy
 
-    first = step(model, request_of, sequences, [numpy.type(value) for value in (1, 2, 3)], None)
-    second = step(model, request_of, sequences[::-1], [numpy.type(value) for value in (10, 20, 30)], None)
+    first = step(model, sequences, [numpy.type(value) for value in (1, 2, 3)], None)
+    second = step(model, sequences[::-1], [numpy.type(value) for value in (10, 20, 30)], None)
 
     assert len(calls) == 2
     assert first == [{"Y": [[0]]}, {"Y": [[0]]}, {"Y": [[0]]}]
@@ -249,7 +248,7 @@ def test_states_of_many_sequences_are_one_batch(datatype, kind, formula, load, f
     assert [states.tensor("IN").numpy().tolist() for states in sequences] == [[[31]], [[22]], [[13]]]
 
 
-def test_a_state_of_strings_is_kept(load, request_of):
+def test_a_state_of_strings_is_kept(load):
     config = stateful("TYPE_STRING", [1])
     model = load(
         "net (string[N,1] X, string[N,1] IN) => (string[N,1] Y, string[N,1] OUT) "
@@ -258,12 +257,12 @@ def test_a_state_of_strings_is_kept(load, request_of):
     )
     states = StateSpecs({"name": "net", **config}, {}).fresh()
 
-    answers = [step(model, request_of, [states], [value], "BYTES") for value in (b"one", b"zwei", b"")]
+    answers = [step(model, [states], [value], "BYTES") for value in (b"one", b"zwei", b"")]
 
     assert answers == [[{"Y": [[b""]]}], [{"Y": [[b"one"]]}], [{"Y": [[b"zwei"]]}]]
 
 
-def test_a_state_of_bfloat16_is_kept(load, request_of):
+def test_a_state_of_bfloat16_is_kept(load):
     config = stateful("TYPE_BF16", [1])
     model = load(
         "net (bfloat16[N,1] X, bfloat16[N,1] IN) => (bfloat16[N,1] Y, bfloat16[N,1] OUT) "
@@ -272,12 +271,12 @@ def test_a_state_of_bfloat16_is_kept(load, request_of):
     )
     states = StateSpecs({"name": "net", **config}, {}).fresh()
 
-    answers = [step(model, request_of, [states], [np.uint16(bits)], "BF16") for bits in (0x3F80, 0x4000)]
+    answers = [step(model, [states], [np.uint16(bits)], "BF16") for bits in (0x3F80, 0x4000)]
 
     assert answers == [[{"Y": [[0]]}], [{"Y": [[0x3F80]]}]]
 
 
-def test_a_state_grows_and_sequences_of_other_sizes_are_other_calls(load, feeds_of, request_of):
+def test_a_state_grows_and_sequences_of_other_sizes_are_other_calls(load, feeds_of):
     initial = {"name": "empty", "data_type": "TYPE_FP32", "dims": [0], "zero_data": True}
     config = stateful("TYPE_FP32", [-1], initial_state=[initial])
     model = load(
@@ -289,9 +288,9 @@ def test_a_state_grows_and_sequences_of_other_sizes_are_other_calls(load, feeds_
     specs = StateSpecs({"name": "net", **config}, {})
     old, young = specs.fresh(), specs.fresh()
 
-    step(model, request_of, [old], [np.float32(1)], None)
-    answers = step(model, request_of, [old, young], [np.float32(2), np.float32(3)], None)
-    step(model, request_of, [young], [np.float32(4)], None)
+    step(model, [old], [np.float32(1)], None)
+    answers = step(model, [old, young], [np.float32(2), np.float32(3)], None)
+    step(model, [young], [np.float32(4)], None)
 
     assert answers == [{"Y": [[1]]}, {"Y": [[]]}]
     assert len(calls) == 4
@@ -299,7 +298,7 @@ def test_a_state_grows_and_sequences_of_other_sizes_are_other_calls(load, feeds_
     assert young.tensor("IN").numpy().tolist() == [[3, 4]]
 
 
-def test_a_batch_of_states_leaves_no_batch_behind(load, request_of):
+def test_a_batch_of_states_leaves_no_batch_behind(load):
     config = stateful("TYPE_FP32", [1])
     model = load(
         "net (float[N,1] X, float[N,1] IN) => (float[N,1] Y, float[N,1] OUT) "
@@ -309,7 +308,7 @@ def test_a_batch_of_states_leaves_no_batch_behind(load, request_of):
     specs = StateSpecs({"name": "net", **config}, {})
     sequences = [specs.fresh() for _ in range(4)]
 
-    step(model, request_of, sequences, np.ones(4, "f4"), None)
+    step(model, sequences, np.ones(4, "f4"), None)
 
     for states in sequences:
         array = states.tensor("IN").numpy()

@@ -12,7 +12,7 @@ from tritonpy_backend_onnxruntime import model as plugin_model
 from tritonpy_backend_onnxruntime.framework import start_framework
 from tritonpy_backend_onnxruntime.providers import CPU
 from tritonpy_sdk import ModelRepository
-from tritonpy_sdk.testing import BackendDriver
+from tritonpy_sdk.testing import BackendDriver, request_of
 
 NEGATE = "net (float[N,3] X) => (float[N,3] Y) { Y = Neg(X) }"
 
@@ -94,7 +94,7 @@ def gpus_are_cpus(monkeypatch):
     monkeypatch.setattr(plugin_model, "providers_for", lambda *_: [CPU])
 
 
-def test_the_file_for_the_gpus_compute_capability_is_run(tmp_path, onnx, request_of, gpus_are_cpus):
+def test_the_file_for_the_gpus_compute_capability_is_run(tmp_path, onnx, gpus_are_cpus):
     texts = {
         "model.onnx": "net (float[N,3] X) => (float[N,3] Y) { Y = Identity(X) }",
         "new.onnx": "net (float[N,3] X) => (float[N,3] Y) { Y = Neg(X) }",

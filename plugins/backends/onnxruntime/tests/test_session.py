@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tritonpy.plugin import DATATYPES, Tensor
 from tritonpy_backend_onnxruntime.session import InstanceSession
+from tritonpy_sdk.testing import request_of
 from tritonpy_sdk.testing.samples import sample_array
 
 NEGATE = "net (float[N,K] X) => (float[N,K] Y) { Y = Neg(X) }"
@@ -43,7 +44,7 @@ def outputs(answer):
 
 @pytest.mark.parametrize("datatype", DATATYPES)
 @pytest.mark.parametrize("sizes", [[3], [1, 2], [0], [0, 2]])
-def test_every_datatype_passes_unchanged_alone_and_in_a_batch(datatype, sizes, load, request_of):
+def test_every_datatype_passes_unchanged_alone_and_in_a_batch(datatype, sizes, load):
     kind = ONNX_TYPES.get(datatype, datatype.lower())
     model = load(f"net ({kind}[N,2] X) => ({kind}[N,2] Y) {{ Y = Identity(X) }}")
     random = np.random.default_rng(0)
@@ -63,7 +64,7 @@ def test_every_datatype_passes_unchanged_alone_and_in_a_batch(datatype, sizes, l
         assert bytes(tensor.wire()) == wire
 
 
-def test_batch_of_one_reaches_onnxruntime_without_a_copy(load, record, request_of):
+def test_batch_of_one_reaches_onnxruntime_without_a_copy(load, record):
     model = load(NEGATE)
     recorder = record(model)
     wire = np.arange(6, dtype="f4").tobytes()
@@ -74,7 +75,7 @@ def test_batch_of_one_reaches_onnxruntime_without_a_copy(load, record, request_o
     assert np.shares_memory(feeds["X"], np.frombuffer(wire, "f4"))
 
 
-def test_elements_at_odd_addresses_are_copied_first(load, record, request_of):
+def test_elements_at_odd_addresses_are_copied_first(load, record):
     model = load(NEGATE)
     recorder = record(model)
     body = b"x" + np.arange(6, dtype="f4").tobytes()
@@ -86,7 +87,7 @@ def test_elements_at_odd_addresses_are_copied_first(load, record, request_of):
     np.testing.assert_array_equal(outputs(answer)["Y"], -np.arange(6, dtype="f4").reshape(2, 3))
 
 
-def test_batch_of_many_is_one_call_and_its_outputs_are_views_of_one_array(load, record, request_of):
+def test_batch_of_many_is_one_call_and_its_outputs_are_views_of_one_array(load, record):
     model = load(NEGATE)
     recorder = record(model)
 
@@ -101,7 +102,7 @@ def test_batch_of_many_is_one_call_and_its_outputs_are_views_of_one_array(load, 
     assert np.diff(starts).tolist() == [12, 24]
 
 
-def test_gathered_block_is_used_again(load, record, request_of):
+def test_gathered_block_is_used_again(load, record):
     model = load(NEGATE)
     recorder = record(model)
     addresses = set()
@@ -115,7 +116,7 @@ def test_gathered_block_is_used_again(load, record, request_of):
     assert len(addresses) == 1
 
 
-def test_requests_of_different_shapes_run_alone(load, record, request_of):
+def test_requests_of_different_shapes_run_alone(load, record):
     model = load(NEGATE)
     recorder = record(model)
 
@@ -125,7 +126,7 @@ def test_requests_of_different_shapes_run_alone(load, record, request_of):
     assert [outputs(answer)["Y"].shape for answer in answers] == [(1, 3), (1, 5)]
 
 
-def test_only_requested_outputs_are_computed(load, record, request_of):
+def test_only_requested_outputs_are_computed(load, record):
     model = load(TWO)
     recorder = record(model)
     x = np.ones((1, 3), "f4")
@@ -138,7 +139,7 @@ def test_only_requested_outputs_are_computed(load, record, request_of):
     assert [list(outputs(answer)) for answer in answers + mixed] == [["Z"], ["Z"], ["Z"], ["Y"]]
 
 
-def test_output_that_is_not_configured_is_not_computed(load, record, request_of):
+def test_output_that_is_not_configured_is_not_computed(load, record):
     config = {
         "max_batch_size": 4,
         "output": [{"name": "Z", "data_type": "TYPE_FP32", "dims": [3]}],
@@ -152,7 +153,7 @@ def test_output_that_is_not_configured_is_not_computed(load, record, request_of)
     assert [names for names, _ in recorder.calls] == [["Z"]]
 
 
-def test_value_that_the_model_refuses_fails_its_own_request_only(load, request_of):
+def test_value_that_the_model_refuses_fails_its_own_request_only(load):
     model = load(GATHER)
 
     good, bad, other = model.execute([request_of(I=[[index]]) for index in (0, 7, 1)])
@@ -164,7 +165,7 @@ def test_value_that_the_model_refuses_fails_its_own_request_only(load, request_o
     assert bad.only.error.code.text == "Internal"
 
 
-def test_string_that_is_not_utf8_fails_its_own_request_only(load, request_of):
+def test_string_that_is_not_utf8_fails_its_own_request_only(load):
     model = load("net (string[N,1] X) => (string[N,1] Y) { Y = Identity(X) }")
     texts = ["grüße".encode(), b"\xff\xfe", b"a\x00b"]
 
@@ -178,7 +179,7 @@ def test_string_that_is_not_utf8_fails_its_own_request_only(load, request_of):
     assert answers[1].only.error.code.text == "Invalid argument"
 
 
-def test_strings_of_this_process_are_taken_as_they_are(load, request_of):
+def test_strings_of_this_process_are_taken_as_they_are(load):
     model = load("net (string[N,2] X) => (string[N,2] Y) { Y = Identity(X) }")
 
     (answer,) = model.execute([request_of(X=np.array([["a", "längeres"]]))])
@@ -186,7 +187,7 @@ def test_strings_of_this_process_are_taken_as_they_are(load, request_of):
     assert outputs(answer)["Y"].tolist() == [[b"a", "längeres".encode()]]
 
 
-def test_scalars_have_one_dimension_for_clients(load, request_of):
+def test_scalars_have_one_dimension_for_clients(load):
     model = load("net (float X, float[2] W) => (float Y) { P = Mul(X, W) Y = ReduceSum<keepdims = 0>(P) }")
 
     (answer,) = model.execute([request_of(X=np.array([3], "f4"), W=np.array([1, 2], "f4"))])
@@ -196,7 +197,7 @@ def test_scalars_have_one_dimension_for_clients(load, request_of):
     assert answer.only.outputs[0].shape == (1,)
 
 
-def test_vector_of_rows_has_a_second_dimension_for_clients(load, request_of):
+def test_vector_of_rows_has_a_second_dimension_for_clients(load):
     model = load("net (float[N] X) => (float[N] Y) { Y = Neg(X) }")
 
     answers = model.execute([request_of(X=np.ones((rows, 1), "f4"), rows=rows) for rows in (1, 2)])
@@ -204,7 +205,7 @@ def test_vector_of_rows_has_a_second_dimension_for_clients(load, request_of):
     assert [outputs(answer)["Y"].tolist() for answer in answers] == [[[-1.0]], [[-1.0], [-1.0]]]
 
 
-def test_requests_for_a_model_that_does_not_batch_run_one_by_one(load, record, request_of):
+def test_requests_for_a_model_that_does_not_batch_run_one_by_one(load, record):
     model = load("net (float[2] X) => (float[2] Y) { Y = Neg(X) }")
     recorder = record(model)
 
@@ -214,7 +215,7 @@ def test_requests_for_a_model_that_does_not_batch_run_one_by_one(load, record, r
     assert [outputs(answer)["Y"].tolist() for answer in answers] == [[-1, -1], [-2, -2]]
 
 
-def test_output_without_a_row_for_each_row_fails_with_the_shapes(load, request_of):
+def test_output_without_a_row_for_each_row_fails_with_the_shapes(load):
     text = "net (float[N,2] X) => (float[M,2] Y) { Y = Concat<axis = 0>(X, X) }"
     config = {
         "max_batch_size": 4,
@@ -229,7 +230,7 @@ def test_output_without_a_row_for_each_row_fails_with_the_shapes(load, request_o
     )
 
 
-def test_optional_input_may_be_left_out_by_some(load, request_of):
+def test_optional_input_may_be_left_out_by_some(load):
     text = "net (float[N,1] X, float[1] W) => (float[N,1] Y) <float[1] W = {5}> { Y = Mul(X, W) }"
     config = {
         "input": [
@@ -248,13 +249,13 @@ def test_optional_input_may_be_left_out_by_some(load, request_of):
     assert outputs(given)["Y"].tolist() == [[7.0]]
 
 
-def test_input_that_the_model_does_not_have_is_refused(load, request_of):
+def test_input_that_the_model_does_not_have_is_refused(load):
     (answer,) = load(NEGATE).execute([request_of(Q=np.ones((1, 3), "f4"))])
 
     assert answer.only.error.message == "unexpected inference input 'Q' for model 'net'"
 
 
-def test_compute_time_is_that_of_onnxruntime(load, request_of):
+def test_compute_time_is_that_of_onnxruntime(load):
     model = load(NEGATE)
     instance = model.instances[0]
 

@@ -174,7 +174,7 @@ def test_an_input_that_the_model_requires_cannot_be_optional():
 def test_configured_output_without_datatype_is_refused_with_its_onnx_type():
     signature = ModelSignature(FIXED.inputs, (), (TensorInfo("Y", "seq(tensor(float))", "", ()),))
 
-    with pytest.raises(TritonError, match=r"output 'Y' has ONNX type seq\(tensor\(float\)\)"):
+    with pytest.raises(TritonError, match=r"output 'Y' is of seq\(tensor\(float\)\)"):
         check_tensors(config({"X": [1, 3]}, {"Y": [1]}), signature)
 
 

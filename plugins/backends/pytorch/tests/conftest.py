@@ -6,9 +6,7 @@ import io
 import warnings
 from contextlib import ExitStack
 
-import numpy as np
 import pytest
-from tritonpy.plugin import InferRequest, Tensor
 from tritonpy_sdk import ModelRepository
 from tritonpy_sdk.testing import BackendDriver
 
@@ -70,33 +68,3 @@ def load(tmp_path):
             return stack.enter_context(driver.load(name))
 
         yield start
-
-
-@pytest.fixture
-def request_of():
-    """Make a request from arrays or tensors; `rows` is what the server counted."""
-
-    def make(rows=1, outputs=None, **inputs):
-        inputs |= inputs.pop("named", {})
-        tensors = {
-            name: value if isinstance(value, Tensor) else Tensor.from_numpy(name, np.asarray(value))
-            for name, value in inputs.items()
-        }
-        request = InferRequest("net", tensors, requested_outputs=outputs)
-        request.batch_size = rows
-        return request
-
-    return make
-
-
-@pytest.fixture
-def ask(request_of):
-    """Run one request and return its outputs as lists; raises what it was answered."""
-
-    def run(model, rows=1, **inputs):
-        (answer,) = model.execute([request_of(rows, **inputs)])
-        if answer.only.error is not None:
-            raise answer.only.error
-        return {output.name: output.numpy().tolist() for output in answer.only.outputs}
-
-    return run

@@ -16,6 +16,7 @@ from tritonpy.plugin import TritonError
 from tritonpy.server import Server
 from tritonpy_backend_pytorch import contents
 from tritonpy_sdk import ModelRepository
+from tritonpy_sdk.testing import ask
 
 pytest.importorskip("torch")
 
@@ -80,14 +81,14 @@ CONFIG = {
 X, MORE = np.ones((2, 4), "f4"), np.ones((2, 3), "f4")
 
 
-def test_a_package_alone_is_served_in_batches_by_its_own_names(load, packages, ask):
+def test_a_package_alone_is_served_in_batches_by_its_own_names(load, packages):
     model = load(packages["only"], CONFIG)
 
     assert ask(model, 2, named={"ARGS[0]": X, "KWARGS[more]": MORE}) == {"RESULT[out]": [[5, 5, 5]] * 2}
 
 
 @pytest.mark.parametrize("names", [("more", "INPUT__0"), ("KWARGS[more]", "ARGS[0]"), ("MORE__1", "X__0")])
-def test_values_may_be_called_by_their_order(load, packages, ask, names):
+def test_values_may_be_called_by_their_order(load, packages, names):
     more, x = names
     config = CONFIG | {"input": [tensor(more, [3]), tensor(x, [4])], "output": [tensor("OUTPUT__1", [1])]}
     config["output"][0]["reshape"] = {"shape": []}
@@ -95,7 +96,7 @@ def test_values_may_be_called_by_their_order(load, packages, ask, names):
     assert ask(load(packages["only"], config), 2, named={x: X, more: MORE}) == {"OUTPUT__1": [[4], [4]]}
 
 
-def test_the_program_beside_a_package_completes_the_configuration(load, packages, ask):
+def test_the_program_beside_a_package_completes_the_configuration(load, packages):
     model = load(packages["both"])
 
     assert model.config["max_batch_size"] == 4
@@ -105,7 +106,7 @@ def test_the_program_beside_a_package_completes_the_configuration(load, packages
     assert ask(model, 2, x=X, more=MORE)["out"] == [[5, 5, 5]] * 2
 
 
-def test_a_package_for_another_processor_leaves_it_to_the_program(load, packages, ask, monkeypatch, caplog):
+def test_a_package_for_another_processor_leaves_it_to_the_program(load, packages, monkeypatch, caplog):
     aoti = pytest.importorskip("tritonpy_backend_pytorch.aoti")
     monkeypatch.setattr(aoti, "unfit_reason", lambda metadata: "it lacks amx_tile")
 
@@ -115,7 +116,7 @@ def test_a_package_for_another_processor_leaves_it_to_the_program(load, packages
     assert ask(model, 2, x=X, more=MORE)["out"] == [[5, 5, 5]] * 2
 
 
-def test_errors_are_told_in_triton_s_words(load, packages, ask):
+def test_errors_are_told_in_triton_s_words(load, packages):
     config = CONFIG | {"output": [tensor("RESULT[out]", [3]) | {"data_type": "TYPE_INT32"}]}
 
     with pytest.raises(TritonError) as failed:
@@ -136,7 +137,7 @@ def test_metadata_name_the_platform(tmp_path, packages):
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["by its own interface", "by PyTorch's loader"])
-def test_both_ways_to_call_a_package_give_the_same(load, packages, ask, monkeypatch, caplog, held):
+def test_both_ways_to_call_a_package_give_the_same(load, packages, monkeypatch, caplog, held):
     package = pytest.importorskip("tritonpy_backend_pytorch.package")
     if held:
         monkeypatch.setattr(package, "Library", refused)
@@ -189,7 +190,7 @@ PICTURES = {
 ONE = np.ones((1, 1), "f4")
 
 
-def test_a_package_alone_completes_its_configuration_from_its_source_and_two_calls(load, packages, ask):
+def test_a_package_alone_completes_its_configuration_from_its_source_and_two_calls(load, packages):
     model = load(packages["pictures"])
 
     assert model.config["max_batch_size"] == 4
@@ -210,7 +211,7 @@ def described(tensors):
     return [(each["name"], each["data_type"], [int(dim) for dim in each["dims"]]) for each in tensors]
 
 
-def test_an_input_has_the_order_of_memory_that_the_package_was_compiled_for(load, packages, ask):
+def test_an_input_has_the_order_of_memory_that_the_package_was_compiled_for(load, packages):
     x = np.arange(96, dtype="f4").reshape(2, 3, 4, 4)
 
     answer = ask(
@@ -228,7 +229,7 @@ def test_an_input_has_the_order_of_memory_that_the_package_was_compiled_for(load
         (24, "input 'row' of model 'net' has size 24 in dimension 1, the model takes 0 to 20"),
     ],
 )
-def test_sizes_are_checked_before_the_call(load, packages, ask, width, message):
+def test_sizes_are_checked_before_the_call(load, packages, width, message):
     model = load(packages["pictures"], PICTURES)
 
     with pytest.raises(TritonError) as refusal:
@@ -237,7 +238,7 @@ def test_sizes_are_checked_before_the_call(load, packages, ask, width, message):
     assert refusal.value.message == message
 
 
-def test_a_package_that_is_loaded_again_is_the_same_library(load, packages, ask):
+def test_a_package_that_is_loaded_again_is_the_same_library(load, packages):
     load(packages["only"], CONFIG)
     before = mapped_libraries()
 

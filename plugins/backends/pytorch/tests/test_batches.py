@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tritonpy.plugin import Tensor, TritonError
 from tritonpy.states import StateSpecs
+from tritonpy_sdk.testing import request_of
 
 torch = pytest.importorskip("torch")
 from torch.export import Dim  # noqa: E402
@@ -70,7 +71,7 @@ def ragged(name, kind, target, output, datatype="TYPE_FP32"):
 
 
 @pytest.mark.parametrize("names", [("values", "ends"), ("IN__0", "ENDS__1")])
-def test_a_ragged_batch_is_one_call_and_everyone_gets_their_own(load, scripted, request_of, names):
+def test_a_ragged_batch_is_one_call_and_everyone_gets_their_own(load, scripted, names):
     values, ends = names
     config = ragged(values, "BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO", ends, tensor("Y__0", [-1]))
     config["output"].append(tensor("SUM__1", [1]))
@@ -93,7 +94,7 @@ def test_a_ragged_batch_is_one_call_and_everyone_gets_their_own(load, scripted, 
     ]
 
 
-def test_a_ragged_batch_that_fails_is_tried_request_by_request(load, scripted, request_of):
+def test_a_ragged_batch_that_fails_is_tried_request_by_request(load, scripted):
     output = tensor("OUT__0", [-1], "TYPE_INT64")
     model = load(
         scripted(Table()), ragged("index", "BATCH_ELEMENT_COUNT", "counts", output, datatype="TYPE_INT64")
@@ -121,7 +122,7 @@ def stateful(x="x", start="start", state="state", y="y", following="next"):
     }
 
 
-def step(model, request_of, sequences, values, config, begins):
+def step(model, sequences, values, config, begins):
     """One request of each sequence, all in one batch; the outputs that clients see."""
     x, y = config["input"][0]["name"], config["output"][0]["name"]
     start = config["sequence_batching"]["control_input"][0]["name"]
@@ -162,14 +163,14 @@ def accumulates(exported, scripted):
         ),
     ],
 )
-def test_states_of_many_sequences_are_one_batch(load, accumulates, request_of, file, names):
+def test_states_of_many_sequences_are_one_batch(load, accumulates, file, names):
     config = stateful(**names)
     model = load(accumulates[file], config)
     specs = StateSpecs({"name": "net", **config}, {})
     sequences = [specs.fresh() for _ in range(3)]
 
-    first = step(model, request_of, sequences, (1, 2, 3), config, begins=1)
-    second = step(model, request_of, sequences[::-1], (10, 20, 30), config, begins=0)
+    first = step(model, sequences, (1, 2, 3), config, begins=1)
+    second = step(model, sequences[::-1], (10, 20, 30), config, begins=0)
 
     kept = config["sequence_batching"]["state"][0]["input_name"]
     assert first == [[[0]], [[0]], [[0]]]

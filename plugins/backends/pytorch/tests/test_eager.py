@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tritonpy.plugin import Backend, Internal, Model, TritonError
 from tritonpy_backend_pytorch import model_execution
+from tritonpy_sdk.testing import ask, request_of
 
 torch = pytest.importorskip("torch")
 
@@ -37,14 +38,14 @@ CONFIG = {"max_batch_size": 4, "input": [tensor("x")], "output": [tensor("y")]}
 X = np.ones((1, 2), "f4")
 
 
-def test_a_class_without_weights_runs_as_it_is_made(load, ask):
+def test_a_class_without_weights_runs_as_it_is_made(load):
     model = load({"model.py": SOURCE}, CONFIG | {"runtime": "model.py"})
 
     assert ask(model, x=X) == {"y": [[1, 1]]}
 
 
 @pytest.mark.parametrize("runtime", [{}, {"runtime": "model.py"}])
-def test_weights_come_from_a_state_dict(load, saved, ask, runtime):
+def test_weights_come_from_a_state_dict(load, saved, runtime):
     model = load({"model.py": SOURCE, "model.pt": saved(WEIGHTS)}, CONFIG | runtime)
 
     assert ask(model, x=X) == {"y": [[3, 3]]}
@@ -59,7 +60,7 @@ def test_weights_come_from_a_state_dict(load, saved, ask, runtime):
         ("**more", "more['a'] - more['b']", ["a", "b"]),
     ],
 )
-def test_arguments_of_any_number_take_all_inputs(load, ask, signature, body, names):
+def test_arguments_of_any_number_take_all_inputs(load, signature, body, names):
     source = f"import torch\nclass Net(torch.nn.Module):\n  def forward(self, {signature}): return {body}\n"
     config = CONFIG | {"input": [tensor(name) for name in names]}
     model = load({"model.py": source}, config | {"runtime": "model.py"})
@@ -74,7 +75,7 @@ def test_arguments_of_any_number_take_all_inputs(load, ask, signature, body, nam
         ("list[bytes]", "[text + b'!' for text in texts]", [[b"\xc3\xa4\xff!"], [b"b!"]]),
     ],
 )
-def test_strings_of_any_bytes_come_as_the_module_asks_for_them(load, ask, kind, body, expected):
+def test_strings_of_any_bytes_come_as_the_module_asks_for_them(load, kind, body, expected):
     source = f"import torch\nclass Net(torch.nn.Module):\n  def forward(self, texts: {kind}): return {body}\n"
     texts, y = (tensor(name, data_type="TYPE_STRING", dims=[1]) for name in ("texts", "y"))
     model = load({"model.py": source}, {"max_batch_size": 4, "input": [texts], "output": [y]})
@@ -84,13 +85,13 @@ def test_strings_of_any_bytes_come_as_the_module_asks_for_them(load, ask, kind, 
     assert answer == {"y": expected}
 
 
-def test_a_checkpoint_of_a_training_loop_has_a_state_dict(load, saved, ask):
+def test_a_checkpoint_of_a_training_loop_has_a_state_dict(load, saved):
     model = load({"model.py": SOURCE, "model.pt": saved({"state_dict": WEIGHTS, "epoch": 3})}, CONFIG)
 
     assert ask(model, x=X) == {"y": [[3, 3]]}
 
 
-def test_weights_come_from_safetensors(load, ask):
+def test_weights_come_from_safetensors(load):
     save = pytest.importorskip("safetensors.torch").save
 
     model = load({"model.py": SOURCE, "model.safetensors": save(WEIGHTS)}, CONFIG)
@@ -98,7 +99,7 @@ def test_weights_come_from_safetensors(load, ask):
     assert ask(model, x=X) == {"y": [[3, 3]]}
 
 
-def test_arguments_with_a_default_may_be_left_out(load, saved, ask):
+def test_arguments_with_a_default_may_be_left_out(load, saved):
     optional = [
         tensor("power", optional=True, data_type="TYPE_INT32", dims=[1]),
         tensor("shift", optional=True),
@@ -113,7 +114,7 @@ def test_arguments_with_a_default_may_be_left_out(load, saved, ask):
     assert ask(model, x=x, power=np.array([2], "i4"), shift=x) == {"y": [10, 10]}
 
 
-def test_torch_compile_is_asked_for_by_its_parameters(load, saved, ask):
+def test_torch_compile_is_asked_for_by_its_parameters(load, saved):
     config = CONFIG | {
         "parameters": {"TORCH_COMPILE_OPTIONAL_PARAMETERS": {"string_value": '{"backend": "eager"}'}}
     }
@@ -121,7 +122,7 @@ def test_torch_compile_is_asked_for_by_its_parameters(load, saved, ask):
     assert ask(load({"model.py": SOURCE, "model.pt": saved(WEIGHTS)}, config), x=X) == {"y": [[3, 3]]}
 
 
-def test_a_model_that_does_not_own_its_input_does_not_write_to_it(load, ask):
+def test_a_model_that_does_not_own_its_input_does_not_write_to_it(load):
     source = "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x): return x.add_(1)\n"
     x = X.copy()
     x.flags.writeable = False
@@ -130,7 +131,7 @@ def test_a_model_that_does_not_own_its_input_does_not_write_to_it(load, ask):
     assert x.tolist() == [[1, 1]]
 
 
-def test_an_output_that_the_model_keeps_is_copied_on_threads(load, request_of):
+def test_an_output_that_the_model_keeps_is_copied_on_threads(load):
     source = (
         "import torch\nclass Net(torch.nn.Module):\n  def __init__(self):\n    super().__init__()\n"
         "    self.total = torch.zeros(1, 2)\n  def forward(self, x): return self.total.add_(x)\n"
@@ -142,7 +143,7 @@ def test_an_output_that_the_model_keeps_is_copied_on_threads(load, request_of):
     assert (first.tolist(), second.tolist()) == ([[1, 1]], [[2, 2]])
 
 
-def test_a_torchscript_file_runs_also_where_python_is_asked_for(load, scripted, ask):
+def test_a_torchscript_file_runs_also_where_python_is_asked_for(load, scripted):
     config = CONFIG | {"runtime": "model.py", "input": [tensor("input")]}
 
     assert ask(load({"model.pt": scripted(torch.nn.Identity())}, config), input=X) == {"y": [[1, 1]]}
@@ -170,7 +171,7 @@ def test_weights_that_do_not_fit_are_told(load, saved):
         load({"model.py": SOURCE, "model.pt": saved({"other": torch.ones(1)})}, CONFIG)
 
 
-def test_an_output_that_a_result_lacks_is_missed_by_those_who_ask_for_it(load, request_of):
+def test_an_output_that_a_result_lacks_is_missed_by_those_who_ask_for_it(load):
     source = "import torch\nclass Net(torch.nn.Module):\n  def forward(self, x): return {'a': x * 2}\n"
     model = load({"model.py": source}, CONFIG | {"output": [tensor("b"), tensor("a")]})
 
@@ -198,7 +199,7 @@ def test_broken_safetensors_are_told(load):
         ("raise RuntimeError('no')", "no"),
     ],
 )
-def test_an_error_of_the_code_is_told_with_its_kind(load, ask, body, message):
+def test_an_error_of_the_code_is_told_with_its_kind(load, body, message):
     source = f"import torch\nclass Net(torch.nn.Module):\n  def forward(self, x): {body}\n"
 
     with pytest.raises(TritonError) as failed:
@@ -207,7 +208,7 @@ def test_an_error_of_the_code_is_told_with_its_kind(load, ask, body, message):
     assert failed.value.message == f"PyTorch execute failure: {message}"
 
 
-def test_the_classes_of_the_file_come_before_those_that_it_imports(load, saved, ask):
+def test_the_classes_of_the_file_come_before_those_that_it_imports(load, saved):
     # `Linear` is before `Scale` in the alphabet, and not of this file.
     assert ask(load({"model.py": SOURCE}, CONFIG | {"runtime": "model.py"}), x=X) == {"y": [[1, 1]]}
 
@@ -217,7 +218,7 @@ class Pickled(torch.nn.Module):
         return x * 5
 
 
-def test_a_pickle_that_is_code_is_refused_unless_the_model_allows_it(load, saved, ask):
+def test_a_pickle_that_is_code_is_refused_unless_the_model_allows_it(load, saved):
     file = saved(torch.nn.Sequential(torch.nn.Identity()))
 
     with pytest.raises(TritonError) as refused:

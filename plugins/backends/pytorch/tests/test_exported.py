@@ -7,6 +7,7 @@ import logging
 import numpy as np
 import pytest
 from tritonpy.plugin import Internal, InvalidArg, TritonError
+from tritonpy_sdk.testing import ask, request_of
 
 torch = pytest.importorskip("torch")
 from torch.export import Dim  # noqa: E402
@@ -99,7 +100,7 @@ def two(exported):
     )
 
 
-def test_all_is_completed_from_the_file(load, affine, ask):
+def test_all_is_completed_from_the_file(load, affine):
     model = load(affine)
 
     assert model.config["max_batch_size"] == 4
@@ -109,7 +110,7 @@ def test_all_is_completed_from_the_file(load, affine, ask):
     assert np.shape(ask(model, 2, x=np.ones((2, 4), "f4"))["OUTPUT__0"]) == (2, 3)
 
 
-def test_nested_values_have_names_that_lead_to_them(load, nested, ask):
+def test_nested_values_have_names_that_lead_to_them(load, nested):
     model = load(nested)
 
     assert tensors_of(model.config, "input") == {
@@ -140,7 +141,7 @@ def test_nested_values_have_names_that_lead_to_them(load, nested, ask):
     ],
     ids=["AOTInductor's", "the graph's", "indices", "order"],
 )
-def test_values_may_be_called_otherwise(load, nested, ask, inputs, outputs):
+def test_values_may_be_called_otherwise(load, nested, inputs, outputs):
     first, second, third = inputs
 
     def of(name, datatype="TYPE_FP32", **more):
@@ -194,9 +195,7 @@ def test_the_bound_of_the_batch_is_the_model_s(load, exported):
         ),
     ],
 )
-def test_sizes_that_no_configuration_can_say_are_checked_before_the_call(
-    load, two, ask, first, second, message
-):
+def test_sizes_that_no_configuration_can_say_are_checked_before_the_call(load, two, first, second, message):
     model = load(two)
     assert tensors_of(model.config, "input")["first"] == ("TYPE_FP32", [-1, -1], False)
     inputs = {"first": np.ones(first, "f4"), "second": np.ones(second, "f4")}
@@ -233,7 +232,7 @@ def following(exported):
         ),
     ],
 )
-def test_sizes_that_follow_from_others_are_checked_before_the_call(load, following, ask, x, y, message):
+def test_sizes_that_follow_from_others_are_checked_before_the_call(load, following, x, y, message):
     model = load(following)
     inputs = {"x": np.ones((1, x), "f4"), "y": np.ones((1, y), "f4")}
 
@@ -245,7 +244,7 @@ def test_sizes_that_follow_from_others_are_checked_before_the_call(load, followi
     assert refused.value.message == message
 
 
-def test_an_input_without_a_datatype_is_refused_and_an_output_left_out(load, exported, ask, caplog):
+def test_an_input_without_a_datatype_is_refused_and_an_output_left_out(load, exported, caplog):
     with pytest.raises(TritonError) as refused:
         load(exported(Doubles(), (torch.ones(2, 3, dtype=torch.complex64),)))
     model = load(exported(Spectrum(), (torch.ones(2, 3),), shapes=({0: Dim("batch")},)), name="spectrum")
@@ -296,7 +295,7 @@ def test_first_dimensions_that_differ_are_no_batch(load, exported, module, args,
     ],
     ids=["by itself", "switched off", "one of its own", "with a state"],
 )
-def test_instances_run_the_sample_in_the_file_first(load, exported, ask, caplog, config, module, runs):
+def test_instances_run_the_sample_in_the_file_first(load, exported, caplog, config, module, runs):
     file = exported(module, (torch.ones(2, 4),), shapes=({0: Dim("batch")},))
 
     with caplog.at_level(logging.DEBUG, "tritonpy.backend.pytorch"):
@@ -314,7 +313,7 @@ def test_the_sample_may_be_nested(load, nested, caplog):
     assert "has run the sample" in caplog.text
 
 
-def test_what_became_a_constant_is_no_input(load, exported, ask):
+def test_what_became_a_constant_is_no_input(load, exported):
     model = load(exported(Adds(), (torch.ones(2, 4), 3), shapes=({0: Dim("batch")}, None)))
 
     assert list(tensors_of(model.config, "input")) == ["x"]
@@ -339,7 +338,7 @@ def test_a_file_that_pytorch_cannot_read_is_told(load, affine):
         load(broken)
 
 
-def test_a_request_that_only_the_model_can_refuse_fails_alone(load, exported, request_of):
+def test_a_request_that_only_the_model_can_refuse_fails_alone(load, exported):
     model = load(exported(Reads(), (torch.ones(2, 3, dtype=torch.int64),), shapes=({0: Dim("batch")},)))
 
     answers = model.execute([request_of(index=np.array([[0, 1, index]])) for index in (1, 99, 2)])

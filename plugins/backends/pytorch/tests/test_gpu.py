@@ -13,6 +13,7 @@ from tritonpy.options import ServerOptions
 from tritonpy.plugin import Backend, Model
 from tritonpy.server import Server
 from tritonpy_sdk import ModelRepository
+from tritonpy_sdk.testing import ask
 
 torch = pytest.importorskip("torch")
 from tritonpy_backend_pytorch.exported import load_exported  # noqa: E402
@@ -73,7 +74,7 @@ def test_an_exported_program_is_moved_to_the_device(tmp_path, exported):
     assert (result.device.type, tuple(result.shape)) == ("meta", (1, 3))
 
 
-def test_running_out_of_memory_is_an_error_of_the_request_with_sizes(load, ask):
+def test_running_out_of_memory_is_an_error_of_the_request_with_sizes(load):
     source = (
         "import torch\nclass Net(torch.nn.Module):\n"
         "  def forward(self, x): return x + torch.empty(int(x.sum()), 2)[:1]\n"
@@ -175,7 +176,7 @@ def test_a_worker_that_loses_its_gpu_answers_and_is_started_anew(tmp_path):
     assert after.tolist() == [[6]]
 
 
-def test_on_threads_the_model_is_not_ready_any_more(load, ask, monkeypatch):
+def test_on_threads_the_model_is_not_ready_any_more(load, monkeypatch):
     assert threading.current_thread() is threading.main_thread()  # instances have threads of their own
     instance = pytest.importorskip("tritonpy_backend_pytorch.instance")
     monkeypatch.setattr(instance, "is_lost", instance.is_lost)

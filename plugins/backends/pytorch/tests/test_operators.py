@@ -18,7 +18,7 @@ from tritonpy.plugin import Backend, Model, TritonError, Unavailable, hookimpl
 from tritonpy.server import Server
 from tritonpy_backend_pytorch import model_execution
 from tritonpy_sdk import ModelRepository
-from tritonpy_sdk.testing import compile_shared_object, find_compiler
+from tritonpy_sdk.testing import ask, compile_shared_object, find_compiler
 
 torch = pytest.importorskip("torch")
 
@@ -103,7 +103,7 @@ def plugin(path, parameter):
     return {"triple": SimpleNamespace(op_library_paths=op_library_paths)}
 
 
-def test_a_model_finds_the_operators_of_its_libraries(tmp_path, load, ask, nets):
+def test_a_model_finds_the_operators_of_its_libraries(tmp_path, load, nets):
     ModelRepository(tmp_path).model(
         "net", None, model_files={"operators/triple.py": OPERATOR.format(name="own")}
     )
@@ -113,14 +113,14 @@ def test_a_model_finds_the_operators_of_its_libraries(tmp_path, load, ask, nets)
         assert ask(model, x=np.ones(2, "f4")) == {"Y": [3, 3]}
 
 
-def test_all_models_find_the_operators_of_the_backends_setting(load, ask, nets, operators):
+def test_all_models_find_the_operators_of_the_backends_setting(load, nets, operators):
     model = load(nets["all.pt2"], config(), settings={"op-library": str(operators("all"))})
 
     assert model_execution(model.handle) is None
     assert ask(model, x=np.ones(2, "f4")) == {"Y": [3, 3]}
 
 
-def test_models_find_the_operators_of_plugins(load, ask, nets, operators):
+def test_models_find_the_operators_of_plugins(load, nets, operators):
     wanted = {"parameters": {"triple": {"string_value": "1"}}}
     model = load(nets["plugin.pt"], config() | wanted, op_libraries=plugin(operators("plugin"), "triple"))
 
@@ -234,7 +234,7 @@ def with_library(path):
 
 
 @pytest.mark.toolchain
-def test_models_with_copies_of_one_library_run_in_one_process(tmp_path, load, ask, compiled):
+def test_models_with_copies_of_one_library_run_in_one_process(tmp_path, load, compiled):
     program, library, _ = compiled
     for name, path in (("first", "a.so"), ("second", "ops/b.so")):
         ModelRepository(tmp_path).model(name, None, model_files={path: library})

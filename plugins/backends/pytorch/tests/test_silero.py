@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tritonpy_sdk.testing import request_of
 
 pytest.importorskip("torch")
 
@@ -45,9 +46,7 @@ def expected(chunks):
     return scores
 
 
-def test_the_file_says_what_its_onnx_twin_says_and_each_instance_has_its_state(
-    load, request_of, chunks, expected
-):
+def test_the_file_says_what_its_onnx_twin_says_and_each_instance_has_its_state(load, chunks, expected):
     model = load((DATA / "silero_vad.jit").read_bytes(), CONFIG)
 
     def score(chunk, instance):
@@ -66,7 +65,7 @@ def test_the_file_says_what_its_onnx_twin_says_and_each_instance_has_its_state(
     assert second == pytest.approx(expected[:-1], abs=1e-6)
 
 
-def test_a_rate_that_the_model_does_not_know_is_told(load, request_of, chunks):
+def test_a_rate_that_the_model_does_not_know_is_told(load, chunks):
     model = load((DATA / "silero_vad.jit").read_bytes(), CONFIG)
 
     (answer,) = model.execute([request_of(x=chunks[0], sr=np.array([11025]))])

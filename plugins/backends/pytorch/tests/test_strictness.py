@@ -14,7 +14,6 @@ from tritonpy_sdk.testing.batch_sizes import (
     FIRST_NOT_FREE,
     NO_BATCHES,
     config_of,
-    post,
     quiet_options,
     tensors,
 )
@@ -145,40 +144,14 @@ def write_model(files):
     return write
 
 
-class TestStrictness(BatchSizeStrictness, loads=LOADS, refusals=REFUSALS):
+class TestStrictness(BatchSizeStrictness, backend="pytorch", loads=LOADS, refusals=REFUSALS):
     pass
 
 
-@pytest.mark.parametrize(
-    ("backend_config", "size", "is_dynamic"),
-    [
-        ([("", "default-max-batch-size", "16")], 16, True),
-        ([("pytorch", "default-max-batch-size", "2")], 2, True),
-        ([("onnxruntime", "default-max-batch-size", "2")], 4, True),
-        ([("", "default-max-batch-size", "1")], 1, False),
-        ([("", "default-max-batch-size", "0")], 0, False),
-    ],
-)
-def test_default_batch_size_comes_from_the_command_line(tmp_path, files, backend_config, size, is_dynamic):
-    repository = ModelRepository(tmp_path)
-    repository.model("net", None, files["variable"])
-    repository.model("own", {"max_batch_size": 8}, files["variable"])
-    repository.model("bounded", None, files["bounded"])
+@pytest.mark.parametrize("size", [16, 1])
+def test_a_program_that_bounds_its_batches_bounds_the_default_size(tmp_path, files, size):
+    ModelRepository(tmp_path).model("bounded", None, files["bounded"])
+    settings = (("", "default-max-batch-size", str(size)),)
 
-    with Server(quiet_options(tmp_path, backend_config=tuple(backend_config))) as server:
-        found = config_of(server, "net")
-        assert (found["max_batch_size"], "dynamic_batching" in found) == (size, is_dynamic)
-        assert config_of(server, "own")["max_batch_size"] == 8
+    with Server(quiet_options(tmp_path, backend_config=settings)) as server:
         assert config_of(server, "bounded")["max_batch_size"] == min(size, 3)
-
-
-def test_without_auto_complete_nothing_is_filled_in(tmp_path, files):
-    repository = ModelRepository(tmp_path)
-    repository.model("whole", {"backend": "pytorch", "max_batch_size": 8} | tensors([3]), files["variable"])
-    repository.model("none", None, files["variable"])
-
-    with Server(quiet_options(tmp_path, auto_complete_config=False)) as server:
-        _, index = post(server, "/v2/repository/index", {})
-        assert "dynamic_batching" not in config_of(server, "whole")
-
-    assert {entry["name"]: entry.get("state") for entry in index} == {"whole": "READY", "none": "UNAVAILABLE"}

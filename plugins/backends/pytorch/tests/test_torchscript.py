@@ -7,6 +7,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple  # noqa: UP035  # Tor
 import numpy as np
 import pytest
 from tritonpy.plugin import Tensor, TritonError
+from tritonpy_sdk.testing import ask, request_of
 
 torch = pytest.importorskip("torch")
 
@@ -113,7 +114,7 @@ ONE, TEN = np.ones((1, 2), "f4"), np.full((1, 2), 10, "f4")
     ("inputs", "expected"),
     [(("first", "second"), 9), (("second", "first"), -9), (("IN__1", "IN__0"), -9), (("a", "b"), 9)],
 )
-def test_arguments_are_fed_by_name_by_index_or_in_order(load, scripted, ask, inputs, expected):
+def test_arguments_are_fed_by_name_by_index_or_in_order(load, scripted, inputs, expected):
     model = load(scripted(Difference()), tensors(inputs, ["OUT"]))
 
     assert ask(model, named=dict(zip(inputs, (TEN, ONE), strict=True))) == {"OUT": [[expected, expected]]}
@@ -130,7 +131,7 @@ def test_arguments_are_fed_by_name_by_index_or_in_order(load, scripted, ask, inp
         (("total", "other"), {"total": [[2]], "other": [[0.5, 0.5]]}),
     ],
 )
-def test_outputs_are_found_by_index_by_field_or_in_order(load, scripted, ask, outputs, expected):
+def test_outputs_are_found_by_index_by_field_or_in_order(load, scripted, outputs, expected):
     model = load(scripted(Named()), tensors(["x"], outputs, dims=[-1]))
 
     assert ask(model, x=ONE) == expected
@@ -144,7 +145,7 @@ def test_outputs_are_found_by_index_by_field_or_in_order(load, scripted, ask, ou
     ],
 )
 def test_an_output_beside_those_that_are_found_by_name_gets_nothing_else(
-    load, scripted, ask, module, inputs, outputs, known
+    load, scripted, module, inputs, outputs, known
 ):
     model = load(scripted(module()), tensors(inputs, outputs, dims=[-1]))
 
@@ -156,26 +157,26 @@ def test_an_output_beside_those_that_are_found_by_name_gets_nothing_else(
     )
 
 
-def test_a_dictionary_goes_in_and_comes_out_by_its_keys(load, scripted, ask):
+def test_a_dictionary_goes_in_and_comes_out_by_its_keys(load, scripted):
     model = load(scripted(Keys()), tensors(["b", "a"], ["product", "sum"]))
 
     assert ask(model, a=ONE * 3, b=TEN) == {"product": [[30, 30]], "sum": [[13, 13]]}
 
 
-def test_a_list_of_tensors_goes_in_and_comes_out_by_its_indices(load, scripted, ask):
+def test_a_list_of_tensors_goes_in_and_comes_out_by_its_indices(load, scripted):
     model = load(scripted(Lists()), tensors(["xs[1]", "xs[0]"], ["OUTPUT__1"]))
 
     assert ask(model, named={"xs[0]": ONE, "xs[1]": TEN}) == {"OUTPUT__1": [[20, 20]]}
 
 
-def test_lists_inside_of_a_dictionary_are_fed_by_their_places(load, scripted, ask):
+def test_lists_inside_of_a_dictionary_are_fed_by_their_places(load, scripted):
     model = load(scripted(Deep()), tensors(["parts[a][0]", "parts[b][1]", "parts[b][0]"], ["OUTPUT__0"]))
     named = {"parts[a][0]": ONE, "parts[b][0]": ONE, "parts[b][1]": TEN}
 
     assert ask(model, named=named) == {"OUTPUT__0": [[11, 11]]}
 
 
-def test_an_optional_list_may_only_lack_its_last_values(load, scripted, ask):
+def test_an_optional_list_may_only_lack_its_last_values(load, scripted):
     config = tensors(["x", "xs[0]", "xs[1]"], ["OUTPUT__0"])
     for entry in config["input"][1:]:
         entry["optional"] = True
@@ -189,7 +190,7 @@ def test_an_optional_list_may_only_lack_its_last_values(load, scripted, ask):
         ask(model, x=ONE, named={"xs[1]": TEN})
 
 
-def test_an_optional_argument_without_a_default_is_none_where_nothing_comes(load, scripted, ask):
+def test_an_optional_argument_without_a_default_is_none_where_nothing_comes(load, scripted):
     config = tensors(["x", "y"], ["OUTPUT__0"])
     config["input"][1]["optional"] = True
     model = load(scripted(MayAdd()), config)
@@ -203,7 +204,7 @@ class Mirrors(torch.nn.Module):
         return torch.arange(3.0).index_select(0, 3 - x)
 
 
-def test_a_model_that_fails_with_its_sample_is_served_all_the_same(load, scripted, ask, caplog):
+def test_a_model_that_fails_with_its_sample_is_served_all_the_same(load, scripted, caplog):
     model = load(scripted(Mirrors(), torch.tensor([1, 2])), unbatched(["x"], ["OUTPUT__0"]) | INDICES)
 
     assert "the sample in its file fails, so that net_0 is not warmed up" in caplog.text
@@ -236,7 +237,7 @@ def numbers(**more):
     } | more
 
 
-def test_numbers_are_tensors_of_one_element_and_what_has_a_default_may_be_left_out(load, scripted, ask):
+def test_numbers_are_tensors_of_one_element_and_what_has_a_default_may_be_left_out(load, scripted):
     model = load(scripted(Numbers()), numbers())
     x = np.ones(2, "f4")
 
@@ -247,7 +248,7 @@ def test_numbers_are_tensors_of_one_element_and_what_has_a_default_may_be_left_o
     assert whole == {"Y__0": [4.5, 4.5], "N__1": [3], "F__2": [0.5], "B__3": [False]}
 
 
-def test_requests_of_a_batch_that_ask_for_different_numbers_are_run_alone(load, scripted, request_of):
+def test_requests_of_a_batch_that_ask_for_different_numbers_are_run_alone(load, scripted):
     config = numbers(max_batch_size=4)
     config["output"] = config["output"][:1]
     model = load(scripted(Numbers()), config)
@@ -260,13 +261,13 @@ def test_requests_of_a_batch_that_ask_for_different_numbers_are_run_alone(load, 
     assert [answer.only.outputs[0].numpy()[0, 0] for answer in answers] == [2, 5, 2]
 
 
-def test_strings_are_one_list(load, scripted, ask):
+def test_strings_are_one_list(load, scripted):
     model = load(scripted(Shouts()), unbatched(["text"], ["LOUD"], datatype="TYPE_STRING", dims=[-1]))
 
     assert ask(model, text=np.array([b"one", b"zwei"], object)) == {"LOUD": [b"ONE", b"ZWEI"]}
 
 
-def test_a_batch_of_strings_is_one_string_for_each_row(load, scripted, request_of):
+def test_a_batch_of_strings_is_one_string_for_each_row(load, scripted):
     model = load(scripted(Shouts()), tensors(["text"], ["LOUD"], datatype="TYPE_STRING", dims=[1]))
 
     answers = model.execute([request_of(text=np.array([[word]], object)) for word in (b"one", b"two")])
@@ -274,7 +275,7 @@ def test_a_batch_of_strings_is_one_string_for_each_row(load, scripted, request_o
     assert [answer.only.outputs[0].numpy().tolist() for answer in answers] == [[[b"ONE"]], [[b"TWO"]]]
 
 
-def test_more_strings_than_rows_are_refused_in_triton_s_words(load, scripted, ask):
+def test_more_strings_than_rows_are_refused_in_triton_s_words(load, scripted):
     model = load(scripted(Shouts()), tensors(["text"], ["LOUD"], datatype="TYPE_STRING", dims=[2]))
 
     with pytest.raises(TritonError, match="Triton only supports 1 dimensional List of String as input for"):
@@ -298,7 +299,7 @@ def test_more_strings_than_rows_are_refused_in_triton_s_words(load, scripted, as
         "BOOL",
     ],
 )
-def test_every_datatype_goes_in_and_comes_out(load, scripted, ask, datatype):
+def test_every_datatype_goes_in_and_comes_out(load, scripted, datatype):
     model = load(
         scripted(torch.nn.Identity()), tensors(["input"], ["OUT"], datatype=f"TYPE_{datatype}", dims=[3])
     )
@@ -311,7 +312,7 @@ def test_every_datatype_goes_in_and_comes_out(load, scripted, ask, datatype):
     assert out == {"OUT": values}
 
 
-def test_bfloat16_goes_in_and_comes_out_as_bits(load, scripted, ask):
+def test_bfloat16_goes_in_and_comes_out_as_bits(load, scripted):
     class Double(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x * 2
@@ -325,7 +326,7 @@ def test_bfloat16_goes_in_and_comes_out_as_bits(load, scripted, ask):
     assert ask(model, x=x) == {"Y": [[two, 0x4080]]}
 
 
-def test_a_batch_is_one_call_and_everyone_gets_their_own(load, scripted, request_of):
+def test_a_batch_is_one_call_and_everyone_gets_their_own(load, scripted):
     model = load(scripted(Difference()), tensors(["first", "second"], ["OUT"]))
     state, sizes = model.instances[0].state, []
     call = state._call
@@ -363,7 +364,7 @@ class Kept(torch.nn.Module):
 
 
 @pytest.mark.parametrize(("module", "method"), [(Counter, "forward"), (Kept, "forward"), (Kept, "add")])
-def test_an_output_in_the_memory_of_the_model_is_copied(load, scripted, request_of, module, method):
+def test_an_output_in_the_memory_of_the_model_is_copied(load, scripted, module, method):
     config = unbatched(
         ["x"], ["COUNT"], dims=[1], parameters={"MODULE_METHOD_NAME": {"string_value": method}}
     )
@@ -376,7 +377,7 @@ def test_an_output_in_the_memory_of_the_model_is_copied(load, scripted, request_
     assert (first.tolist(), second.tolist()) == ([1], [3])
 
 
-def test_an_input_that_the_model_writes_to_is_copied(load, scripted, ask):
+def test_an_input_that_the_model_writes_to_is_copied(load, scripted):
     model = load(scripted(InPlace()), tensors(["x"], ["Y"]))
     x = ONE.copy()
     x.flags.writeable = False
@@ -385,7 +386,7 @@ def test_an_input_that_the_model_writes_to_is_copied(load, scripted, ask):
     assert x.tolist() == [[1, 1]]
 
 
-def test_outputs_and_inputs_are_not_copied(load, scripted, request_of):
+def test_outputs_and_inputs_are_not_copied(load, scripted):
     model = load(scripted(torch.nn.Identity()), tensors(["input"], ["OUT"]))
     x = ONE.copy()
 
@@ -394,7 +395,7 @@ def test_outputs_and_inputs_are_not_copied(load, scripted, request_of):
     assert np.shares_memory(answer.only.outputs[0].numpy(), x)
 
 
-def test_a_request_that_only_the_model_can_refuse_fails_alone(load, scripted, request_of):
+def test_a_request_that_only_the_model_can_refuse_fails_alone(load, scripted):
     config = tensors(["table"], ["OUT"], dims=[2])
     config["input"].append({"name": "index", "data_type": "TYPE_INT64", "dims": [2]})
     model = load(scripted(Looks()), config)
@@ -412,7 +413,7 @@ class Raises(torch.nn.Module):
         return x
 
 
-def test_an_error_of_torchscript_begins_as_triton_s(load, scripted, ask):
+def test_an_error_of_torchscript_begins_as_triton_s(load, scripted):
     with pytest.raises(TritonError) as failed:
         ask(load(scripted(Raises()), tensors(["x"], ["Y"])), x=ONE)
 
@@ -421,7 +422,7 @@ def test_an_error_of_torchscript_begins_as_triton_s(load, scripted, ask):
     )
 
 
-def test_another_method_than_forward_can_be_called(load, scripted, ask):
+def test_another_method_than_forward_can_be_called(load, scripted):
     config = tensors(["x"], ["Y"], parameters={"MODULE_METHOD_NAME": {"string_value": "double"}})
     assert ask(load(scripted(Looks()), config), x=TEN) == {"Y": [[20, 20]]}
 
@@ -450,7 +451,7 @@ def test_another_method_than_forward_can_be_called(load, scripted, ask):
     ],
 )  # fmt: skip
 def test_outputs_that_are_not_as_configured_are_told_in_triton_s_words(
-    load, scripted, ask, module, config, message
+    load, scripted, module, config, message
 ):
     with pytest.raises(TritonError) as failed:
         ask(load(scripted(module()), config), x=ONE)
@@ -463,7 +464,7 @@ class Total(torch.nn.Module):
         return x.sum()
 
 
-def test_a_scalar_is_one_element_without_batches_and_refused_with_them(load, scripted, ask):
+def test_a_scalar_is_one_element_without_batches_and_refused_with_them(load, scripted):
     config = unbatched(["x"], ["SUM"], dims=[2])
     config["output"][0]["dims"] = [1]
     assert ask(load(scripted(Total()), config), x=np.ones(2, "f4")) == {"SUM": [2]}
@@ -517,7 +518,7 @@ def test_a_model_that_is_loaded_later_changes_nobody_s_threads(load, scripted):
     assert [model._threads[0].submit(torch.get_num_threads).result() for model in models] == [2, 3, 1]
 
 
-def test_threads_and_modes_are_those_of_the_model_only(load, scripted, request_of):
+def test_threads_and_modes_are_those_of_the_model_only(load, scripted):
     seen = []
 
     class Spy(torch.nn.Module):
@@ -573,7 +574,7 @@ def test_switches_of_the_executor_are_thrown(load, scripted):
         ({"max_batch_size": 8}, 8, [2], {"OUTPUT__0": [1], "OUTPUT__1": [2]}),
     ],
 )
-def test_a_trace_is_completed_by_its_sample(load, scripted, ask, config, size, x, outputs):
+def test_a_trace_is_completed_by_its_sample(load, scripted, config, size, x, outputs):
     model = load(scripted(Named(), torch.ones(1, 2)), config)
 
     assert model.config["max_batch_size"] == size
@@ -585,7 +586,7 @@ def test_a_trace_is_completed_by_its_sample(load, scripted, ask, config, size, x
     assert ask(model, x=ONE) == {"OUTPUT__0": [[2]], "OUTPUT__1": [[0.5, 0.5]]}
 
 
-def test_a_trace_says_no_more_than_its_configuration(load, scripted, ask):
+def test_a_trace_says_no_more_than_its_configuration(load, scripted):
     model = load(scripted(Named(), torch.ones(1, 2)), tensors(["x"], ["half__1"], dims=[3]))
 
     assert ask(model, x=np.ones((1, 3), "f4")) == {"half__1": [[0.5, 0.5, 0.5]]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tritonpy.plugin import TritonError
+from tritonpy_sdk.testing import ask, request_of
 
 
 def tensor(name, dims, datatype="TYPE_FP32", **more):
@@ -46,7 +47,7 @@ def sums(tf, saved):
     return saved(call, {"X": (tf.float32, [None]), "ENDS": (tf.int32, [None])})
 
 
-def test_a_ragged_batch_is_one_call_and_everyone_gets_their_own(load, sums, request_of):
+def test_a_ragged_batch_is_one_call_and_everyone_gets_their_own(load, sums):
     model = load(sums, RAGGED)
     rows = [[1, 2, 3], [4, 5, 6, 7], [], [8]]
     graph, calls = model.handle.state.graph, []
@@ -101,7 +102,7 @@ def accumulates(tf, saved):
     return saved(call, {name: (tf.float32, [None, 1]) for name in ("INPUT", "START", "OLD")})
 
 
-def test_states_of_many_sequences_are_one_batch(load, accumulates, request_of):
+def test_states_of_many_sequences_are_one_batch(load, accumulates):
     model = load(accumulates, CONTROLS)
     zero, one = np.zeros((1, 1), "f4"), np.ones((1, 1), "f4")
 
@@ -180,7 +181,7 @@ def test_a_control_of_another_shape_is_refused(load, saved, tf):
         load(path, CONTROLS)
 
 
-def test_a_reshape_is_between_clients_and_the_model(load, ask, saved, tf):
+def test_a_reshape_is_between_clients_and_the_model(load, saved, tf):
     config = {
         "backend": "tensorflow",
         "max_batch_size": 4,
@@ -192,7 +193,7 @@ def test_a_reshape_is_between_clients_and_the_model(load, ask, saved, tf):
     assert ask(model, 2, x=np.array([1, 2], "f4")) == {"y": [[[1, 1], [1, 1]], [[2, 2], [2, 2]]]}
 
 
-def test_a_batch_of_no_rows_is_answered(load, ask, saved, tf):
+def test_a_batch_of_no_rows_is_answered(load, saved, tf):
     model = load(saved(lambda x: {"y": x @ tf.ones([3, 2])}, {"x": (tf.float32, [None, 3])}))
 
     assert ask(model, 0, x=np.ones((0, 3), "f4")) == {"y": []}

@@ -6,20 +6,21 @@ import numpy as np
 import psutil
 import pytest
 from tritonpy.plugin import Tensor, TritonError
+from tritonpy_sdk.testing import ask, request_of
 
 
 def doubled(x):
     return {"y": x * 2}
 
 
-def test_a_saved_model_is_served_without_a_configuration(load, ask, saved, tf):
+def test_a_saved_model_is_served_without_a_configuration(load, saved, tf):
     model = load(saved(doubled, {"x": (tf.float32, [None, 3])}))
 
     assert ask(model, x=np.ones((1, 3), "f4")) == {"y": [[2, 2, 2]]}
     assert (model.config["max_batch_size"], model.config["platform"]) == (4, "tensorflow_savedmodel")
 
 
-def test_a_batch_is_one_call_and_its_rows_go_back_to_their_requests(load, request_of, saved, tf):
+def test_a_batch_is_one_call_and_its_rows_go_back_to_their_requests(load, saved, tf):
     model = load(saved(doubled, {"x": (tf.float32, [None, 2])}))
 
     answers = model.execute([request_of(rows, x=np.full((rows, 2), rows, "f4")) for rows in (1, 2, 1)])
@@ -29,7 +30,7 @@ def test_a_batch_is_one_call_and_its_rows_go_back_to_their_requests(load, reques
     ]  # fmt: skip
 
 
-def test_a_row_that_only_the_model_can_refuse_fails_its_own_request(load, request_of, saved, tf):
+def test_a_row_that_only_the_model_can_refuse_fails_its_own_request(load, saved, tf):
     table = [10.0, 20.0]
 
     def look_up(i):
@@ -62,13 +63,13 @@ def test_a_row_that_only_the_model_can_refuse_fails_its_own_request(load, reques
         ("string", np.array([[b"\xff\x00\xfe", b""]], object)),
     ],
 )
-def test_every_datatype_goes_in_and_out_as_it_is(load, ask, saved, tf, tf_type, array):
+def test_every_datatype_goes_in_and_out_as_it_is(load, saved, tf, tf_type, array):
     model = load(saved(lambda x: {"y": tf.identity(x)}, {"x": (tf.as_dtype(tf_type), [None, 2])}))
 
     assert ask(model, x=array) == {"y": array.tolist()}
 
 
-def test_bfloat16_is_bits_for_clients_and_numbers_for_the_model(load, request_of, saved, tf):
+def test_bfloat16_is_bits_for_clients_and_numbers_for_the_model(load, saved, tf):
     model = load(saved(lambda x: {"y": x + x}, {"x": (tf.bfloat16, [None, 2])}))
     bits = np.array([[0x3F80, 0x4000]], "u2")  # 1 and 2
 
@@ -79,7 +80,7 @@ def test_bfloat16_is_bits_for_clients_and_numbers_for_the_model(load, request_of
         assert (y.datatype, y.numpy().tolist()) == ("BF16", [[0x4000, 0x4080]])
 
 
-def test_scalars_have_one_element_in_a_configuration(load, ask, saved, tf):
+def test_scalars_have_one_element_in_a_configuration(load, saved, tf):
     model = load(
         saved(lambda x, s: {"y": x + 1, "t": s + "!"}, {"x": (tf.float32, []), "s": (tf.string, [])})
     )
@@ -88,7 +89,7 @@ def test_scalars_have_one_element_in_a_configuration(load, ask, saved, tf):
     assert ask(model, x=np.array([1], "f4"), s=np.array([b"a"], object)) == {"y": [2], "t": [b"a!"]}
 
 
-def test_numbers_of_the_other_byte_order_are_turned(load, request_of, saved, tf):
+def test_numbers_of_the_other_byte_order_are_turned(load, saved, tf):
     model = load(saved(doubled, {"x": (tf.int32, [2])}))
     tensor = Tensor.from_numpy("x", np.array([1, 2], "i4"))
     tensor._array = np.array([1, 2], ">i4")
@@ -109,7 +110,7 @@ class TestCallables:
             )
         )
 
-    def test_only_wanted_outputs_are_computed(self, load, ask, saved, tf):
+    def test_only_wanted_outputs_are_computed(self, load, saved, tf):
         def checked(x):
             with tf.control_dependencies([tf.debugging.assert_positive(x, message="too small")]):
                 return {"checked": tf.identity(x), "plain": -x}
@@ -117,7 +118,7 @@ class TestCallables:
         model = load(saved_v1_of(tf, checked, saved))
         assert ask(model, outputs=frozenset(["plain"]), x=np.ones((1, 1), "f4")) == {"plain": [[-1]]}
 
-    def test_a_set_of_outputs_is_prepared_once(self, model, ask):
+    def test_a_set_of_outputs_is_prepared_once(self, model):
         graph = model.handle.state.graph
         for _ in range(3):
             assert ask(model, outputs=frozenset(["y3", "y1"]), x=np.ones((1, 1), "f4")) == {
@@ -127,7 +128,7 @@ class TestCallables:
 
         assert len(graph._callables) == 2  # this one and the one with all
 
-    def test_clients_cannot_fill_memory_with_sets_of_outputs(self, model, ask):
+    def test_clients_cannot_fill_memory_with_sets_of_outputs(self, model):
         graph = model.handle.state.graph
         for number in range(1, 2**9):
             names = frozenset(f"y{index}" for index in range(9) if number >> index & 1)
@@ -151,9 +152,7 @@ class TestThreads:
         ("length", "threads", "is_caller_s"),
         [(5, None, True), (200, None, False), (200, "1", True), (5, "2", False), (5, "0", True)],
     )
-    def test_small_graphs_run_on_the_thread_that_calls(
-        self, load, ask, saved, tf, length, threads, is_caller_s
-    ):
+    def test_small_graphs_run_on_the_thread_that_calls(self, load, saved, tf, length, threads, is_caller_s):
         config = {"backend": "tensorflow"}
         if threads is not None:
             config["parameters"] = {"TF_NUM_INTER_THREADS": {"string_value": threads}}
@@ -162,7 +161,7 @@ class TestThreads:
         assert model.handle.state.graph.runs_on_caller_s_thread is is_caller_s
         assert ask(model, x=np.zeros((1, 1), "f4")) == {"y": [[length]]}
 
-    def test_a_session_has_the_threads_that_its_model_asks_for(self, load, ask, saved, tf):
+    def test_a_session_has_the_threads_that_its_model_asks_for(self, load, saved, tf):
         def multiply(x):
             for _ in range(6):
                 x = tf.tanh(x @ x)
@@ -190,7 +189,7 @@ def saved_v1_of(tf, function, saved):
 class TestMemory:
     """Inputs are not copied where they are aligned, and outputs may lie in them."""
 
-    def test_a_large_batch_enters_without_a_copy(self, load, request_of, frozen):
+    def test_a_large_batch_enters_without_a_copy(self, load, frozen):
         def build(v1):
             v1.identity(v1.placeholder("float32", [None, 1 << 16], name="x"), name="y")
 
@@ -206,7 +205,7 @@ class TestMemory:
         outputs = [answer.only.outputs[0].numpy() for answer in answers]
         assert all(np.shares_memory(output, fed[0]) for output in outputs)
 
-    def test_outputs_stay_as_they_are_while_later_batches_run(self, load, request_of, frozen):
+    def test_outputs_stay_as_they_are_while_later_batches_run(self, load, frozen):
         def build(v1):
             v1.identity(v1.placeholder("float32", [None, 1 << 16], name="x"), name="y")
 
@@ -219,9 +218,7 @@ class TestMemory:
         assert [[output[0, -1] for output in outputs] for outputs in kept] == [[n, n] for n in range(20)]
 
     @pytest.mark.parametrize("is_resource", [False, True])
-    def test_an_output_does_not_follow_the_variable_it_was_read_from(
-        self, load, request_of, saved_v1, is_resource
-    ):
+    def test_an_output_does_not_follow_the_variable_it_was_read_from(self, load, saved_v1, is_resource):
         def build(v1):
             x = v1.placeholder("float32", [1], name="x")
             total = v1.get_variable("total", [1], "float32", v1.zeros_initializer(), use_resource=is_resource)
@@ -233,7 +230,7 @@ class TestMemory:
         assert [answer.only.outputs[0].numpy().tolist() for answer in answers] == [[1], [2], [3]]
 
 
-def test_an_output_that_is_an_input_comes_back(load, ask, saved_v1):
+def test_an_output_that_is_an_input_comes_back(load, saved_v1):
     def build(v1):
         x = v1.placeholder("float32", [None, 2], name="x")
         return {"x": x}, {"same": x, "y": -x}
@@ -243,7 +240,7 @@ def test_an_output_that_is_an_input_comes_back(load, ask, saved_v1):
     assert ask(model, x=np.ones((1, 2), "f4")) == {"same": [[1, 1]], "y": [[-1, -1]]}
 
 
-def test_a_placeholder_with_a_default_is_an_optional_input(load, ask, saved_v1, tf):
+def test_a_placeholder_with_a_default_is_an_optional_input(load, saved_v1, tf):
     def build(v1):
         x = v1.placeholder("float32", [None, 2], name="x")
         factor = v1.placeholder_with_default(tf.constant([3.0]), [None], name="factor")
@@ -264,7 +261,7 @@ def test_a_placeholder_with_a_default_is_an_optional_input(load, ask, saved_v1, 
     assert ask(model, x=x, factor=np.array([5], "f4")) == {"y": [[5, 5]]}
 
 
-def test_an_error_of_the_model_is_answered_with_tensorflow_s_words(load, ask, saved, tf):
+def test_an_error_of_the_model_is_answered_with_tensorflow_s_words(load, saved, tf):
     def checked(x):
         with tf.control_dependencies([tf.debugging.assert_positive(x, message="too small")]):
             return {"y": tf.identity(x)}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tritonpy.plugin import Backend, InvalidArg, TritonError, Unavailable
 from tritonpy_backend_tensorflow.framework import start_framework
+from tritonpy_sdk.testing import ask
 
 ONE = np.ones((1, 1), "f4")
 
@@ -37,10 +38,10 @@ def times(factor):
 
 
 class TestGraphsOfASavedModel:
-    def test_one_of_tensorflow_1_is_served(self, load, ask, saved_v1):
+    def test_one_of_tensorflow_1_is_served(self, load, saved_v1):
         assert ask(load(saved_v1(times(3))), x=ONE) == {"y": [[3]]}
 
-    def test_a_tag_chooses_one(self, load, ask, saved_v1):
+    def test_a_tag_chooses_one(self, load, saved_v1):
         path = saved_v1(times(3), tags=("special",))
 
         with pytest.raises(
@@ -49,12 +50,12 @@ class TestGraphsOfASavedModel:
             load(path)
         assert ask(load(path, parameters(TF_GRAPH_TAG="special")), x=ONE) == {"y": [[3]]}
 
-    def test_several_tags_are_separated_by_commas(self, load, ask, saved_v1):
+    def test_several_tags_are_separated_by_commas(self, load, saved_v1):
         path = saved_v1(times(3), tags=("serve", "gpu"))
 
         assert ask(load(path, parameters(TF_GRAPH_TAG="gpu,serve")), x=ONE) == {"y": [[3]]}
 
-    def test_the_layout_of_tensorflow_serving_needs_one_line(self, load, ask, saved_v1):
+    def test_the_layout_of_tensorflow_serving_needs_one_line(self, load, saved_v1):
         path = saved_v1(times(3))
         files = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
@@ -77,10 +78,10 @@ class TestSignatures:
             lambda x: {"y": x * 2}, {"x": (tf.float32, [None, 1])}, more={"other": lambda x: {"z": x * 5}}
         )
 
-    def test_the_usual_one_is_taken(self, load, ask, path):
+    def test_the_usual_one_is_taken(self, load, path):
         assert ask(load(path), x=ONE) == {"y": [[2]]}
 
-    def test_another_one_is_asked_for(self, load, ask, path):
+    def test_another_one_is_asked_for(self, load, path):
         assert ask(load(path, parameters(TF_SIGNATURE_DEF="other")), x=ONE) == {"z": [[5]]}
 
     def test_one_that_is_not_there_is_told(self, load, path):
@@ -90,7 +91,7 @@ class TestSignatures:
         with pytest.raises(InvalidArg, match=message):
             load(path, parameters(TF_SIGNATURE_DEF="nosuch"))
 
-    def test_without_the_usual_one_the_first_is_taken_with_a_warning(self, load, ask, saved_v1, caplog):
+    def test_without_the_usual_one_the_first_is_taken_with_a_warning(self, load, saved_v1, caplog):
         assert ask(load(saved_v1(times(3), key="predict")), x=ONE) == {"y": [[3]]}
         assert "has no signature 'serving_default', 'predict' is served" in caplog.text
 
@@ -122,16 +123,16 @@ class TestGraphDefs:
         x = v1.placeholder("float32", [None, 1], name="x")
         v1.multiply(x, 7.0, name="y")
 
-    def test_one_is_served_by_names_of_nodes(self, load, ask, frozen):
+    def test_one_is_served_by_names_of_nodes(self, load, frozen):
         assert ask(load(frozen(self.build), self.CONFIG), x=ONE) == {"y": [[7]]}
 
-    def test_its_configuration_is_completed_as_far_as_it_says(self, load, ask, frozen):
+    def test_its_configuration_is_completed_as_far_as_it_says(self, load, frozen):
         model = load(frozen(self.build))
 
         assert ask(model, x=ONE) == {"y": [[7]]}
         assert (model.config["platform"], model.config["max_batch_size"]) == ("tensorflow_graphdef", 4)
 
-    def test_outputs_in_the_middle_and_of_a_number_are_found(self, load, ask, frozen):
+    def test_outputs_in_the_middle_and_of_a_number_are_found(self, load, frozen):
         def build(v1):
             x = v1.placeholder("float32", [None, 2], name="x")
             v1.abs(v1.concat(v1.split(-x, 2, 1, name="parts"), 1), name="y")
@@ -146,7 +147,7 @@ class TestGraphDefs:
 
         assert answer == {"parts": [[-1]], "parts:1": [[-2]], "y": [[1, 2]]}
 
-    def test_a_size_that_only_the_graph_says_is_checked_before_the_call(self, load, ask, frozen):
+    def test_a_size_that_only_the_graph_says_is_checked_before_the_call(self, load, frozen):
         model = load(frozen(self.build), self.CONFIG | tensors([-1]))
 
         assert ask(model, x=ONE) == {"y": [[7]]}
@@ -155,7 +156,7 @@ class TestGraphDefs:
         ):
             ask(model, x=np.ones((1, 2), "f4"))
 
-    def test_placeholders_that_say_nothing_need_a_configuration(self, load, ask, frozen, caplog):
+    def test_placeholders_that_say_nothing_need_a_configuration(self, load, frozen, caplog):
         def build(v1):
             v1.multiply(v1.placeholder("float32", name="x"), 7.0, name="y")
 
@@ -208,13 +209,13 @@ class TestInitOps:
         v1.multiply(x, weight, name="y")
         v1.global_variables_initializer()
 
-    def test_they_run_before_the_first_call(self, load, ask, frozen):
+    def test_they_run_before_the_first_call(self, load, frozen):
         content = json.dumps({"init_ops": ["init"]})
         model = load({"model.graphdef": frozen(self.build), "init.json": content}, self.CONFIG)
 
         assert ask(model, x=ONE) == {"y": [[4]]}
 
-    def test_their_file_may_lie_beside_the_configuration(self, load, ask, frozen):
+    def test_their_file_may_lie_beside_the_configuration(self, load, frozen):
         content = json.dumps({"init_ops": ["init"]})
         model = load(frozen(self.build), self.CONFIG, model_files={"init.json": content})
 
@@ -247,7 +248,7 @@ class TestInitOps:
 
 
 @pytest.mark.parametrize("level", [-1, 0, 1, 2])
-def test_a_model_is_computed_at_every_level_of_optimization(load, ask, saved_v1, level):
+def test_a_model_is_computed_at_every_level_of_optimization(load, saved_v1, level):
     config = {"backend": "tensorflow", "optimization": {"graph": {"level": level}}}
     model = load(saved_v1(times(3)), config)
 

@@ -16,7 +16,7 @@ from tritonpy.plugin import TritonError, hookimpl
 from tritonpy.server import Server
 from tritonpy_backend_tensorflow import model_execution
 from tritonpy_sdk import ModelRepository
-from tritonpy_sdk.testing import until
+from tritonpy_sdk.testing import ask, until
 
 SOURCE = """
 #include "tensorflow/core/framework/common_shape_fns.h"
@@ -182,7 +182,7 @@ def test_a_missing_operator_is_named_with_what_mends_it(load, triple):
 
 
 @pytest.mark.toolchain
-def test_models_with_copies_of_one_library_run_side_by_side(load, ask, triple):
+def test_models_with_copies_of_one_library_run_side_by_side(load, triple):
     library, graph = triple
     first = load(graph, config("ops/triple.so"), name="first", model_files={"ops/triple.so": library})
     second = load(graph, config("other.so"), name="second", model_files={"other.so": library})
@@ -192,7 +192,7 @@ def test_models_with_copies_of_one_library_run_side_by_side(load, ask, triple):
 
 
 @pytest.mark.toolchain
-def test_models_find_the_operators_of_plugins(tmp_path, load, ask, triple):
+def test_models_find_the_operators_of_plugins(tmp_path, load, triple):
     library, graph = triple
     path = tmp_path.with_name(f"{tmp_path.name}_plugin") / "triple.so"
     path.parent.mkdir()

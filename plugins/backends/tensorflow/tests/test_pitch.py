@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tritonpy_sdk.testing import request_of
 
 try:  # the package itself imports much; its files are all that is needed
     DATA = Path(str(distribution("basic-pitch").locate_file("basic_pitch/saved_models/icassp_2022")))
@@ -25,7 +26,7 @@ def chords():
     return np.stack([tone, noise]).astype("f4")[..., None]
 
 
-def test_it_is_completed_and_says_what_its_onnx_twin_says(load, request_of, chords):
+def test_it_is_completed_and_says_what_its_onnx_twin_says(load, chords):
     session = pytest.importorskip("onnxruntime").InferenceSession(DATA / "nmp.onnx")
     (given,) = session.get_inputs()
     places = [output.name for output in session.get_outputs()]  # as the graph of TensorFlow calls them

@@ -11,7 +11,6 @@ from tritonpy_sdk.testing import BatchSizeStrictness
 from tritonpy_sdk.testing.batch_sizes import (
     DIMS,
     DIMS_WITH_BATCH,
-    config_of,
     post,
     quiet_options,
     tensors,
@@ -171,46 +170,20 @@ def write_model(files, place):
     return write
 
 
-class TestStrictness(BatchSizeStrictness, loads=LOADS, refusals=REFUSALS):
+class TestStrictness(BatchSizeStrictness, backend="tensorflow", loads=LOADS, refusals=REFUSALS):
     pass
 
 
-@pytest.mark.parametrize(
-    ("backend_config", "size", "is_dynamic"),
-    [
-        ([("", "default-max-batch-size", "16")], 16, True),
-        ([("tensorflow", "default-max-batch-size", "2")], 2, True),
-        ([("onnxruntime", "default-max-batch-size", "2")], 4, True),
-        ([("", "default-max-batch-size", "1")], 1, False),
-        ([("", "default-max-batch-size", "0")], 0, False),
-    ],
-)
-def test_default_batch_size_comes_from_the_command_line(
-    tmp_path, files, place, backend_config, size, is_dynamic
+def test_a_complete_configuration_that_does_not_fit_is_refused_without_auto_complete_too(
+    tmp_path, files, place
 ):
-    place(tmp_path, files["variable"], name="net")
-    place(tmp_path, files["variable"], {"max_batch_size": 8}, name="own")
-
-    with Server(quiet_options(tmp_path, backend_config=tuple(backend_config))) as server:
-        found = config_of(server, "net")
-        assert (found["max_batch_size"], "dynamic_batching" in found) == (size, is_dynamic)
-        assert config_of(server, "own")["max_batch_size"] == 8
-
-
-def test_without_auto_complete_nothing_is_filled_in(tmp_path, files, place):
     config = {"platform": "tensorflow_savedmodel", "max_batch_size": 8} | tensors([3])
-    place(tmp_path, files["variable"], config, name="whole")
     place(tmp_path, files["fixed"], config, name="fixed")
-    place(tmp_path, files["variable"], name="none")
 
     with Server(quiet_options(tmp_path, auto_complete_config=False)) as server:
         _, index = post(server, "/v2/repository/index", {})
-        assert "dynamic_batching" not in config_of(server, "whole")
 
-    states = {entry["name"]: entry["state"] for entry in index}
-    assert states == {"whole": "READY", "fixed": "UNAVAILABLE", "none": "UNAVAILABLE"}
-    (reason,) = [entry["reason"] for entry in index if entry["name"] == "fixed"]
-    assert reason == (
+    assert index[0]["reason"] == (
         "Invalid argument: model 'fixed', tensor 'X': for the model to support batching the shape should "
         "have at "
         "least 1 dimension and the first dimension must be -1; but shape expected by the model is [1,3]"

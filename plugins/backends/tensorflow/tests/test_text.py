@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tritonpy_sdk.testing import ask
 
 try:
     OPERATORS = Path(str(distribution("tensorflow-text").locate_file("tensorflow_text/python/ops")))
@@ -42,7 +43,7 @@ tf.saved_model.save(module, sys.argv[1], signatures=module.split)
 LIBRARY = "_unicode_script_tokenizer.so"
 
 
-def test_a_tokenizer_in_the_graph_finds_its_operators(load, ask, tf, tmp_path_factory):
+def test_a_tokenizer_in_the_graph_finds_its_operators(load, tf, tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "model.savedmodel"
     subprocess.run([sys.executable, "-c", SAVE, path], check=True, capture_output=True)
     library = {LIBRARY: (OPERATORS / LIBRARY).read_bytes()}

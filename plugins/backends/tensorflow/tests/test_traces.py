@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tritonpy_sdk.testing import ask
 
 ONE = np.ones(1, "f4")
 GROUP = {"instance_group": [{"kind": "KIND_CPU", "count": 3}]}
@@ -64,7 +65,7 @@ def test_random_numbers_and_loops_leave_nothing(load, saved, tf):
     assert not graph_of(load(saved(call, {"x": (tf.float32, [1])}))).leaves_traces
 
 
-def test_tables_are_read_and_not_written(load, ask, saved, tf):
+def test_tables_are_read_and_not_written(load, saved, tf):
     module = tf.Module()
     module.table = tf.lookup.StaticHashTable(
         tf.lookup.KeyValueTensorInitializer(tf.constant(["a", "b"]), tf.constant([1, 2], tf.int64)), -1
@@ -81,7 +82,7 @@ class TestSessions:
 
         assert len(set(map(id, sessions(model)))) == 1
 
-    def test_each_instance_has_its_own_where_they_do(self, load, ask, saved_v1):
+    def test_each_instance_has_its_own_where_they_do(self, load, saved_v1):
         model = load(saved_v1(lambda v1: counts(v1, True)), GROUP)
 
         assert len(set(map(id, sessions(model)))) == 3

@@ -25,6 +25,7 @@ from tritonpy_sdk.testing.python_model import (  # noqa: E402
     load_python_model,
 )
 from tritonpy_sdk.testing.repo_agent import AgentLoad, load_with_agent  # noqa: E402
+from tritonpy_sdk.testing.requests import ask, request_of  # noqa: E402
 from tritonpy_sdk.testing.server_process import ServerProcess  # noqa: E402
 from tritonpy_sdk.testing.shared_objects import (  # noqa: E402
     SharedObjects,
@@ -51,6 +52,7 @@ __all__ = [
     "ServerProcess",
     "SharedObjects",
     "WaitingRequest",
+    "ask",
     "ask_op_libraries",
     "compile_shared_object",
     "find_compiler",
@@ -58,6 +60,7 @@ __all__ = [
     "load_with_agent",
     "open_cache",
     "open_strategy",
+    "request_of",
     "until",
     "until_async",
 ]

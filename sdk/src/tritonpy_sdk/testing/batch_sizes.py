@@ -54,26 +54,29 @@ class BatchSizeStrictness:
     """Subclass this, and each line of your tables is a model: loaded, asked, or refused with its reason.
 
     ```python
-    class TestXyzStrictness(BatchSizeStrictness, loads=LOADS, refusals=REFUSALS): ...
+    class TestXyzStrictness(BatchSizeStrictness, backend="xyz", loads=LOADS, refusals=REFUSALS): ...
     ```
 
     All models lie in the repository of one server. They take X and make Y of it, both FP32: its negative, or
     something else where the model's name begins with `half_fixed`. The test module has a fixture
-    `write_model` of the scope of a class or a module, which is a `WriteModel`.
+    `write_model` of the scope of a class or a module, which is a `WriteModel`, and a file `variable`, whose
+    first dimension is of any size and the other one of 3.
 
     Class arguments:
+        backend: its name.
         loads: models that load, by name.
         refusals: models that do not.
     """
 
+    backend: ClassVar[str] = ""
     loads: ClassVar[Mapping[str, Load]] = {}
     refusals: ClassVar[Mapping[str, Refusal]] = {}
 
     def __init_subclass__(
-        cls, *, loads: Mapping[str, Load], refusals: Mapping[str, Refusal], **rest: object
+        cls, *, backend: str, loads: Mapping[str, Load], refusals: Mapping[str, Refusal], **rest: object
     ) -> None:
         super().__init_subclass__(**rest)
-        cls.loads, cls.refusals = loads, refusals
+        cls.backend, cls.loads, cls.refusals = backend, loads, refusals
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Run every test once for each line of its table."""
@@ -135,6 +138,77 @@ class BatchSizeStrictness:
         if not reason.startswith(_OTHER_KINDS):
             reason = f"Invalid argument: {reason}"
         assert reasons[refused] == reason.format(name=refused)
+
+    def test_preferred_sizes_stay_as_they_are_configured(self, server: Server) -> None:
+        configured = {
+            name: line[1]["dynamic_batching"]["preferred_batch_size"]
+            for name, line in self.loads.items()
+            if line[1] and "preferred_batch_size" in line[1].get("dynamic_batching", {})
+        }
+
+        for name, sizes in configured.items():
+            assert config_of(server, name)["dynamic_batching"]["preferred_batch_size"] == sizes
+
+    @pytest.mark.parametrize(
+        ("settings", "size", "is_dynamic"),
+        [
+            ({"": "16"}, 16, True),
+            ({"{backend}": "2"}, 2, True),
+            ({"{backend}": "2", "": "16"}, 2, True),
+            ({"another": "2"}, 4, True),
+            ({"": "1"}, 1, False),
+            ({"": "0"}, 0, False),
+        ],
+    )
+    def test_default_batch_size_comes_from_the_command_line(
+        self,
+        tmp_path: Path,
+        write_model: WriteModel,
+        settings: dict[str, str],
+        size: int,
+        is_dynamic: bool,
+    ) -> None:
+        write_model(tmp_path, "net", "variable")
+        write_model(tmp_path, "own", "variable", {"max_batch_size": 8})
+
+        with Server(quiet_options(tmp_path, backend_config=self._sizes(settings))) as server:
+            found = config_of(server, "net")
+            assert (found["max_batch_size"], "dynamic_batching" in found) == (size, is_dynamic)
+            assert config_of(server, "own")["max_batch_size"] == 8
+
+    def test_default_batch_size_that_is_no_number_makes_the_model_unavailable_and_says_why(
+        self, tmp_path: Path, write_model: WriteModel
+    ) -> None:
+        write_model(tmp_path, "net", "variable")
+
+        with Server(quiet_options(tmp_path, backend_config=self._sizes({"": "many"}))) as server:
+            _, index = post(server, "/v2/repository/index", {})
+
+        assert index[0]["state"] == "UNAVAILABLE"
+        assert (
+            f"--backend-config={self.backend},default-max-batch-size: got 'many', expected a whole number"
+            in (index[0]["reason"])
+        )
+
+    def test_without_auto_complete_nothing_is_filled_in(
+        self, tmp_path: Path, write_model: WriteModel
+    ) -> None:
+        whole = {"backend": self.backend, "max_batch_size": 8} | tensors([3])
+        write_model(tmp_path, "whole", "variable", whole)
+        write_model(tmp_path, "none", "variable")
+
+        with Server(quiet_options(tmp_path, auto_complete_config=False)) as server:
+            _, index = post(server, "/v2/repository/index", {})
+            assert "dynamic_batching" not in config_of(server, "whole")
+
+        states = {entry["name"]: entry["state"] for entry in index}
+        assert states == {"whole": "READY", "none": "UNAVAILABLE"}
+
+    def _sizes(self, settings: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:
+        return tuple(
+            (name.format(backend=self.backend), "default-max-batch-size", size)
+            for name, size in settings.items()
+        )
 
 
 def tensors(dims: Shape, datatype: str = "TYPE_FP32", **more: object) -> JsonObject:

@@ -29,7 +29,7 @@ class BackendConformance:
     ```
 
     Class arguments:
-        backend: the name of an installed plugin, or a plugin object such as a module.
+        backend: the name of an installed plugin, a plugin object such as a module, or the path of a library.
         models: a model repository: absolute, or relative to the test file's directory or one above it.
         settings: what `--backend-config` would say, as a dict.
 

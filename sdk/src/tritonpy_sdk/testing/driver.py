@@ -56,7 +56,7 @@ class BackendDriver:
         ...     (answer,) = model.execute([request])
 
     Args:
-        backend: the name of an installed plugin, or a plugin object.
+        backend: the name of an installed plugin, a plugin object, or the path of a library.
         repository: a model repository, as a server reads it.
         settings: what `--backend-config` would say.
         op_libraries: plugins of that kind by name, instead of those that are installed.
@@ -77,7 +77,11 @@ class BackendDriver:
         if isinstance(backend, str):
             name = backend
         else:
-            name = getattr(backend, "__name__", type(backend).__name__)
+            name = (
+                backend.stem.removeprefix("libtriton_")
+                if isinstance(backend, Path)
+                else getattr(backend, "__name__", type(backend).__name__)
+            )
             self._manager.register(name, backend)
         self.bound = BoundBackend(name, self._manager, settings or {})
         names = LocalStore(str(repository)).model_names()

@@ -25,8 +25,8 @@ from tritonpy_sdk.testing.driver import Answer, BackendDriver
 from tritonpy_sdk.testing.outputs import check_same
 from tritonpy_sdk.testing.samples import build_request, sample_inputs
 
-_PROCESS = """
-parameters { key: "TRITONPY_ISOLATION" value { string_value: "process" } }
+_ISOLATION = """
+parameters { key: "TRITONPY_ISOLATION" value { string_value: "%s" } }
 """
 
 
@@ -60,11 +60,12 @@ class ServedBackendConformance:
     ```
 
     Every model is served alone, once with the execution that the backend declares and, where that is
-    `thread`, once with each instance in a process. What comes out has to be what the hooks give without a
-    server.
+    `thread` or the backend is a library, once with the other one. What comes out has to be what the hooks
+    give without a server.
 
     Class arguments:
-        backend: the name of an installed plugin; a worker finds it by that name.
+        backend: the name of an installed plugin, by which a worker finds it, or the `Path` of a library,
+            which is put beside the models.
         models: a model repository: absolute, or relative to the test file's directory or one above it.
 
     Override `make_inputs` when a model needs more than made-up contents.
@@ -74,10 +75,12 @@ class ServedBackendConformance:
     absolute_tolerance: ClassVar[float] = 1e-5
     driver: ClassVar[BackendDriver]
     models: ClassVar[Path]
+    library: ClassVar[Path | None]
 
-    def __init_subclass__(cls, *, backend: str = "", models: str | Path = "", **rest: object) -> None:
+    def __init_subclass__(cls, *, backend: str | Path = "", models: str | Path = "", **rest: object) -> None:
         super().__init_subclass__(**rest)
         if backend:
+            cls.library = backend if isinstance(backend, Path) else None
             cls.models = find_models(models, cls)
             cls.driver = BackendDriver(backend, cls.models)
 
@@ -87,7 +90,8 @@ class ServedBackendConformance:
             metafunc.parametrize("model_name", self.driver.model_names)
         if "execution" in metafunc.fixturenames:
             declared = self.driver.bound.attributes.execution
-            metafunc.parametrize("execution", ["thread", "process"] if declared == "thread" else [declared])
+            is_free = declared == "thread" or self.library is not None
+            metafunc.parametrize("execution", ["thread", "process"] if is_free else [declared])
 
     def make_inputs(
         self, model_name: str, config: JsonObject, row_count: int, random: np.random.Generator
@@ -134,7 +138,7 @@ class ServedBackendConformance:
         repositories = [tmp_path / "one", tmp_path / "two"]
         for repository in repositories:
             for name in self.driver.model_names:
-                shutil.copytree(self.models / name, repository / name)
+                self._copy(name, repository)
 
         loaded = subprocess.run(
             [sys.executable, "-c", _LOAD_ALL, *map(str, repositories)],
@@ -149,13 +153,20 @@ class ServedBackendConformance:
         arrays = self.make_inputs(model_name, config, rows, np.random.default_rng(seed))
         return build_request(config, arrays)
 
+    def _copy(self, model_name: str, repository: Path) -> Path:
+        """Copy a model into a repository, with the library beside it if the backend is one."""
+        model = repository / model_name
+        shutil.copytree(self.models / model_name, model)
+        if self.library is not None:
+            shutil.copy(self.library, model)
+        return model
+
     @asynccontextmanager
     async def _serve(self, model_name: str, execution: str, directory: Path) -> AsyncIterator[ServerRuntime]:
-        model = directory / model_name
-        shutil.copytree(self.models / model_name, model)
+        model = self._copy(model_name, directory)
         if execution != self.driver.bound.attributes.execution:
             with (model / "config.pbtxt").open("a") as file:
-                file.write(_PROCESS)
+                file.write(_ISOLATION % execution)
         options = ServerOptions((str(directory),), allow_http=False, allow_grpc=False, allow_metrics=False)
         runtime = ServerRuntime(options)
         try:

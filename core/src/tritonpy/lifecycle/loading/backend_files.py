@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass
 from os.path import normpath
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 from tritonpy.config.complete import advice_on
 from tritonpy.errors import InvalidArg, NotFound
 from tritonpy.plugin_files import first_file, is_filename
+from tritonpy.plugin_manager import install_hint
 from tritonpy.protos import ModelConfig
 
 _RUNNERS = {"model.py": "python"}
@@ -50,36 +51,40 @@ class BackendFiles:
 def find_backend_files(
     config: ModelConfig,
     backend_directory: Path,
-    installed: Container[str],
+    installed: Collection[str],
     model_directories: Iterable[Path] = (),
+    disabled: Container[str] = (),
 ) -> BackendFiles | None:
-    """The files behind a model's backend; None when it is a plugin, or nothing at all.
+    """The files behind a model's backend; None when it is a plugin.
 
-    An installed plugin of that name wins, unless the configuration asks for the file.
+    An installed plugin of that name wins, unless the configuration asks for the file. One that is disabled
+    does not win over a library.
 
     Args:
         config: its `backend` and `runtime` count.
         backend_directory: `--backend-directory`.
         installed: names of installed backends.
         model_directories: of the version and the model, where Triton looks for a library first.
+        disabled: names of those that must not be loaded.
 
     Raises:
         InvalidArg: the configuration asks for a file that is not there, or outside of the directory.
-        NotFound: the file is there, and nothing that could run it; or it is a backend of Triton that has no
-            counterpart.
+        NotFound: the file is there, and nothing that could run it; or there is no such backend at all, with
+            where it was looked for.
     """
     name = config.backend
     directory = backend_directory / name
+    directories = [*model_directories, directory]
     if normpath(config.runtime).startswith(("/", "../")):
         raise InvalidArg(f"backend library name '{config.runtime}' escapes backend directory")
-    if name not in installed or config.runtime:
-        library = _find_library(config, [*model_directories, directory], installed)
+    if name not in installed or name in disabled or config.runtime:
+        library = _find_library(config, directories)
         if library is not None:
-            return BackendFiles(library.name, "", directory.absolute(), library.absolute())
-    if config.runtime not in ("", f"libtriton_{name}.so", *_RUNNERS):  # the second is how Triton calls ours
+            return BackendFiles(config.runtime or library.name, "", directory.absolute(), library.absolute())
+    if config.runtime not in ("", f"libtriton_{name}.so", *_RUNNERS):  # the second may mean a plugin
         raise InvalidArg(
             f"unable to find backend library '{config.runtime}' for model '{config.name}', searched: "
-            f"'{directory / config.runtime}'"
+            f"{_listed(directories)}"
         )
     for runtime, runner in _RUNNERS.items():
         is_wanted = config.runtime == runtime
@@ -97,8 +102,14 @@ def find_backend_files(
                 f"unable to find Python backend based backend library '{runtime}' for model '{config.name}', "
                 f"searched: '{directory / runtime}'"
             )
-    if name not in installed and (advice := advice_on(name) or _advice_on_framework(name)):
-        raise NotFound(f"no installed plugin of kind 'backends' is called '{name}': {advice}")
+    if name not in installed:
+        missing = f"no installed plugin of kind 'backends' is called '{name}'"
+        if advice := advice_on(name) or _advice_on_framework(name):
+            raise NotFound(f"{missing}: {advice}")
+        rest = install_hint("backends", name)
+        if not rest and is_filename(name):
+            rest = f"; no libtriton_{name}.so in {_listed(directories)}"
+        raise NotFound(f"{missing}; installed: {', '.join(installed) or 'none'}{rest}")
     return None
 
 
@@ -112,14 +123,16 @@ def _advice_on_framework(name: str) -> str:
     )
 
 
-def _find_library(config: ModelConfig, directories: Iterable[Path], installed: Container[str]) -> Path | None:
+def _find_library(config: ModelConfig, directories: Iterable[Path]) -> Path | None:
     """The library of a backend that was compiled for Triton; None where there is none.
 
-    An installed plugin is also what `runtime: "libtriton_<name>.so"` asks for.
+    A `runtime` may be of any name, and in a directory of its own.
     """
-    name = config.backend
-    library = config.runtime or f"libtriton_{name}.so"
-    is_of_plugin = name in installed and library == f"libtriton_{name}.so"
-    if is_of_plugin or not library.endswith(".so") or not (is_filename(library) and is_filename(name)):
+    library = config.runtime or f"libtriton_{config.backend}.so"
+    if library.endswith(".py") or not is_filename(config.backend):
         return None
     return first_file(directories, (library,))
+
+
+def _listed(directories: Iterable[Path]) -> str:
+    return " ".join(f"'{directory}'" for directory in directories)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tritonpy.errors import TritonError, Unavailable
-from tritonpy.handles import JsonObject, Model
+from tritonpy.handles import BackendAttributes, JsonObject, Model
 from tritonpy.lifecycle.loading.backend_files import BackendFiles, find_backend_files
 from tritonpy.lifecycle.loading.gate import LoadGate
 from tritonpy.lifecycle.loading.instance_update import (
@@ -27,6 +27,7 @@ from tritonpy.metrics.server import ServerMetrics
 from tritonpy.model.backend import BoundBackend
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.model.model import LoadedModel
+from tritonpy.own_thread import on_own_thread
 from tritonpy.plugin_manager import PluginManager
 from tritonpy.protos import ModelConfig
 from tritonpy.repository.layout import ModelDirectory
@@ -80,13 +81,14 @@ class ModelLoader:
         """The backend of a model, its hooks bound once for all its models.
 
         Args:
-            config: its `runtime` is filled in for a backend that is a file.
+            config: its `runtime` is filled in for a backend that is a file of Python.
             model_directories: of the version and the model.
         """
         name = config.backend
         directory = Path(self.settings.backend_directory)
-        files = find_backend_files(config, directory, self._backends.names(), model_directories)
-        if files is not None:
+        disabled = [plugin.name for plugin in self._backends.info() if plugin.state == "disabled"]
+        files = find_backend_files(config, directory, self._backends.names(), model_directories, disabled)
+        if files is not None and files.library is None:  # as Triton shows them
             config.runtime = files.runtime
         bound = self._bound.get((name, files))
         if bound is None:
@@ -168,11 +170,15 @@ class ModelLoader:
             await loading.take_down()
             raise
 
+    def _bound_alike(self, config: ModelConfig, model: LoadedModel) -> BoundBackend:
+        """The backend of a changed configuration of a loaded version."""
+        return self.bind_backend(config, model.handle.version_directory, model.handle.directory)
+
     async def is_settled_alike(self, model: LoadedModel, config: ModelConfig) -> bool:
         """True if a configuration settles on that of a loaded version, except for what `update` changes."""
         own = copied_config(config)
         try:
-            attributes = self.bind_backend(own).attributes
+            attributes = await _attributes_of(self._bound_alike(own, model))
         except TritonError:  # its load says why
             return False
         return await asyncio.to_thread(is_settled_alike, own, model.handle, attributes, self.settings.gpus)
@@ -191,7 +197,7 @@ class ModelLoader:
 
     async def _update(self, model: LoadedModel, config: ModelConfig) -> InstanceUpdate:
         handle, own = model.handle, copied_config(config)
-        attributes = self.bind_backend(own).attributes
+        attributes = await _attributes_of(self._bound_alike(own, model))
         settled = await asyncio.to_thread(updated_config, own, handle, attributes, self.settings.gpus)
         before, handle.config = handle.config, settled  # what new instances are to see
         try:
@@ -226,7 +232,12 @@ class ModelLoader:
     ) -> Loading:
         own = copied_config(config)  # it is filled in
         backend = self.bind_backend(own, directory.path / str(version), directory.path)
+        attributes = await _attributes_of(backend)
         # On a thread, as all that reads a configuration whole: one of a megabyte takes a second.
-        document = await asyncio.to_thread(proposed_config, own, backend.attributes, self.settings.gpus)
+        document = await asyncio.to_thread(proposed_config, own, attributes, self.settings.gpus)
         handle = Model(directory.name, version, document, directory.path, backend.handle)
         return Loading(self._tools, backend, handle, own, is_override)
+
+
+async def _attributes_of(backend: BoundBackend) -> BackendAttributes:
+    return await on_own_thread(lambda: backend.attributes, "hook")

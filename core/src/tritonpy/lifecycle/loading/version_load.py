@@ -33,6 +33,8 @@ from tritonpy.states import StateSpecs
 from tritonpy.stats import ModelStats
 from tritonpy.workers.instance import WorkerEvents
 from tritonpy.workers.launcher import WorkerLauncher
+from tritonpy.workers.thread_link import ThreadLink
+from tritonpy.workers.worker_services import Caller
 from tritonpy.workers.worker_settings import read_worker_settings
 
 _log = logging.getLogger("tritonpy.repository")
@@ -269,6 +271,9 @@ class Loading:
                 first_policy=first_policy,
                 is_parallel=_is_parallel(self._backend.attributes),
                 aside=partial(self._tools.gate.step_aside, (name, self._handle.version)),
+                link=ThreadLink(
+                    self._tools.bridge, self._tools.access, Caller(name, self._handle.version, name)
+                ),
             )
         workers = read_worker_settings(
             self._backend.name,

@@ -7,6 +7,7 @@ only to read.
 
 from __future__ import annotations
 
+import logging
 import select
 import threading
 import time
@@ -18,6 +19,10 @@ from tritonpy.ipc.channel import WorkerChannel
 from tritonpy.ipc.frame import Message
 from tritonpy.ipc.window import Permission
 
+_log = logging.getLogger("tritonpy.worker")
+
+OnReply = Callable[[Message | None], None]
+
 
 class WorkerInbox:
     """Passes the messages of a channel to the threads that wait for them; from any thread."""
@@ -27,6 +32,9 @@ class WorkerInbox:
         self._changed = threading.Condition()  # guards all below
         self._commands: deque[Message] = deque()
         self._answered: dict[int, threading.Event] = {}
+        self._expected: dict[int, OnReply] = {}
+        self._replies: deque[Message] = deque()
+        self._has_replier = False
         self._number = 0
         self._is_read = False
         self._is_closed = False
@@ -44,6 +52,42 @@ class WorkerInbox:
             self._answered[number] = answered = threading.Event()
         self._channel.send(frame.ASK, number, frame.OPEN_QUESTION, (slot,))
         return _Answer(self, answered)
+
+    def expect(self, on_reply: OnReply) -> int:
+        """A number for a call or a question whose replies `on_reply` takes, in their order.
+
+        It gets None when the channel has closed. It is called on a thread of this inbox, which reads only
+        while something is expected.
+        """
+        with self._changed:
+            self._number = number = self._number % 0x7FFFFFFF + 1
+            self._expected[number] = on_reply
+            if self._has_replier:
+                self._changed.notify_all()
+                return number
+            self._has_replier = True
+        threading.Thread(target=self._reply, name="server-replies", daemon=True).start()
+        return number
+
+    def forget(self, number: int) -> None:
+        """Nothing more is expected under this number."""
+        with self._changed:
+            self._expected.pop(number, None)
+
+    def _reply(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._expected)
+            self._read_until(lambda: bool(self._replies))
+            with self._changed:
+                replies, self._replies = self._replies, deque()
+                taken = [(self._expected.get(message[2]), message) for message in replies]
+                gone = list(self._expected.values()) if self._is_closed and not replies else []
+            for on_reply, message in taken:
+                if on_reply is not None:
+                    _hand_over(on_reply, message)
+            for on_reply in gone:
+                _hand_over(on_reply, None)
 
     def wait(self, answered: threading.Event, timeout: float | None = None) -> None:
         """Return when an answer has come, never will, or the time is over."""
@@ -84,10 +128,19 @@ class WorkerInbox:
             self._is_closed = True
             return
         for message in messages:
-            if message[0] == frame.ANSWER:
+            if message[0] == frame.CALLED or (message[0] == frame.ANSWER and message[2] in self._expected):
+                self._replies.append(message)
+            elif message[0] == frame.ANSWER:
                 self._answered.pop(message[2]).set()
             else:
                 self._commands.append(message)
+
+
+def _hand_over(on_reply: OnReply, message: Message | None) -> None:
+    try:
+        on_reply(message)
+    except Exception:  # costs this reply, not the thread that brings all others
+        _log.exception("a reply of the server could not be handed on")
 
 
 class _Answer:

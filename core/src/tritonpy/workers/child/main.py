@@ -14,23 +14,29 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tritonpy.errors import TritonError
-from tritonpy.handles import Model, ModelInstance, OpLibrary
+from tritonpy.handles import MemoryUsage, Model, ModelInstance, OpLibrary
 from tritonpy.ipc import frame
 from tritonpy.ipc.channel import WorkerChannel
 from tritonpy.ipc.frame import Message
 from tritonpy.ipc.window import SendWindow, execute_several
+from tritonpy.logs import follow_server
 from tritonpy.model.async_hooks import AsyncHooks
 from tritonpy.model.backend import BoundBackend, hook_failure
 from tritonpy.model.execution import checked_responses
 from tritonpy.plugin_manager import PluginManager
+from tritonpy.process_metrics import MetricFamily, report_metrics_with
 from tritonpy.request import InferRequest
+from tritonpy.request_trace import RequestTrace
 from tritonpy.response import InferResponse, plain_parameter
 from tritonpy.tensor import Tensor
 from tritonpy.workers.child.inbox import WorkerInbox
+from tritonpy.workers.child.server_link import WorkerLink
+from tritonpy.workers.child.worker_trace import WorkerTrace
 from tritonpy.workers.worker_settings import SharedMemorySettings
 
 
@@ -40,13 +46,17 @@ class HookWorker:
     def __init__(self, channel: WorkerChannel) -> None:
         self._channel = channel
         self._inbox = WorkerInbox(channel)
+        self._link = WorkerLink(channel, self._inbox)
         self._backend: BoundBackend | None = None
         self._model: Model | None = None
         self._instance: ModelInstance | None = None
         self._setup_error: tuple[TritonError, str] | None = None
         self._is_decoupled = False
+        self._is_iterative = False
         self._shape_tensors: frozenset[str] = frozenset()
         self._async_hooks = AsyncHooks()
+        self._memory_usages: tuple[Sequence[MemoryUsage], Sequence[MemoryUsage]] = ((), ())
+        report_metrics_with(self._report_metrics)
 
     def serve(self) -> None:
         """Handle frames until the server asks to finalize or closes the channel."""
@@ -68,10 +78,25 @@ class HookWorker:
                 self._channel.send(frame.FINALIZED, self._finalize())
                 return
 
+    def _report_metrics(self, families: Sequence[MetricFamily]) -> None:
+        state = [
+            (
+                family.name,
+                family.description,
+                family.kind,
+                [
+                    (dict(each.labels), each.value, list(each.bounds), list(each.counts), each.set_count)
+                    for each in family.samples
+                ],
+            )
+            for family in families
+        ]
+        self._channel.send(frame.TELL, "metrics.state", (state,))
+
     def post(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         """Send one answer of a request that answers by itself; see `Outbox`."""
         assert isinstance(request, _WorkerRequest)  # made here
-        window = request.window
+        window = request.ticket.window
         if window is not None and not final:
             window.wait()
         if final:
@@ -89,6 +114,13 @@ class HookWorker:
         if window is not None and not final:
             byte_size = sum(tensor.byte_size for tensor in response.outputs) if response is not None else 0
             window.sent(byte_size, lambda: self._inbox.ask_to_go_on(request.slot))
+
+    def reschedule(self, request: InferRequest) -> None:
+        """Have the server queue a request again; see `Rescheduler`."""
+        assert isinstance(request, _WorkerRequest)  # made here
+        if request.ticket.window is not None:
+            request.ticket.window.end()
+        self._channel.send(frame.RESCHEDULE, request.slot)
 
     def _answer(self, step: Any) -> None:  # Any: a step returning the message to send
         try:
@@ -132,6 +164,7 @@ class HookWorker:
             Path(spec["directory"]),
             backend.handle,
             plugin_op_libraries=libraries,
+            server=self._link,
         )
 
     def _complete(self) -> tuple[Any, ...]:
@@ -146,6 +179,7 @@ class HookWorker:
         assert model is not None
         model.config = spec["config"]
         self._is_decoupled = model.is_decoupled
+        self._is_iterative = model.config.get("sequence_batching", {}).get("iterative_sequence", False)
         self._shape_tensors = frozenset(
             tensor["name"] for tensor in model.config.get("input", ()) if tensor.get("is_shape_tensor", False)
         )
@@ -159,10 +193,25 @@ class HookWorker:
             model,
             compute_capability=spec["compute_capability"],
             secondary_devices=[(kind, number) for kind, number in spec["secondary_devices"]],
+            lease_output=self._channel.endpoint.arena.lease,
+            host_policy=spec["host_policy"],
+            host_policy_settings=spec["host_policy_settings"],
+            profiles=spec["profiles"],
         )
         if backend.instance_initialize is not None:
             backend.instance_initialize(self._instance)
+        self._report_memory()
         return frame.INITIALIZED, backend.instance_ready is not None
+
+    def _report_memory(self) -> None:
+        """Tell of the memory that the plugin says is used, where it says something else than before."""
+        assert self._model is not None
+        assert self._instance is not None
+        usages = self._model.memory_usage, self._instance.memory_usage
+        if usages != self._memory_usages:
+            self._memory_usages = usages
+            told = [(int(each.memory_type), each.device_id, each.byte_size) for each in chain(*usages)]
+            self._channel.send(frame.TELL, frame.MEMORY_NOTICE, (told,))
 
     def _probe(self) -> tuple[bool, str | None]:
         assert self._backend is not None
@@ -180,6 +229,7 @@ class HookWorker:
         instance = self._instance
         start = time.monotonic_ns()
         instance.compute_start_ns = instance.compute_end_ns = 0
+        self._link.running_batch = batch
         responses: Sequence[InferResponse] | None = None
         failure: tuple[int, str] | None = None
         requests: list[_WorkerRequest] = []
@@ -198,14 +248,18 @@ class HookWorker:
                 f"Failed to process the request(s) for model instance '{instance.name}', message", exc
             )
             failure = (int(error.code), error.message)
+            del error  # or its traceback would keep this frame, and that the requests
             responses = None
+        self._link.running_batch = 0
         if responses is not None or failure is not None:
             for request in requests:
                 request.ticket.outbox = None  # the server answers them, and their slots go to other requests
+        self._report_memory()
         answers = [self._encode(response) for response in responses] if responses is not None else None
         end = time.monotonic_ns()
         times = (start, instance.compute_start_ns or start, instance.compute_end_ns or end, end)
-        self._channel.send(frame.EXECUTED, batch, times, answers, failure)
+        failed = [index for index, request in enumerate(requests) if request.ticket.is_failure]
+        self._channel.send(frame.EXECUTED, batch, times, answers, failure, failed)
 
     def _decode(self, encoded: tuple[Any, ...]) -> _WorkerRequest:
         plain = encoded[:9]
@@ -226,15 +280,19 @@ class HookWorker:
             timeout_us=timeout_us,
         )
         request.slot = slot
+        request.noted_trace = WorkerTrace(self._channel, slot, *encoded[9]) if len(encoded) > 9 else None
         request.channel = self._channel
         request.mark_ns = time.monotonic_ns() if self._is_decoupled else 0
-        request.window = SendWindow() if self._is_decoupled else None
+        if self._is_decoupled:
+            request.ticket.window = SendWindow()
         if self._model.max_batch_size > 0:
             shapes = (
                 tensor.shape for tensor in request.inputs.values() if tensor.name not in self._shape_tensors
             )
             request.batch_size = max(1, next(shapes, (1,))[0])
         request.ticket.outbox = self
+        if self._is_iterative:
+            request.ticket.again = self
         return request
 
     def _encode(self, response: InferResponse) -> tuple[Any, ...]:
@@ -243,7 +301,7 @@ class HookWorker:
         error = response.error
         try:
             outputs = [
-                (tensor.name, tensor.datatype, tensor.shape, endpoint.export(tensor.wire()))
+                (tensor.name, tensor.datatype, tensor.shape, endpoint.give_or_export(tensor.wire()))
                 for tensor in response.outputs
             ]
             given = response.parameters.items()
@@ -275,19 +333,26 @@ class _WorkerRequest(InferRequest):
     Attributes:
         slot: names the request to the server, and that byte.
         channel: has that byte.
+        noted_trace: its trace, where it is traced.
         mark_ns: when it came, or its last response was ready, in a decoupled model; 0 in others.
-        window: how far its responses are ahead, in a decoupled model.
     """
 
-    __slots__ = ("channel", "mark_ns", "slot", "window")
+    __slots__ = ("channel", "mark_ns", "noted_trace", "slot")
 
     slot: int
     channel: WorkerChannel
+    noted_trace: WorkerTrace | None
     mark_ns: int
-    window: SendWindow | None
 
     def is_cancelled(self) -> bool:
         return self.channel.is_cancelled(self.slot)
+
+    @property
+    def trace(self) -> RequestTrace | None:
+        return self.noted_trace
+
+    def cancel_flag(self) -> memoryview:
+        return self.channel.cancel_flag(self.slot)
 
 
 def main() -> None:
@@ -303,6 +368,7 @@ def main() -> None:
         faulthandler.enable()  # a crash in native code shows the line it came from
     channel = WorkerChannel.from_environment()
     channel.exit_with_server()
+    follow_server(channel.admitted_levels())
     HookWorker(channel).serve()
 
 

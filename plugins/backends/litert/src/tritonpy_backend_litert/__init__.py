@@ -13,10 +13,10 @@ from tritonpy.plugin import (
     Model,
     ModelInstance,
     PreferredGroup,
+    complete_config,
     hookimpl,
 )
 
-from tritonpy_backend_litert.complete import complete_config
 from tritonpy_backend_litert.framework import start_framework
 from tritonpy_backend_litert.instance import LiteInstance
 from tritonpy_backend_litert.model import MODEL_FILENAME, open_model
@@ -49,7 +49,13 @@ def model_auto_complete_config(model: Model) -> JsonObject | None:
     if model.config.get("input") and model.config.get("output"):
         return None
     model.state = open_model(model)
-    return complete_config(model.config, model.state.signature, model.backend.state.default_max_batch_size)
+    signature = model.state.signature
+    return complete_config(
+        model.config,
+        list(signature.inputs.values()),
+        list(signature.outputs.values()),
+        batch_size=model.backend.state.default_max_batch_size,
+    )
 
 
 @hookimpl

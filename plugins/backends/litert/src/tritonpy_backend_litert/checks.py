@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tritonpy.plugin import (
-    CONFIG_DATATYPES,
     DATATYPES,
     GivenTensor,
     Internal,
     InvalidArg,
     JsonObject,
-    Unsupported,
+    check_datatype,
     check_dims,
     given_inputs,
     kept_outputs,
@@ -69,7 +68,7 @@ def _check(
             )
         info = infos[name]
         checked.append(info)
-        _check_datatype(model_name, kind, tensor["data_type"], info)
+        check_datatype(model_name, kind, tensor["data_type"], info)
         reshape = tensor.get("reshape")
         dims = [int(dim) for dim in (tensor["dims"] if reshape is None else reshape.get("shape", ()))]
         if tensor.get("allow_ragged_batch", False):
@@ -85,19 +84,6 @@ def _check(
     return checked
 
 
-def _check_datatype(model_name: str, kind: str, configured: str, info: TensorInfo) -> None:
-    if not info.datatype:
-        raise Unsupported(
-            f"model '{model_name}': {kind} '{info.name}' is of {info.type_name}, for which there is no "
-            "datatype"
-        )
-    if CONFIG_DATATYPES[configured].name != info.datatype:
-        raise InvalidArg(
-            f"unable to load model '{model_name}', configuration expects datatype {configured} for {kind} "
-            f"'{info.name}', model provides {DATATYPES[info.datatype].config_name}"
-        )
-
-
 def _check_given(config: JsonObject, kind: str, tensor: GivenTensor, infos: Mapping[str, TensorInfo]) -> None:
     """Compare a tensor that the server gives or keeps by itself."""
     model_name = config["name"]
@@ -107,7 +93,7 @@ def _check_given(config: JsonObject, kind: str, tensor: GivenTensor, infos: Mapp
             f"configuration specified {tensor.role} '{tensor.name}', but model does not provide that {kind}"
         )
     what = f"{kind} state" if tensor.role == "state" else tensor.role
-    _check_datatype(model_name, what, DATATYPES[tensor.datatype].config_name, info)
+    check_datatype(model_name, what, DATATYPES[tensor.datatype].config_name, info)
     is_batch_input = tensor.role == "batch input"  # what is counted may have any size, and has no batch
     if not is_batch_input or len(info.shape) != len(tensor.dims):
         max_batch_size = 0 if is_batch_input else int(config.get("max_batch_size", 0))

@@ -13,10 +13,10 @@ from tritonpy.plugin import (
     Model,
     ModelInstance,
     PreferredGroup,
+    complete_config,
     hookimpl,
 )
 
-from tritonpy_backend_onnxruntime.complete import complete_config
 from tritonpy_backend_onnxruntime.framework import has_cuda, start_framework
 from tritonpy_backend_onnxruntime.model import MODEL_FILENAME, OnnxModel, open_model
 from tritonpy_backend_onnxruntime.session import InstanceSession
@@ -50,7 +50,12 @@ def model_auto_complete_config(model: Model) -> JsonObject | None:
     if model.config.get("input") and model.config.get("output"):
         return None
     model.state = open_model(model)
-    return complete_config(model.config, model.state.signature, model.backend.state.default_max_batch_size)
+    return complete_config(
+        model.config,
+        model.state.signature.inputs,
+        model.state.signature.outputs,
+        batch_size=model.backend.state.default_max_batch_size,
+    )
 
 
 @hookimpl

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tritonpy.plugin import (
-    CONFIG_DATATYPES,
     DATATYPES,
     GivenTensor,
     Internal,
     InvalidArg,
     JsonObject,
-    Unsupported,
+    check_datatype,
     check_dims,
 )
 
@@ -54,25 +53,6 @@ def check_given(
             check_dims(model_name, info, (-1, *info.shape[1:]) if has_rank else tensor.dims, 0)
 
 
-def check_datatype(model_name: str, kind: str, configured: str, info: TensorInfo) -> None:
-    """Compare a configured type, such as `TYPE_FP32`, with that in the model's file.
-
-    Raises:
-        InvalidArg: they differ, in Triton's words.
-        Unsupported: the protocol cannot carry the model's.
-    """
-    if not info.datatype:
-        raise Unsupported(
-            f"model '{model_name}': {kind} '{info.name}' has ONNX type {info.onnx_type}, "
-            f"for which there is no datatype"
-        )
-    if CONFIG_DATATYPES[configured].name != info.datatype:
-        raise InvalidArg(
-            f"unable to load model '{model_name}', configuration expects datatype {configured} for {kind} "
-            f"'{info.name}', model provides {DATATYPES[info.datatype].config_name}"
-        )
-
-
 def _check_control(model_name: str, control: GivenTensor, info: TensorInfo, batches: bool) -> None:
     where = f"unable to load model '{model_name}', sequence control '{control.name}'"
     shape = info.shape[1:] if batches else info.shape
@@ -80,6 +60,6 @@ def _check_control(model_name: str, control: GivenTensor, info: TensorInfo, batc
         raise InvalidArg(f"{where} in model has dims [{','.join(map(str, shape))}] but dims [1] is expected")
     if control.datatype != info.datatype:
         raise InvalidArg(
-            f"{where}, the model expects data-type {info.datatype or info.onnx_type} but the model "
+            f"{where}, the model expects data-type {info.datatype or info.type_name} but the model "
             f"configuration specifies data-type {DATATYPES[control.datatype].config_name}"
         )

@@ -6,9 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tritonpy.plugin import InvalidArg, JsonObject, check_dims, given_inputs, kept_outputs
+from tritonpy.plugin import (
+    InvalidArg,
+    JsonObject,
+    check_datatype,
+    check_dims,
+    given_inputs,
+    kept_outputs,
+)
 
-from tritonpy_backend_onnxruntime.given import check_datatype, check_given
+from tritonpy_backend_onnxruntime.given import check_given
 from tritonpy_backend_onnxruntime.tensor_info import Shape, TensorInfo, tensor_info
 
 

@@ -34,13 +34,13 @@ class TensorInfo:
 
     Attributes:
         name: its name.
-        onnx_type: ONNX's word for its type, such as `tensor(float)`.
+        type_name: ONNX's word for its type, such as `tensor(float)`.
         datatype: the protocol's, or "" for what the protocol cannot carry (sequences, maps, complex numbers).
         shape: -1 for a dimension of any size; empty for a scalar.
     """
 
     name: str
-    onnx_type: str
+    type_name: str
     datatype: str
     shape: Shape
 

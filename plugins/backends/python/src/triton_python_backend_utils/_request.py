@@ -183,7 +183,7 @@ class InferenceRequest:
             return noted
         trace = InferenceTrace()
         trace._slot = self._wire[0]
-        trace._number, trace._context = noted
+        trace._number, trace._context = noted[:2]
         return trace
 
     def requested_output_names(self) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from tritonpy.plugin import JsonObject, Unsupported
+from tritonpy.plugin import JsonObject, no_datatype
 from tritonpy.plugin import complete_config as complete
 
 from tritonpy_backend_pytorch.program import Program
@@ -49,7 +49,7 @@ def complete_config(config: JsonObject, program: Program, batch_size: int) -> Js
     return complete(
         config,
         inputs,
-        [tensor for tensor in outputs if _is_usable(tensor, config)],
+        outputs,
         batch_size=batch_size,
         largest=largest,
         has_batch=len(batch_symbols((*inputs, *outputs))) < 2,
@@ -66,22 +66,3 @@ def batch_symbols(tensors: Iterable[TensorInfo]) -> set[str]:
     """The names of the sizes of all first dimensions of any size; more than one cannot be that of a batch."""
     firsts = {tensor.symbols[0] for tensor in tensors if tensor.symbols and tensor.shape[0] == -1}
     return {symbol for symbol in firsts if not symbol.startswith(UNKNOWN)}
-
-
-def no_datatype(model_name: str, kind: str, tensor: TensorInfo) -> Unsupported:
-    """The error for a tensor of a type that the protocol cannot carry."""
-    return Unsupported(
-        f"model '{model_name}': {kind} '{tensor.name}' is of {tensor.torch_type}, for which there is no "
-        "datatype"
-    )
-
-
-def _is_usable(tensor: TensorInfo, config: JsonObject) -> bool:
-    if not tensor.datatype:
-        _log.warning(
-            "model '%s': '%s' is left out, there is no datatype for %s",
-            config["name"],
-            tensor.name,
-            tensor.torch_type,
-        )
-    return bool(tensor.datatype)

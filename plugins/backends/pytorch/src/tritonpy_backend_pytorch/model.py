@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from tritonpy.plugin import (
-    CONFIG_DATATYPES,
-    DATATYPES,
     BatchPlan,
     BlockPool,
     GivenTensor,
@@ -21,12 +19,13 @@ from tritonpy.plugin import (
     TritonError,
     Unavailable,
     Unsupported,
+    check_datatype,
     check_dims,
     given_inputs,
     kept_outputs,
 )
 
-from tritonpy_backend_pytorch.complete import batch_symbols, largest_batch, no_datatype
+from tritonpy_backend_pytorch.complete import batch_symbols, largest_batch
 from tritonpy_backend_pytorch.contents import Kind
 from tritonpy_backend_pytorch.eager import load_eager
 from tritonpy_backend_pytorch.files import ModelFiles, find_files
@@ -239,13 +238,8 @@ def check_tensors(
 
 def _check_tensor(config: JsonObject, kind: str, tensor: JsonObject, info: TensorInfo) -> None:
     name = config["name"]
-    if not info.datatype:
-        raise no_datatype(name, kind, replace(info, name=tensor["name"]))
-    if CONFIG_DATATYPES[tensor["data_type"]].name != info.datatype:
-        raise InvalidArg(
-            f"unable to load model '{name}', configuration expects datatype {tensor['data_type']} for {kind} "
-            f"'{tensor['name']}', model provides {DATATYPES[info.datatype].config_name}"
-        )
+    info = replace(info, name=tensor["name"])
+    check_datatype(name, kind, tensor["data_type"], info)
     if tensor.get("allow_ragged_batch", False) and len(info.shape) != 1:
         raise InvalidArg(
             f"unable to load model '{name}', configuration expects model provides input with shape [-1]  for "
@@ -258,8 +252,7 @@ def _check_tensor(config: JsonObject, kind: str, tensor: JsonObject, info: Tenso
     dims = [int(dim) for dim in (tensor["dims"] if reshape is None else reshape.get("shape", ()))]
     max_batch_size = int(config.get("max_batch_size", 0))
     if info.shape or max_batch_size or any(dim != 1 for dim in dims):
-        renamed = TensorInfo(tensor["name"], info.datatype, info.shape)
-        check_dims(name, renamed, dims, max_batch_size)
+        check_dims(name, info, dims, max_batch_size)
 
 
 def _check_given(model_name: str, given: GivenTensor, info: TensorInfo, max_batch_size: int) -> None:

@@ -17,7 +17,7 @@ class TensorInfo:
         name: what a completed configuration calls it.
         datatype: the protocol's word for its type, or "" for what the protocol cannot carry.
         shape: -1 for a dimension of any size; empty for a scalar.
-        torch_type: PyTorch's word for its type, such as `torch.float32`.
+        type_name: PyTorch's word for its type, such as `torch.float32`.
         bounds: smallest and largest size of each dimension that has any; a largest of -1 is none.
         symbols: name of the size of each dimension, "" where it has a fixed one; dimensions of the same name
             have the same size in one call.
@@ -26,6 +26,6 @@ class TensorInfo:
     name: str
     datatype: str
     shape: Shape
-    torch_type: str = ""
+    type_name: str = ""
     bounds: Bounds = ()
     symbols: tuple[str, ...] = ()

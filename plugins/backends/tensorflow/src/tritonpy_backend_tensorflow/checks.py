@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tritonpy.plugin import (
-    CONFIG_DATATYPES,
     DATATYPES,
     GivenTensor,
     Internal,
     InvalidArg,
     JsonObject,
     TritonError,
-    Unsupported,
+    check_datatype,
     check_dims,
     given_inputs,
     kept_outputs,
@@ -124,19 +123,7 @@ def _check_tensor(
             )
     elif info.dims or max_batch_size or any(dim != 1 for dim in dims):
         check_dims(model_name, info, dims, max_batch_size)
-    _check_datatype(model_name, kind, tensor["data_type"], info)
-
-
-def _check_datatype(model_name: str, kind: str, configured: str, info: TensorInfo) -> None:
-    if not info.datatype:
-        raise Unsupported(
-            f"model '{model_name}': {kind} '{info.name}' is of {info.tf_type}, for which there is no datatype"
-        )
-    if CONFIG_DATATYPES[configured].name != info.datatype:
-        raise InvalidArg(
-            f"unable to load model '{model_name}', configuration expects datatype {configured} for {kind} "
-            f"'{info.name}', model provides {DATATYPES[info.datatype].config_name}"
-        )
+    check_datatype(model_name, kind, tensor["data_type"], info)
 
 
 def _check_given(config: JsonObject, tensor: GivenTensor, info: TensorInfo | None, kind: str) -> None:
@@ -149,7 +136,7 @@ def _check_given(config: JsonObject, tensor: GivenTensor, info: TensorInfo | Non
         )
     configured = DATATYPES[tensor.datatype].config_name
     if tensor.role != "sequence control":
-        _check_datatype(
+        check_datatype(
             model_name, f"{kind} state" if tensor.role == "state" else tensor.role, configured, info
         )
         if info.dims is not None and tensor.role == "state":
@@ -165,7 +152,7 @@ def _check_given(config: JsonObject, tensor: GivenTensor, info: TensorInfo | Non
             raise InvalidArg(f"{where}{exc}") from exc
     if tensor.datatype != info.datatype:
         raise InvalidArg(
-            f"{where}the model expects TYPE_{info.datatype or info.tf_type} but the model configuration "
+            f"{where}the model expects TYPE_{info.datatype or info.type_name} but the model configuration "
             f"specifies data-type {configured}"
         )
 

@@ -11,6 +11,7 @@ from tritonpy.plugin import (
     InvalidArg,
     JsonObject,
     can_batch,
+    carried,
     given_inputs,
     kept_outputs,
     tensor_config,
@@ -81,15 +82,7 @@ def _described(config: JsonObject, key: str, infos: Iterable[TensorInfo]) -> lis
     listed = {tensor["name"]: tensor for tensor in config.get(key, ())}
     server_s = {tensor.name: tensor for tensor in (*given_inputs(config), *kept_outputs(config))}
     described = []
-    for info in infos:
-        if not info.datatype:
-            _log.warning(
-                "model '%s': '%s' is left out, there is no datatype for %s",
-                config["name"],
-                info.name,
-                info.tf_type,
-            )
-            continue
+    for info in carried(config["name"], infos):
         if info.dims is None:
             tensor = listed.get(info.name, {})
             dims = tensor.get("reshape", {}).get("shape") or tensor.get("dims")
@@ -105,7 +98,7 @@ def _described(config: JsonObject, key: str, infos: Iterable[TensorInfo]) -> lis
             info = TensorInfo(
                 info.name,
                 info.tensor,
-                info.tf_type,
+                info.type_name,
                 info.datatype,
                 (-1, *shape) if batches else shape,
                 info.has_default,

@@ -34,7 +34,7 @@ class TensorInfo:
     Attributes:
         name: what clients call it.
         tensor: the tensor of the graph, such as `StatefulPartitionedCall:0`.
-        tf_type: TensorFlow's word for its type, such as `float32`.
+        type_name: TensorFlow's word for its type, such as `float32`.
         datatype: the protocol's, or "" for what the protocol cannot carry.
         dims: -1 for a dimension of any size, empty for a scalar; None where not even their number is known.
         has_default: an input that the graph has a value for where none is given.
@@ -42,7 +42,7 @@ class TensorInfo:
 
     name: str
     tensor: str
-    tf_type: str
+    type_name: str
     datatype: str
     dims: Shape | None
     has_default: bool = False

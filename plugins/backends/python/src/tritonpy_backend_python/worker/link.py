@@ -172,6 +172,8 @@ class ServerCall:
             self._inbox.close(self._number)
         else:
             self._note_taken(response)
+        if response is None:  # the final flag alone
+            return InferenceResponse([])
         return decode_response(response, self._channel.endpoint)
 
     def _note_taken(self, response: Message) -> None:

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tritonpy.workers import read_ahead
-from tritonpy.workers.read_ahead import ReadAhead, SpinWait
+from tritonpy.model import read_ahead
+from tritonpy.model.read_ahead import ReadAhead, SpinWait
 
 from ..simulator.virtual_loop import in_virtual_time
 

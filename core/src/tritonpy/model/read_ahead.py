@@ -1,4 +1,4 @@
-"""Read-ahead: the number of batches a worker is fed, and the wait for quick answers (ADR 0007)."""
+"""Read-ahead: the number of batches an instance is fed, and the wait for quick answers (ADR 0007)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HAS_CORES = (os.cpu_count() or 1) > 1
 
 
 class ReadAhead:
-    """The number of batches a worker may have, from a running mean of its executions' durations.
+    """The number of batches an instance may have, from a running mean of its executions' durations.
 
     Attributes:
         is_quick: answers come so soon that the loop may stay awake for them.
@@ -36,7 +36,7 @@ class ReadAhead:
         """Take one more duration into account.
 
         Returns:
-            how many batches the worker may have, the running one included.
+            how many batches the instance may have, the running one included.
         """
         self._usual_ns += (duration_ns - self._usual_ns) // 8
         usual_ns = max(self._usual_ns, 1)
