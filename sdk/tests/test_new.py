@@ -64,6 +64,18 @@ def test_operators_get_their_name_where_each_language_wants_it(here: Path) -> No
     assert b'"tensorflow": b"Ops_by_tenant>"' in files["src/tritonpy_ops_by_tenant/__init__.py"]
 
 
+@pytest.mark.parametrize("language", ["c++", "cpp"])
+def test_a_backend_gets_its_name_where_it_is_a_file_a_module_and_a_plugin(language: str, here: Path) -> None:
+    assert main(["new", "backend", "by-tenant", "--language", language]) == 0
+
+    files = made(here / "by-tenant")
+    assert not any(STAND_IN in path + content.decode() for path, content in files.items())
+    assert b'by-tenant = "tritonpy_backend_by_tenant:LIBRARY"' in files["pyproject.toml"]
+    assert b'"libtriton_by-tenant.so"' in files["src/tritonpy_backend_by_tenant/__init__.py"]
+    assert b'"libtriton_by-tenant.so"' in files["build_backend.py"]
+    assert b'backend: "by-tenant"' in files["models/fruit/config.pbtxt"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "selection"),
     [
@@ -73,12 +85,14 @@ def test_operators_get_their_name_where_each_language_wants_it(here: Path) -> No
         pytest.param(
             ["ops", "by-tenant"], "toolchain", marks=[pytest.mark.toolchain, pytest.mark.timeout(600)]
         ),
+        (["backend", "by-tenant", "--language", "c++"], ""),
     ],
 )
 def test_its_own_tests_pass(arguments: list[str], selection: str, here: Path) -> None:
     assert main(["new", *arguments, "--output", "deep/in/here"]) == 0
-    if selection == "toolchain":
+    if selection == "toolchain" or "c++" in arguments:
         skip_without_compiler("cpp")
+    if selection == "toolchain":
         pytest.importorskip("torch")
 
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"]
@@ -114,6 +128,7 @@ def test_make_puts_the_shared_object_beside_its_model(lang: str, here: Path) -> 
     [
         ("tritonpy-batching-xyz", ["strategy", "xyz", "--lang", "python"]),
         ("tritonpy-ops-xyz", ["ops", "xyz"]),
+        ("tritonpy-backend-c-xyz", ["backend", "c-xyz", "--language", "c++"]),
     ],
 )
 def test_the_example_of_a_distribution_is_what_the_command_makes(

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,11 +97,12 @@ class FaultServer:
         """Ask for an unload."""
         return self._ask(f"/v2/repository/models/{name}/unload", {})
 
-    def infer(self, name: str, id: str = "", columns: int = 4) -> Answer:
+    def infer(self, name: str, id: str = "", columns: int = 4, **parameters: str) -> Answer:
         """One inference, with 4 bytes for each column; its answer is compared with what was sent."""
         data = list(range(columns))
         tensor = {"name": "INPUT0", "datatype": "INT32", "shape": [1, columns], "data": data}
-        status, document = self._call(f"/v2/models/{name}/infer", {"id": id, "inputs": [tensor]})
+        body = {"id": id, "inputs": [tensor], "parameters": parameters}
+        status, document = self._call(f"/v2/models/{name}/infer", body)
         if status == 200:
             assert document["outputs"][0]["data"] == data
         return Answer(status, document.get("error", ""))
@@ -119,6 +120,11 @@ class FaultServer:
         _, document = self._call(f"/v2/models/{name}/stats", None)
         stats = document["model_stats"][0]["batch_stats"]
         return {batch["batch_size"]: batch["compute_infer"]["count"] for batch in stats}
+
+    def state(self, name: str) -> str:
+        """What the index says of a model."""
+        _, document = self._call("/v2/repository/index", {})
+        return next(entry.get("state", "") for entry in document if entry["name"] == name)
 
     def metric(self, line: str) -> str:
         """The value behind the beginning of a line of the metrics."""
@@ -141,7 +147,7 @@ class FaultServer:
         assert self.infer(WELL) == Answer(200, "")
 
     def assert_idle(self) -> None:
-        """It does not spin: there comes a while in which it uses far less than the while."""
+        """Nothing spins, here or in its children: there comes a while in which they use far less than it."""
 
         def is_idle() -> bool:
             before = self._cpu_s()
@@ -155,14 +161,18 @@ class FaultServer:
         return children(self.process.pid)
 
     def _cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * _TICK_S
+        used_s = 0.0
+        for pid in [self.process.pid, *self.children()]:
+            with suppress(FileNotFoundError, ProcessLookupError):  # one of the children has ended
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                used_s += (int(fields[11]) + int(fields[12])) * _TICK_S
+        return used_s
 
     def _ask(self, path: str, body: Mapping[str, Any]) -> Answer:
         status, document = self._call(path, body)
         return Answer(status, document.get("error", ""))
 
-    def _call(self, path: str, body: Mapping[str, Any] | None) -> tuple[int, dict[str, Any]]:
+    def _call(self, path: str, body: Mapping[str, Any] | None) -> tuple[int, Any]:
         connection = http.client.HTTPConnection(
             "127.0.0.1", self._server.ports["HTTPService"], timeout=DEADLINE_S
         )
@@ -177,7 +187,7 @@ class FaultServer:
 
 @contextmanager
 def serving(root: Path, *flags: str) -> Iterator[FaultServer]:
-    """A server for a while."""
+    """A server for a while; all its children end with it."""
     server = FaultServer(root, *flags)
     try:
         yield server

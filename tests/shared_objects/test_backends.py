@@ -100,6 +100,14 @@ def test_requests_are_answered(protocol: Any, client: Any, model: str) -> None:
         assert ask(protocol, client, model, array).as_numpy("OUTPUT0").tolist() == array.tolist()
 
 
+def test_large_answers_that_are_kept_are_not_written_over(protocol: Any, client: Any) -> None:
+    arrays = [np.full((1, 300_000), number, np.int32) for number in range(8)]
+    answers = [ask(protocol, client, "copies", array).as_numpy("OUTPUT0") for array in arrays]
+
+    for array, answer in zip(arrays, answers, strict=True):
+        np.testing.assert_array_equal(answer, array)
+
+
 def test_requests_of_many_clients_are_answered_each_with_its_own(ports: dict[str, int]) -> None:
     with (
         grpcclient.InferenceServerClient(f"127.0.0.1:{ports['grpc']}") as client,

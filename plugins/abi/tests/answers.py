@@ -322,6 +322,10 @@ def nulls(api: Api) -> Answers:
         "TRITONSERVER_MetricNewWithArgs": (byref(c_void_p()), metrics.family(0), None, c_uint64(1), None),
         "TRITONSERVER_MetricIncrement": (None, c_double(1)),
         "TRITONSERVER_MetricDelete": (None,),
+        "TRITONSERVER_ResponseAllocatorNew": (byref(c_void_p()), None, None, None),
+        "TRITONSERVER_ResponseAllocatorSetQueryFunction": (None, None),
+        "TRITONSERVER_ResponseAllocatorDelete": (None,),
+        "TRITONBACKEND_ModelServer": (None, byref(c_void_p())),
     }
     return {name: attempt(lambda name=name: api.call(name, *calls[name])) for name in calls}  # type: ignore[misc]
 

@@ -15,18 +15,22 @@ CACHE = Path(os.environ.get("CLANG_CACHE", Path(__file__).parents[3] / ".cache/c
 _UNPACKED = CACHE / "unpacked"
 
 
-def find() -> str:
-    """The command of a compiler of C++; skips where there is none and none can be fetched."""
-    if installed := shutil.which("clang++"):
+_MODES = {"clang": "gcc", "clang++": "g++"}
+"""What a compiler of C, and one of C++, is like."""
+
+
+def find(name: str = "clang++") -> str:
+    """The command of a compiler of C++, or of C; skips where there is none and none can be fetched."""
+    if installed := shutil.which(name):
         return installed
     if not (shutil.which("apt-get") and shutil.which("dpkg")):
-        pytest.skip("there is no clang++, and no apt-get to fetch it with")
+        pytest.skip(f"there is no {name}, and no apt-get to fetch it with")
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:  # several test processes may ask at once
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _UNPACKED.exists():
             _fetch()
-    return _command()
+    return _command(name)
 
 
 def _fetch() -> None:
@@ -48,17 +52,19 @@ def _fetch() -> None:
     unpacked.rename(_UNPACKED)
 
 
-def _command() -> str:
+def _command(name: str) -> str:
     """The program with the libraries that were unpacked beside it."""
     programs = sorted(_UNPACKED.glob("usr/lib/llvm-*/bin/clang"))
     if not programs:
-        pytest.skip(f"there is no clang++, and none in what was unpacked to {_UNPACKED}")
+        pytest.skip(f"there is no {name}, and none in what was unpacked to {_UNPACKED}")
     places = [*_UNPACKED.glob("usr/lib/*-linux-gnu*"), programs[0].parents[1] / "lib"]
-    script = CACHE / "clang++"
-    partial = CACHE / f"clang++.{os.getpid()}"
+    script = CACHE / name
+    partial = CACHE / f"{name}.{os.getpid()}"
     paths = shlex.quote(":".join(map(str, places)))
     program = shlex.quote(str(programs[0]))
-    partial.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH={paths} exec {program} --driver-mode=g++ "$@"\n')
+    partial.write_text(
+        f'#!/bin/sh\nLD_LIBRARY_PATH={paths} exec {program} --driver-mode={_MODES[name]} "$@"\n'
+    )
     partial.chmod(0o755)
     partial.rename(script)
     return str(script)

@@ -13,7 +13,7 @@ from tritonpy_abi import build as builder
 from tritonpy_sdk.headers import DIRECTORY as HEADERS
 from tritonpy_sdk.testing.shared_objects import compile_shared_object, find_compiler
 
-SUBJECTS = ("core", "logs", "metrics", "strategies", "agents", "caches", "probe")
+SUBJECTS = ("core", "logs", "metrics", "strategies", "agents", "caches", "backends", "calls", "probe")
 
 _SOURCES = Path(__file__).parent / "csrc/driver"
 _WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror")

@@ -150,6 +150,7 @@ def test_a_missing_argument_is_an_error_that_names_it(ours: dict[str, Any]) -> N
     texts = [answer[2] for answer in nulls.values() if answer is not None]
     assert "TRITONSERVER_MessageNewFromSerializedJson: json is NULL" in texts
     assert "TRITONSERVER_MetricIncrement: metric is NULL" in texts
+    assert "TRITONSERVER_ResponseAllocatorNew: alloc_fn is NULL" in texts
 
 
 def test_without_a_server_log_lines_go_to_standard_error_in_tritons_shape() -> None:
@@ -221,7 +222,7 @@ def test_functions_that_are_not_there_say_so_with_their_name() -> None:
         check=True,
     )
 
-    assert len(names) > 100
+    assert "TRITONSERVER_ServerNew" in names  # for programs that embed the server
     assert done.stdout.splitlines() == [
         f"{name}|{UNSUPPORTED[0]}|{name} is not supported by tritonpy-abi" for name in names
     ]

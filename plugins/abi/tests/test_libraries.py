@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -213,6 +214,85 @@ def test_what_cannot_be_opened_is_not_found_with_the_linkers_words(
         open_library(path)
 
     assert raised.value.message == f"unable to load shared library: {text.format(path=path)}"
+
+
+def refusal(path: Path) -> str:
+    """The words for a library that cannot be opened, without those that they all begin with."""
+    with pytest.raises(NotFound) as raised:
+        open_library(path)
+    return raised.value.message.removeprefix("unable to load shared library: ")
+
+
+def linked(compiled: Compiled, path: Path, *needed: Path) -> Path:
+    """A library that needs others, which it finds only by their names."""
+    return put(compiled(PLAIN, "-Wl,--no-as-needed", "-Wl,--allow-shlib-undefined", *map(str, needed)), path)
+
+
+def test_a_file_that_was_cut_off_is_not_opened(library: Path, compiled: Compiled, tmp_path: Path) -> None:
+    path = tmp_path / "plain.so"
+    content = compiled(PLAIN).read_bytes()
+    for byte_size in (1000, len(content) // 2):  # before its dynamic section, and in it or behind
+        path.write_bytes(content[:byte_size])
+
+        assert re.fullmatch(
+            rf"{path}: file too short; it has {byte_size} bytes of \d+ or more: was it copied to its end\?",
+            refusal(path),
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "meaning"),
+    [
+        ("libdep.so", "needs libdep.so: install it, or set LD_LIBRARY_PATH before the server starts"),
+        (
+            "libc.musl-x86_64.so.1",
+            "was built for musl, as on Alpine, and this process has glibc: build it for glibc",
+        ),
+    ],
+)
+def test_a_dependency_that_is_missing_is_named_with_what_needs_it(
+    compiled: Compiled, tmp_path: Path, name: str, meaning: str
+) -> None:
+    dependency = put(compiled(PLAIN, f"-Wl,-soname,{name}"), tmp_path / "elsewhere" / name)
+    first = linked(compiled, tmp_path / "first.so", dependency)
+    middle = put(
+        compiled(PLAIN, "-Wl,--no-as-needed,-soname,libmiddle.so", str(dependency)), tmp_path / "libmiddle.so"
+    )
+    second = linked(compiled, tmp_path / "second.so", middle, Path(f"-Wl,-rpath,{tmp_path}"))
+    missing = f"{name}: cannot open shared object file: No such file or directory; "
+
+    assert refusal(first) == f"{missing}{first} {meaning}"
+    assert refusal(second) == f"{missing}a library that {second} needs {meaning}"
+
+
+def test_a_dependency_beside_a_library_is_told_how_to_be_found(compiled: Compiled, tmp_path: Path) -> None:
+    dependency = put(compiled(PLAIN, "-Wl,-soname,libdep.so"), tmp_path / "libdep.so")
+    path = linked(compiled, tmp_path / "plain.so", dependency)
+
+    assert refusal(path) == (
+        f"libdep.so: cannot open shared object file: No such file or directory; {path} needs libdep.so, "
+        f"which lies beside it, where the linker does not look: link with -Wl,-rpath,'$ORIGIN', or set "
+        f"LD_LIBRARY_PATH={tmp_path} before the server starts"
+    )
+
+
+def test_a_library_of_a_newer_system_is_told_as_such(compiled: Compiled, tmp_path: Path) -> None:
+    def dependency(version: str) -> Path:
+        script = tmp_path / f"{version}.map"
+        script.write_text(f"{version} {{ nowhere; }};")
+        flags = f"-Wl,-soname,libversioned.so,--version-script={script}"
+        return put(compiled(PLAIN, "-Danswer=nowhere", flags), tmp_path / "libversioned.so")
+
+    newer = dependency("GLIBCXX_9.9.9")
+    path = put(
+        compiled(PLAIN, "-DMISSING=nowhere", str(newer), f"-Wl,-rpath,{tmp_path}"), tmp_path / "plain.so"
+    )
+    dependency("GLIBCXX_3.4")
+
+    assert refusal(path) == (
+        f"{newer}: version `GLIBCXX_9.9.9' not found (required by {path}); it was built on a newer system "
+        f"than this one, which has no GLIBCXX_9.9.9: build it on the oldest that it is to run on"
+    )
 
 
 def test_a_file_that_cannot_be_looked_at_is_not_found_with_the_reason(tmp_path: Path) -> None:

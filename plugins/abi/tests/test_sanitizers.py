@@ -82,7 +82,9 @@ def test_the_tests_of_this_distribution_find_nothing_either(addresses: Driver, t
         pytest.skip(f"{compiler[0]} says not where its sanitizers are")
     environment = {
         "LD_PRELOAD": " ".join(runtimes),
-        "ASAN_OPTIONS": f"detect_leaks=0:handle_segv=0:log_path={tmp_path / 'report'}",
+        "ASAN_OPTIONS": (
+            f"detect_leaks=0:handle_segv=0:allocator_may_return_null=1:log_path={tmp_path / 'report'}"
+        ),
         "UBSAN_OPTIONS": f"log_path={tmp_path / 'report'}",
         "PYTHONMALLOC": "malloc",
         builder.ELSEWHERE: str(addresses.program.with_name(builder.SONAME)),
@@ -100,5 +102,7 @@ def test_the_tests_of_this_distribution_find_nothing_either(addresses: Driver, t
         command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=1180
     )
 
-    assert [report.read_text() for report in tmp_path.glob("report*")] == []
+    lines = [line for report in tmp_path.glob("report*") for line in report.read_text().splitlines()]
+    # Some ask for more memory than there is, to be refused it.
+    assert [line for line in lines if "AddressSanitizer failed to allocate 0x" not in line] == []
     assert done.returncode == 0, done.stdout

@@ -26,10 +26,12 @@ class Elf:
     Attributes:
         machine: the number of the machine that it is made for.
         needed: the libraries that it asks for, by their names.
+        byte_size: of the part of the file that is loaded, at least; a shorter file is not whole.
     """
 
     machine: int
     needed: tuple[str, ...]
+    byte_size: int
 
     @property
     def machine_name(self) -> str:
@@ -38,15 +40,26 @@ class Elf:
 
 
 def read_elf(data: bytes) -> Elf | None:
-    """Read a file; None where it is no shared object, or a damaged one: the linker has words for that."""
+    """Read a file; None where it is no shared object, or a damaged one: the linker has words for that.
+
+    Of one that was cut off as much is read as there is.
+    """
     if not data.startswith(_IDENTITY):
         return None
     try:
         _, _, machine, _, _, table, _, _, _, size, count, *_ = _HEADER.unpack_from(data)
         segments = [_SEGMENT.unpack_from(data, table + index * size) for index in range(count)]
-        return Elf(machine, tuple(_needed(data, segments)))
-    except (struct.error, ValueError):
+    except struct.error:
         return None
+    loaded = (offset + size for kind, _, offset, _, _, size, _, _ in segments if kind == _LOAD)
+    byte_size = max(loaded, default=0)
+    try:
+        needed = tuple(_needed(data, segments))
+    except (struct.error, ValueError):
+        if byte_size <= len(data):
+            return None
+        needed = ()
+    return Elf(machine, needed, byte_size)
 
 
 def _needed(data: bytes, segments: list[tuple[int, ...]]) -> list[str]:

@@ -23,6 +23,8 @@ _log = logging.getLogger("tritonpy.abi")
 _HASHED_SERVER = re.compile(r"libtritonserver-[0-9a-f]{8}\.so(\.\d+)*")
 
 _CANNOT_OPEN = ": cannot open shared object file: "
+_NEWER = re.compile(r"version `((?:GLIBC|GLIBCXX|CXXABI)_[\d.]+)' not found")
+_MUSL = re.compile(r"libc\.musl-\w+\.so\.\d+|ld-musl-\w+\.so\.\d+")
 _API_NAME = re.compile(r"undefined symbol: (TRITON[A-Z]+_\w+)")
 
 _lock = threading.Lock()  # guards the tables below, and lets one library be opened at a time
@@ -102,6 +104,11 @@ def open_library(path: str | Path) -> Library:
 def _open(shim: Shim, path: Path, content: bytes, state: _State) -> Library:
     elf = read_elf(content)
     if elf is not None:
+        if len(content) < elf.byte_size:  # the linker would map what is not there, and the process would end
+            raise _refused(
+                f"{path}: file too short; it has {len(content)} bytes of {elf.byte_size} or more: was it "
+                f"copied to its end?"
+            )
         for name, alias in _aliases_of(elf).items():
             if name not in _aliases:
                 _open_copy(shim, alias, path, None)
@@ -180,10 +187,23 @@ def _meaning(reason: str, path: Path, elf: Elf | None) -> str:
         return f"; it is made for {elf.machine_name}, and this process is {ours.machine_name}"
     if api := _API_NAME.search(reason):
         return f"; tritonpy-abi knows no {api[1]}: it is no function of Triton's API, or of a later one"
-    missing, _, _ = reason.partition(_CANNOT_OPEN)
-    if elf is not None and missing in elf.needed:
-        return f"; {path} needs {missing}: install it, or set LD_LIBRARY_PATH before the server starts"
-    return ""
+    if newer := _NEWER.search(reason):
+        return (
+            f"; it was built on a newer system than this one, which has no {newer[1]}: build it on the "
+            "oldest that it is to run on"
+        )
+    missing, separator, _ = reason.partition(_CANNOT_OPEN)
+    if elf is None or not separator or missing == str(path):
+        return ""
+    needer = path if missing in elf.needed else f"a library that {path} needs"
+    if _MUSL.fullmatch(missing):
+        return f"; {needer} was built for musl, as on Alpine, and this process has glibc: build it for glibc"
+    if path.with_name(missing).exists():
+        return (
+            f"; {needer} needs {missing}, which lies beside it, where the linker does not look: link with "
+            f"-Wl,-rpath,'$ORIGIN', or set LD_LIBRARY_PATH={path.parent} before the server starts"
+        )
+    return f"; {needer} needs {missing}: install it, or set LD_LIBRARY_PATH before the server starts"
 
 
 def _refused(reason: str) -> NotFound:

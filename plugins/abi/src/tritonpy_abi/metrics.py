@@ -34,5 +34,6 @@ def families_of(text: str) -> Iterator[MetricFamily]:
             if kind == "histogram":
                 bounds = [float(bound) for bound in metric["bounds"]]
                 counts = [int(count) for count in metric["counts"]]
-            samples.append(MetricSample(labels, float(metric["value"]), bounds, counts))
+            set_count = int(metric["set_count"])
+            samples.append(MetricSample(labels, float(metric["value"]), bounds, counts, set_count))
         yield MetricFamily(str(family["name"]), str(family["description"]), kind, samples)

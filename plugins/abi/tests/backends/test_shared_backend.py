@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tritonpy.plugin import InferRequest, InferResponse, InvalidArg, Tensor, TritonError, Unavailable
+from tritonpy.plugin import (
+    InferRequest,
+    InferResponse,
+    InvalidArg,
+    NotFound,
+    Tensor,
+    TritonError,
+    Unavailable,
+)
 from tritonpy_abi.backends import open_backend
 from tritonpy_sdk.repository import ModelRepository
 from tritonpy_sdk.testing import Answer, BackendDriver, DrivenModel
@@ -29,6 +37,11 @@ TEXTS = {
 }
 MODELS: dict[str, dict[str, Any]] = {
     "copies": {**BATCHING, "instance_group": [{"count": 2, "kind": "KIND_CPU"}]},
+    "pairs": {
+        **BATCHING,
+        "input": [INPUT, {**INPUT, "name": "INPUT1"}],
+        "output": [OUTPUT, {**OUTPUT, "name": "OUTPUT1"}],
+    },
     "counts": DECOUPLED,
     "texts": TEXTS,
     "empty": {},
@@ -80,6 +93,36 @@ def test_a_batch_is_answered_in_its_order(copies: DrivenModel) -> None:
     answers = copies.execute([request(1, 2), request(3), request(4, 5, 6)])
 
     assert [numbers(answer) for answer in answers] == [[[1, 2]], [[3]], [[4, 5, 6]]]
+
+
+def test_outputs_of_all_sizes_come_back_beside_errors_and_parameters(driver: BackendDriver) -> None:
+    def pair(first: int, second: int, do: str = "") -> InferRequest:
+        inputs = {
+            name: Tensor.from_numpy(name, np.arange(size, dtype=np.int32).reshape(1, size))
+            for name, size in (("INPUT0", first), ("INPUT1", second))
+        }
+        return InferRequest("pairs", inputs, parameters={"do": do} if do else None)
+
+    with driver.load("pairs") as model:
+        answers = model.execute(
+            [pair(3, 70_000), pair(4096, 4097), pair(1, 1, "error"), pair(0, 2), pair(70_000, 5, "describe")]
+        )
+
+    outputs = [answer.responses[0].outputs for answer in answers]
+    assert [[output.name for output in each] for each in outputs] == [
+        ["OUTPUT0", "OUTPUT1"] if index != 2 else [] for index in range(5)
+    ]
+    sizes = [[output.shape for output in each] for each in outputs]
+    assert sizes[0] + sizes[1] == [(1, 3), (1, 70_000), (1, 4096), (1, 4097)]
+    assert sizes[3] + sizes[4] == [(1, 0), (1, 2), (1, 70_000), (1, 5)]
+    for output in (output for each in outputs for output in each):
+        np.testing.assert_array_equal(output.numpy(), [np.arange(output.shape[1])])
+
+
+def test_more_shapes_than_are_remembered(copies: DrivenModel) -> None:
+    for size in (*range(1, 1100), 1, 2):
+        (answer,) = copies.execute([request(*range(size))])
+        assert numbers(answer) == [list(range(size))]
 
 
 def test_each_instance_has_a_state_of_its_own(copies: DrivenModel) -> None:
@@ -203,12 +246,19 @@ def test_a_backend_that_refuses_fails_its_models(copying: Path, tmp_path: Path) 
         pass
 
 
+def test_a_backend_may_be_given_as_the_path_of_its_library(copying: Path, tmp_path: Path) -> None:
+    ModelRepository(tmp_path).model("copies", {"backend": copying.stem, **BATCHING})
+
+    with BackendDriver(copying, tmp_path).load("copies") as model:
+        assert numbers(model.execute([request(1)])[0]) == [[1]]
+
+
 def test_a_library_without_execute_is_no_backend(library: Path, compiled: Compiled, tmp_path: Path) -> None:
     ModelRepository(tmp_path).model("copies", {"backend": "SharedBackend", **BATCHING})
     driver = BackendDriver(open_backend(compiled("strategies/volume.c")), tmp_path)
 
     with (
-        pytest.raises(InvalidArg, match="does not define TRITONBACKEND_ModelInstanceExecute"),
+        pytest.raises(NotFound, match="required entrypoint 'TRITONBACKEND_ModelInstanceExecute' in shared"),
         driver.load("copies"),
     ):
         pass

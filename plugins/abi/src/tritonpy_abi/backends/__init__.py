@@ -1,5 +1,5 @@
 """Backends compiled for Triton."""
 
-from tritonpy_abi.backends.shared_backend import SharedBackend as open_backend
+from tritonpy_abi.backends.shared_backend import open_backend
 
 __all__ = ["open_backend"]

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from tritonpy.abi_host import admitted_by_server, metric_reporter
 from tritonpy.plugin import (
     Backend,
     BackendAttributes,
     InferRequest,
     InferResponse,
-    InvalidArg,
     JsonObject,
     Model,
     ModelInstance,
+    NotFound,
     hookimpl,
 )
 
 from tritonpy_abi.backends.answers import Answers
+from tritonpy_abi.backends.attributes import mentions, read_attributes
+from tritonpy_abi.backends.calls import Calls
+from tritonpy_abi.backends.completion import completed_config
+from tritonpy_abi.backends.instance_handle import InstanceHandle, memory_of
+from tritonpy_abi.backends.output_blocks import Lease
+from tritonpy_abi.backends.reports import MetricReports, reports_to
+from tritonpy_abi.backends.state_array import StateArray
 from tritonpy_abi.libraries import open_library
 from tritonpy_abi.model_facts import backend_config, facts
 from tritonpy_abi.serving import connect
@@ -34,13 +41,12 @@ FUNCTIONS = (
     "TRITONBACKEND_ModelInstanceInitialize",
     "TRITONBACKEND_ModelInstanceFinalize",
     "TRITONBACKEND_ModelInstanceExecute",
+    "TRITONBACKEND_ModelInstanceReady",
 )
-"""What a library may define, in the order of `TRITONPY_BackendOpen`; only the last one is required."""
+"""What a library may define, in the order of `TRITONPY_BackendOpen`."""
 
-_ISOLATION = "TRITONPY_ISOLATION"
-
-_KINDS = {"KIND_AUTO": 0, "KIND_CPU": 1, "KIND_GPU": 2, "KIND_MODEL": 3}
-"""Numbers of `TRITONSERVER_InstanceGroupKind`."""
+_EXECUTE, _READY = FUNCTIONS[-2:]
+"""The only one that is required, and one that is not in older versions of the API."""
 
 
 class OpenModel:
@@ -50,61 +56,76 @@ class OpenModel:
         shim: the library of this distribution.
         backend: a `TRITONBACKEND_Backend *`.
         model: as the server describes it.
+        reports: take its metrics to the server, in a worker.
 
     Raises:
         TritonError: `TRITONBACKEND_ModelInitialize` refuses it.
     """
 
-    def __init__(self, shim: Shim, backend: CData, model: Model) -> None:
+    def __init__(self, shim: Shim, backend: CData, model: Model, reports: MetricReports | None) -> None:
         self._shim = shim
+        self._reports = reports
         out: CData = shim.ffi.new("TRITONPY_ServedModel **")
         handle = ModelHandle(shim.ffi, model)  # has the texts, until they are copied
-        shim.check(shim.lib.TRITONPY_ModelOpen(backend, handle.description, out))
+        self._calls = Calls(shim, model.server, model.name)
+        try:
+            shim.check(shim.lib.TRITONPY_ModelOpen(backend, handle.description, self._calls.server, out))
+        except BaseException:
+            self._calls.close()
+            raise
         self._model = out[0]
         self._answers: Answers | None = None
         self._blocks = RequestBlocks(shim.ffi, model)
 
-    def completed(self, name: str) -> JsonObject | None:
-        """The configuration that the library has set, if it has.
+    def completed(self, model: Model) -> JsonObject | None:
+        """The configuration as the library has completed it, if it has.
 
         Raises:
-            InvalidArg: it is no JSON object.
+            TritonError: see `completed_config`.
         """
         text = self._shim.lib.TRITONPY_ModelCompleted(self._model)
         if text == self._shim.ffi.NULL:
             return None
-        try:
-            config = json.loads(self._shim.text(text))
-        except ValueError as exc:
-            raise InvalidArg(
-                f"the backend of model '{name}' has set a configuration that is no JSON: {exc}"
-            ) from exc
-        if not isinstance(config, dict):
-            raise InvalidArg(f"the backend of model '{name}' has set a configuration that is no JSON object")
-        return config
+        return completed_config(model.name, model.config, self._shim.text(text))
 
     def settle(self, model: Model) -> None:
         """Have the library see the configuration that counts, and be ready for requests."""
         config = str(facts(model)["config"]).encode()
-        self._shim.lib.TRITONPY_ModelSettle(self._model, config, model.is_decoupled)
+        states = StateArray(self._shim.ffi, model)
+        self._shim.lib.TRITONPY_ModelSettle(
+            self._model, config, model.is_decoupled, states.array, len(states.array)
+        )
         self._blocks = RequestBlocks(self._shim.ffi, model)
-        self._answers = Answers(self._shim, self._model, model.name, is_decoupled=model.is_decoupled)
+        self._answers = Answers(
+            self._shim,
+            self._model,
+            model.name,
+            model.version,
+            is_decoupled=model.is_decoupled,
+            has_states=len(states.array) > 0,
+            is_iterative=model.config.get("sequence_batching", {}).get("iterative_sequence", False),
+        )
+
+    def lease_outputs(self, lease: Lease) -> None:
+        """Have the library write large outputs to memory that is answered without a copy."""
+        assert self._answers is not None  # the model is initialised
+        self._answers.lease_outputs(lease)
 
     def open_instance(self, instance: ModelInstance) -> CData:
         """Call `TRITONBACKEND_ModelInstanceInitialize`; returns a `TRITONBACKEND_ModelInstance *`."""
+        self.lease_outputs(instance.lease_output)
         out: CData = self._shim.ffi.new("TRITONBACKEND_ModelInstance **")
-        policy = f"gpu_{instance.device_id}" if instance.kind == "KIND_GPU" else instance.kind[5:].lower()
-        self._shim.check(
-            self._shim.lib.TRITONPY_InstanceOpen(
-                self._model,
-                instance.name.encode(),
-                _KINDS[instance.kind],
-                instance.device_id,
-                json.dumps({policy: {}}).encode(),
-                out,
-            )
-        )
+        handle = InstanceHandle(self._shim.ffi, instance)  # has the texts, until they are copied
+        self._shim.check(self._shim.lib.TRITONPY_InstanceOpen(self._model, handle.description, out))
+        self._calls.is_initializing = False
+        self._note_memory(instance, out[0])
         return out[0]
+
+    def _note_memory(self, instance: ModelInstance, handle: CData) -> None:
+        """Hand on what the library has reported of its use of memory, if it has."""
+        if self._shim.lib.TRITONPY_MemoryReported(handle):
+            instance.model.memory_usage = memory_of(self._shim, handle, of_model=True)
+            instance.memory_usage = memory_of(self._shim, handle, of_model=False)
 
     def execute(
         self, instance: ModelInstance, requests: Sequence[InferRequest]
@@ -119,6 +140,9 @@ class OpenModel:
             self._shim.lib.TRITONPY_InstanceTimes(instance.state, start, start + 1)
             if start[0] and start[1]:
                 instance.report_compute(start[0], start[1])
+            self._note_memory(instance, instance.state)
+            if self._reports is not None:
+                self._reports.flush()
 
     def close(self) -> None:
         """Call `TRITONBACKEND_ModelFinalize`; what the library's threads have sent by then is answered."""
@@ -127,6 +151,7 @@ class OpenModel:
         finally:
             if self._answers is not None:
                 self._answers.close()
+            self._calls.close()
             self._shim.lib.TRITONPY_ModelEnd(self._model)
 
 
@@ -143,29 +168,31 @@ class SharedBackend:
         self._path = Path(path)
 
     @hookimpl
-    def backend_attributes(self) -> BackendAttributes:
-        return BackendAttributes(execution="process")
+    def backend_attributes(self, backend: Backend) -> BackendAttributes:
+        """See `BackendHooks`; the library is asked in a process of its own."""
+        return read_attributes(self._path, backend)
 
     @hookimpl
     def backend_initialize(self, backend: Backend) -> None:
         """See `BackendHooks`.
 
         Raises:
-            InvalidArg: the library is no backend.
+            NotFound: the library is no backend.
             TritonError: it cannot be opened, or its `TRITONBACKEND_Initialize` fails.
         """
         shim = open_shim()
+        if (admitted := admitted_by_server()) is not None:
+            shim.lib.TRITONPY_LogFollowAt(shim.ffi.from_buffer("uint8_t[]", admitted))
         library = open_library(self._path)
-        functions = [library.function(name) or shim.ffi.NULL for name in FUNCTIONS]
-        if functions[-1] == shim.ffi.NULL:
-            raise InvalidArg(
-                f"{self._path} does not define {FUNCTIONS[-1]}, and so is no backend, as '{backend.name}' "
-                f"is to be one"
+        if library.function(_EXECUTE) is None:
+            raise NotFound(
+                f"unable to find required entrypoint '{_EXECUTE}' in shared library: {self._path}, of "
+                f"backend '{backend.name}'; in C++ it is defined as extern \"C\""
             )
         out: CData = shim.ffi.new("TRITONBACKEND_Backend **")
         shim.check(
             shim.lib.TRITONPY_BackendOpen(
-                functions,
+                [library.function(name) or shim.ffi.NULL for name in FUNCTIONS],
                 backend.name.encode(),
                 str(self._path.parent).encode(),
                 backend_config(backend).encode(),
@@ -183,7 +210,7 @@ class SharedBackend:
     def model_auto_complete_config(self, model: Model) -> JsonObject | None:
         """See `BackendHooks`; the model is initialised here, since libraries complete it as they do that."""
         opened = model.state = _opened(model)
-        return opened.completed(model.name)
+        return opened.completed(model)
 
     @hookimpl
     def model_initialize(self, model: Model) -> None:
@@ -213,8 +240,28 @@ class SharedBackend:
         return model.execute(instance, requests)
 
 
+class _WithReadiness:
+    """The hook of a library that says whether its instances are ready."""
+
+    @hookimpl
+    def model_instance_ready(self, instance: ModelInstance) -> bool:
+        shim = open_shim()
+        shim.check(shim.lib.TRITONPY_InstanceReady(instance.state))
+        return True
+
+
+def open_backend(path: str | Path) -> SharedBackend:
+    """A backend that is a shared object, with the hooks that the library may have functions for."""
+    parts: list[type] = [_WithReadiness] if mentions(path, _READY) else []
+    made: type[SharedBackend] = type(SharedBackend.__name__, (SharedBackend, *parts), {})
+    return made(path)
+
+
 def _opened(model: Model) -> OpenModel:
     """Initialise a model in the library; in the server, log lines and metrics are the server's own."""
-    if model.parameter(_ISOLATION) == "thread":
+    report = metric_reporter()
+    if report is None:
         connect()
-    return OpenModel(open_shim(), model.backend.state, model)
+    return OpenModel(
+        open_shim(), model.backend.state, model, reports_to(report) if report is not None else None
+    )

@@ -7,6 +7,7 @@
 #include "tritonpy/cache.h"
 #include "tritonpy/core.h"
 #include "tritonpy/repo_agent.h"
+#include "tritonpy/server.h"
 
 #pragma GCC visibility push(default)
 #pragma GCC diagnostic push
@@ -15,6 +16,7 @@ extern "C" {
 #include "host/agents.h"
 #include "host/batching.h"
 #include "host/caches.h"
+#include "host/calls.h"
 #include "host/core.h"
 #include "host/execution.h"
 #include "host/logs.h"

@@ -18,7 +18,7 @@ from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
 
-from tritonpy.plugin import InvalidArg, Model, Unavailable
+from tritonpy.plugin import Backend, InvalidArg, Model, Unavailable
 
 from tritonpy_abi.build import library
 from tritonpy_abi.json_text import json_text
@@ -64,11 +64,35 @@ def try_cache(path: str | Path, settings: Mapping[str, str]) -> None:
     _try("TRITONPY_TryCache", f"response cache '{path}'", path, json_text(settings))
 
 
+def ask_backend(path: str | Path, backend: Backend, config: str) -> list[str]:
+    """Initialise a backend in a child, ask it for its attributes, and end it. Blocking.
+
+    Args:
+        path: the shared object.
+        backend: as it is configured for the server.
+        config: what `TRITONBACKEND_BackendConfig` gives.
+
+    Returns:
+        What it reported; see `TRITONPY_AskBackend`. A library that cannot be opened has not been asked.
+
+    Raises:
+        TritonError: as for `try_strategy`.
+    """
+    open_shim()
+    what = f"backend '{path}'"
+    location = str(Path(path).parent)
+    # There is no other way to learn of them: it is asked also where libraries are loaded untried.
+    return _run("TRITONPY_AskBackend", what, path, _time_s() or _DEFAULT_S, backend.name, location, config)
+
+
 def _try(function: str, what: str, path: str | Path, *arguments: str | int) -> None:
     open_shim()  # says what is wrong with the installation, or with this process
     time_s = _time_s()
-    if time_s == 0:
-        return
+    if time_s != 0:
+        _run(function, what, path, time_s, *arguments)
+
+
+def _run(function: str, what: str, path: str | Path, time_s: float, *arguments: str | int) -> list[str]:
     request = {
         "function": function,
         "arguments": [str(path), *arguments],
@@ -81,7 +105,7 @@ def _try(function: str, what: str, path: str | Path, *arguments: str | int) -> N
             f"{what} cannot be tried, because no process can be started for it: {exc}; {UNTRIED}"
         ) from exc
     try:
-        judge(what, ending, time_s)
+        return judge(what, ending, time_s)
     except Exception:
         for line in printed_lines(ending):
             _log.info("%s, while it was tried: %s", what, line)

@@ -18,8 +18,8 @@ _SHOWN_CHARS = 400
 UNTRIED = f"{TIME_VARIABLE}=0 makes the server load libraries untried"
 
 
-def judge(what: str, ending: Ending, time_s: float) -> None:
-    """Return if the library may be loaded, or cannot be.
+def judge(what: str, ending: Ending, time_s: float) -> list[str]:
+    """Return what the child reported, if the library may be loaded, or cannot be.
 
     Args:
         what: was tried, for messages.
@@ -42,6 +42,7 @@ def judge(what: str, ending: Ending, time_s: float) -> None:
         raise TritonError.with_code(int(code) if code.isdecimal() else ErrorCode.UNKNOWN, text)
     if kind == "calling":
         raise _death(what, rest, ending, time_s)
+    return records
 
 
 def _death(what: str, function: str, ending: Ending, time_s: float) -> TritonError:

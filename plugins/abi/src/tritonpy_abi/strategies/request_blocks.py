@@ -62,7 +62,10 @@ class RequestBlocks:
         self._from_buffer: CData = ffi.from_buffer
         self._templates: dict[_Kind, _Template] = {}
         self._outputs: dict[tuple[str, ...], tuple[CData, int, object]] = {}
-        self._every_output = tuple(sorted(output["name"] for output in model.config.get("output", ())))
+        states = model.config.get("sequence_batching", {}).get("state", ())
+        outputs = {output["name"] for output in model.config.get("output", ())}
+        self._hidden = {state["output_name"] for state in states} - outputs  # which only the server wants
+        self._every_output = tuple(sorted(outputs))
 
     def fill(self, request: InferRequest) -> Block:
         """Fill in a request as a strategy sees it, while the returned list is held."""
@@ -89,7 +92,7 @@ class RequestBlocks:
             block.id = self._text(request.id, kept)
         if request.flags:
             block.flags = request.flags
-        if request.correlation_id:
+        if request.correlation_id != 0:  # an empty text is one, too
             self._correlate(block, request.correlation_id, kept)
         if request.timeout_us:
             block.timeout_us = request.timeout_us
@@ -140,9 +143,8 @@ class RequestBlocks:
             if len(self._outputs) >= _MOST_KEPT:
                 self._outputs.clear()
             texts: list[CData] = []
-            array: CData = self._ffi.new(
-                "const char *[]", [self._text(name, texts) for name in sorted({*names})]
-            )
+            wanted_names = sorted({*names} - self._hidden)
+            array: CData = self._ffi.new("const char *[]", [self._text(name, texts) for name in wanted_names])
             wanted = self._outputs[names] = (array, len(array), texts)
         return wanted
 

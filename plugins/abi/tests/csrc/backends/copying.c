@@ -7,13 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "check.h"
 #include "tritonpy/backend.h"
-
-#define CHECK(call)                                  \
-  do {                                               \
-    TRITONSERVER_Error *failure = (call);            \
-    if (failure != NULL) return failure;             \
-  } while (0)
 
 static TRITONSERVER_Error *refusal(TRITONSERVER_Error_Code code, const char *text) {
   return TRITONSERVER_ErrorNew(code, text);
@@ -190,6 +185,11 @@ static TRITONSERVER_Error *answer(
   TRITONBACKEND_Response *response;
   CHECK(TRITONBACKEND_ResponseNew(&response, request));
   TRITONSERVER_Error *error = NULL;
+  if (strcmp(what, "discard") == 0) {
+    CHECK(copy(request, response, 0));
+    CHECK(TRITONBACKEND_ResponseDelete(response));
+    CHECK(TRITONBACKEND_ResponseNew(&response, request));
+  }
   if (strcmp(what, "error") == 0) {
     error = refusal(TRITONSERVER_ERROR_NOT_FOUND, "the request was told to fail");
   } else {

@@ -69,7 +69,7 @@ int main(int count, char **arguments) {
   } subjects[] = {{"core", drive_core},       {"logs", drive_logs},
                   {"metrics", drive_metrics}, {"strategies", drive_strategies},
                   {"agents", drive_agents},   {"caches", drive_caches},
-                  {"probe", drive_probe},     {"race", make_race},
+                  {"backends", drive_backends}, {"calls", drive_calls},   {"probe", drive_probe},     {"race", make_race},
                   {"leak", make_leak},        {"overrun", make_overrun}};
   CHECK(count > 2);
   path = arguments[1];

@@ -3,15 +3,18 @@
 #ifndef DRIVER_H
 #define DRIVER_H
 
-#include "tritonpy/batching.h"
+#include "tritonpy/backend.h"
 #include "tritonpy/cache.h"
 #include "tritonpy/core.h"
 #include "tritonpy/repo_agent.h"
+#include "tritonpy/server.h"
 
 #include "host/agents.h"
 #include "host/batching.h"
 #include "host/caches.h"
+#include "host/calls.h"
 #include "host/core.h"
+#include "host/execution.h"
 #include "host/logs.h"
 #include "host/metrics.h"
 #include "host/probe.h"
@@ -41,6 +44,8 @@ void drive_metrics(void);
 void drive_strategies(void);
 void drive_agents(void);
 void drive_caches(void);
+void drive_backends(void);
+void drive_calls(void);
 void drive_probe(void);
 
 void make_race(void);

@@ -2,9 +2,11 @@
 
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "backends/objects.h"
+#include "calls/calls.h"
 #include "guard.h"
 
 using tritonpy::Event;
@@ -26,7 +28,8 @@ struct Functions {
         model_finalize(reinterpret_cast<Step<TRITONBACKEND_Model>>(found[3])),
         instance_initialize(reinterpret_cast<Step<TRITONBACKEND_ModelInstance>>(found[4])),
         instance_finalize(reinterpret_cast<Step<TRITONBACKEND_ModelInstance>>(found[5])),
-        execute(reinterpret_cast<decltype(&TRITONBACKEND_ModelInstanceExecute)>(found[6])) {}
+        execute(reinterpret_cast<decltype(&TRITONBACKEND_ModelInstanceExecute)>(found[6])),
+        instance_ready(reinterpret_cast<Step<TRITONBACKEND_ModelInstance>>(found[7])) {}
 
   const Step<TRITONBACKEND_Backend> initialize;
   const Step<TRITONBACKEND_Backend> finalize;
@@ -35,6 +38,7 @@ struct Functions {
   const Step<TRITONBACKEND_ModelInstance> instance_initialize;
   const Step<TRITONBACKEND_ModelInstance> instance_finalize;
   decltype(&TRITONBACKEND_ModelInstanceExecute) const execute;
+  const Step<TRITONBACKEND_ModelInstance> instance_ready;
 };
 
 // A backend with its library; strategies have one without.
@@ -59,7 +63,7 @@ TRITONSERVER_Error* call(const char* name, Step<Handle> step, Handle* handle) {
 void describe(TRITONBACKEND_Response& response, TRITONPY_Event* to) {
   for (TRITONBACKEND_Output& output : response.outputs) {
     response.sent_outputs.push_back(
-        {output.name.c_str(), output.shape.data(), output.data, output.attributes.byte_size,
+        {output.name.c_str(), output.shape.data(), output.data, output.byte_size,
          static_cast<uint32_t>(output.shape.size()), output.datatype});
     output.data = nullptr;  // the driver's from here on
   }
@@ -98,12 +102,14 @@ TRITONSERVER_Error* TRITONPY_BackendClose(TRITONBACKEND_Backend* backend) {
 }
 
 TRITONSERVER_Error* TRITONPY_ModelOpen(
-    TRITONBACKEND_Backend* backend, const TRITONPY_Model* described, TRITONPY_ServedModel** model) {
+    TRITONBACKEND_Backend* backend, const TRITONPY_Model* described, TRITONSERVER_Server* server,
+    TRITONPY_ServedModel** model) {
   auto opened = std::make_unique<TRITONPY_ServedModel>(TRITONBACKEND_Model{
       described->name, described->version, described->location, described->config, described->completes_config,
       backend});
   TRITONBACKEND_Model* handle = opened.get();
   opened->is_initializing = true;
+  opened->server = server;
   if (auto* error = call("TRITONBACKEND_ModelInitialize", functions_of(backend).model_initialize, handle)) {
     return error;
   }
@@ -116,8 +122,19 @@ const char* TRITONPY_ModelCompleted(TRITONPY_ServedModel* model) {
   return model->is_completed ? model->config.c_str() : nullptr;
 }
 
-void TRITONPY_ModelSettle(TRITONPY_ServedModel* model, const char* config, bool is_decoupled) {
+void TRITONPY_ModelSettle(
+    TRITONPY_ServedModel* model, const char* config, bool is_decoupled, const TRITONPY_State* states,
+    uint32_t state_count) {
   model->config = config;
+  auto specs = std::make_shared<tritonpy::StateSpecs>();
+  specs->model_name = model->name;
+  for (uint32_t index = 0; index < state_count; ++index) {
+    const TRITONPY_State& state = states[index];
+    specs->all.push_back(
+        {state.input_name, state.output_name, {state.shape, state.shape + state.dim_count},
+         static_cast<TRITONSERVER_DataType>(state.datatype), state.keeps_content});
+  }
+  model->states = std::move(specs);
   model->events->leave_at_once(is_decoupled);
 }
 
@@ -132,10 +149,19 @@ void TRITONPY_ModelEnd(TRITONPY_ServedModel* model) {
 }
 
 TRITONSERVER_Error* TRITONPY_InstanceOpen(
-    TRITONPY_ServedModel* model, const char* name, int kind, int32_t device_id, const char* policy,
-    TRITONBACKEND_ModelInstance** instance) {
-  auto opened = std::make_unique<TRITONBACKEND_ModelInstance>(TRITONBACKEND_ModelInstance{
-      model, name, static_cast<TRITONSERVER_InstanceGroupKind>(kind), device_id, {policy}});
+    TRITONPY_ServedModel* model, const TRITONPY_Instance* described, TRITONBACKEND_ModelInstance** instance) {
+  const auto kind = static_cast<TRITONSERVER_InstanceGroupKind>(described->kind);
+  auto opened = std::make_unique<TRITONBACKEND_ModelInstance>(
+      TRITONBACKEND_ModelInstance{model, described->name, kind, described->device_id, {described->policy}});
+  for (uint32_t index = 0; index < described->secondary_device_count; ++index) {
+    const TRITONPY_SecondaryDevice& device = described->secondary_devices[index];
+    opened->secondary_devices.emplace_back(device.kind, device.id);
+  }
+  opened->profiles.assign(described->profiles, described->profiles + described->profile_count);
+  const bool is_device_blocking = model->backend->execution_policy == TRITONBACKEND_EXECUTION_DEVICE_BLOCKING;
+  if (is_device_blocking && kind == TRITONSERVER_INSTANCEGROUPKIND_GPU) {
+    opened->device_turn = model->device_turns.of(described->device_id);
+  }
   const auto initialize = functions_of(model->backend).instance_initialize;
   if (auto* error = call("TRITONBACKEND_ModelInstanceInitialize", initialize, opened.get())) {
     return error;
@@ -154,24 +180,43 @@ TRITONSERVER_Error* TRITONPY_InstanceExecute(
     TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* const* requests, const uint64_t* tags,
     uint32_t count) {
   const std::shared_ptr<Events> events = instance->model->events;
+  const std::shared_ptr<const tritonpy::StateSpecs> states = instance->model->states;
   instance->compute_start_ns = instance->compute_end_ns = 0;
   std::vector<TRITONBACKEND_Request*> given(requests, requests + count);  // may be written to
   for (uint32_t index = 0; index < count; ++index) {
-    requests[index]->reply = new ReplyHold(std::make_shared<tritonpy::Reply>(events, tags[index]));
+    requests[index]->reply =
+        new ReplyHold(std::make_shared<tritonpy::Reply>(events, states, tags[index], requests[index]->cancel_flag));
+    if (const TRITONPY_Trace* trace = requests[index]->trace) {
+      tritonpy::Reply* reply = tritonpy::reply_of(requests[index])->get();
+      reply->follow(std::unique_ptr<TRITONSERVER_InferenceTrace>(new TRITONSERVER_InferenceTrace{
+          reply, trace->id, trace->parent_id, trace->model_version, trace->model_name, trace->request_id,
+          trace->context}));
+    }
   }
-  const Events::Execution execution(events.get());
+  std::unique_lock<std::mutex> turn;
+  if (instance->device_turn != nullptr) {
+    turn = std::unique_lock<std::mutex>(*instance->device_turn);
+  }
+  const Events::Execution execution(events.get(), count);
+  const tritonpy::Executing executing(instance->name.c_str());
   TRITONSERVER_Error* error = guarded("TRITONBACKEND_ModelInstanceExecute", [&] {
     return functions_of(instance->model->backend).execute(instance, given.data(), count);
   });
   if (error != nullptr) {
     for (uint32_t index = 0; index < count; ++index) {
       if (requests[index]->reply != nullptr) {  // still the server's, as its error says
+        (*tritonpy::reply_of(requests[index]))->close();
         TRITONSERVER_ErrorDelete(
             TRITONBACKEND_RequestRelease(requests[index], TRITONSERVER_REQUEST_RELEASE_ALL));
       }
     }
   }
   return error;
+}
+
+TRITONSERVER_Error* TRITONPY_InstanceReady(TRITONBACKEND_ModelInstance* instance) {
+  const auto ready = functions_of(instance->model->backend).instance_ready;
+  return call("TRITONBACKEND_ModelInstanceReady", ready, instance);
 }
 
 void TRITONPY_InstanceTimes(TRITONBACKEND_ModelInstance* instance, uint64_t* start_ns, uint64_t* end_ns) {
@@ -186,6 +231,18 @@ bool TRITONPY_EventsWait(TRITONPY_ServedModel* model) {
 
 void TRITONPY_EventsStop(TRITONPY_ServedModel* model) { model->events->stop(); }
 
+void TRITONPY_EventsHold(TRITONPY_ServedModel* model, uint64_t tag, bool is_held) {
+  model->events->hold(tag, is_held);
+}
+
+void TRITONPY_EventsPack(TRITONPY_ServedModel* model, TRITONPY_Records* records) {
+  model->packing.take(model->events.get(), records);
+}
+
+void TRITONPY_OutputKind(TRITONPY_ServedModel* model, uint32_t kind, TRITONPY_SentOutput* output) {
+  model->packing.describe(kind, output);
+}
+
 bool TRITONPY_EventsTake(TRITONPY_ServedModel* model, TRITONPY_Event* event) {
   Event taken{};
   if (!model->events->take(&taken)) {
@@ -195,6 +252,7 @@ bool TRITONPY_EventsTake(TRITONPY_ServedModel* model, TRITONPY_Event* event) {
   event->tag = taken.tag;
   event->kind = static_cast<int>(taken.kind);
   event->is_final = taken.is_final;
+  event->time_ns = taken.time_ns;
   if (taken.response != nullptr) {
     describe(*taken.response, event);
     event->response = taken.response.release();

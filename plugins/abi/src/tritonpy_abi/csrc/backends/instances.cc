@@ -1,6 +1,17 @@
 // What a backend may ask of its instances, and what it tells of their executions.
 
+#include <string>
+
 #include "backends/objects.h"
+
+namespace {
+
+TRITONSERVER_Error* out_of_bounds(uint32_t index, size_t count, const char* what) {
+  return tritonpy::invalid("out of bounds index " + std::to_string(index) + ": instance is configured with " +
+                           std::to_string(count) + " " + what);
+}
+
+}  // namespace
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceName(TRITONBACKEND_ModelInstance* instance, const char** name) {
   TRITONPY_REQUIRE(instance);
@@ -42,6 +53,47 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceIsPassive(
   return nullptr;
 }
 
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSecondaryDeviceCount(
+    TRITONBACKEND_ModelInstance* instance, uint32_t* count) {
+  TRITONPY_REQUIRE(instance);
+  TRITONPY_REQUIRE(count);
+  *count = static_cast<uint32_t>(instance->secondary_devices.size());
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(
+    TRITONBACKEND_ModelInstance* instance, uint32_t index, const char** kind, int64_t* id) {
+  TRITONPY_REQUIRE(instance);
+  TRITONPY_REQUIRE(kind);
+  TRITONPY_REQUIRE(id);
+  if (index >= instance->secondary_devices.size()) {
+    return out_of_bounds(index, instance->secondary_devices.size(), "secondary devices");
+  }
+  *kind = instance->secondary_devices[index].first.c_str();
+  *id = instance->secondary_devices[index].second;
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceProfileCount(
+    TRITONBACKEND_ModelInstance* instance, uint32_t* count) {
+  TRITONPY_REQUIRE(instance);
+  TRITONPY_REQUIRE(count);
+  *count = static_cast<uint32_t>(instance->profiles.size());
+  return nullptr;
+}
+
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceProfileName(
+    TRITONBACKEND_ModelInstance* instance, const uint32_t index, const char** profile_name) {
+  TRITONPY_REQUIRE(instance);
+  TRITONPY_REQUIRE(profile_name);
+  *profile_name = nullptr;
+  if (index >= instance->profiles.size()) {
+    return out_of_bounds(index, instance->profiles.size(), "profiles");
+  }
+  *profile_name = instance->profiles[index].c_str();
+  return nullptr;
+}
+
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceModel(
     TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Model** model) {
   TRITONPY_REQUIRE(instance);
@@ -60,23 +112,5 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceState(TRITONBACKEND_ModelInstance
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSetState(TRITONBACKEND_ModelInstance* instance, void* state) {
   TRITONPY_REQUIRE(instance);
   instance->state = state;
-  return nullptr;
-}
-
-// The server counts requests by their responses: it also counts those of which a backend says nothing.
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportStatistics(
-    TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request, const bool, const uint64_t,
-    const uint64_t, const uint64_t, const uint64_t) {
-  TRITONPY_REQUIRE(instance);
-  TRITONPY_REQUIRE(request);
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportBatchStatistics(
-    TRITONBACKEND_ModelInstance* instance, const uint64_t, const uint64_t, const uint64_t compute_start_ns,
-    const uint64_t compute_end_ns, const uint64_t) {
-  TRITONPY_REQUIRE(instance);
-  instance->compute_start_ns = compute_start_ns;
-  instance->compute_end_ns = compute_end_ns;
   return nullptr;
 }

@@ -1,7 +1,6 @@
 // What only backends may do to themselves and their models; what strategies may ask too is in batching/.
 
-#include <cstdlib>
-
+#include "backends/memory.h"
 #include "backends/objects.h"
 #include "guard.h"
 
@@ -35,28 +34,17 @@ TRITONSERVER_Error* TRITONBACKEND_BackendMemoryManager(
 
 TRITONSERVER_Error* TRITONBACKEND_MemoryManagerAllocate(
     TRITONBACKEND_MemoryManager* manager, void** buffer, const TRITONSERVER_MemoryType memory_type,
-    const int64_t, const uint64_t byte_size) {
+    const int64_t memory_type_id, const uint64_t byte_size) {
   TRITONPY_REQUIRE(manager);
   TRITONPY_REQUIRE(buffer);
-  *buffer = nullptr;
-  if (memory_type != TRITONSERVER_MEMORY_CPU) {
-    const std::string text = std::string("memory of type ") + TRITONSERVER_MemoryTypeString(memory_type) +
-                             " cannot be allocated: tritonpy-abi has that of the CPU only";
-    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNAVAILABLE, text.c_str());
-  }
-  *buffer = std::malloc(byte_size == 0 ? 1 : byte_size);
-  if (*buffer == nullptr) {
-    const std::string text = "cannot allocate " + std::to_string(byte_size) + " bytes";
-    return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNAVAILABLE, text.c_str());
-  }
-  return nullptr;
+  return tritonpy::allocate(memory_type, memory_type_id, byte_size, buffer);
 }
 
 TRITONSERVER_Error* TRITONBACKEND_MemoryManagerFree(
-    TRITONBACKEND_MemoryManager* manager, void* buffer, const TRITONSERVER_MemoryType, const int64_t) {
+    TRITONBACKEND_MemoryManager* manager, void* buffer, const TRITONSERVER_MemoryType memory_type,
+    const int64_t memory_type_id) {
   TRITONPY_REQUIRE(manager);
-  std::free(buffer);
-  return nullptr;
+  return tritonpy::release(memory_type, memory_type_id, buffer);
 }
 
 TRITONSERVER_Error* TRITONBACKEND_ModelSetConfig(

@@ -12,7 +12,7 @@ namespace {
 
 // The error of a request that no backend has (any more), or nullptr.
 TRITONSERVER_Error* not_executed(const TRITONBACKEND_Request* request, const char* function) {
-  if (request->reply != nullptr) {
+  if (__atomic_load_n(&request->reply, __ATOMIC_ACQUIRE) != nullptr) {
     return nullptr;
   }
   return tritonpy::invalid(
@@ -37,36 +37,47 @@ TRITONSERVER_Error* add_parameter(
 
 }  // namespace
 
-TRITONBACKEND_Output::~TRITONBACKEND_Output() { std::free(data); }
+TRITONBACKEND_Output::~TRITONBACKEND_Output() {
+  if (data != nullptr && block.data != nullptr) {
+    tritonpy::return_block(block);
+  } else {
+    std::free(data);
+  }
+}
 
 TRITONSERVER_Error* TRITONBACKEND_RequestRelease(TRITONBACKEND_Request* request, uint32_t release_flags) {
   TRITONPY_REQUIRE(request);
   if (auto* error = not_executed(request, __func__)) {
     return error;
   }
-  if (release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE) {
-    return TRITONSERVER_ErrorNew(
-        TRITONSERVER_ERROR_UNSUPPORTED,
-        "TRITONBACKEND_RequestRelease: TRITONSERVER_REQUEST_RELEASE_RESCHEDULE is not supported by tritonpy-abi");
-  }
-  if (release_flags != TRITONSERVER_REQUEST_RELEASE_ALL) {
+  const bool is_again = release_flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE;
+  if (!is_again && release_flags != TRITONSERVER_REQUEST_RELEASE_ALL) {
     return tritonpy::invalid(
         "TRITONBACKEND_RequestRelease: unknown release flags " + std::to_string(release_flags));
+  }
+  // Of threads that release it at the same time the first one does.
+  void* const held = __atomic_exchange_n(&request->reply, nullptr, __ATOMIC_ACQ_REL);
+  const std::unique_ptr<ReplyHold> hold(static_cast<ReplyHold*>(held));
+  if (hold == nullptr) {
+    return not_executed(request, __func__);
   }
   if (request->has_scratch) {
     tritonpy::clear_scratch(request);
   }
-  const std::unique_ptr<ReplyHold> hold(tritonpy::reply_of(request));
-  request->reply = nullptr;
-  (*hold)->released();  // from here on the block may be gone
+  // From here on the block may be gone.
+  if (is_again) {
+    (*hold)->reschedule();
+  } else {
+    (*hold)->released();
+  }
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONBACKEND_RequestTrace(
-    TRITONBACKEND_Request* request, TRITONSERVER_InferenceTrace** trace) {
+// A request that is cancelled leaves the queue at once: no strategy is asked for it any more.
+TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request* request, bool* is_cancelled) {
   TRITONPY_REQUIRE(request);
-  TRITONPY_REQUIRE(trace);
-  *trace = nullptr;
+  TRITONPY_REQUIRE(is_cancelled);
+  *is_cancelled = request->reply != nullptr && (*tritonpy::reply_of(request))->is_cancelled();
   return nullptr;
 }
 
@@ -127,12 +138,11 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseFactorySendFlags(
   return factory->reply->send(nothing, true);
 }
 
-// Cancellations do not get here yet: what is cancelled is computed to its end.
 TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryIsCancelled(
     TRITONBACKEND_ResponseFactory* factory, bool* is_cancelled) {
   TRITONPY_REQUIRE(factory);
   TRITONPY_REQUIRE(is_cancelled);
-  *is_cancelled = false;
+  *is_cancelled = factory->reply->is_cancelled();
   return nullptr;
 }
 
@@ -180,15 +190,18 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseOutput(
       return tritonpy::invalid(
           "output '" + std::string(name) + "' has no datatype: " + std::to_string(static_cast<int>(datatype)));
     }
-    for (const TRITONBACKEND_Output& other : response->outputs) {
-      if (other.name == name) {
-        return tritonpy::invalid("output '" + other.name + "' is in the response already");
+    std::vector<int64_t> dims(shape, shape + dim_count);
+    for (const int64_t dim : dims) {
+      if (dim < 0) {
+        return tritonpy::invalid(
+            "output '" + std::string(name) + "' has a dimension of " + std::to_string(dim) +
+            ", and expected is 0 or more");
       }
     }
     TRITONBACKEND_Output& made = response->outputs.emplace_back();
     made.name = name;
     made.datatype = datatype;
-    made.shape.assign(shape, shape + dim_count);
+    made.shape = std::move(dims);
     *output = &made;
     return nullptr;
   });
@@ -231,7 +244,8 @@ TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(
         TRITONSERVER_ERROR_ALREADY_EXISTS, ("allocated buffer for output '" + output->name + "' already exists").c_str());
   }
   if (byte_size != 0) {
-    output->data = std::malloc(byte_size);
+    output->block = tritonpy::take_block(byte_size);
+    output->data = output->block.data != nullptr ? output->block.data : std::malloc(byte_size);
     if (output->data == nullptr) {
       const std::string text =
           "cannot allocate " + std::to_string(byte_size) + " bytes for output '" + output->name + "'";
@@ -239,7 +253,7 @@ TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(
     }
   }
   output->has_buffer = true;
-  output->attributes.byte_size = byte_size;
+  output->byte_size = output->attributes.byte_size = byte_size;
   *buffer = output->data;
   *memory_type = TRITONSERVER_MEMORY_CPU;
   *memory_type_id = 0;

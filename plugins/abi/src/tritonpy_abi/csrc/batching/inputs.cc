@@ -132,8 +132,10 @@ TRITONSERVER_Error* TRITONBACKEND_InputBuffer(
   TRITONPY_REQUIRE(buffer);
   *buffer = nullptr;
   tell<uint64_t>(byte_size, 0);
-  if (index != 0 || input->byte_size == 0) {
-    return nullptr;  // as in Triton: no bytes, and no error
+  if (index != 0 || input->byte_size == 0) {  // as in Triton: no bytes, and no error
+    tell(memory_type, TRITONSERVER_MEMORY_CPU);
+    tell<int64_t>(memory_type_id, 0);
+    return nullptr;
   }
   tell(memory_type, static_cast<TRITONSERVER_MemoryType>(input->memory_type));
   tell(memory_type_id, input->memory_type_id);
@@ -160,9 +162,7 @@ TRITONSERVER_Error* TRITONBACKEND_InputBufferAttributes(
   *attributes = nullptr;
   return tritonpy::guarded(__func__, [&]() -> TRITONSERVER_Error* {
     if (index != 0 || input->byte_size == 0) {
-      return tritonpy::invalid(
-          "out of bounds index " + std::to_string(index) + ": input '" + input->name + "' has " +
-          (input->byte_size == 0 ? "0" : "1") + " buffers");
+      return nullptr;  // as in Triton: neither bytes nor attributes, and no error
     }
     if (TRITONSERVER_Error* error = bytes_of(input, buffer)) {
       return error;

@@ -5,6 +5,10 @@
 
 #include "core/objects.h"
 
+namespace tritonpy {
+class MemoryReport;
+}
+
 struct TRITONBACKEND_Backend {
   std::string name;
   std::string location;
@@ -23,6 +27,8 @@ struct TRITONBACKEND_Model {
   void* state = nullptr;
   bool is_initializing = false;  // by its backend
   bool is_completed = false;  // the backend has set the configuration
+  tritonpy::MemoryReport* memory = nullptr;  // of a model in the hands of a backend
+  TRITONSERVER_Server* server = nullptr;  // that answers it; none for a strategy
 };
 
 namespace tritonpy {

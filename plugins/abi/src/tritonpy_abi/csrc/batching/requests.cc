@@ -56,14 +56,6 @@ TRITONSERVER_Error* TRITONBACKEND_RequestFlags(TRITONBACKEND_Request* request, u
   return nullptr;
 }
 
-// A request that is cancelled leaves the queue at once: no strategy is asked for it any more.
-TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request* request, bool* is_cancelled) {
-  TRITONPY_REQUIRE(request);
-  TRITONPY_REQUIRE(is_cancelled);
-  *is_cancelled = false;
-  return nullptr;
-}
-
 TRITONSERVER_Error* TRITONBACKEND_InferenceRequestTimeoutMicroseconds(
     TRITONBACKEND_Request* request, uint64_t* timeout) {
   TRITONPY_REQUIRE(request);

@@ -117,9 +117,11 @@ TRITONSERVER_Error* TRITONPY_LogFollow(int descriptor) {
     const std::string text = std::string("cannot see what the server logs: ") + std::strerror(errno);
     return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INTERNAL, text.c_str());
   }
-  followed_levels.store(static_cast<const uint8_t*>(place), std::memory_order_release);
+  TRITONPY_LogFollowAt(static_cast<const uint8_t*>(place));
   return nullptr;
 }
+
+void TRITONPY_LogFollowAt(const uint8_t* levels) { followed_levels.store(levels, std::memory_order_release); }
 
 void TRITONPY_LogCollect(void) { LogRing::get().collect(); }
 

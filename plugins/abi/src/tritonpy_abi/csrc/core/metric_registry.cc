@@ -40,6 +40,7 @@ void add_series(std::string& to, const Labels& labels, const Series& series) {
     to += ':';
     add_quoted(to, label.second);
   });
+  to += ",\"set_count\":" + std::to_string(series.set_count.load(std::memory_order_acquire));
   to += ",\"value\":";
   add_number(to, series.value.load(std::memory_order_relaxed));
   to += ",\"bounds\":";
@@ -59,6 +60,11 @@ void Series::add(double to_value) {
   double before = value.load(std::memory_order_relaxed);
   while (!value.compare_exchange_weak(before, before + to_value, std::memory_order_relaxed)) {
   }
+}
+
+void Series::set(double to) {
+  value.store(to, std::memory_order_relaxed);
+  set_count.fetch_add(1, std::memory_order_release);  // who sees that it was set sees the number
 }
 
 void Series::observe(double observed) {
@@ -101,6 +107,7 @@ std::shared_ptr<Series> MetricRegistry::join(
   std::shared_ptr<Series>& series = family.series[labels];
   if (series == nullptr) {
     series = std::make_shared<Series>(bounds);
+    note_change();
   }
   ++series->holder_count;
   return series;
@@ -111,8 +118,24 @@ void MetricRegistry::leave(Family& family, const Labels& labels) {
   const auto found = family.series.find(labels);
   if (--found->second->holder_count == 0) {
     family.series.erase(found);
+    note_change();
   }
 }
+
+void MetricRegistry::note_change() {
+  // Always exchanged, and not only looked at: whoever takes it afterwards sees the value that was changed before.
+  if (!has_changed_.exchange(true)) {
+    const std::lock_guard<std::mutex> lock(waiting_);
+    changed_.notify_all();
+  }
+}
+
+void MetricRegistry::wait() {
+  std::unique_lock<std::mutex> lock(waiting_);
+  changed_.wait(lock, [this] { return has_changed_.load(); });
+}
+
+bool MetricRegistry::take_change() { return has_changed_ && has_changed_.exchange(false); }
 
 std::string MetricRegistry::json() {
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -22,11 +23,13 @@ struct Series {
   explicit Series(std::vector<double> its_bounds);
 
   void add(double to_value);
+  void set(double to);
   void observe(double observed);
 
   std::atomic<double> value{0};  // of a histogram: the sum
   const std::vector<double> bounds;
   std::vector<std::atomic<uint64_t>> counts;  // one for each bound, and one for what is larger
+  std::atomic<uint64_t> set_count{0};
   size_t holder_count = 0;                    // guarded by the registry
 };
 
@@ -53,9 +56,23 @@ class MetricRegistry {
 
   std::string json();  // "" where there is no series
 
+  // A value, or what there is, has changed. From any thread, without waiting unless somebody waits for it.
+  void note_change();
+  // Waits until something has changed.
+  void wait();
+  // True if something has changed since this was asked.
+  bool take_change();
+  // True there: something has changed since.
+  const volatile bool* flag() const { return reinterpret_cast<const volatile bool*>(&has_changed_); }
+
  private:
   std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Family>> families_;
+
+  std::atomic<bool> has_changed_{false};
+  static_assert(sizeof(std::atomic<bool>) == sizeof(bool), "its flag is looked at from outside");
+  std::mutex waiting_;  // lets nobody who waits miss a change
+  std::condition_variable changed_;
 };
 
 }  // namespace tritonpy

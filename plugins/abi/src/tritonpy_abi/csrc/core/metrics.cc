@@ -236,6 +236,7 @@ TRITONSERVER_Error* TRITONSERVER_MetricIncrement(TRITONSERVER_Metric* metric, do
         "TRITONSERVER_METRIC_KIND_COUNTER can only be incremented monotonically by non-negative values.");
   }
   metric->series->add(value);
+  MetricRegistry::get().note_change();
   return nullptr;
 }
 
@@ -244,7 +245,8 @@ TRITONSERVER_Error* TRITONSERVER_MetricSet(TRITONSERVER_Metric* metric, double v
   if (metric->kind() != TRITONSERVER_METRIC_KIND_GAUGE) {
     return unsupported(*metric, "Set");
   }
-  metric->series->value.store(value, std::memory_order_relaxed);
+  metric->series->set(value);
+  MetricRegistry::get().note_change();
   return nullptr;
 }
 
@@ -254,6 +256,7 @@ TRITONSERVER_Error* TRITONSERVER_MetricObserve(TRITONSERVER_Metric* metric, doub
     return unsupported(*metric, "Observe");
   }
   metric->series->observe(value);
+  MetricRegistry::get().note_change();
   return nullptr;
 }
 
@@ -278,3 +281,9 @@ char* TRITONPY_MetricsRead(size_t* byte_size) {
 }
 
 void TRITONPY_MetricsFree(char* json) { std::free(json); }
+
+void TRITONPY_MetricsWait(void) { MetricRegistry::get().wait(); }
+
+bool TRITONPY_MetricsChanged(void) { return MetricRegistry::get().take_change(); }
+
+const volatile bool* TRITONPY_MetricsFlag(void) { return MetricRegistry::get().flag(); }

@@ -41,12 +41,12 @@ namespace tritonpy {
 TRITONSERVER_Error* invalid(const std::string& message);
 
 // An error that names the argument, where it is NULL; the server that the API comes from ends there.
-inline TRITONSERVER_Error* require(const void* argument, const char* function, const char* name) {
-  return argument != nullptr ? nullptr : invalid(std::string(function) + ": " + name + " is NULL");
+inline TRITONSERVER_Error* require(bool is_there, const char* function, const char* name) {
+  return is_there ? nullptr : invalid(std::string(function) + ": " + name + " is NULL");
 }
 
 }  // namespace tritonpy
 
 // In a function of the API: returns an error that names the argument, where it is NULL.
 #define TRITONPY_REQUIRE(argument) \
-  if (auto* missing = tritonpy::require(argument, __func__, #argument)) return missing
+  if (auto* missing = tritonpy::require((argument) != nullptr, __func__, #argument)) return missing

@@ -39,6 +39,16 @@ typedef struct TRITONBACKEND_Input {
   uint32_t index; /* among the inputs of its request */
 } TRITONBACKEND_Input;
 
+/* Texts stay while the block of the request does; `context` is "" where there is none. */
+typedef struct {
+  uint64_t id;
+  uint64_t parent_id;
+  int64_t model_version;
+  const char *model_name;
+  const char *request_id;
+  const char *context;
+} TRITONPY_Trace;
+
 struct TRITONBACKEND_Request {
   const char *id;
   const char *correlation_text; /* NULL where the id is `correlation_number` */
@@ -52,6 +62,8 @@ struct TRITONBACKEND_Request {
   uint32_t flags;
   bool has_scratch; /* of its inputs */
   void *reply; /* to whom it is answered, while a backend has it */
+  const TRITONPY_Trace *trace; /* NULL where it is not traced, and in a queue */
+  const unsigned char *cancel_flag; /* 1 when it was cancelled; NULL where it cannot be */
   TRITONBACKEND_Input inputs[];
 };
 

@@ -10,6 +10,9 @@ typedef struct TRITONBACKEND_ModelInstance TRITONBACKEND_ModelInstance;
 typedef struct TRITONBACKEND_Response TRITONBACKEND_Response;
 typedef struct TRITONPY_ServedModel TRITONPY_ServedModel;
 
+/* How many functions a library may define. */
+enum { TRITONPY_BACKEND_FUNCTION_COUNT = 8 };
+
 /* The functions of a library, in the order of the driver's list; NULL for those that it does not define. Calls
  * `TRITONBACKEND_Initialize`; where that fails, nothing is left to be closed. Texts are copied. */
 TRITONSERVER_Error *TRITONPY_BackendOpen(
@@ -18,30 +21,74 @@ TRITONSERVER_Error *TRITONPY_BackendOpen(
 /* It is gone also if finalising it fails; so are models and instances. */
 TRITONSERVER_Error *TRITONPY_BackendClose(TRITONBACKEND_Backend *backend);
 
-/* Calls `TRITONBACKEND_ModelInitialize`. */
+/* Calls `TRITONBACKEND_ModelInitialize`, which may ask the server already. */
 TRITONSERVER_Error *TRITONPY_ModelOpen(
-    TRITONBACKEND_Backend *backend, const TRITONPY_Model *described, TRITONPY_ServedModel **model);
+    TRITONBACKEND_Backend *backend, const TRITONPY_Model *described, TRITONSERVER_Server *server,
+    TRITONPY_ServedModel **model);
 /* The configuration that the backend has set, or NULL. */
 const char *TRITONPY_ModelCompleted(TRITONPY_ServedModel *model);
-/* The configuration that counts from here on. */
-void TRITONPY_ModelSettle(TRITONPY_ServedModel *model, const char *config, bool is_decoupled);
+/* What a model remembers of a sequence. Numbers are those of `TRITONSERVER_DataType`. */
+typedef struct {
+  const char *input_name;
+  const char *output_name;
+  const int64_t *shape; /* of one request; -1 for any size */
+  uint32_t dim_count;
+  int datatype;
+  bool keeps_content; /* a new one begins as a copy of the one before */
+} TRITONPY_State;
+
+/* The configuration that counts from here on. States are copied. */
+void TRITONPY_ModelSettle(
+    TRITONPY_ServedModel *model, const char *config, bool is_decoupled, const TRITONPY_State *states,
+    uint32_t state_count);
 /* Calls `TRITONBACKEND_ModelFinalize`; events that it leaves can still be taken. */
 TRITONSERVER_Error *TRITONPY_ModelFinalize(TRITONPY_ServedModel *model);
 /* The model is gone; what its backend still sends is dropped. */
 void TRITONPY_ModelEnd(TRITONPY_ServedModel *model);
 
-/* `kind` is a `TRITONSERVER_InstanceGroupKind`, `policy` a JSON object. */
+typedef struct {
+  const char *kind;
+  int64_t id;
+} TRITONPY_SecondaryDevice;
+
+/* What is copied of an instance: `kind` is a `TRITONSERVER_InstanceGroupKind`, `policy` a JSON object. */
+typedef struct {
+  const char *name;
+  int kind;
+  int32_t device_id;
+  const char *policy;
+  const TRITONPY_SecondaryDevice *secondary_devices;
+  uint32_t secondary_device_count;
+  const char *const *profiles;
+  uint32_t profile_count;
+} TRITONPY_Instance;
+
 TRITONSERVER_Error *TRITONPY_InstanceOpen(
-    TRITONPY_ServedModel *model, const char *name, int kind, int32_t device_id, const char *policy,
-    TRITONBACKEND_ModelInstance **instance);
+    TRITONPY_ServedModel *model, const TRITONPY_Instance *described, TRITONBACKEND_ModelInstance **instance);
 TRITONSERVER_Error *TRITONPY_InstanceClose(TRITONBACKEND_ModelInstance *instance);
 /* Calls `TRITONBACKEND_ModelInstanceExecute`; requests are known by their tags in events. Blocks of requests
- * must stay until this returns, and then until they are released. */
+ * must stay until this returns, and then until they are released; their flags of cancellation until they can
+ * get no more responses. */
 TRITONSERVER_Error *TRITONPY_InstanceExecute(
     TRITONBACKEND_ModelInstance *instance, TRITONBACKEND_Request *const *requests, const uint64_t *tags,
     uint32_t count);
+/* Calls `TRITONBACKEND_ModelInstanceReady`, which the library defines; from any thread. */
+TRITONSERVER_Error *TRITONPY_InstanceReady(TRITONBACKEND_ModelInstance *instance);
 /* When the backend's computing began and ended, as it reported for the last execution; 0 where it did not. */
 void TRITONPY_InstanceTimes(TRITONBACKEND_ModelInstance *instance, uint64_t *start_ns, uint64_t *end_ns);
+
+/* The type is a `TRITONSERVER_MemoryType`. */
+typedef struct {
+  int memory_type;
+  int64_t memory_type_id;
+  uint64_t byte_size;
+} TRITONPY_MemoryUsage;
+
+/* Whether a model or an instance has reported its use of memory since this was asked last; without waiting. */
+bool TRITONPY_MemoryReported(TRITONBACKEND_ModelInstance *instance);
+/* What an instance, or with `of_model` its model, has reported; at most as many as there is room for. */
+uint32_t TRITONPY_MemoryRead(
+    TRITONBACKEND_ModelInstance *instance, bool of_model, TRITONPY_MemoryUsage *usages, uint32_t room);
 
 /* Numbers are those of `TRITONSERVER_DataType`. */
 typedef struct {
@@ -54,7 +101,9 @@ typedef struct {
 } TRITONPY_SentOutput;
 
 /* `kind`: 0 for a response, or the final flag alone; 1 for a request that is released: its block is not used
- * any more; 2 for one that can get no more responses. */
+ * any more; 2 for one that can get no more responses; 3 for a state of its sequence, an output of `response`;
+ * 4 for a request that is released to be executed again; 5 for one that counts as failed; 6 for an activity
+ * of its trace, whose name is `error`, at `time_ns`. */
 typedef struct {
   uint64_t tag;
   int kind;
@@ -67,6 +116,7 @@ typedef struct {
   uint32_t output_count;
   const TRITONPY_RequestParameter *parameters;
   uint32_t parameter_count;
+  uint64_t time_ns;
   TRITONBACKEND_Response *response; /* what all pointers point into */
 } TRITONPY_Event;
 
@@ -74,8 +124,45 @@ typedef struct {
  * `TRITONPY_EventsStop` was called. */
 bool TRITONPY_EventsWait(TRITONPY_ServedModel *model);
 void TRITONPY_EventsStop(TRITONPY_ServedModel *model);
+/* What happened to a request, as events in one piece of memory. `flags` is the sum of
+ *   1   a response, 2 the final flag: the response is final, or the flag came alone;
+ *   4   the request is released, 8 no more responses can come: as the kinds 1 and 2 of an event;
+ *   16  an output of the response, 32 another output of it is in the next record;
+ *   64  the output's bytes are in `bytes`, from `place` on; otherwise `place` is their address, and they are yours,
+ *       to be ended with `TRITONPY_DataEnd`;
+ *   128 its `kind` is new: `TRITONPY_OutputKind` describes it, and whatever had that number is gone. */
+typedef struct {
+  uint64_t tag;
+  uint64_t byte_size;
+  uint64_t place;
+  uint32_t kind; /* of the output: what it has beside its bytes */
+  uint32_t flags;
+} TRITONPY_Record;
+
+/* Valid until they are asked for again. */
+typedef struct {
+  const TRITONPY_Record *records;
+  const char *bytes;
+  uint64_t byte_size; /* of `bytes` */
+  uint32_t record_count;
+  bool has_more; /* an event that no record can describe is the next one */
+} TRITONPY_Records;
+
+/* Leave the events of a request where they are, until it is no longer held: its client is slow. A thread of the
+ * backend that sends many more responses waits meanwhile. */
+void TRITONPY_EventsHold(TRITONPY_ServedModel *model, uint64_t tag, bool is_held);
+/* Take what there is up to an event that no record can describe: an error, or a response with parameters. By one
+ * thread at a time. Without waiting. */
+void TRITONPY_EventsPack(TRITONPY_ServedModel *model, TRITONPY_Records *records);
+/* Name, datatype and shape of outputs; the rest of it is not set. */
+void TRITONPY_OutputKind(TRITONPY_ServedModel *model, uint32_t kind, TRITONPY_SentOutput *output);
 /* The next event, if there is one. Without waiting. */
 bool TRITONPY_EventsTake(TRITONPY_ServedModel *model, TRITONPY_Event *event);
 /* What an event points to is gone, except for the data of outputs. */
 void TRITONPY_EventEnd(TRITONPY_Event *event);
 void TRITONPY_DataEnd(void *data);
+
+/* Memory for an output of a backend, until an event brings that output, at this address. */
+void TRITONPY_BlockAdd(void *data, uint64_t byte_size);
+/* The one that has been there for the longest time without being used is yours again; NULL when all are used. */
+void *TRITONPY_BlockWithdraw(void);

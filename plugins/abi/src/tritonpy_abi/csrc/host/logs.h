@@ -16,6 +16,8 @@ void TRITONPY_LogEnable(uint32_t levels);
 /* From here on another process says so, in the first byte of a file, and reads standard error: lines of the verbose
  * level begin with V there, where Triton writes I. The descriptor is needed no longer than this takes. */
 TRITONSERVER_Error *TRITONPY_LogFollow(int descriptor);
+/* The same, with a byte of shared memory that stays for ever. */
+void TRITONPY_LogFollowAt(const uint8_t *levels);
 
 /* From here on lines wait to be taken. */
 void TRITONPY_LogCollect(void);

@@ -27,6 +27,8 @@ void Report::failed(TRITONSERVER_Error* error) const {
 
 void Report::done() const { write("done"); }
 
+void Report::tell(const char* what, const std::string& value) const { write(std::string(what) + " " + value); }
+
 void Report::write(const std::string& record) const {
   // With the zero byte. It goes to a file in memory, which takes it whole; a plugin that has closed the
   // descriptor has nothing to say any more.

@@ -18,6 +18,8 @@ class Report {
   // Says which error ended the try, and ends it.
   void failed(TRITONSERVER_Error* error) const;
   void done() const;
+  // Says what was found.
+  void tell(const char* what, const std::string& value) const;
 
  private:
   void write(const std::string& record) const;

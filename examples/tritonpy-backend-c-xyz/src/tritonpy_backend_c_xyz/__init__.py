@@ -1,0 +1,7 @@
+"""The backend `c-xyz`, which is a library: the entry point names it, and tritonpy-abi opens it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+LIBRARY = Path(__file__).with_name("libtriton_c-xyz.so")
