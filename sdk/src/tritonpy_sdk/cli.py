@@ -8,6 +8,7 @@ import click
 from tritonpy.hookspecs import hookimpl  # `tritonpy.plugin` imports numpy, and this runs for `corectl --help`
 
 LANGUAGES = ("c", "cpp", "python")
+BACKEND_TEMPLATES = {"c++": "backend/cpp", "cpp": "backend/cpp"}
 
 
 @hookimpl
@@ -31,7 +32,9 @@ def new() -> None:
 
 @new.command()
 @click.argument("name")
-@click.option("--lang", type=click.Choice(LANGUAGES), required=True, help="The language to write it in.")
+@click.option(
+    "--lang", "--language", type=click.Choice(LANGUAGES), required=True, help="The language to write it in."
+)
 @_output
 def strategy(name: str, lang: str, output: Path | None) -> None:
     """Begin a batching strategy called NAME.
@@ -39,6 +42,25 @@ def strategy(name: str, lang: str, output: Path | None) -> None:
     C and C++ make a shared object, which Triton loads too; Python makes a distribution that pip installs.
     """
     _make(f"strategy/{lang}", name, output)
+
+
+@new.command()
+@click.argument("name")
+@click.option(
+    "--language",
+    "--lang",
+    type=click.Choice(tuple(BACKEND_TEMPLATES)),
+    required=True,
+    help="The language to write it in.",
+)
+@_output
+def backend(name: str, language: str, output: Path | None) -> None:
+    """Begin a backend called NAME.
+
+    It makes a distribution with a backend in C++, as a library that Triton loads too, which is compiled while
+    a wheel is made.
+    """
+    _make(BACKEND_TEMPLATES[language], name, output)
 
 
 @new.command()

@@ -8,7 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 
 DIRECTORY = Path(__file__).parent / "include"
-"""Sources include `tritonpy/backend.h`, `batching.h`, `repo_agent.h`, `cache.h`, and maybe `parameters.h`."""
+"""Sources include `tritonpy/backend.h` or `backend.hpp`, `batching.h`, `repo_agent.h` or `cache.h`.
+
+And maybe `server.h` and `parameters.h`.
+"""
 
 if __name__ == "__main__":
     print(DIRECTORY)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 STAND_IN = "xyz"
-"""The name in files' names and texts; behind an underscore it is part of the name of a Python module."""
+"""The name in files' names and texts; behind an underscore it is part of the name of a Python module, behind
+`libtriton_` of that of a backend's file."""
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -75,7 +76,8 @@ def check_name(name: str) -> None:
 def renamed(text: str, name: str) -> str:
     """A text of a template with the name in the stand-in's place."""
     module = name.replace("-", "_")
-    return text.replace(f"_{STAND_IN}", f"_{module}").replace(STAND_IN, name)
+    spellings = {f"libtriton_{STAND_IN}": f"libtriton_{name}", f"_{STAND_IN}": f"_{module}", STAND_IN: name}
+    return re.sub("|".join(spellings), lambda found: spellings[found[0]], text)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -1,0 +1,1 @@
+"""Functions of a program as models of a server inside it."""

@@ -1,0 +1,202 @@
+"""One instance of a bound function: its calls, and the responses that are made of what it returns."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tritonpy.errors import Internal, TritonError, Unavailable
+from tritonpy.request import InferRequest
+from tritonpy.response import InferResponse
+from tritonpy.tensor import Tensor as WireTensor
+
+from tritonpy_sdk.functions.bound import Bound
+from tritonpy_sdk.functions.context import FunctionContext, enter_context
+from tritonpy_sdk.functions.failures import BadResult, UnrecoverableError, described
+from tritonpy_sdk.functions.request import Request
+
+_log = logging.getLogger("tritonpy.function")
+
+Returned = Any  # Any: the author's own, until it is looked at
+
+
+class FunctionInstance:
+    """Calls a function with batches; on one thread.
+
+    Args:
+        bound: what is served.
+        context: of this instance.
+
+    Attributes:
+        is_lost: the function cannot go on.
+    """
+
+    def __init__(self, bound: Bound, context: FunctionContext) -> None:
+        self._bound = bound
+        self._context = context
+        self._names = [str(tensor.name) for tensor in bound.outputs]
+        self._datatypes = {str(tensor.name): tensor.datatype for tensor in bound.outputs}
+        self.is_lost = False
+        enter_context(context)
+        function = bound.functions[context.instance]
+        self._function = function() if isinstance(function, type) else function
+        if (initialize := getattr(self._function, "initialize", None)) is not None:
+            initialize()
+
+    def close(self) -> None:
+        """Let the object of a class end."""
+        if (finalize := getattr(self._function, "finalize", None)) is not None:
+            finalize()
+
+    def execute(self, requests: Sequence[InferRequest]) -> Any:  # Any: see `model_instance_execute`
+        """See `BackendHooks.model_instance_execute`."""
+        if self.is_lost:
+            raise Unavailable(f"model '{self._bound.name}' has failed for good; bind it again")
+        try:
+            returned = self._function([Request.read(request) for request in requests])
+            if inspect.isawaitable(returned):
+                return self._wait(returned, requests)
+            if isinstance(returned, AsyncIterator):
+                return self._stream_async(returned, requests)
+            if isinstance(returned, Iterator):
+                self._stream(returned, requests)
+                return None
+            return self._respond(requests, returned)
+        except Exception as exc:
+            failure = self._failure(exc)
+        raise failure  # not from within: what has failed would keep the requests by its traceback
+
+    async def _wait(self, returned: Any, requests: Sequence[InferRequest]) -> Any:
+        enter_context(self._context)
+        try:
+            return self._respond(requests, await returned)
+        except Exception as exc:
+            failure = self._failure(exc)
+        raise failure
+
+    def _respond(self, requests: Sequence[InferRequest], returned: Returned) -> list[InferResponse] | None:
+        responses = self._responses(requests, returned)
+        if not self._bound.is_decoupled:
+            return [
+                response or self._missing(request)
+                for response, request in zip(responses, requests, strict=True)
+            ]
+        for request, response in zip(requests, responses, strict=True):
+            request.respond(response)
+        return None
+
+    def _stream(self, returned: Iterator[Returned], requests: Sequence[InferRequest]) -> None:
+        open_requests = list(requests)
+        try:
+            for part in returned:
+                self._send(requests, part)
+                if all(request.is_cancelled() for request in requests):
+                    break
+        except Exception as exc:
+            self._end(open_requests, self._failure(exc))
+            return
+        finally:
+            close = getattr(returned, "close", None)
+            if close is not None:
+                close()
+        self._end(open_requests, None)
+
+    async def _stream_async(
+        self, returned: AsyncIterator[Returned], requests: Sequence[InferRequest]
+    ) -> None:
+        enter_context(self._context)
+        try:
+            async for part in returned:
+                # Sending may wait for slow clients: other calls of this loop go on meanwhile.
+                await asyncio.to_thread(self._send, requests, part)
+                if all(request.is_cancelled() for request in requests):
+                    break
+        except Exception as exc:
+            self._end(requests, self._failure(exc))
+            return
+        finally:
+            close = getattr(returned, "aclose", None)
+            if close is not None:
+                await close()
+        self._end(requests, None)
+
+    def _send(self, requests: Sequence[InferRequest], part: Returned) -> None:
+        for request, response in zip(requests, self._responses(requests, part), strict=True):
+            if response is not None and not request.is_cancelled():
+                request.respond(response, final=False)
+
+    def _end(self, requests: Sequence[InferRequest], error: TritonError | None) -> None:
+        for request in requests:
+            request.respond(None if error is None else InferResponse(error=error))
+
+    def _responses(self, requests: Sequence[InferRequest], returned: Returned) -> list[InferResponse | None]:
+        if not isinstance(returned, Sequence) or len(returned) != len(requests):
+            got = f"{len(returned)} results" if isinstance(returned, Sequence) else type(returned).__name__
+            raise BadResult(
+                f"model '{self._bound.name}': its function returned {got}, expected a list with the outputs "
+                f"of each of {len(requests)} requests; @batch and @sample make one"
+            )
+        return [
+            None if outputs is None else self._response(request, outputs)
+            for request, outputs in zip(requests, returned, strict=True)
+        ]
+
+    def _response(self, request: InferRequest, outputs: Returned) -> InferResponse:
+        if isinstance(outputs, TritonError):
+            return InferResponse(error=outputs)
+        if not isinstance(outputs, Mapping):
+            listed = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+            if len(listed) != len(self._names):
+                raise BadResult(
+                    f"model '{self._bound.name}': its function returned {len(listed)} outputs, expected "
+                    f"{len(self._names)}: {', '.join(self._names)}"
+                )
+            outputs = dict(zip(self._names, listed, strict=True))
+        elif outputs.keys() != self._datatypes.keys():
+            self._check_names(request, outputs)
+        response = InferResponse()
+        for name, value in outputs.items():
+            if request.wants(name):
+                response.outputs.append(self._tensor(request, name, value))
+        return response
+
+    def _check_names(self, request: InferRequest, outputs: Mapping[str, Any]) -> None:
+        unknown = [str(name) for name in outputs if name not in self._datatypes]
+        missing = [name for name in self._names if name not in outputs and request.wants(name)]
+        if unknown or missing:
+            raise BadResult(
+                f"model '{self._bound.name}': its function returned outputs {', '.join(map(str, outputs))}, "
+                f"expected {', '.join(self._names)}"
+            )
+
+    def _tensor(self, request: InferRequest, name: str, value: Any) -> WireTensor:
+        datatype = self._datatypes[name]
+        array = np.asarray(value)
+        if self._bound.is_strict:
+            self._check(request, name, array)
+        return WireTensor.from_numpy(name, array, "BF16" if datatype == "BF16" else None)
+
+    def _check(self, request: InferRequest, name: str, array: Any) -> None:
+        tensor = next(tensor for tensor in self._bound.outputs if tensor.name == name)
+        rows = (request.batch_size,) if self._bound.settings.batching else ()
+        if fault := tensor.fault(array, *rows):
+            raise BadResult(f"model '{self._bound.name}': output '{name}': {fault}")
+
+    def _missing(self, request: InferRequest) -> InferResponse:
+        text = f"{request.label}model '{self._bound.name}': its function returned no outputs for the request"
+        return InferResponse(error=Internal(text))
+
+    def _failure(self, exc: Exception) -> TritonError:
+        if isinstance(exc, TritonError):
+            return exc
+        if isinstance(exc, UnrecoverableError):
+            self.is_lost = True
+        if not isinstance(exc, BadResult):
+            _log.error("model '%s': its function has failed", self._bound.name, exc_info=exc)
+        return Internal(
+            f"Failed to process the request(s) for model '{self._bound.name}', message: {described(exc)}"
+        )

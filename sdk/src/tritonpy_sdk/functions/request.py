@@ -1,0 +1,92 @@
+"""Requests as functions see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from tritonpy.request import SEQUENCE_END, SEQUENCE_START, InferRequest
+from tritonpy.request_trace import RequestTrace
+from tritonpy.response import ParameterValue
+from tritonpy.tensor import Array
+
+
+class Request(dict[str, Array]):
+    """A request: its inputs by name, and what the client said beside them.
+
+    Arrays are views of received bytes, which cannot be written to.
+
+    Args:
+        data: the inputs.
+        parameters: what the client gave by name.
+        of: the server's request; None in tests of functions.
+    """
+
+    __slots__ = ("_of", "parameters")
+
+    def __init__(
+        self,
+        data: Mapping[str, Array],
+        parameters: Mapping[str, ParameterValue] | None = None,
+        of: InferRequest | None = None,
+    ) -> None:
+        super().__init__(data)
+        self.parameters: Mapping[str, ParameterValue] = parameters or {}
+        self._of = of
+
+    @classmethod
+    def read(cls, request: InferRequest) -> Request:
+        """The request that a batcher has handed over."""
+        inputs = {name: tensor.numpy() for name, tensor in request.inputs.items()}
+        return cls(inputs, request.parameters, request)
+
+    def replaced(self, data: Mapping[str, Array]) -> Request:
+        """The same request with other inputs."""
+        return Request(data, self.parameters, self._of)
+
+    @property
+    def data(self) -> dict[str, Array]:
+        """The inputs by name."""
+        return self
+
+    @property
+    def id(self) -> str:
+        """The client's id of the request, "" for none."""
+        return "" if self._of is None else self._of.id
+
+    @property
+    def requested_output_names(self) -> tuple[str, ...] | None:
+        """The outputs that are asked for; None for all."""
+        return None if self._of is None else self._of.requested_outputs
+
+    @property
+    def span(self) -> RequestTrace | None:
+        """Takes notes of steps of a request that is traced."""
+        return None if self._of is None else self._of.trace
+
+    @property
+    def sequence_id(self) -> int | str:
+        """The sequence that it belongs to; 0 for none."""
+        return 0 if self._of is None else self._of.correlation_id
+
+    @property
+    def is_sequence_start(self) -> bool:
+        """It begins its sequence."""
+        return self._of is not None and bool(self._of.flags & SEQUENCE_START)
+
+    @property
+    def is_sequence_end(self) -> bool:
+        """It ends its sequence."""
+        return self._of is not None and bool(self._of.flags & SEQUENCE_END)
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of its inputs; 1 where the model does not batch."""
+        if self._of is not None:
+            return self._of.batch_size
+        first = next(iter(self.values()), None)
+        return 1 if first is None or not np.ndim(first) else len(first)
+
+    def is_cancelled(self) -> bool:
+        """True once the client has given up."""
+        return self._of is not None and self._of.is_cancelled()

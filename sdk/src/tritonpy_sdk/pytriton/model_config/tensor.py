@@ -1,0 +1,5 @@
+"""`pytriton.model_config.tensor`."""
+
+from tritonpy_sdk.functions.tensors import Tensor
+
+__all__ = ["Tensor"]

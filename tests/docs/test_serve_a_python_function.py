@@ -1,0 +1,94 @@
+"""The programs on the page about functions do what it says."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from tritonpy.options import ServerOptions
+from tritonpy_sdk import Server
+
+PAGE = (Path(__file__).parents[2] / "docs/how-to/serve-a-python-function.md").read_text()
+FILES = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
+INSIDE = (Path(__file__).parents[2] / "docs/how-to/server-inside-a-program.md").read_text()
+HOSTS = "http_address='127.0.0.1', http_port=0, grpc_address='127.0.0.1', grpc_port=0, allow_metrics=False"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_program_serves_until_it_is_told_to_end(tmp_path: Path, number: signal.Signals) -> None:
+    text = FILES["add.py"].replace("Server()", f"Server(ServerOptions((), {HOSTS}))")
+    text = "from tritonpy.options import ServerOptions\n" + text
+    text += "    print('ended', flush=True)\n"
+    text = text.replace(
+        "    server.serve()",
+        "    server.start()\n    print(server.http_port, server.grpc_port, flush=True)\n    server.serve()",
+    )
+    program = tmp_path / "add.py"
+    program.write_text(text)
+    process = subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        http, grpc = process.stdout.readline().split()
+
+        assert asked(tritonclient.http, http) == asked(tritonclient.grpc, grpc) == [[3]]
+    finally:
+        process.send_signal(number)
+        rest, _ = process.communicate(timeout=60)
+    assert (process.returncode, rest) == (0, "ended\n")
+
+
+def asked(client: Any, port: str) -> Any:
+    inputs = []
+    for name, value in (("a", 1), ("b", 2)):
+        tensor = client.InferInput(name, [1, 1], "FP32")
+        tensor.set_data_from_numpy(np.array([[value]], np.float32))
+        inputs.append(tensor)
+    with client.InferenceServerClient(f"127.0.0.1:{port}") as connection:
+        return connection.infer("add", inputs).as_numpy("sum").tolist()
+
+
+def test_the_clients_print_the_sums(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program, client = tmp_path / "add.py", tmp_path / "ask.py"
+    program.write_text(FILES["add.py"])
+    bound = runpy.run_path(str(program), run_name="add")
+    options = ServerOptions((), http_address="127.0.0.1", http_port=0, allow_grpc=False, allow_metrics=False)
+    with Server(options) as server:
+        number = bound["number"]
+        server.bind("add", bound["add"], [number("a"), number("b")], [number("sum")])
+        for name in ("ask.py", "ask_model.py"):
+            client.write_text(FILES[name].replace("localhost:8000", f"127.0.0.1:{server.http_port}"))
+            runpy.run_path(str(client))
+
+    assert "[[3.]]" in PAGE
+    assert capsys.readouterr().out == "[[3.]]\n[3.]\n[[3.]\n [4.]]\n"
+
+
+def test_models_are_asked_without_sockets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "local.py"
+    program.write_text(FILES["local.py"])
+    runpy.run_path(str(program))
+
+    assert capsys.readouterr().out == "[[2. 2.]]\n[[0. 0.]]\n[[1. 1.]]\n[[2. 2.]]\n"
+
+
+def test_models_of_a_repository_are_asked_inside_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "inside.py"
+    [text] = re.findall(r"```python\n(.*?)```", INSIDE, re.DOTALL)
+    program.write_text(text)
+    monkeypatch.chdir(Path(__file__).parents[2])
+    runpy.run_path(str(program))
+
+    shapes, count = capsys.readouterr().out.splitlines()
+    assert shapes.startswith("{")
+    assert int(count) > 0
