@@ -33,9 +33,9 @@ from machine_facts import machine_facts
 HERE = Path(__file__).resolve().parent
 MODELS = HERE / "models"
 IDENTITY_MODELS = ("identity_py", "identity_py_batched")
-PARTS = ("startup", "cases", "python", "grpc", "loading", "conv")
+PARTS = ("startup", "cases", "compiled", "python", "grpc", "loading", "conv")
 GRPC_LOADS = ("calls", "streamed-calls", "streams", "sequences")
-NOT_QUICK = ("python", "grpc", "loading")
+NOT_QUICK = ("compiled", "python", "grpc", "loading")
 CONCURRENCY = (1, 8, 32)
 IDLE_S = 1.0
 Results = dict[str, Any]  # becomes JSON
@@ -53,7 +53,7 @@ def main() -> int:
         "name": options.name,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "machine": machine_facts(),
-        "settings": {key: value for key, value in vars(options).items() if key != "name"},
+        "settings": {key: _portable(value) for key, value in vars(options).items() if key != "name"},
     }
     load = results["machine"]["load_average_at_start"]
     if load > 0.5:
@@ -69,6 +69,8 @@ def main() -> int:
                 results["startup"] = _measure_startup(templates, scratch, options.startup_rounds)
             if "cases" in options.parts:
                 results["cases"] = _measure_cases(templates, scratch, options)
+            if "compiled" in options.parts:
+                results["compiled"] = _measure_compiled(templates, scratch, options)
             if "python" in options.parts:
                 results["python"] = _measure_python(templates, scratch, options)
             if "grpc" in options.parts:
@@ -169,6 +171,23 @@ def _measure_cases(templates: dict[str, str], scratch: Path, options: argparse.N
             _check_answers(server, loads)
         found = interleaved(servers, loads, options.rounds, _unary(options))
     print(report.header())
+    return {"cases": report_cases(found), "duration_s": round(time.monotonic() - started, 1)}
+
+
+def _measure_compiled(templates: dict[str, str], scratch: Path, options: argparse.Namespace) -> Results:
+    """Measure a backend in C++, the same file on both servers; on ours in a worker and on a thread."""
+    import compiled_models
+
+    concurrency = options.concurrency or CONCURRENCY
+    loads = compiled_models.loads(options.protocols, concurrency, options.sizes)
+    started = time.monotonic()
+    library = compiled_models.build(scratch)
+    with _running(templates, scratch, compiled_models.MODELS, library) as servers:
+        for server in servers.values():
+            for model in compiled_models.MODELS:
+                _check_answers(server, [load for load in loads if load.model_name == model])
+        found = interleaved(servers, loads, options.rounds, _unary(options))
+    print(f"\n{report.header()}")
     return {"cases": report_cases(found), "duration_s": round(time.monotonic() - started, 1)}
 
 
@@ -297,13 +316,21 @@ def _measure_conv(templates: dict[str, str], scratch: Path, options: argparse.Na
 
 @contextlib.contextmanager
 def _running(
-    templates: dict[str, str], scratch: Path, models: Iterable[str] = IDENTITY_MODELS
+    templates: dict[str, str],
+    scratch: Path,
+    models: Iterable[str] = IDENTITY_MODELS,
+    library: Path | None = None,
 ) -> Iterator[dict[str, RunningServer]]:
-    """Run the servers on some of `benchmarks/models` for as long as the `with` block lasts."""
+    """Run the servers on some of `benchmarks/models` for as long as the `with` block lasts.
+
+    `library`, a compiled backend, is put beside each of them.
+    """
     with contextlib.ExitStack() as stack:
         repository = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=scratch)))
         for model in dict.fromkeys(models):
             shutil.copytree(MODELS / model, repository / model, ignore=shutil.ignore_patterns("__pycache__"))
+            if library is not None:
+                shutil.copy(library, repository / model)
         servers = {}
         for name, template in templates.items():
             servers[name] = start(name, template, repository, scratch / f"{name}.log")
@@ -316,6 +343,7 @@ def _check_answers(server: RunningServer, loads: list[Load]) -> None:
 
     perf_analyzer does not look at answers, and one without data is a fast answer.
     """
+    server.wait_for(loads[0].model_name)
     for byte_size in {load.byte_size for load in loads}:
         values = bytes(itertools.islice(itertools.cycle(range(64)), byte_size))
         shape = [1, byte_size // 4] if loads[0].model_name.endswith("_batched") else [byte_size // 4]
@@ -324,6 +352,11 @@ def _check_answers(server: RunningServer, loads: list[Load]) -> None:
             raise NotStarted(
                 f"{server.name} answered {byte_size} bytes with something else: {answer[:300]!r}"
             )
+
+
+def _portable(setting: object) -> object:
+    """A setting without the directory in which this checkout is."""
+    return setting.replace(f"{HERE.parent}/", "") if isinstance(setting, str) else setting
 
 
 def _durations(results: Results) -> Iterator[float]:

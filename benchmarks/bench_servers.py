@@ -58,6 +58,22 @@ class RunningServer:
             text = answer.read()
         return json.loads(text) if text else None
 
+    def wait_for(self, model_name: str) -> None:
+        """Return once a model is ready; servers whose models are bound later are ready before them.
+
+        Raises:
+            NotStarted: it was not within a minute.
+        """
+        end = time.monotonic() + READY_TIMEOUT_S
+        while time.monotonic() < end:
+            try:
+                self.ask(f"/v2/models/{model_name}/ready")
+            except urllib.error.HTTPError:
+                time.sleep(0.1)
+            else:
+                return
+        raise NotStarted(f"{self.name}: model '{model_name}' was not ready")
+
     def infer_binary(self, model_name: str, input_name: str, shape: list[int], values: bytes) -> bytes:
         """Send one FP32 tensor in binary and return the whole answer, whose output is binary too."""
         size = {"binary_data_size": len(values)}

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -26,13 +27,17 @@ from pathlib import Path
 
 import numpy as np
 import process_tree
-import tensorflow as tf
 from bench_servers import RunningServer, start
 from machine_facts import machine_facts
-from tensorflow_calls import SHAPES, write_models
 from tritonpy.plugin import InferRequest, Tensor
 from tritonpy_sdk import ModelRepository
 from tritonpy_sdk.testing import BackendDriver
+
+# Before TensorFlow is imported, as the backend does it: else the bare loop computes on a pool of all
+# processors, and the served session on the one thread that its model asks for.
+os.environ["TF_OVERRIDE_GLOBAL_THREADPOOL"] = "1"
+import tensorflow as tf
+from tensorflow_calls import SHAPES, write_models
 
 COMMAND = (
     "{corectl} serve --model-repository {repository} --http-port {http} --grpc-port {grpc} "
