@@ -92,9 +92,11 @@ def plugin_api() -> str:
 
 
 CHAPTERS = {
-    "What hooks are given": ("tritonpy.handles", "tritonpy.hookspecs"),
+    "What hooks are given": ("tritonpy.handles", "tritonpy.hookspecs", "tritonpy.json_object"),
+    "Calls of other models": ("tritonpy.server_link",),
     "Requests and responses": ("tritonpy.request", "tritonpy.request_trace", "tritonpy.response"),
     "Tensors and where their bytes are": ("tritonpy.tensor", "tritonpy.buffers", "tritonpy.datatypes"),
+    "Raw inputs": ("tritonpy.raw_input",),
     "From requests to batches": (
         "tritonpy.batches.plan",
         "tritonpy.batches.bindings",
@@ -117,9 +119,11 @@ GIVEN = (
     "Frontend",
     "Model",
     "ModelInstance",
+    "OpenCall",
     "RepoAgent",
     "RepoAgentModel",
     "ResponseFlow",
+    "ServerLink",
     "Unready",
 )
 """Classes whose objects plugins are given and do not make."""
@@ -132,6 +136,13 @@ SERVER_ONLY = {
     "ResponseFlow": {"end", "when_open"},
 }
 """Members of the names above that only the server calls."""
+
+
+FOR_PROGRAMS = (
+    r"TRITONSERVER_Server(Options\w+|New|Delete|Stop|SetExitTimeout)$",
+    r"TRITONSERVER_Server(Poll|Register|Unregister)ModelRepository$",
+)
+"""Functions that only a program which has a server in it needs."""
 
 
 def c_api() -> str:
@@ -165,7 +176,12 @@ def c_api() -> str:
     others = [name for name in exported() if name not in found]
     parts += ["", "## In no header", "", "Names of trace levels and activities:", ""]
     parts += [f"* `{name}`" for name in others]
-    parts += ["", "## Not supported", "", *(f"* `{name}`" for name in missing)]
+    for_programs = [name for name in missing if any(re.match(each, name) for each in FOR_PROGRAMS)]
+    rest = [name for name in missing if name not in for_programs]
+    parts += ["", "## For programs that have a server in them", ""]
+    parts += ["A plugin has a server already, and cannot start, stop or configure one: `UNSUPPORTED`.", ""]
+    parts += [f"* `{name}`" for name in for_programs]
+    parts += ["", "## Not supported", "", *(f"* `{name}`" for name in rest)]
     return "\n".join(parts) + "\n"
 
 
