@@ -205,7 +205,7 @@ def test_the_readme_of_the_frontend_is_true(serve: Callable[..., Server]) -> Non
     asked = re.search(r"curl -s localhost:9000(\S+) -d '(.*)'", readme)
     assert asked is not None
     server = serve("--model-repository", str(BACKEND / "models"), "--frontend-config", "xyz,port=0")
-    [port] = re.findall(r"Started frontend 'xyz' at 127\.0\.0\.1:(\d+)", server.log)
+    port = server.wait_for_log(r"Started frontend 'xyz' at 127\.0\.0\.1:(\d+)")[1]
     url = f"http://127.0.0.1:{port}"
 
     status, answer = post(url + asked[1], asked[2])
