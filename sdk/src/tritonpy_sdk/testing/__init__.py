@@ -26,6 +26,7 @@ from tritonpy_sdk.testing.python_model import (  # noqa: E402
 )
 from tritonpy_sdk.testing.repo_agent import AgentLoad, load_with_agent  # noqa: E402
 from tritonpy_sdk.testing.requests import ask, request_of  # noqa: E402
+from tritonpy_sdk.testing.rules import PluginFault  # noqa: E402
 from tritonpy_sdk.testing.server_process import ServerProcess  # noqa: E402
 from tritonpy_sdk.testing.shared_objects import (  # noqa: E402
     SharedObjects,
@@ -47,6 +48,7 @@ __all__ = [
     "OpenCache",
     "OpenStrategy",
     "Outputs",
+    "PluginFault",
     "PythonModel",
     "ResponseStream",
     "ServerProcess",
