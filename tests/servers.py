@@ -104,7 +104,8 @@ class CommandServer(Server):
 
     @property
     def log(self) -> str:
-        """What it has written so far."""
+        """Everything that it has logged so far; its thread may be about to write some of that."""
+        until(lambda: not self._logs._writer.held, "all lines are written")
         return self._log_file.read_text()
 
     def wait_for_log(self, pattern: str) -> re.Match[str]:

@@ -80,7 +80,7 @@ def test_the_model_of_the_page_counts_and_prints_as_the_page_says(
         lambda: expected <= {without_what_differs(line) for line in server.log.splitlines()},
         lambda: server.log,
     )
-    assert '"ready to shout" model=shout version=1 instance=shout_0' in server.log
+    server.wait_for_log('"ready to shout" model=shout version=1 instance=shout_0')
 
 
 def test_the_page_serves_with_options_that_there_are(served: Callable[..., Any], tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_the_log_is_changed_over_the_network_as_the_page_says(
     infer_text(server, "r2", "")
 
     assert last == SETTINGS.strip()
-    until(lambda: '"nothing to shout"' in server.log, lambda: server.log)
+    server.wait_for_log('"nothing to shout".*\n')
     lines = [line for line in server.log.splitlines() if "nothing to shout" in line]
     expected = json.loads(JSON_LINE)
     differing = {"time": expected["time"], "pid": expected["pid"]}

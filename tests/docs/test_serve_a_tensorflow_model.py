@@ -71,7 +71,7 @@ def test_a_repository_of_tensorflow_serving_is_served_with_one_line(
     assert output["data"] == [3, 6]
     page = (HOW_TO / "move-from-tensorflow-serving.md").read_text()
     ((path, document, expected),) = re.findall(r"curl localhost:8501(\S+) -d '(.*?)'\n(.*)", page)
-    (port,) = re.findall(r"Started frontend 'tfserving' at \S+:(\d+)", server.log)
+    port = server.wait_for_log(r"Started frontend 'tfserving' at \S+:(\d+)\D")[1]
     assert ask(f"localhost:{port}", path, json.loads(document)) == json.loads(expected)
 
 

@@ -85,7 +85,7 @@ def test_the_page_is_true(
     for output, promise in zip(shown, promised, strict=True):
         assert promise in output
     if example.name == "batching_strategy_c":
-        assert "batches have at most 96 bytes" in server.log
+        server.wait_for_log("batches have at most 96 bytes")
     assert server.stop() == 0
 
 

@@ -215,7 +215,7 @@ def test_a_child_that_holds_the_pipes_does_not_hide_the_end_of_the_worker(start:
 
     assert running.run("out = 'back'") == "back"
     running.wait_for_line('"left over"')
-    [pid] = re.findall(r'"child (\d+)"', running.server.log)
+    pid = running.server.wait_for_log(r'"child (\d+)"')[1]
     os.kill(int(pid), signal.SIGKILL)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -56,7 +57,7 @@ def test_only_files_with_the_right_checksums_are_served(place: Place) -> None:
     with grpc, pytest.raises(InferenceServerException) as caught:
         grpc.load_model("wrong")
     assert caught.value.message() == refusal
-    assert reason in server.log
+    server.wait_for_log(re.escape(reason))
 
     changed.write_text(MODEL)
     assert client.load("wrong") == (200, None)

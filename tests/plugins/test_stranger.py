@@ -146,7 +146,7 @@ def test_what_the_stranger_says_about_a_bad_model_file_reaches_the_operator(
     server = serve("--model-repository", str(models), "--exit-on-error=false")
 
     assert server.ask("/v2/models/parabola/ready")[0] != 200
-    assert "model 'parabola': expected a JSON list of numbers in" in server.log
+    server.wait_for_log("model 'parabola': expected a JSON list of numbers in")
 
 
 def test_the_strategy_keeps_adapters_apart(serve: Callable[..., Server]) -> None:
@@ -205,7 +205,7 @@ def test_the_readme_of_the_frontend_is_true(serve: Callable[..., Server]) -> Non
     asked = re.search(r"curl -s localhost:9000(\S+) -d '(.*)'", readme)
     assert asked is not None
     server = serve("--model-repository", str(BACKEND / "models"), "--frontend-config", "xyz,port=0")
-    port = server.wait_for_log(r"Started frontend 'xyz' at 127\.0\.0\.1:(\d+)")[1]
+    port = server.wait_for_log(r"Started frontend 'xyz' at 127\.0\.0\.1:(\d+)\D")[1]
     url = f"http://127.0.0.1:{port}"
 
     status, answer = post(url + asked[1], asked[2])
@@ -289,4 +289,4 @@ def test_a_broken_plugin_fails_only_the_models_that_need_it(
     status, answer = server.ask(path.replace("parabola", "unlucky"), body)
     assert status != 200
     assert "unlucky" in answer["error"]
-    assert "LookupError: no licence for broken" in server.log
+    server.wait_for_log("LookupError: no licence for broken")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -212,7 +213,7 @@ def test_a_model_that_cannot_be_loaded_says_why_in_the_index_and_in_the_log(serv
     text, _, places = found.partition("\n\nAt:\n")
     assert (state, text) == ("UNAVAILABLE", reason)
     assert place in places
-    assert f"failed to load '{model}' version 1: {reason}" in server.log
+    server.wait_for_log(re.escape(f"failed to load '{model}' version 1: {reason}"))
 
 
 def test_a_model_that_cannot_be_loaded_is_not_there(server):
