@@ -204,7 +204,7 @@ def test_a_plugin_that_does_not_parse_names_its_file_and_line(installed):
 
     assert refused.value.message == (
         f"plugin 'odd' of kind 'backends' cannot be used: SyntaxError: invalid syntax "
-        f"({installed.folder / 'acme_odd.py'}, line 3)"
+        f"({installed.folder / 'acme_odd.py'}, line 3) (entry point 'odd = acme_odd' of acme-odd)"
     )
 
 
@@ -294,7 +294,9 @@ def test_an_unknown_hook_is_refused_as_a_spelling_mistake(installed):
     misspelt = ECHO + "\n@hookimpl\ndef model_instance_exceute(instance, requests): ...\n"
     installed.distribution("acme-echo", {"echo": "acme_echo"}, source=misspelt)
 
-    with pytest.raises(Internal, match="unknown hook 'model_instance_exceute' in plugin"):
+    with pytest.raises(
+        Internal, match=r"unknown hook 'model_instance_exceute' \(.*acme_echo.py, line 8\), did you "
+    ):
         PluginManager("backends").load("echo")
 
 
@@ -302,7 +304,9 @@ def test_an_argument_the_hook_does_not_have_is_refused(installed):
     strange = "from tritonpy.plugin import hookimpl\n\n@hookimpl\ndef model_initialize(model, gpu): ...\n"
     installed.distribution("acme-echo", {"echo": "acme_echo"}, source=strange)
 
-    with pytest.raises(Internal, match=r"for hook 'model_initialize', .*Argument\(s\) {'gpu'} are declared"):
+    with pytest.raises(
+        Internal, match=r"hook 'model_initialize' .* has the argument 'gpu'; it may take model"
+    ):
         PluginManager("backends").load("echo")
 
 
@@ -434,7 +438,8 @@ def test_registering_what_does_not_fit_is_refused_at_once():
     manager = PluginManager("caches", discover=False)
 
     with pytest.raises(
-        Internal, match=r"plugin 'strange' of kind 'caches': .*for hook 'cache_lookup'.*{'colour'}"
+        Internal,
+        match=r"plugin 'strange' of kind 'caches': hook 'cache_lookup' .*'colour'; it may take cache, key",
     ):
         manager.register("strange", Strange())
 

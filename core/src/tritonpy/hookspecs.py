@@ -49,6 +49,14 @@ if TYPE_CHECKING:  # `corectl --help` asks plugins for commands, and must not wa
 
 PROJECT_NAME = "tritonpy"
 
+API_VERSION = (1, 0)
+"""The version of the plugin interface: hooks, and what `tritonpy.plugin` has.
+
+The second number counts up when something is added, the first when something is taken away or changed. A
+plugin may say which one it was written for, `TRITONPY_API_VERSION = (1, 0)`; it is loaded when the first
+numbers are the same and the server's second one is not smaller.
+"""
+
 hookspec = pluggy.HookspecMarker(PROJECT_NAME)
 hookimpl = pluggy.HookimplMarker(PROJECT_NAME)
 """Marks a function or method as the implementation of the hook of the same name."""

@@ -51,7 +51,7 @@ from tritonpy.handles import (
     RepoAgentModel,
     WorkerCommand,
 )
-from tritonpy.hookspecs import hookimpl
+from tritonpy.hookspecs import API_VERSION, hookimpl
 from tritonpy.json_object import JsonObject
 from tritonpy.op_libraries import OpenOpLibraries, backend_op_libraries
 from tritonpy.parameters import parse_flag, parse_whole, warn_of_unknown_parameters
@@ -66,6 +66,7 @@ from tritonpy.temporary import TemporaryDirectories
 from tritonpy.tensor import Array, Tensor, pack_bytes, unpack_bytes
 
 __all__ = [
+    "API_VERSION",
     "CONFIG_DATATYPES",
     "DATATYPES",
     "SEQUENCE_END",

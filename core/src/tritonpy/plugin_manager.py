@@ -21,6 +21,7 @@ import pluggy
 
 from tritonpy import hookspecs
 from tritonpy.errors import Internal, NotFound, TritonError, exception_text
+from tritonpy.plugin_faults import deprecations, hook_faults, import_fault, stated_version, version_fault
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ KINDS: dict[str, type] = {
     "cli": hookspecs.CliHooks,
 }
 """Every kind of plugin and its hook specs; the entry-point group is `tritonpy.<kind>`."""
+
+_HOMES = {hook: kind for kind, specs in KINDS.items() for hook in vars(specs) if not hook.startswith("_")}
 
 LIBRARY_KINDS = frozenset({"backends", "batching", "caches", "repo_agents"})
 """The kinds whose plugins may be libraries, which the plugins of kind `loaders` open."""
@@ -84,7 +87,11 @@ class PluginInfo:
         state: `available` until something needs it.
         hooks: the hooks it implements, once loaded; those of a library are in the library.
         library: the path of its library, once loaded, if it is one; else "".
-        error: why it cannot be used, with the traceback of a failed import.
+        api_version: the version of the plugin interface that it says it was written for, once loaded; None
+            if it says nothing.
+        deprecated: what it implements and will not be asked for some day, once loaded.
+        reason: why it cannot be used, in a sentence.
+        error: the same, with the traceback of a failed import.
         failure: what its import or registration raised.
     """
 
@@ -95,6 +102,9 @@ class PluginInfo:
     state: State = "available"
     hooks: list[str] = field(default_factory=list)
     library: str = ""
+    api_version: object = None
+    deprecated: list[str] = field(default_factory=list)
+    reason: str = ""
     error: str = ""
     entry: EntryPoint | None = None
     plugin: object | None = None
@@ -135,7 +145,7 @@ class PluginManager:
         self._plugins[name] = info
         self._adopt(info, plugin)
         if info.state == "failed":
-            raise Internal(f"plugin '{name}' of kind '{self.kind}': {_reason(info)}") from info.failure
+            raise Internal(f"plugin '{name}' of kind '{self.kind}': {info.reason}") from info.failure
 
     def names(self) -> list[str]:
         """All names on offer, sorted, whether they can be used or not."""
@@ -167,6 +177,7 @@ class PluginManager:
                 plugin = info.entry.load()
             except (Exception, SystemExit) as exc:  # a broken plugin must not take the server with it
                 info.state, info.error, info.failure = "failed", traceback.format_exc(), exc
+                info.reason = import_fault(info.entry, info.distribution, exc)
             else:
                 self._adopt(info, plugin)
         if info.state == "disabled":
@@ -175,7 +186,7 @@ class PluginManager:
             )
         if info.state == "failed":
             raise Internal(
-                f"plugin '{name}' of kind '{self.kind}' cannot be used: {_reason(info)}"
+                f"plugin '{name}' of kind '{self.kind}' cannot be used: {info.reason}"
             ) from info.failure
         return info.plugin
 
@@ -207,7 +218,7 @@ class PluginManager:
             if rival.distribution != info.distribution:
                 rival.state = "failed"
                 rival.distribution += f", {info.distribution}"
-                rival.error = (
+                rival.reason = rival.error = (
                     f"the name '{entry.name}' is offered by several distributions, {rival.distribution}; "
                     f"keep one of them and uninstall the others"
                 )
@@ -228,20 +239,25 @@ class PluginManager:
         if isinstance(plugin, (str, os.PathLike)):
             self._adopt_library(info, plugin)
             return
+        fault = version_fault(plugin, info.distribution)
+        # Two names may stand for one plugin, which is registered under the first.
+        if not fault and not any(known.plugin is plugin for known in self._plugins.values()):
+            fault = "; ".join(hook_faults(self._pluggy, plugin, _HOMES))
+        if fault:
+            info.state, info.reason, info.error = "failed", fault, fault
+            return
         try:
-            # Two names may stand for one plugin, which is registered under the first.
             if not any(known.plugin is plugin for known in self._plugins.values()):
                 self._pluggy.register(plugin, info.name)
-                # An unknown hook name is a spelling mistake today, not a hook of tomorrow.
-                self._pluggy.check_pending()
-                _refuse_unmarked(self._pluggy, self.kind, plugin, info.name)
-        except Exception as exc:
-            if self._pluggy.get_plugin(info.name) is plugin:
-                self._pluggy.unregister(plugin)
+        except Exception as exc:  # what pluggy alone sees, or a warning that this process makes an error of
             is_refusal = isinstance(exc, pluggy.PluginValidationError)
             info.state, info.error = "failed", _one_line(exc) if is_refusal else traceback.format_exc()
+            info.reason = _one_line(exc) if is_refusal else exception_text(exc)
             info.failure = None if is_refusal else exc
             return
+        info.api_version, info.deprecated = stated_version(plugin), deprecations(self._pluggy, plugin)
+        for text in info.deprecated:
+            _log.warning("plugin '%s' of kind '%s': %s", info.name, self.kind, text)
         info.plugin, info.state = plugin, "loaded"
         info.hooks = sorted(caller.name for caller in self._pluggy.get_hookcallers(plugin) or [])
 
@@ -256,7 +272,7 @@ class PluginManager:
         elif not library.is_file():
             info.error = f"its library {library} is not there: was {info.distribution or info.name} built?"
         if info.error:
-            info.state = "failed"
+            info.state, info.reason = "failed", info.error
             return
         info.plugin, info.state, info.library = library, "loaded", str(library)
 
@@ -276,23 +292,6 @@ def _new_pluggy(kind: str) -> pluggy.PluginManager:
     if kind == "backends":  # a backend may bring the strategy for all its models
         manager.add_hookspecs(hookspecs.BatchingHooks)
     return manager
-
-
-def _refuse_unmarked(manager: pluggy.PluginManager, kind: str, plugin: object, name: str) -> None:
-    """Refuse a function with the name of a hook that lacks `@hookimpl`."""
-    for hook in (each for each in vars(KINDS[kind]) if not each.startswith("_")):
-        function = getattr(plugin, hook, None)
-        if not inspect.isroutine(function) or hasattr(function, f"{hookspecs.PROJECT_NAME}_impl"):
-            continue
-        if not any(impl.plugin is plugin for impl in getattr(manager.hook, hook).get_hookimpls()):
-            raise pluggy.PluginValidationError(
-                plugin,
-                f"plugin '{name}': function '{hook}' is called like a hook and not marked with @hookimpl",
-            )
-
-
-def _reason(info: PluginInfo) -> str:
-    return exception_text(info.failure) if info.failure is not None else info.error.strip().splitlines()[-1]
 
 
 def _one_line(exc: Exception) -> str:
@@ -318,12 +317,16 @@ def bind_object(kind: str, plugin: object, name: str) -> Callable[[str], Hook | 
         Internal: a hook does not fit its spec, or is none of this kind's hooks.
     """
     manager = _new_pluggy(kind)
+    where = f"'{name}' does not fit the hooks of kind '{kind}'"
+    fault = version_fault(plugin, "") or "; ".join(hook_faults(manager, plugin, _HOMES))
+    if fault:
+        raise Internal(f"{where}: {fault}")
     try:
         manager.register(plugin, name)
-        manager.check_pending()
-        _refuse_unmarked(manager, kind, plugin, name)
     except pluggy.PluginValidationError as exc:
-        raise Internal(f"'{name}' does not fit the hooks of kind '{kind}': {_one_line(exc)}") from exc
+        raise Internal(f"{where}: {_one_line(exc)}") from exc
+    for text in deprecations(manager, plugin):
+        _log.warning("'%s': %s", name, text)
     return lambda hook: bind_hook(manager, plugin, hook)
 
 

@@ -336,6 +336,10 @@ def _plugin_managers(options: ServerOptions, given: Plugins, *, discover: bool) 
         for kind in KINDS
         if kind != "cli"
     }
+    for kind, manager in managers.items():
+        for info in manager.info():
+            if info.state == "failed":  # before anything was imported: its name is offered twice
+                _log.warning("plugin '%s' of kind '%s' cannot be used: %s", info.name, kind, info.reason)
     for kind, named in given.items():
         if kind not in managers:
             raise InvalidArg(f"plugins of kind '{kind}' are not known; expected {', '.join(managers)}")

@@ -237,8 +237,9 @@ def test_plugins_check_tries_each_in_a_process_of_its_own(
         f"backends:leaves {of}the process that tried it exited with code 0",
         "  I am off",
         f"backends:empty {of}Internal: backend 'empty' does not implement model_instance_execute",
-        f"frontends:bad {of}Internal: plugin 'bad' of kind 'frontends' cannot be used: ModuleNotFoundError: "
-        f"No module named 'a_missing_module'",
+        f"frontends:bad {of}Internal: plugin 'bad' of kind 'frontends' cannot be used: entry point 'bad = "
+        f"a_missing_module' of four-backends names a module that is not there: No module named "
+        f"'a_missing_module'",
     ]
     assert "no plugin 'backends:nosuch' is installed; installed: backends:" in capsys.readouterr().err
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import click
 
 from tritonpy.cli.table import format_table
+from tritonpy.hookspecs import API_VERSION
+from tritonpy.plugin_faults import version_text
 from tritonpy.plugin_manager import KINDS, PluginInfo, PluginManager
 
 
@@ -19,7 +21,9 @@ def plugins(context: click.Context, load: bool, as_json: bool) -> None:
     """List the plugins installed here.
 
     A plugin is imported when the first model needs it; until then its hooks are unknown and its state is
-    `available`. One that is a library has its path instead of hooks.
+    `available`. One that is a library has its path instead of hooks. Behind the table stands the version of
+    the plugin interface that this server has, which in JSON each plugin has as `server_api_version` beside
+    its own.
     """
     if context.invoked_subcommand is not None:
         return
@@ -45,9 +49,14 @@ def plugins(context: click.Context, load: bool, as_json: bool) -> None:
             ],
         )
     )
+    click.echo(f"plugin interface: {version_text(API_VERSION)}")
     for info in found:
+        for text in info.deprecated:
+            click.echo(f"\n{info.kind}:{info.name} of {info.distribution}: {text}")
         if info.state == "failed":
             click.echo(f"\n{info.kind}:{info.name} of {info.distribution} failed:\n{info.error.rstrip()}")
+            if info.error != info.reason:
+                click.echo(info.reason)
 
 
 @plugins.command()
@@ -68,9 +77,11 @@ def check(names: Sequence[str]) -> int:
     fault_count = 0
     for name in names or installed:
         info = installed[name]
-        fault = check_plugin(info.kind, info.name)
-        fault_count += bool(fault)
-        click.echo(f"{name} of {info.distribution} {info.version}: {fault or 'can be used'}")
+        trial = check_plugin(info.kind, info.name)
+        fault_count += bool(trial.fault)
+        click.echo(f"{name} of {info.distribution} {info.version}: {trial.fault or 'can be used'}")
+        for text in trial.deprecated:
+            click.echo(f"  {text}")
     return 1 if fault_count else 0
 
 
@@ -83,5 +94,9 @@ def _as_json(info: PluginInfo) -> dict[str, object]:
         "state": info.state,
         "hooks": info.hooks,
         "library": info.library,
+        "api_version": info.api_version,
+        "server_api_version": API_VERSION,
+        "deprecated": info.deprecated,
+        "reason": info.reason,
         "error": info.error,
     }
