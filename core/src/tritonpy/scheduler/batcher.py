@@ -26,6 +26,8 @@ class BoundStrategy:
 
     Attributes:
         name: the installed name or the path, for messages.
+        model: whose requests are batched.
+        bind: gives the implementation of a hook, or None.
         on_slow_scan: called after each scan of the queue in which it took over a millisecond.
     """
 
@@ -40,10 +42,11 @@ class BoundStrategy:
                 f"model {model.name}: {', '.join(missing)} missing"
             )
         self.name = name
+        self.model = model
         self.on_slow_scan: Callable[[], None] | None = None
         self._clock = clock
         self._hooks = hooks
-        self._bind = bind  # held as long as the hooks are: see `bind_file`
+        self.bind = bind  # held as long as the hooks are: see `bind_file`
         self._batcher = Batcher(model)
         self._batch: Batch | None = None
         self._life = threading.Lock()  # a load that is given up ends the strategy while it still begins

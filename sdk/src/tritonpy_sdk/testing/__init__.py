@@ -34,6 +34,7 @@ from tritonpy_sdk.testing.shared_objects import (  # noqa: E402
     find_compiler,
 )
 from tritonpy_sdk.testing.strategy import OpenStrategy, WaitingRequest, open_strategy  # noqa: E402
+from tritonpy_sdk.testing.strategy_conformance import StrategyConformance  # noqa: E402
 
 __all__ = [
     "DEADLINE_S",
@@ -53,6 +54,7 @@ __all__ = [
     "ResponseStream",
     "ServerProcess",
     "SharedObjects",
+    "StrategyConformance",
     "WaitingRequest",
     "ask",
     "ask_op_libraries",

@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import TypeVar
@@ -114,6 +115,33 @@ class OpenStrategy:
         return formed
 
 
+def find_strategy(
+    strategy: str | os.PathLike[str] | object,
+    parameters: Mapping[str, str] | None = None,
+    max_batch_size: int = 1024,
+) -> BoundStrategy:
+    """Bind a strategy for a model, without calling it; see `open_strategy`.
+
+    Raises:
+        TritonError: it cannot be opened, or hooks are missing.
+    """
+    is_installed = isinstance(strategy, str | os.PathLike)  # or opened by something that is
+    manager = PluginManager("batching", discover=is_installed)
+    if isinstance(strategy, os.PathLike):
+        name = str(Path(strategy).absolute())
+    elif isinstance(strategy, str):
+        name = strategy
+    else:
+        name = _STRATEGY
+        manager.register(name, strategy)
+    finder = StrategyFinder(manager, PluginManager("loaders", discover=is_installed), is_strict=False)
+    backend = _identity()
+    config = _config(max_batch_size, {**(parameters or {}), PATH_PARAMETER: name})
+    bound = finder.find(Model(_MODEL, 1, config, Path(_MODEL), backend.handle), backend)
+    assert bound is not None  # it was named
+    return bound
+
+
 @contextmanager
 def open_strategy(
     strategy: str | os.PathLike[str] | object,
@@ -139,25 +167,18 @@ def open_strategy(
         TritonError: it cannot be opened, or does not want to begin.
         ExceptionGroup: it raised where a server goes on and writes it to its log.
     """
-    manager = PluginManager("batching")
-    if isinstance(strategy, os.PathLike):
-        name = str(Path(strategy).absolute())
-    elif isinstance(strategy, str):
-        name = strategy
-    else:
-        name = _STRATEGY
-        manager.register(name, strategy)
-    finder = StrategyFinder(manager, PluginManager("loaders"), is_strict=False)
-    backend = BoundBackend("identity", PluginManager("backends"), {})
-    config = _config(max_batch_size, {**(parameters or {}), PATH_PARAMETER: name})
-    bound = finder.find(Model(_MODEL, 1, config, Path(_MODEL), backend.handle), backend)
-    assert bound is not None  # it was named
+    bound = find_strategy(strategy, parameters, max_batch_size)
     bound.open()
     with raising_what_is_logged(logging.getLogger("tritonpy.batching"), "the strategy"):
         try:
             yield OpenStrategy(bound, max_batch_size, preferred_batch_sizes)
         finally:
             bound.close()
+
+
+@cache
+def _identity() -> BoundBackend:
+    return BoundBackend("identity", PluginManager("backends"), {})
 
 
 def _config(max_batch_size: int, parameters: Mapping[str, str]) -> JsonObject:
