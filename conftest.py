@@ -13,7 +13,7 @@ import statistics
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -202,11 +202,26 @@ class Results:
             if process["peak_mib"] > KNOWN_MIB:
                 grown = ", ".join(f"{module} {mib}" for module, mib in process["grown"].items())
                 notes.append(f"of {process['peak_mib']} MiB by module: {grown}")
+        if self._file is not None:
+            notes += skip_reasons(terminalreporter.stats.get("skipped", ()))
         notes += slower_modules(self._seconds, self._recorded)
         if notes:
             terminalreporter.section("this run")
         for note in notes:
             terminalreporter.line(note)
+
+
+def skip_reasons(reports: Iterable[Any]) -> list[str]:
+    """Say for each reason how many tests it made skipped, and of which module, or of how many."""
+    modules: dict[str, list[str]] = defaultdict(list)
+    for report in reports:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        modules[reason.removeprefix("Skipped: ")].append(_module(report.nodeid))
+    told = []
+    for reason, names in sorted(modules.items(), key=lambda item: -len(item[1])):
+        where = names[0] if len({*names}) == 1 else f"{len({*names})} modules"
+        told.append(f"skipped {len(names)} of {where}: {reason}")
+    return told
 
 
 def slower_modules(seconds: dict[str, float], recorded: dict[str, float]) -> list[str]:

@@ -266,7 +266,8 @@ class Runner:
     def _pytest(self, kind: str, *arguments: str, is_quiet: bool = False) -> Run:
         """Run pytest to its end, or to the end of our patience."""
         results = self._folder / f"{kind}.jsonl"
-        command = [sys.executable, "-m", "pytest", f"--results={results}", *self._extra, *arguments]
+        told = [f"--results={results}", "-rfExX"]  # what is skipped is told by reason, at the end
+        command = [sys.executable, "-m", "pytest", *told, *self._extra, *arguments]
         environment = {name: value for name, value in os.environ.items() if name != NO_BYTECODE}
         began = time.monotonic()
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL if is_quiet else None)

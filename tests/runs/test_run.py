@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -213,6 +214,15 @@ RECORDED = {"steady": 4.0, "also": 3.0, "third": 5.0, "slower": 6.0, "gone": 8.0
 NEW = "new takes 3.0 s, recorded are 0.0 s"
 
 
+def root_conftest() -> Any:  # Any: a module
+    spec = importlib.util.spec_from_file_location("root_conftest", ROOT / "conftest.py")
+    assert spec is not None
+    assert spec.loader is not None
+    conftest = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(conftest)
+    return conftest
+
+
 @pytest.mark.parametrize(
     ("taken", "named"),
     [
@@ -225,14 +235,23 @@ NEW = "new takes 3.0 s, recorded are 0.0 s"
 def test_modules_that_take_longer_than_is_recorded_are_named(
     taken: dict[str, float], named: list[str]
 ) -> None:
-    spec = importlib.util.spec_from_file_location("root_conftest", ROOT / "conftest.py")
-    assert spec is not None
-    assert spec.loader is not None
-    conftest = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(conftest)
+    conftest = root_conftest()
 
     assert conftest.slower_modules(taken, RECORDED) == named
     assert conftest.slower_modules(taken, {}) == []
+
+
+def test_what_is_skipped_is_told_by_reason(project: Path) -> None:
+    skips = "import pytest\n@pytest.mark.parametrize('n', range(3))\ndef test(n): pytest.skip('no moon')\n"
+    alone = "import pytest\n@pytest.mark.skipif(True, reason='alone')\ndef test_alone(): pass\n"
+    (project / "test_a.py").write_text(skips)
+    (project / "test_b.py").write_text(skips + alone)
+
+    done = run_tests("quick")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "skipped 6 of 2 modules: no moon\nskipped 1 of test_b.py: alone\n" in done.stdout
+    assert "SKIPPED" not in done.stdout
 
 
 def test_events_are_put_together() -> None:
