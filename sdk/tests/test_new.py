@@ -64,6 +64,27 @@ def test_operators_get_their_name_where_each_language_wants_it(here: Path) -> No
     assert b'"tensorflow": b"Ops_by_tenant>"' in files["src/tritonpy_ops_by_tenant/__init__.py"]
 
 
+@pytest.mark.parametrize("kind", ["agent", "backend", "cache", "frontend", "model", "store"])
+def test_each_kind_gets_its_name_and_its_tests_pass(
+    kind: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new", kind, "by-tenant"]) == 0
+
+    files = made(here / "by-tenant")
+    assert not any(STAND_IN in path + content.decode() for path, content in files.items())
+    assert {"LICENSE", ".gitignore", ".github/workflows/test.yml", "requirements-dev.txt"} < set(files)
+    steps = capsys.readouterr().out.partition("Next:\n")[2].splitlines()
+    assert any(step.startswith("  corectl serve") and "by-tenant" in step for step in steps)
+    assert "curl -s localhost:" in steps[-1]
+    assert len(steps) <= 4
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"]
+    run = subprocess.run(
+        command, cwd=here / "by-tenant", capture_output=True, text=True, timeout=100, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert " passed" in run.stdout
+
+
 @pytest.mark.parametrize("language", ["c++", "cpp"])
 def test_a_backend_gets_its_name_where_it_is_a_file_a_module_and_a_plugin(language: str, here: Path) -> None:
     assert main(["new", "backend", "by-tenant", "--language", language]) == 0

@@ -8,7 +8,7 @@ import click
 from tritonpy.hookspecs import hookimpl  # `tritonpy.plugin` imports numpy, and this runs for `corectl --help`
 
 LANGUAGES = ("c", "cpp", "python")
-BACKEND_TEMPLATES = {"c++": "backend/cpp", "cpp": "backend/cpp"}
+BACKEND_TEMPLATES = {"c++": "backend/cpp", "cpp": "backend/cpp", "python": "backend/python"}
 
 
 @hookimpl
@@ -25,9 +25,9 @@ _output = click.option(
 )
 
 
-@click.group(short_help="Begin a plugin: source, build recipe, test, and a model that uses it.")
+@click.group(short_help="Begin a model or a plugin: source, build recipe, test, and a model that uses it.")
 def new() -> None:
-    """Begin a plugin: a folder with its source, a build recipe, a test and a model that uses it."""
+    """Begin a model or a plugin: a folder with source, a build recipe, a test and a model that uses it."""
 
 
 @new.command()
@@ -50,15 +50,16 @@ def strategy(name: str, lang: str, output: Path | None) -> None:
     "--language",
     "--lang",
     type=click.Choice(tuple(BACKEND_TEMPLATES)),
-    required=True,
+    default="python",
+    show_default=True,
     help="The language to write it in.",
 )
 @_output
 def backend(name: str, language: str, output: Path | None) -> None:
     """Begin a backend called NAME.
 
-    It makes a distribution with a backend in C++, as a library that Triton loads too, which is compiled while
-    a wheel is made.
+    It makes a distribution. A backend in C++ is a library that Triton loads too, which is compiled while a
+    wheel is made.
     """
     _make(BACKEND_TEMPLATES[language], name, output)
 
@@ -75,8 +76,63 @@ def ops(name: str, output: Path | None) -> None:
     _make("ops", name, output)
 
 
+@new.command()
+@click.argument("name")
+@_output
+def model(name: str, output: Path | None) -> None:
+    """Begin a model in Python called NAME.
+
+    It makes a folder with a model repository, which Triton serves too, a test and type checks.
+    """
+    _make("model", name, output)
+
+
+@new.command()
+@click.argument("name")
+@_output
+def agent(name: str, output: Path | None) -> None:
+    """Begin a repository agent called NAME.
+
+    It makes a distribution with an agent, which acts on the files of a model before it is loaded.
+    """
+    _make("agent", name, output)
+
+
+@new.command()
+@click.argument("name")
+@_output
+def cache(name: str, output: Path | None) -> None:
+    """Begin a response cache called NAME.
+
+    It makes a distribution with a cache that keeps responses in files.
+    """
+    _make("cache", name, output)
+
+
+@new.command()
+@click.argument("name")
+@_output
+def frontend(name: str, output: Path | None) -> None:
+    """Begin a frontend called NAME.
+
+    It makes a distribution with a way into the server on a port of its own.
+    """
+    _make("frontend", name, output)
+
+
+@new.command()
+@click.argument("name")
+@_output
+def store(name: str, output: Path | None) -> None:
+    """Begin a store called NAME.
+
+    It makes a distribution with a place for model repositories: archives behind `NAME://`.
+    """
+    _make("store", name, output)
+
+
 def _make(template: str, name: str, output: Path | None) -> None:
-    from tritonpy_sdk.template import TemplateError, copy_template
+    from tritonpy_sdk.template import WITH_SHARED, TemplateError, copy_template, next_steps
 
     folder = Path(name) if output is None else output
     try:
@@ -86,3 +142,7 @@ def _make(template: str, name: str, output: Path | None) -> None:
     for file in files:
         click.echo(f"made {file}")
     click.echo(f"{folder / 'README.md'} says how to test it and how a model uses it.")
+    if template in WITH_SHARED:
+        click.echo("Next:")
+        for step in next_steps(folder):
+            click.echo(f"  {step}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,10 @@ STAND_IN = "xyz"
 `libtriton_` of that of a backend's file."""
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_SHARED = _TEMPLATES / "shared"
+"""What every template in Python has besides its own files: a licence to choose, and its tests on GitHub."""
+
+WITH_SHARED = {"agent", "backend/python", "cache", "frontend", "model", "store"}
 
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 _LONGEST_NAME = 64
@@ -37,7 +42,6 @@ def copy_template(template: str, name: str, output: Path) -> list[Path]:
         TemplateError: the name is none, something is there already, or a file cannot be written.
     """
     check_name(name)
-    source = _TEMPLATES / template
     made = []
     try:
         output.mkdir(parents=True)
@@ -46,8 +50,8 @@ def copy_template(template: str, name: str, output: Path) -> list[Path]:
     except OSError as exc:
         raise TemplateError(f"{output} cannot be made: {exc.strerror or exc}") from exc
     try:
-        for file in _files(source):
-            path = output / renamed(file.relative_to(source).as_posix(), name)
+        for base, file in _all_files(template):
+            path = output / renamed(file.relative_to(base).as_posix(), name)
             path.parent.mkdir(parents=True, exist_ok=True)
             # Bytes, so that the lines of a Makefile end as make wants them on every system.
             path.write_bytes(renamed(file.read_text("utf-8"), name).encode())
@@ -78,6 +82,22 @@ def renamed(text: str, name: str) -> str:
     module = name.replace("-", "_")
     spellings = {f"libtriton_{STAND_IN}": f"libtriton_{name}", f"_{STAND_IN}": f"_{module}", STAND_IN: name}
     return re.sub("|".join(spellings), lambda found: spellings[found[0]], text)
+
+
+def next_steps(folder: Path) -> list[str]:
+    """The commands from a new folder to an answer, as its README has them, to be typed where one is now."""
+    _, _, text = (folder / "README.md").read_text("utf-8").partition("## Try it\n")
+    commands = re.findall(r"^    (.+)$", text.partition("\n## ")[0], re.MULTILINE)
+    places = re.compile(r"(?<=\s)\.$|(?:(?<=\s)|(?<=://))(?=models\b)")
+    prefix = shlex.quote(folder.as_posix())
+    return [places.sub(lambda at: prefix if at[0] else f"{prefix}/", command) for command in commands]
+
+
+def _all_files(template: str) -> Iterator[tuple[Path, Path]]:
+    """The files of a template, each behind the folder that its place is relative to."""
+    for base in (_TEMPLATES / template, *([_SHARED] if template in WITH_SHARED else [])):
+        for file in _files(base):
+            yield base, file
 
 
 def _files(folder: Path) -> Iterator[Path]:
