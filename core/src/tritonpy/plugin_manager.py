@@ -56,6 +56,7 @@ OWN_DISTRIBUTIONS = frozenset(
         "tritonpy-batching-single",
         "tritonpy-batching-volume",
         "tritonpy-cache-redis",
+        "tritonpy-compose",
         "tritonpy-frontend-tfserving",
         "tritonpy-repo-agent-checksum",
         "tritonpy-store-cloud",
@@ -70,7 +71,10 @@ _PREFIXES = {
     "frontends": "frontend",
     "repo_agents": "repo-agent",
 }
-_CLOUD_STORES = ("as", "gs", "s3")
+_OTHERS = {
+    "cli": {"compose": "tritonpy-compose"},
+    "stores": dict.fromkeys(("as", "gs", "s3"), "tritonpy-store-cloud"),
+}
 
 State = Literal["available", "loaded", "disabled", "failed"]
 
@@ -277,13 +281,18 @@ class PluginManager:
         info.plugin, info.state, info.library = library, "loaded", str(library)
 
 
+def own_plugins(kind: str) -> dict[str, str]:
+    """The plugins of a kind that this project has: the distribution by the name of the plugin."""
+    if kind in _OTHERS:
+        return _OTHERS[kind]
+    prefix = f"tritonpy-{_PREFIXES.get(kind, kind)}-"
+    return {name.removeprefix(prefix): name for name in OWN_DISTRIBUTIONS if name.startswith(prefix)}
+
+
 def install_hint(kind: str, name: str) -> str:
     """The command that installs a missing plugin, to end an error with; "" for those of third parties."""
-    if kind == "stores" and name in _CLOUD_STORES:
-        distribution = "tritonpy-store-cloud"
-    else:
-        distribution = f"tritonpy-{_PREFIXES.get(kind, kind)}-{name}"
-    return f"; to install it: pip install {distribution}" if distribution in OWN_DISTRIBUTIONS else ""
+    distribution = own_plugins(kind).get(name)
+    return f"; to install it: pip install {distribution}" if distribution else ""
 
 
 def _new_pluggy(kind: str) -> pluggy.PluginManager:

@@ -25,7 +25,7 @@ BUILT_IN = {
 }
 
 # name: distribution that adds a command of that name
-ELSEWHERE = {"new": "tritonpy-sdk"}
+ELSEWHERE = {"compose": "tritonpy-compose", "new": "tritonpy-sdk"}
 
 
 class LazyGroup(click.Group):

@@ -1,0 +1,1 @@
+"""Images and environments of tritonpy with the plugins that a model repository needs: `corectl compose`."""
