@@ -14,8 +14,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import grpc
 import psutil
 import pytest
+from tritonpy.protos import HealthCheckResponse
 from tritonpy_sdk.repository import ModelRepository
 from tritonpy_sdk.testing import until
 
@@ -185,6 +187,55 @@ def test_what_is_not_done_when_the_exit_timeout_expires_is_answered_unavailable(
         thread.join()
     assert status == 0, server.log
     assert [ends[0][:3] for ends in outcomes] == ["503"] * len(outcomes), outcomes
+
+
+def asked(port: int, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+    """Status and body of one request on a connection of its own."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+        connection.request("GET" if body is None else "POST", path, body)
+        response = connection.getresponse()
+        return response.status, response.read()
+
+
+def test_a_server_that_was_told_to_stop_accepts_requests_for_the_drain_delay_while_it_is_not_ready(
+    corectl: Callable[..., Any], tmp_path: Path
+) -> None:
+    ModelRepository(tmp_path).model("echo", CONFIG)
+    server = corectl(
+        f"--model-repository={tmp_path}",
+        "--drain-delay-secs=600",
+        "--model-control-mode=explicit",
+        "--load-model=*",
+    )
+    port = server.ports["HTTPService"]
+    assert asked(port, "/v2/health/ready")[0] == 200
+
+    server.process.send_signal(signal.SIGTERM)
+
+    until(lambda: asked(port, "/v2/health/ready")[0] == 400)
+    assert asked(port, "/v2/models/echo/infer", BODY)[0] == 200
+    assert asked(port, "/v2/health/live")[0] == 200
+    status, refusal = asked(port, "/v2/repository/models/echo/load", b"{}")
+    assert (status, refusal) == (503, b'{"error":"Server not ready"}')
+    with grpc.insecure_channel(f"127.0.0.1:{server.ports['GRPCInferenceService']}") as channel:
+        check = channel.unary_unary("/grpc.health.v1.Health/Check")
+        assert (
+            HealthCheckResponse.FromString(check(b"", timeout=30)).status == HealthCheckResponse.NOT_SERVING
+        )
+    server.process.kill()
+
+
+def test_behind_the_drain_delay_a_server_stops_as_without_one(
+    corectl: Callable[..., Any], tmp_path: Path
+) -> None:
+    ModelRepository(tmp_path).model("echo", CONFIG)
+    server = corectl(f"--model-repository={tmp_path}", "--drain-delay-secs=0.1")
+
+    assert server.stop(signal.SIGTERM) == 0, server.log
+    delayed, drained = (
+        server.log.index(text) for text in ("requests are accepted for 0.1 s more", "Waiting for in-flight")
+    )
+    assert delayed < drained
 
 
 def test_an_idle_server_stops_at_once(corectl: Callable[..., Any], tmp_path: Path) -> None:

@@ -87,6 +87,14 @@ class ServerOptions:
     exit_timeout_s: float = number(
         30, "--exit-timeout-secs", "How long a stopping server waits for requests in flight."
     )
+    drain_delay_s: float = option(
+        0,
+        "--drain-delay-secs --drain-delay-s",
+        "SECONDS",
+        "How long a server that was told to stop says that it is not ready and still accepts requests, "
+        "before the exit timeout begins: until balancers send no more to it.",
+        kind="seconds",
+    )
     exit_on_error: bool = switch(
         True, "--exit-on-error", "End with status 1 when a model cannot be loaded at start."
     )

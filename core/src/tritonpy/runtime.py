@@ -279,7 +279,7 @@ class ServerRuntime:
 
     async def stop(self) -> None:
         """Stop accepting, drain, answer the rest UNAVAILABLE, finalise instances, models and backends."""
-        self.dataplane.set_stopping()
+        await self._become_unready()
         self._repository.repositories.stop()
         if self._watcher is not None:
             await asyncio.to_thread(self._watcher.stop)
@@ -295,6 +295,16 @@ class ServerRuntime:
         await asyncio.to_thread(self.tracing.close)
         self._watch.stop()
         _log.info("Server stopped")
+
+    async def _become_unready(self) -> None:
+        """Say that the server is not ready, and go on serving until those who ask have heard."""
+        delay_s = self._options.drain_delay_s if self.dataplane.is_serving else 0
+        self.dataplane.set_stopping()
+        if delay_s:
+            _log.info(
+                "Not ready any more; requests are accepted for %g s more (--drain-delay-secs).", delay_s
+            )
+            await asyncio.sleep(delay_s)
 
     async def _start_polling(self) -> Look | None:
         """Poll the repositories if the options say so; returns the first look."""

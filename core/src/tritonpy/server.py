@@ -44,7 +44,7 @@ async def _serve_until_told(options: ServerOptions, stack: ExitStack) -> int:
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, on_signal, number)
-        stack.callback(StopSignals(options.exit_timeout_s).close)
+        stack.callback(StopSignals(options.drain_delay_s + options.exit_timeout_s).close)
     except NotImplementedError:  # Windows
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, _: loop.call_soon_threadsafe(on_signal, number))

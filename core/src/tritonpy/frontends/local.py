@@ -76,6 +76,11 @@ class LocalDataplane:
         self._is_stopping = True
         self._control.set_serving(False)
 
+    @property
+    def is_serving(self) -> bool:
+        """The models have been loaded, and the server is not going away."""
+        return self._is_serving and not self._is_stopping
+
     def is_live(self) -> bool:
         return self._registry.failure is None
 
