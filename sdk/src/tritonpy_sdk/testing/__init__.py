@@ -12,6 +12,7 @@ pytest.register_assert_rewrite(
 
 from tritonpy_sdk.testing.batch_sizes import BatchSizeStrictness  # noqa: E402
 from tritonpy_sdk.testing.cache import OpenCache, open_cache  # noqa: E402
+from tritonpy_sdk.testing.cache_conformance import CacheConformance  # noqa: E402
 from tritonpy_sdk.testing.conformance import BackendConformance  # noqa: E402
 from tritonpy_sdk.testing.driver import Answer, BackendDriver, DrivenModel  # noqa: E402
 from tritonpy_sdk.testing.op_libraries import ask_op_libraries  # noqa: E402
@@ -43,6 +44,7 @@ __all__ = [
     "BackendConformance",
     "BackendDriver",
     "BatchSizeStrictness",
+    "CacheConformance",
     "DrivenModel",
     "ModelRequest",
     "ModelWarning",

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from inspect import isawaitable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tritonpy.cache.finder import find_cache
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import Cache, CacheUsage
 from tritonpy.plugin_files import Binder, PluginOpener
 from tritonpy.plugin_manager import Hook, PluginManager
+
+T = TypeVar("T")
 
 
 class OpenCache:
@@ -33,6 +35,18 @@ class OpenCache:
             self._runner.close()
             raise
 
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:  # Any: as in asyncio
+        """Run on the loop on which the hooks are called."""
+        return self._runner.run(coroutine)
+
+    async def outcome(self, hook: str, *arguments: object) -> Any:  # Any: of each hook
+        """What a hook comes to, called on the loop that this is awaited on.
+
+        Raises:
+            InvalidArg: the cache does not implement it.
+        """
+        return await _outcome(self._hook(hook)(self.handle, *arguments))
+
     def lookup(self, key: str) -> bytes | memoryview | None:
         """The entry under a key."""
         entry: bytes | memoryview | None = self._call("cache_lookup", self.handle, key, is_required=True)
@@ -48,14 +62,9 @@ class OpenCache:
 
     def lookup_all(self, keys: list[str]) -> list[bytes | memoryview | None]:
         """Ask for many keys at the same time, as a busy server does."""
-        hook = self._hook("cache_lookup")
-
-        async def ask(key: str) -> bytes | memoryview | None:
-            entry: bytes | memoryview | None = await _outcome(hook(self.handle, key))
-            return entry
 
         async def ask_all() -> list[bytes | memoryview | None]:
-            return await asyncio.gather(*map(ask, keys))
+            return list(await asyncio.gather(*(self.outcome("cache_lookup", key) for key in keys)))
 
         return self._runner.run(ask_all())
 

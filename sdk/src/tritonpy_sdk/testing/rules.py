@@ -6,10 +6,18 @@ to read.
 
 from __future__ import annotations
 
+import contextvars
 import functools
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
+
+from tritonpy_sdk.testing.patience import DEADLINE_S
+
+CHECK_LIMIT_S = DEADLINE_S / 2
+"""Seconds after which a check of a kit says that the plugin does not come back."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,7 +64,8 @@ def rule(says: str, remedy: str, page: str) -> Callable[[Callable[P, T]], Callab
     """Mark a check of a kit with the rule that it is about.
 
     Whatever the check raises becomes a `PluginFault`: a failed assertion says what the plugin did, and so
-    does an exception of its own.
+    does an exception of its own. A check that takes longer than `CHECK_LIMIT_S` is one, too, except in a
+    debugger.
 
     Args:
         says: see `Rule`.
@@ -70,7 +79,7 @@ def rule(says: str, remedy: str, page: str) -> Callable[[Callable[P, T]], Callab
         def checked(*args: P.args, **kwargs: P.kwargs) -> T:
             __tracebackhide__ = True
             try:
-                return check(*args, **kwargs)
+                return _within_limit(lambda: check(*args, **kwargs))
             except PluginFault:
                 raise
             except Exception as exc:
@@ -80,6 +89,30 @@ def rule(says: str, remedy: str, page: str) -> Callable[[Callable[P, T]], Callab
         return checked
 
     return mark
+
+
+def _within_limit(act: Callable[[], T]) -> T:
+    """Call on a thread that can be left alone, because a plugin that hangs must not hang the tests."""
+    if sys.gettrace() is not None:
+        return act()
+    outcome: list[T] = []
+    error: list[BaseException] = []
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            outcome.append(context.run(act))
+        except BaseException as exc:  # skips too: raised again below, where pytest sees them
+            error.append(exc)
+
+    thread = threading.Thread(target=run, name="check of a plugin", daemon=True)
+    thread.start()
+    thread.join(CHECK_LIMIT_S)
+    if thread.is_alive():
+        raise AssertionError(f"did not come back within {CHECK_LIMIT_S:g} seconds")
+    if error:
+        raise error.pop()
+    return outcome.pop()
 
 
 def what_it_did(error: Exception) -> str:
