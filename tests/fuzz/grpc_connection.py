@@ -115,7 +115,7 @@ class Talk:
     async def _hear(self, data: bytes) -> None:
         how, sent = data[:1] or b"\0", data[1:]
         transport = _Transport(is_slow=bool(how[0] & 2))
-        connection = GrpcConnection(self._server._shared)
+        connection = GrpcConnection(self._server.listener.shared)
         transport.protocol = connection
         connection.connection_made(transport)
         if not how[0] & 1:

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tritonpy.frontends.grpc.native.server import _SHARE
+from tritonpy.frontends.grpc.native.listener import _SHARE
 from tritonpy.frontends.sockets import most_connections, raise_descriptor_limit
 from tritonpy_sdk.testing import until
 

@@ -45,12 +45,12 @@ class Watched:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.native: NativeGrpcServer = server.runtime.frontends.by_name["grpc"].state
-        on_loop(server, self.native._sweeper.stop)
+        on_loop(server, self.native.listener.sweeper.stop)
 
     def look(self, times: int) -> None:
         """Look at all clients, as the server does every now and then."""
         for _ in range(times):
-            on_loop(self.server, self.native._sweeper.sweep)
+            on_loop(self.server, self.native.listener.sweeper.sweep)
 
     @property
     def held(self) -> int:
@@ -60,7 +60,9 @@ class Watched:
     def connection(self, client: Http2Client) -> GrpcConnection | None:
         """The server's end of a client's connection, while it has it."""
         port = client.socket.getsockname()[1]
-        return on_loop(self.server, lambda: next(filter(_is_from(port), self.native.connections), None))
+        return on_loop(
+            self.server, lambda: next(filter(_is_from(port), self.native.listener.connections), None)
+        )
 
     def queued(self, client: Http2Client, stream: int = 0) -> int:
         """Bytes of answers that wait for a client's windows."""

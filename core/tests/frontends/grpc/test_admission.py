@@ -22,7 +22,7 @@ def full(start_harness: Callable[..., Any], make_request: Callable[..., Any]) ->
 
 
 def held(harness: Any) -> int:
-    byte_size: int = harness.call(lambda: harness.server._servicer.unary.admission.held)
+    byte_size: int = harness.call(lambda: harness.server.servicer.unary.admission.held)
     return byte_size
 
 

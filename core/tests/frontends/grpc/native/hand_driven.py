@@ -145,7 +145,7 @@ class Client:
         self.admission = Admission(options.pop("max_inflight_byte_size", 0))
         services = FrontendServices(self.admission, SharedMemoryRegions(is_allowed=True))
         self.server = NativeGrpcServer(self.dataplane, services, ServerOptions((), **options))
-        self.port = self.server._shared
+        self.port = self.server.listener.shared
         nothing = Lifetimes(math.inf, math.inf, math.inf, math.inf, 20, False, 2, 300, 2)
         self.port.lifetimes = replace(nothing, **limits or {})
         self.connection = GrpcConnection(self.port)

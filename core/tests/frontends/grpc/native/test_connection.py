@@ -182,7 +182,7 @@ async def test_a_call_that_is_given_up_is_cancelled_and_held_until_its_model_is_
     assert client.admission.held == len(MANUAL)
     client.dataplane.requests.pop().deliver(InferResponse())
     assert client.admission.held == 0
-    assert client.port.unary.open_count == 0
+    assert client.server.servicer.unary.open_count == 0
 
 
 @in_virtual_time
@@ -333,7 +333,7 @@ async def test_a_call_that_cannot_be_cancelled_keeps_no_other_from_it(
     client.connection.connection_lost(None)
 
     assert client.dataplane.cancelled == ["mine"]
-    assert client.connection not in client.server.connections
+    assert client.connection not in client.server.listener.connections
     assert [record.getMessage() for record in caplog.records if record.exc_info] == [
         f"{INFER} could not be cancelled"
     ]

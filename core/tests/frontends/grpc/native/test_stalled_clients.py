@@ -23,7 +23,7 @@ NO_WINDOW = frames.SettingsFrame(settings={4: 0})
 
 async def sweep(client: Client, count: int) -> None:
     for _ in range(count):
-        client.server._sweeper.sweep()
+        client.server.listener.sweeper.sweep()
         await turns()
 
 
@@ -181,9 +181,9 @@ async def test_the_end_of_a_connection_is_not_waited_for_longer_than_an_answer()
 
     client.feed(b"no frame of HTTP/2, whatever its kind")
     await sweep(client, 4)
-    is_open = client.connection in client.server.connections
+    is_open = client.connection in client.server.listener.connections
     await sweep(client, 1)
 
     assert client.transport.is_closing()
     assert is_open
-    assert client.connection not in client.server.connections
+    assert client.connection not in client.server.listener.connections

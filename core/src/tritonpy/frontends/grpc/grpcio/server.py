@@ -46,10 +46,10 @@ class GrpcioServer:
     """
 
     def __init__(self, dataplane: Dataplane, services: FrontendServices, options: ServerOptions) -> None:
-        self._servicer = Servicer(dataplane, services, options)
+        self.servicer = Servicer(dataplane, services, options)
         self._health = HealthCalls(dataplane)
         inflation = MessageInflation(options.grpc_max_inflated_byte_size, services.admission)
-        handlers = make_handlers(self._servicer, self._health, inflation)
+        handlers = make_handlers(self.servicer, self._health, inflation)
         self._hang_ups = HangUpFilter(frozenset(handlers))
         self._methods: grpc.GenericRpcHandler = MethodTable(handlers)
         if options.grpc_restricted_protocols:
@@ -109,7 +109,7 @@ class GrpcioServer:
         try:
             try:
                 async with asyncio.timeout(timeout_s):
-                    await self._servicer.drain()
+                    await self.servicer.drain()
                     await asyncio.sleep(_LATE_CALLS_S)
             except TimeoutError:
                 grace_s = None

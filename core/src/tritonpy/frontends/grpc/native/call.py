@@ -22,7 +22,6 @@ from tritonpy.frontends.grpc.native.metadata import (
     status_headers,
 )
 from tritonpy.frontends.grpc.status import Status
-from tritonpy.frontends.grpc.unary import UnaryPort
 
 _log = logging.getLogger("tritonpy.grpc")
 
@@ -48,8 +47,6 @@ class CallPort:
     """The state that all calls of a server share.
 
     Attributes:
-        unary: where inference comes in.
-        reads_metadata: inference needs the metadata of its calls.
         admission: counts the bytes of requests that are held.
         inflation: of messages that come compressed.
         deflation: of responses; None for none.
@@ -57,8 +54,6 @@ class CallPort:
         max_message_byte_size: the largest message that is let in, compressed or not.
     """
 
-    unary: UnaryPort
-    reads_metadata: bool
     admission: Admission
     inflation: MessageInflation
     deflation: MessageDeflation | None

@@ -35,7 +35,7 @@ def make_calls(servicer: Servicer, health: HealthCalls) -> dict[str, CallFactory
     for method in rpc_methods():
         match method.name:
             case "ModelInfer":
-                call: CallFactory = InferCall
+                call: CallFactory = partial(InferCall, servicer=servicer)
             case "ModelStreamInfer":
                 call = _streaming(infer)
             case name:

@@ -1,65 +1,14 @@
-"""The gRPC port on an engine of its own: listens, keeps track of connections, stops without losing calls."""
+"""The calls of inference on the native gRPC transport."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import replace
-
 from tritonpy.dataplane import Dataplane
-from tritonpy.frontends.grpc.compression import MessageInflation
-from tritonpy.frontends.grpc.guard import CallGuard
 from tritonpy.frontends.grpc.health import HealthCalls
 from tritonpy.frontends.grpc.native.calls import make_calls
-from tritonpy.frontends.grpc.native.compression import MessageDeflation
-from tritonpy.frontends.grpc.native.connection import GrpcConnection, Port
-from tritonpy.frontends.grpc.native.deadlines import Deadlines
-from tritonpy.frontends.grpc.native.engine import EngineSettings
-from tritonpy.frontends.grpc.native.keepalive import Lifetimes
-from tritonpy.frontends.grpc.native.metadata import RequestHeads
-from tritonpy.frontends.grpc.native.ngh2_engine import Ngh2Engine
-from tritonpy.frontends.grpc.native.stalled_clients import Sweeper, Waiting
-from tritonpy.frontends.grpc.native.tls import GOODBYE_S, HANDSHAKE_S, tls_context
+from tritonpy.frontends.grpc.native.listener import GrpcListener
 from tritonpy.frontends.grpc.servicer import Servicer
-from tritonpy.frontends.grpc.status import Status
-from tritonpy.frontends.grpc.stream import STOPPING
-from tritonpy.frontends.reserve import Reserve
 from tritonpy.frontends.services import FrontendServices
-from tritonpy.frontends.sockets import (
-    forget_unix,
-    is_unix,
-    listening_sockets,
-    most_connections,
-    unix_socket,
-)
 from tritonpy.options import ServerOptions
-
-_BACKLOG = 1024
-_SCRATCH_BYTE_SIZE = 256 * 1024
-_MOST_MESSAGE_BYTES = 2**31 - 1
-_SHARE = 1 / 3  # of the descriptors that ports may have
-_MOST_CONNECTIONS = 4096
-
-_LATE_CALLS_S = 0.05
-"""How long a stopping server goes on to refuse calls in words after the last answer."""
-_LAST_BYTES_S = 5.0
-"""How long a stopping server lets clients take to receive answers that are given."""
-
-_LEAVING_S = 1.0
-"""How long clients may take to hear that they should open no more calls."""
-
-
-class _Everyone:
-    """All connections and their calls."""
-
-    def __init__(self, connections: Iterable[GrpcConnection]) -> None:
-        self._connections = connections
-
-    def __iter__(self) -> Iterator[Waiting]:
-        for connection in self._connections:
-            yield connection
-            yield from connection.calls
 
 
 class NativeGrpcServer:
@@ -71,146 +20,27 @@ class NativeGrpcServer:
         options: of the server.
 
     Attributes:
-        connections: those that are open, in the order in which they came.
+        servicer: answers calls.
+        listener: takes connections.
 
     Raises:
         InvalidArg: the options contradict each other, or a file with a certificate or key is no such thing.
     """
 
     def __init__(self, dataplane: Dataplane, services: FrontendServices, options: ServerOptions) -> None:
-        self._servicer = Servicer(dataplane, services, options)
+        self.servicer = Servicer(dataplane, services, options)
         self._health = HealthCalls(dataplane)
-        self._options = options
-        self._tls = tls_context(options)  # before models take their time to load
-        self._port = options.grpc_port
-        self._servers: list[asyncio.Server] = []
-        self._closed = asyncio.Event()
-        self._deadlines = Deadlines()
-        self._limit = most_connections(options.grpc_max_connection_count, _SHARE, _MOST_CONNECTIONS)
-        self.connections: dict[GrpcConnection, None] = {}
-        self._reserve = Reserve[GrpcConnection]()
-        self._sweeper = Sweeper(_Everyone(self.connections))
-        admission = services.admission
-        level = options.grpc_compression_level
-        self._shared = Port(
-            engine=Ngh2Engine,
-            engine_settings=EngineSettings(max_concurrent_streams=options.grpc_max_concurrent_streams),
-            calls=make_calls(self._servicer, self._health),
-            guard=CallGuard(options.grpc_restricted_protocols) if options.grpc_restricted_protocols else None,
-            unary=self._servicer.unary,
-            reads_metadata=self._servicer.reads_metadata,
-            admission=admission,
-            inflation=MessageInflation(options.grpc_max_inflated_byte_size, admission),
-            deflation=None if level == "none" else MessageDeflation(level),
-            max_message_byte_size=min(admission.limit or _MOST_MESSAGE_BYTES, _MOST_MESSAGE_BYTES),
-            scratch=memoryview(bytearray(_SCRATCH_BYTE_SIZE)),
-            on_open=self._opened,
-            on_close=self._lost,
-            deadlines=self._deadlines,
-            heads=RequestHeads(),
-            lifetimes=Lifetimes.of(options),
-        )
+        self.listener = GrpcListener(make_calls(self.servicer, self._health), services.admission, options)
 
     @property
     def port(self) -> int:
         """The port that is listened on."""
-        return self._port
+        return self.listener.port
 
     async def start(self) -> None:
-        """Listen.
-
-        Raises:
-            InvalidArg: nobody knows the address.
-            Unavailable: the address cannot be had.
-        """
-        options = self._options
-        address = options.grpc_address
-        loop = asyncio.get_running_loop()
-        listen: Callable[..., Awaitable[asyncio.Server]]
-        if is_unix(address):
-            self._port, listening, listen = 0, [unix_socket(address)], loop.create_unix_server
-        else:
-            listening = await listening_sockets(address, self._port, options.grpc_reuse_port)
-            self._port, listen = listening[0].getsockname()[1], loop.create_server
-        for listener in listening:
-            server = await listen(
-                self._connection,
-                sock=listener,
-                backlog=_BACKLOG,
-                ssl=self._tls,
-                ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_S,
-                ssl_shutdown_timeout=None if self._tls is None else GOODBYE_S,
-            )
-            self._servers.append(server)
-        self._sweeper.start()
+        """Listen; see `GrpcListener`."""
+        await self.listener.start()
 
     async def stop(self, timeout_s: float) -> None:
-        """Refuse new requests, wait for those in flight, and cancel those that take longer.
-
-        The port closes last, and a moment later than it could: a client that has just been answered is about
-        to send the next call. Until then late ones are told UNAVAILABLE.
-        """
-        if not self._servers:
-            return
-        grace_s = _LAST_BYTES_S
-        for connection in list(self.connections):
-            connection.leave()  # so that clients go elsewhere while the last calls are answered
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._servicer.drain()
-                await asyncio.sleep(_LATE_CALLS_S)
-        except TimeoutError:
-            grace_s = 0.0
-        self._health.end()
-        self._sweeper.stop()
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
-        forget_unix(self._options.grpc_address)
-        for connection in list(self.connections):
-            if not grace_s:
-                connection.refuse_all(Status.UNAVAILABLE, STOPPING)
-            if connection.has_greeted:
-                connection.leave()
-            else:  # it has had the time to
-                connection.end()
-        await self._wait_for_connections(min(grace_s, _LEAVING_S))
-        for connection in list(self.connections):
-            connection.end()
-        await self._wait_for_connections(grace_s)
-        for connection in list(self.connections):
-            connection.abort()
-        await self._wait_for_connections(_LAST_BYTES_S)
-        self._deadlines.stop()
-
-    async def _wait_for_connections(self, timeout_s: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while self.connections:
-                    self._closed.clear()
-                    await self._closed.wait()
-
-    def _connection(self) -> GrpcConnection:
-        """Make what serves the next client.
-
-        One read buffer is enough where a read is complete before the next one begins, as in uvloop and the
-        selector loops; Windows' proactor reads into buffers in the background.
-        """
-        shared = self._shared
-        if type(asyncio.get_running_loop()).__name__ == "ProactorEventLoop":
-            shared = replace(shared, scratch=memoryview(bytearray(_SCRATCH_BYTE_SIZE)))
-        return GrpcConnection(shared)
-
-    def _opened(self, connection: GrpcConnection) -> None:
-        if len(self.connections) - len(self._reserve) >= self._limit:
-            connection.is_reserved = True
-            displaced = self._reserve.add(connection)
-            if displaced is not None:
-                self._lost(displaced)  # it counts no longer, though it is gone a turn later
-                displaced.abort()
-        self.connections[connection] = None
-
-    def _lost(self, connection: GrpcConnection) -> None:
-        self.connections.pop(connection, None)
-        self._reserve.discard(connection)
-        self._closed.set()
+        """Refuse new requests, wait for those in flight, and cancel those that take longer."""
+        await self.listener.stop(timeout_s, self.servicer.drain, self._health.end)

@@ -13,7 +13,7 @@ from tritonpy.frontends.grpc.errors import as_triton_error
 from tritonpy.frontends.grpc.native.call import Call, CallConnection, Refused
 from tritonpy.frontends.grpc.native.framing import Body, framed
 from tritonpy.frontends.grpc.native.metadata import RequestHead
-from tritonpy.frontends.grpc.servicer import DescribedCall
+from tritonpy.frontends.grpc.servicer import DescribedCall, Servicer
 from tritonpy.frontends.grpc.status import Status
 from tritonpy.frontends.grpc.unary import UnaryInfer, UnaryPort
 from tritonpy.protos import RpcMethod
@@ -112,12 +112,19 @@ class UnaryCall(Call):
 
 
 class InferCall(UnaryCall):
-    """A call of `ModelInfer`."""
+    """A call of `ModelInfer`.
 
-    __slots__ = ("_infer",)
+    Args:
+        servicer: where inference comes in.
+    """
 
-    def __init__(self, connection: CallConnection, stream: int, head: RequestHead) -> None:
+    __slots__ = ("_infer", "_servicer")
+
+    def __init__(
+        self, connection: CallConnection, stream: int, head: RequestHead, servicer: Servicer
+    ) -> None:
         super().__init__(connection, stream, head)
+        self._servicer = servicer
         self._infer: _Infer | None = None
 
     def on_closed(self) -> None:
@@ -145,10 +152,10 @@ class InferCall(UnaryCall):
             self._give(outcome)
 
     def _run(self, body: Body) -> None:
-        port = self._connection.port
-        infer = self._infer = _Infer(port.unary, self)
+        servicer = self._servicer
+        infer = self._infer = _Infer(servicer.unary, self)
         try:
-            infer.start(body, self._head.metadata if port.reads_metadata else ())
+            infer.start(body, self._head.metadata if servicer.reads_metadata else ())
         except TritonError:
             self._infer = None  # its trace has ended
             raise
