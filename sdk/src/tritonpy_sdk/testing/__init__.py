@@ -26,6 +26,7 @@ from tritonpy_sdk.testing.python_model import (  # noqa: E402
     load_python_model,
 )
 from tritonpy_sdk.testing.repo_agent import AgentLoad, load_with_agent  # noqa: E402
+from tritonpy_sdk.testing.repo_agent_conformance import RepoAgentConformance  # noqa: E402
 from tritonpy_sdk.testing.requests import ask, request_of  # noqa: E402
 from tritonpy_sdk.testing.rules import PluginFault  # noqa: E402
 from tritonpy_sdk.testing.server_process import ServerProcess  # noqa: E402
@@ -53,6 +54,7 @@ __all__ = [
     "Outputs",
     "PluginFault",
     "PythonModel",
+    "RepoAgentConformance",
     "ResponseStream",
     "ServerProcess",
     "SharedObjects",

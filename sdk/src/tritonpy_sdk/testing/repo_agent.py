@@ -65,19 +65,8 @@ def load_with_agent(
         TritonError: the agent stops the load.
         ExceptionGroup: it raised where a server goes on and writes it to its log.
     """
-    manager, loaders = PluginManager("repo_agents"), PluginManager("loaders")
-    name = agent if isinstance(agent, str) else "agent under test"
-    if not isinstance(agent, (str, Path)):
-        manager.register(name, agent)
     path = Path(directory).absolute()
-    config = _read(path) or ModelConfig()
-    config.ClearField("model_repository_agents")
-    setting = config.model_repository_agents.agents.add(name=name)
-    setting.parameters.update(parameters or {})
-    agents = RepositoryAgents(manager, loaders, directory="")
-    if isinstance(agent, Path):
-        agents = _AgentOfFile(manager, loaders, agent.absolute())
-    chain = AgentChain(agents, path.name, path, config, _read)
+    chain = chain_of(*agents_of(agent), path, parameters or {})
     with raising_what_is_logged(_log, "the agent"):
         chain.load()
         try:
@@ -90,6 +79,28 @@ def load_with_agent(
                 chain.unloaded()
             else:
                 chain.failed()
+
+
+def agents_of(agent: str | object) -> tuple[RepositoryAgents, str]:
+    """What finds the agent, and the name under which it does; see `load_with_agent`."""
+    manager, loaders = PluginManager("repo_agents"), PluginManager("loaders")
+    name = agent if isinstance(agent, str) else "agent under test"
+    if isinstance(agent, Path):
+        return _AgentOfFile(manager, loaders, agent.absolute()), name
+    if not isinstance(agent, str):
+        manager.register(name, agent)
+    return RepositoryAgents(manager, loaders, directory=""), name
+
+
+def chain_of(
+    agents: RepositoryAgents, agent_name: str, directory: Path, parameters: Mapping[str, str]
+) -> AgentChain:
+    """The steps of one load of the model in a directory, which begin with LOAD."""
+    config = _read(directory) or ModelConfig()
+    config.ClearField("model_repository_agents")
+    setting = config.model_repository_agents.agents.add(name=agent_name)
+    setting.parameters.update(parameters)
+    return AgentChain(agents, directory.name, directory, config, _read)
 
 
 class _AgentOfFile(RepositoryAgents):
