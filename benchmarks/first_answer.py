@@ -1,7 +1,8 @@
 """How soon a program that binds a function answers, and what it holds then: commands in turns.
 
 The time runs from the start of the interpreter, so that imports count, to the first right answer over HTTP;
-memory is that of the whole process tree after ten more answers. By PyTriton and by ours, the same program:
+so does the processor time of the whole process tree, whose memory is taken after ten more answers.
+By PyTriton and by ours, the same program:
 
     python benchmarks/first_answer.py --output benchmarks/results/first-answer.json \
         'pytriton=/path/to/python benchmarks/bound_functions.py {http} {grpc}' \
@@ -55,6 +56,7 @@ def measure(command: str, model: str) -> dict[str, Any]:
                 raise SystemExit(f"{command}: no answer, exit status {process.poll()}")
             time.sleep(0.01)
         first_answer_s = time.monotonic() - began
+        cpu_s = process_tree.cpu_time_us(process.pid) / 1e6
         assert all(answered(ports["http"], model) for _ in range(10))
         memory = process_tree.memory(process.pid)
         began = time.monotonic()
@@ -64,6 +66,7 @@ def measure(command: str, model: str) -> dict[str, Any]:
         process.kill()
     return {
         "first_answer_s": round(first_answer_s, 3),
+        "cpu_s": round(cpu_s, 3),
         "stop_s": round(time.monotonic() - began, 3),
         **asdict(memory),
     }
@@ -89,7 +92,8 @@ def main() -> None:
     }
     for name, row in summary.items():
         print(
-            f"{name:10} first answer {row['first_answer_s']:6.2f} s   end {row['stop_s']:5.2f} s"
+            f"{name:10} first answer {row['first_answer_s']:6.2f} s   after {row['cpu_s']:5.2f} s of CPU"
+            f"   end {row['stop_s']:5.2f} s"
             f"   {row['processes']:.0f} processes with {row['pss_mib']:,.0f} MiB"
         )
     if options.output:

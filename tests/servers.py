@@ -13,7 +13,7 @@ import pytest
 from tritonpy import logs
 from tritonpy.cli.serve import WITHOUT_EFFECT, read_options
 from tritonpy.cli.serve import serve as command
-from tritonpy.frontends.http.server import HttpServer
+from tritonpy.frontends.http.listener import HttpListener
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 from tritonpy_sdk.testing import until
@@ -38,10 +38,10 @@ def local_options(*repositories: Path | str, **options: Any) -> ServerOptions:
     return ServerOptions(tuple(map(str, repositories)), **{**local, **free, **options})
 
 
-def http_of(server: Server) -> HttpServer:
+def http_of(server: Server) -> HttpListener:
     """The HTTP port of a server that runs; to be touched on its loop."""
-    port: HttpServer = server.runtime.frontends.by_name["http"].state
-    return port
+    listener: HttpListener = server.runtime.frontends.by_name["http"].state.listener
+    return listener
 
 
 @contextmanager

@@ -75,8 +75,8 @@ def test_built_in_backends_import_only_through_the_door():
     )
 
 
-def test_the_whole_core_loads_no_framework():
-    assert imported_by(modules(), FRAMEWORKS) == []
+def test_the_whole_core_loads_no_framework_and_no_web_framework():
+    assert imported_by(modules(), [*FRAMEWORKS, "aiohttp", "starlette"]) == []
 
 
 def test_the_whole_core_can_be_imported_where_posix_modules_are_missing():

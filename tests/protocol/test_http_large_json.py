@@ -84,8 +84,8 @@ def post(
 
 
 def codec_of(server: Server) -> JsonCodec:
-    http_server = http_of(server)
-    return http_server._codec
+    codec: JsonCodec = server.runtime.frontends.by_name["http"].state._codec
+    return codec
 
 
 def started(server: Server) -> int:

@@ -64,6 +64,13 @@ def test_a_body_over_the_input_limit_is_refused_before_it_is_read(client: Any) -
     assert "Use --http-max-input-size to increase the limit." in answer.error
 
 
+def test_a_body_over_the_input_limit_is_told_first_that_its_path_does_not_exist(client: Any) -> None:
+    client.send(b"POST /v2/nothing HTTP/1.1\r\nHost: t\r\nContent-Length: 1000001\r\n\r\n")
+    answer = client.answer()
+
+    assert (answer.status, answer.headers["connection"]) == (404, "close")
+
+
 def test_what_was_announced_and_never_comes_costs_the_others_nothing(
     server: Server, dial: Callable[..., Any], infer_request: Callable[..., bytes]
 ) -> None:

@@ -14,10 +14,12 @@ from tritonpy.frontends.http.connection.limits import (
     LARGE_BODY,
     MOST_CHUNKS,
     MOST_HEADER_BYTES,
+    check_size,
 )
 from tritonpy.frontends.http.connection.message import HttpRequest, Refused
 from tritonpy.frontends.http.connection.reader import RequestReader
 
+JSON_LIMIT = 1 << 20
 GET = b"GET / HTTP/1.1\r\nHost: t\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
 SIZED = b"POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\n\r\nab"
@@ -34,7 +36,7 @@ class Receiver:
     def __init__(self, limit: int = 0, pattern: str = "") -> None:
         self.admission = Admission(limit)
         forwarding = HeaderForwarding(pattern, "--flag") if pattern else None
-        self.reader = RequestReader(self, self.admission, 1 << 20, forwarding)
+        self.reader = RequestReader(self, self.admission, JSON_LIMIT, forwarding)
         self.requests: list[HttpRequest] = []
         self.refusals: list[bytes] = []
         self.expectations: list[str] = []
@@ -66,6 +68,9 @@ class Receiver:
     def on_refusal(self, response: bytes) -> None:
         self.refusals.append(response)
         self.reader.discard()
+
+    def on_large_body(self, request: HttpRequest, byte_size: int) -> None:
+        check_size(request.headers, byte_size, JSON_LIMIT)
 
     def on_lack_of_room(self) -> None:
         self.lacks += 1

@@ -19,6 +19,7 @@ from tritonpy.frontends.http.connection.access_log import AccessLog
 from tritonpy.frontends.http.connection.answering import Handler, HttpConnection
 from tritonpy.frontends.http.connection.closing import HalfClosed, LingeringClose, UnreadWatch
 from tritonpy.frontends.http.connection.eviction import QuietOrder
+from tritonpy.frontends.http.connection.limits import check_size
 from tritonpy.frontends.http.connection.message import HttpRequest, Refused, refusal, refusal_of
 from tritonpy.frontends.http.connection.reader import RequestReader
 from tritonpy.frontends.http.connection.states import ENDED, IDLE, OPEN, RUNNING, STARTING, Answering, Reading
@@ -32,7 +33,7 @@ class Port:
     Attributes:
         handler: answers requests.
         admission: counts the bytes of requests that are held.
-        json_limit: the largest body that is not binary.
+        json_limit: the largest body that is not binary; 0 where no request has a body.
         scratch: where small reads land.
         on_open, on_close: keep the server's list of connections.
         forwarding: which headers are kept as they were written; None for none.
@@ -248,6 +249,13 @@ class HttpProtocol(HttpConnection, asyncio.BufferedProtocol):
         if objection is not None:
             raise Refused(objection)
         self._ask_for_body()
+
+    def on_large_body(self, request: HttpRequest, byte_size: int) -> None:
+        """Refuse a body over the limit unless it is binary and its request is answered at all."""
+        objection = self._handler.objection(request, False)
+        if objection is not None:
+            raise Refused(objection)
+        check_size(request.headers, byte_size, self._port.json_limit)
 
     def on_refusal(self, response: bytes) -> None:
         """Answer what is not taken, after the requests before it, and close."""

@@ -21,7 +21,6 @@ from tritonpy.frontends.http.connection.limits import (
     MOST_CHUNKS,
     MOST_HEADER_BYTES,
     body_buffer,
-    check_size,
     headers_too_large,
     response_to,
     too_many_chunks,
@@ -47,6 +46,13 @@ class Receiver(Protocol):
     def on_refusal(self, response: bytes) -> None:
         """This is the only possible answer to what came; nothing more is read."""
 
+    def on_large_body(self, request: HttpRequest, byte_size: int) -> None:
+        """A body exceeds the limit, with `byte_size` bytes so far or as announced.
+
+        Raises:
+            Refused: it is not taken.
+        """
+
     def on_lack_of_room(self) -> None:
         """No more should be read until there is room for it."""
 
@@ -57,7 +63,7 @@ class RequestReader:
     Args:
         receiver: takes them.
         admission: counts the bytes that have arrived, over all frontends.
-        json_limit: the largest body that is not binary.
+        json_limit: the receiver is asked about bodies that are larger.
         forwarding: which headers are kept as they were written; None for none.
 
     Attributes:
@@ -242,7 +248,7 @@ class RequestReader:
             if self._chunks > MOST_CHUNKS:
                 raise too_many_chunks()
             if len(self._body) > self._json_limit:
-                check_size(self._request.headers, len(self._body), self._json_limit)
+                self._receiver.on_large_body(self._request, len(self._body))
             self._fill(len(self._body))
 
     def on_message_complete(self) -> None:
@@ -258,7 +264,7 @@ class RequestReader:
     def _announce(self, size: int) -> None:
         request = self._request
         if size > self._json_limit:
-            check_size(request.headers, size, self._json_limit)
+            self._receiver.on_large_body(request, size)
         self.announced = size
         # The parser stops at an offered upgrade, which is not taken up: then the body is read without it.
         if size > LARGE_BODY or (size and b"upgrade" in request.headers):
