@@ -170,3 +170,14 @@ def test_what_a_store_raises_ends_the_start_and_names_the_repository(
         server_of("zip://models.zip", store),
     ):
         pass
+
+
+def test_the_test_of_the_page_passes(folder: Path) -> None:
+    for name in ("zip_store.py", "test_zip_store.py"):
+        (folder / name).write_text(FILES[name])
+
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout

@@ -35,6 +35,7 @@ from tritonpy_sdk.testing.shared_objects import (  # noqa: E402
     compile_shared_object,
     find_compiler,
 )
+from tritonpy_sdk.testing.store_conformance import StoreConformance  # noqa: E402
 from tritonpy_sdk.testing.strategy import OpenStrategy, WaitingRequest, open_strategy  # noqa: E402
 from tritonpy_sdk.testing.strategy_conformance import StrategyConformance  # noqa: E402
 
@@ -58,6 +59,7 @@ __all__ = [
     "ResponseStream",
     "ServerProcess",
     "SharedObjects",
+    "StoreConformance",
     "StrategyConformance",
     "WaitingRequest",
     "ask",

@@ -113,11 +113,18 @@ def process_as_it_was() -> Iterator[None]:
     assert not changed, f"changed {' and '.join(changed)} of the whole process"
 
 
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "one that is gone"
+
+
 def _shared_state() -> dict[str, object]:
     mask = os.umask(0)
     os.umask(mask)
     return {
-        "the working directory": os.getcwd(),
+        "the working directory": _working_directory(),
         "the handler of SIGTERM": signal.getsignal(signal.SIGTERM),
         "the handler of SIGINT": signal.getsignal(signal.SIGINT),
         "the mask of new files": mask,
