@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 from tritonpy.errors import InvalidArg
 from tritonpy.options import ServerOptions
 from tritonpy.server import LoopThread, Server
+from tritonpy_sdk.testing import DEADLINE_S
 
 
 class Thing:
@@ -86,3 +90,31 @@ def test_plugins_of_a_kind_that_is_not_known_are_refused_by_its_name() -> None:
 
     with pytest.raises(InvalidArg, match=r"plugins of kind 'frontend' are not known; expected .*frontends"):
         server.start()
+
+
+def test_a_program_that_has_started_collects_garbage_as_it_was_told_and_not_among_what_stays(
+    tmp_path: Path,
+) -> None:
+    program = f"""
+import gc, logging, os, signal, threading
+from tritonpy.options import ServerOptions
+from tritonpy.server import run
+
+gc.set_threshold(100_000)
+
+def look():
+    while gc.get_threshold()[0] != 701:
+        waiting.wait(0.01)
+    print(gc.get_freeze_count() > 10_000)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+waiting = threading.Event()
+threading.Thread(target=look, daemon=True).start()
+options = ServerOptions(({str(tmp_path)!r},), allow_http=False, allow_grpc=False, allow_metrics=False)
+print(run(options, gc_threshold=(701, 10, 10)))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+
+    assert (ran.returncode, ran.stdout) == (0, "True\n0\n"), ran.stderr

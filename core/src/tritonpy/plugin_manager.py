@@ -10,7 +10,7 @@ import inspect
 import logging
 import os
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
@@ -115,6 +115,12 @@ class PluginInfo:
     failure: BaseException | None = None
 
 
+def installed_plugins(kinds: Iterable[str] = tuple(KINDS)) -> dict[str, list[EntryPoint]]:
+    """The entry points of every installed distribution, by kind; looking for them reads a file of each."""
+    found = entry_points()
+    return {kind: list(found.select(group=f"tritonpy.{kind}")) for kind in kinds}
+
+
 class PluginManager:
     """The plugins of one kind, by the names people use.
 
@@ -122,17 +128,25 @@ class PluginManager:
         kind: one of `KINDS`.
         discover: look for entry points of installed distributions; tests pass False.
         disabled: names that must not be loaded (`--disable-plugin KIND:NAME`).
+        installed: what `installed_plugins` found just now; None looks for it.
 
     Raises nothing for a broken or doubly offered plugin: only what needs that name fails, with the reason.
     """
 
-    def __init__(self, kind: str, *, discover: bool = True, disabled: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        kind: str,
+        *,
+        discover: bool = True,
+        disabled: Iterable[str] = (),
+        installed: Mapping[str, Iterable[EntryPoint]] | None = None,
+    ) -> None:
         self.kind = kind
         self._pluggy = _new_pluggy(kind)
         self._plugins: dict[str, PluginInfo] = {}
         self._disabled = set(disabled)
         if discover:
-            self._find()
+            self._find((installed or installed_plugins((kind,)))[kind])
             self._warn_of_unknown(sorted(self._disabled - self._plugins.keys()))
         for name in self._disabled:
             self._plugins.setdefault(name, PluginInfo(name, kind)).state = "disabled"
@@ -208,8 +222,8 @@ class PluginManager:
         """The hook of a plugin of this kind, bound by `bind_hook`; None if it has none."""
         return bind_hook(self._pluggy, plugin, hook)
 
-    def _find(self) -> None:
-        for entry in entry_points(group=f"tritonpy.{self.kind}"):
+    def _find(self, entries: Iterable[EntryPoint]) -> None:
+        for entry in entries:
             dist = entry.dist
             info = PluginInfo(
                 entry.name,

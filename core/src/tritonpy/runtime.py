@@ -43,7 +43,7 @@ from tritonpy.metrics.settings import read_settings
 from tritonpy.model.bridge import LoopBridge
 from tritonpy.options import ServerOptions
 from tritonpy.own_thread import on_own_thread
-from tritonpy.plugin_manager import KINDS, PluginManager
+from tritonpy.plugin_manager import KINDS, PluginManager, installed_plugins
 from tritonpy.repository.repositories import Look, Repositories
 from tritonpy.repository.stores.opener import open_store, secret_variables
 from tritonpy.scheduler.rate_limiter import make_rate_limiter
@@ -337,10 +337,12 @@ def _plugin_managers(options: ServerOptions, given: Plugins, *, discover: bool) 
         InvalidArg: there is no such kind.
         Internal: a name is taken, or a hook does not fit.
     """
+    installed = installed_plugins() if discover else None
     managers = {
         kind: PluginManager(
             kind,
             discover=discover,
+            installed=installed,
             disabled=[name for disabled_kind, name in options.disabled_plugins if disabled_kind == kind],
         )
         for kind in KINDS

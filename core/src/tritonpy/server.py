@@ -22,18 +22,25 @@ from tritonpy.version import __version__
 _log = logging.getLogger("tritonpy.server")
 
 
-def run(options: ServerOptions) -> int:
-    """Serve until SIGINT or SIGTERM; returns the exit status of the program."""
+def run(options: ServerOptions, *, gc_threshold: tuple[int, int, int] | None = None) -> int:
+    """Serve until SIGINT or SIGTERM; returns the exit status of the program.
+
+    Args:
+        options: of the server.
+        gc_threshold: of the collector, from when the server has started; None leaves it as it is.
+    """
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        return runner.run(_serve(options))
+        return runner.run(_serve(options, gc_threshold or gc.get_threshold()))
 
 
-async def _serve(options: ServerOptions) -> int:
+async def _serve(options: ServerOptions, gc_threshold: tuple[int, int, int]) -> int:
     with ExitStack() as stack:
-        return await _serve_until_told(options, stack)
+        return await _serve_until_told(options, gc_threshold, stack)
 
 
-async def _serve_until_told(options: ServerOptions, stack: ExitStack) -> int:
+async def _serve_until_told(
+    options: ServerOptions, gc_threshold: tuple[int, int, int], stack: ExitStack
+) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -67,6 +74,7 @@ async def _serve_until_told(options: ServerOptions, stack: ExitStack) -> int:
         # What lives now lives until the end: the collector need not look at it again and again.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*gc_threshold)
         await stop.wait()
     stopping.cancel()
     try:

@@ -18,7 +18,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Read:
     """Runs `corectl serve` up to the moment the server would start."""
     started: list[ServerOptions] = []
     server = ModuleType("tritonpy.server")
-    server.run = lambda options: started.append(options)  # type: ignore[attr-defined]
+    server.run = lambda options, gc_threshold: started.append(options)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "tritonpy.server", server)
     monkeypatch.setattr(sys, "setswitchinterval", lambda interval: None)
 

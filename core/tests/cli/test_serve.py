@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from dataclasses import MISSING, fields
@@ -20,8 +21,11 @@ Read = Callable[..., ServerOptions]
 def read(monkeypatch: pytest.MonkeyPatch) -> Read:
     """Runs `corectl serve` up to the moment the server would start."""
     started: list[ServerOptions] = []
+    usual_threshold = gc.get_threshold()
 
-    def run(options: ServerOptions) -> int:
+    def run(options: ServerOptions, *, gc_threshold: tuple[int, int, int]) -> int:
+        assert gc_threshold == usual_threshold
+        assert gc.get_threshold()[0] > usual_threshold[0]
         started.append(options)
         return 7
 
@@ -32,6 +36,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Read:
 
     def read(*arguments: str) -> ServerOptions:
         assert main(["serve", *arguments]) == 7
+        assert gc.get_threshold() == usual_threshold
         return started.pop()
 
     return read
@@ -238,9 +243,9 @@ def test_the_log_is_written_while_the_server_runs(
     log = tmp_path / "server.log"
     run = sys.modules["tritonpy.server"].run
 
-    def logging_run(options: ServerOptions) -> int:
+    def logging_run(options: ServerOptions, *, gc_threshold: tuple[int, int, int]) -> int:
         logging.getLogger("tritonpy.server").info("started")
-        return int(run(options))
+        return int(run(options, gc_threshold=gc_threshold))
 
     monkeypatch.setattr(sys.modules["tritonpy.server"], "run", logging_run)
     read("--model-repository=m", f"--log-file={log}")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from importlib.metadata import EntryPoints
 from pathlib import Path
 from types import ModuleType
 
@@ -265,7 +266,7 @@ def test_flags_that_are_refused_are_not_proposed(capsys: pytest.CaptureFixture[s
 def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """`corectl serve` does everything but serve."""
     server = ModuleType("tritonpy.server")
-    server.run = lambda options: 0  # type: ignore[attr-defined]
+    server.run = lambda options, gc_threshold: 0  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "tritonpy.server", server)
     monkeypatch.setattr(sys, "setswitchinterval", lambda interval: None)
 
@@ -325,7 +326,7 @@ def test_what_a_header_must_say_is_not_shown(capsys: pytest.CaptureFixture[str])
 def test_a_prefix_whose_plugin_is_not_installed_names_the_one_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plugin_manager, "entry_points", lambda group: ())
+    monkeypatch.setattr(plugin_manager, "entry_points", EntryPoints)
 
     error = error_of(capsys, "--model-repository=s3://bucket/models")
 

@@ -6,6 +6,7 @@ only for commands (group `tritonpy.cli`) that the table does not have.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -26,6 +27,10 @@ BUILT_IN = {
 
 # name: distribution that adds a command of that name
 ELSEWHERE = {"compose": "tritonpy-compose", "new": "tritonpy-sdk"}
+
+
+_OBJECTS_OF_IMPORTS = 100_000
+"""About as many as importing a server makes; nearly all of them stay."""
 
 
 class LazyGroup(click.Group):
@@ -136,8 +141,12 @@ def _open_standard_streams() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `corectl` and return its exit status; wrong usage is 1, as with tritonserver."""
     _open_standard_streams()
+    # The collector would look through what is imported, again and again, and find nothing. A server that has
+    # started sets it back, see `serve`.
+    threshold = gc.get_threshold()
+    gc.set_threshold(_OBJECTS_OF_IMPORTS, *threshold[1:])
     try:
-        status = build_group().main(args=arguments, prog_name="corectl", standalone_mode=False)
+        status = build_group().main(args=arguments, prog_name="corectl", standalone_mode=False, obj=threshold)
     except click.exceptions.Exit as exc:
         return exc.exit_code
     except click.Abort:
@@ -149,6 +158,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         sys.stderr.close()
         return 1
+    finally:
+        gc.set_threshold(*threshold)
     return status if isinstance(status, int) else 0
 
 

@@ -111,7 +111,7 @@ def serve(  # Any: one per option of GROUPS
         from tritonpy.server import run  # everything heavy: after the command line has been found good
 
         raise_descriptor_limit()
-        return run(options)
+        return run(options, gc_threshold=ctx.obj)
 
 
 def options_of(flags: Sequence[str]) -> ServerOptions:
