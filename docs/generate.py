@@ -286,7 +286,7 @@ def _default(option: click.Option, context: click.Context) -> str:
         return "required"
     if option.is_flag or option.multiple:
         return ""
-    value = option.get_default(context)
+    value = option.to_info_dict()["default"]  # None also where click has a mark for that
     return "" if value is None or value in ("", ()) else f"`{value}`"
 
 

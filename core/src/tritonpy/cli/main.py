@@ -26,7 +26,7 @@ BUILT_IN = {
 }
 
 # name: distribution that adds a command of that name
-ELSEWHERE = {"compose": "tritonpy-compose", "new": "tritonpy-sdk"}
+ELSEWHERE = {"bench": "tritonpy-bench", "compose": "tritonpy-compose", "new": "tritonpy-sdk"}
 
 
 _OBJECTS_OF_IMPORTS = 100_000

@@ -1,0 +1,65 @@
+"""Calls in flight, and the interface of what carries them to the server and back."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Call(Protocol):
+    """Waits for the answer to a request.
+
+    Attributes:
+        sent_ns: when it was sent, by `time.perf_counter_ns`.
+    """
+
+    sent_ns: int
+
+    def answered(self, error: str | None) -> None:
+        """The request is over: all is received, or it failed."""
+
+
+class Transport(Protocol):
+    """Carries requests over connections that it keeps."""
+
+    async def open(self, count: int) -> None:
+        """Open connections for so many calls at once, so that no request waits for one.
+
+        Raises:
+            BenchError: nothing listens there.
+        """
+
+    def send(self, request: bytes, call: Call) -> None:
+        """Send a request; its call is told once, and never before this returns."""
+
+    async def close(self) -> None:
+        """Close all connections; calls still in flight are told nothing any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a server listens.
+
+    Attributes:
+        host: name or address.
+        port: its number.
+        is_tls: the connection is encrypted.
+    """
+
+    host: str
+    port: int
+    is_tls: bool = False
+
+    def context(self, protocols: Sequence[str] = ()) -> ssl.SSLContext | None:
+        """What encrypts a connection, with the protocols that are offered inside it; None for nothing."""
+        if not self.is_tls:
+            return None
+        context = ssl.create_default_context()
+        if protocols:
+            context.set_alpn_protocols(list(protocols))
+        return context
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"

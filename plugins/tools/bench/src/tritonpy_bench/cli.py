@@ -1,0 +1,173 @@
+"""The command `corectl bench`; the rest of the distribution is imported when it is called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from tritonpy.hookspecs import hookimpl  # `tritonpy.plugin` imports numpy, and this runs for `corectl --help`
+
+
+@hookimpl
+def cli_commands(group: click.Group) -> None:
+    """See `CliHooks`."""
+    group.add_command(bench)
+
+
+class _Range(click.ParamType[Any]):
+    """Numbers as START, START:END or START:END:STEP."""
+
+    name = "range"
+
+    def __init__(self, number: type[int] | type[float]) -> None:
+        self._number = number
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See click."""
+        from tritonpy_bench.ranges import parse_range
+
+        if isinstance(value, list):
+            return value
+        try:
+            return parse_range(value, self._number, self._number(1))
+        except ValueError:
+            self.fail(
+                f"'{value}': expected START, START:END or START:END:STEP, such as 1:8 or 4:16:4", param, ctx
+            )
+
+
+@click.command(short_help="Measure how quickly a model answers, and where its time goes.")
+@click.argument("model")
+@click.option("-x", "--model-version", default="", metavar="VERSION", help="The version that is asked.")
+@click.option(
+    "-i",
+    "--protocol",
+    type=click.Choice(("http", "grpc"), case_sensitive=False),
+    default="http",
+    show_default=True,
+    help="By what requests are sent.",
+)
+@click.option(
+    "-u",
+    "--url",
+    metavar="HOST:PORT",
+    help="Where the server is; https:// or grpcs:// before it for TLS.  "
+    "[default: localhost:8000, for gRPC localhost:8001]",
+)
+@click.option(
+    "--http-url",
+    metavar="HOST:PORT",
+    help="With gRPC: where HTTP is, which alone tells why batches closed.",
+)
+@click.option(
+    "--concurrency-range",
+    "concurrencies",
+    type=_Range(int),
+    default="1",
+    show_default=True,
+    metavar="START:END:STEP",
+    help="Requests in flight at any time: a load for each number.",
+)
+@click.option(
+    "-b", "--batch-size", type=click.IntRange(1), default=1, show_default=True, help="Rows of a request."
+)
+@click.option(
+    "--input-data",
+    "sources",
+    multiple=True,
+    default=("random",),
+    show_default=True,
+    metavar="random|zero|PATH",
+    help="What inputs hold. A path is a directory with a file for each input, or a file of JSON as "
+    "perf_analyzer reads it. May be repeated.",
+)
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="NAME:SIZES",
+    help="Shape of an input without the batch dimension, as INPUT0:3,224,224. May be repeated.",
+)
+@click.option(
+    "--string-length",
+    type=click.IntRange(0),
+    default=128,
+    show_default=True,
+    help="Characters of each random string.",
+)
+@click.option("--string-data", metavar="TEXT", help="All strings instead of random ones.")
+@click.option(
+    "-p",
+    "--measurement-interval",
+    "window_ms",
+    type=click.IntRange(1),
+    default=5000,
+    show_default=True,
+    help="Milliseconds of a window.",
+)
+@click.option(
+    "-s",
+    "--stability-percentage",
+    type=click.FloatRange(0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="By how much the rates and latencies of three windows in a row may differ from their means.",
+)
+@click.option(
+    "-r",
+    "--max-trials",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Windows after which a load ends that is not stable.",
+)
+@click.option(
+    "--percentile",
+    type=click.FloatRange(0, 100, min_open=True),
+    help="The percentile of latencies that has to be stable.  [default: their mean]",
+)
+@click.option(
+    "--warmup",
+    "warmup_s",
+    type=click.FloatRange(0),
+    default=0.5,
+    show_default=True,
+    help="Seconds before windows.",
+)
+@click.option(
+    "--request-count",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Send N requests and wait for the answers, instead of windows.",
+)
+@click.option(
+    "-l",
+    "--latency-threshold",
+    "threshold_ms",
+    type=click.FloatRange(0, min_open=True),
+    metavar="MS",
+    help="End a range at the first load that is slower, by the percentile or the mean.",
+)
+@click.option(
+    "-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Sent with each request."
+)
+@click.option(
+    "--request-parameter",
+    "parameters",
+    multiple=True,
+    metavar="NAME:VALUE:TYPE",
+    help="A parameter of each request; the type is bool, int, double or string. May be repeated.",
+)
+@click.option(
+    "--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds for an answer."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def bench(**options: Any) -> int:
+    """Send requests to a model, and tell how quickly they are answered and where the time goes.
+
+    Windows are measured until three in a row agree. A load for each number of a range; a row for each load.
+    """
+    from tritonpy_bench.command import run
+
+    return run(**options)

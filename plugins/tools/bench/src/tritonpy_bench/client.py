@@ -1,0 +1,119 @@
+"""One client: connections, and what sends requests over them, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import cycle, islice
+from urllib.parse import urlsplit
+
+from tritonpy_bench.calls import Place, Transport
+from tritonpy_bench.closed_loop import ClosedLoop
+from tritonpy_bench.load import BenchError, Concurrency, Load, Pace, Protocol
+from tritonpy_bench.measurement import Window
+from tritonpy_bench.tally import Tally
+
+_PORTS = {"http": 8000, "grpc": 8001}
+_SCHEMES = {"http": ("", "http", "https"), "grpc": ("", "grpc", "grpcs", "http", "https")}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that a client needs to know; it can be sent to another process.
+
+    Attributes:
+        protocol: by which requests are sent.
+        place: of the server.
+        requests: as bytes, sent one after the other, again and again.
+        offset: the request that is sent first.
+        pace: when requests are sent, by this client.
+        request_limit: how many this client sends in all; 0 for no limit.
+        timeout_s: after which a request has failed.
+        metadata: of each call of gRPC.
+    """
+
+    protocol: Protocol
+    place: Place
+    requests: Sequence[bytes]
+    offset: int
+    pace: Pace
+    request_limit: int
+    timeout_s: float
+    metadata: Sequence[tuple[str, str]]
+
+
+class Client:
+    """Sends what a plan says.
+
+    Args:
+        plan: what is sent.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._transport: Transport
+        if plan.protocol == "http":
+            from tritonpy_bench.http_transport import HttpTransport
+
+            self._transport = HttpTransport(plan.place, plan.timeout_s)
+        else:
+            from tritonpy_bench.grpc_transport import GrpcTransport
+
+            self._transport = GrpcTransport(plan.place, plan.timeout_s, plan.metadata)
+        self._tally = Tally()
+        requests = islice(cycle(plan.requests), plan.offset % len(plan.requests), None)
+        self._loop = ClosedLoop(self._transport, requests, self._tally, plan.request_limit)
+
+    async def open(self) -> None:
+        """Open the connections.
+
+        Raises:
+            BenchError: nothing listens there.
+        """
+        await self._transport.open(self._plan.pace.requests)
+
+    async def start(self) -> None:
+        """Begin to send."""
+        self._tally.take()
+        self._loop.set_concurrency(self._plan.pace.requests)
+
+    async def take(self) -> Window:
+        """What came since the last call, or the start."""
+        return self._tally.take()
+
+    async def finished(self) -> None:
+        """Wait until as many requests as the plan says are over."""
+        await self._loop.idle.wait()
+
+    async def stop(self, wait_s: float) -> None:
+        """Send nothing more, give answers some time to come, and close the connections."""
+        self._loop.stop()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._loop.idle.wait(), wait_s)
+        await self._transport.close()
+
+
+def place_of(load: Load) -> Place:
+    """Where the server of a load listens.
+
+    Raises:
+        BenchError: its URL is none.
+    """
+    url = load.url if "://" in load.url else f"//{load.url}"
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError as error:
+        raise BenchError(f"url '{load.url}': {error}") from None
+    if not parts.hostname or parts.scheme not in _SCHEMES[load.protocol]:
+        raise BenchError(f"url '{load.url}': expected something like localhost:{_PORTS[load.protocol]}")
+    is_tls = parts.scheme in ("https", "grpcs")
+    return Place(parts.hostname, port or (443 if is_tls else _PORTS[load.protocol]), is_tls)
+
+
+def split_pace(pace: Pace, count: int) -> list[Pace]:
+    """The parts of a pace for several clients, which together are the whole; idle ones are left out."""
+    count = min(count, pace.requests)
+    return [Concurrency(pace.requests // count + (number < pace.requests % count)) for number in range(count)]

@@ -1,0 +1,91 @@
+"""A closed loop: so many requests at any time, each answer followed by the next request."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+from tritonpy_bench.calls import Transport
+from tritonpy_bench.tally import Tally
+
+_PAUSE_S = 0.02  # after a failure, so that a server that is gone is not asked a million times
+
+
+class ClosedLoop:
+    """Keeps requests in flight.
+
+    Args:
+        transport: carries them.
+        requests: the next one each time; it never ends.
+        tally: counts them.
+        limit: send so many in all; 0 for no limit.
+    """
+
+    def __init__(self, transport: Transport, requests: Iterator[bytes], tally: Tally, limit: int = 0) -> None:
+        self.idle = asyncio.Event()  # nothing is in flight, and nothing will be sent
+        self._transport = transport
+        self._requests = requests
+        self._tally = tally
+        self._left = limit or -1
+        self._wanted = 0
+        self._flying = 0
+
+    def set_concurrency(self, requests: int) -> None:
+        """Keep so many in flight from now on; what is too many comes to its end first."""
+        self._wanted = requests
+        while self._flying < self._wanted and self._left:
+            self._flying += 1
+            self._send(_ClosedCall(self))
+        self._look()
+
+    def stop(self) -> None:
+        """Send nothing more."""
+        self._left = 0
+        self.set_concurrency(0)
+
+    def _send(self, call: _ClosedCall) -> None:
+        self._left -= 1
+        self._tally.sent_count += 1
+        call.sent_ns = time.perf_counter_ns()
+        self._transport.send(next(self._requests), call)
+
+    def _answered(self, call: _ClosedCall, error: str | None) -> None:
+        if error is None:
+            self._tally.succeeded(time.perf_counter_ns() - call.sent_ns)
+            if self._left and self._flying <= self._wanted:
+                self._send(call)
+                return
+        else:
+            self._tally.failed(error)
+            if self._left and self._flying <= self._wanted:
+                asyncio.get_running_loop().call_later(_PAUSE_S, self._again, call)
+                return
+        self._end()
+
+    def _again(self, call: _ClosedCall) -> None:
+        if self._left and self._flying <= self._wanted:
+            self._send(call)
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        self._flying -= 1
+        self._look()
+
+    def _look(self) -> None:
+        if not self._flying and (not self._left or not self._wanted):
+            self.idle.set()
+
+
+class _ClosedCall:
+    """One of the requests that are in flight; satisfies `Call`."""
+
+    __slots__ = ("_loop", "sent_ns")
+
+    def __init__(self, loop: ClosedLoop) -> None:
+        self.sent_ns = 0
+        self._loop = loop
+
+    def answered(self, error: str | None) -> None:
+        self._loop._answered(self, error)

@@ -1,0 +1,160 @@
+"""What `corectl bench` does: loads from options, one after the other, and reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from tritonpy_bench.load import BenchError, Concurrency, Inputs, Load, Pace, Stability
+from tritonpy_bench.measurement import Measurement, Window
+from tritonpy_bench.progress import Say, live_line
+from tritonpy_bench.report_text import text_report
+from tritonpy_bench.run import OnWindow, measure
+
+_TYPES = ("bool", "int", "double", "string")
+
+
+def run(
+    *,
+    model: str,
+    model_version: str,
+    protocol: Literal["http", "grpc"],
+    url: str | None,
+    http_url: str | None,
+    concurrencies: Sequence[int],
+    batch_size: int,
+    sources: Sequence[str],
+    shapes: Sequence[str],
+    string_length: int,
+    string_data: str | None,
+    window_ms: int,
+    stability_percentage: float,
+    max_trials: int,
+    percentile: float | None,
+    warmup_s: float,
+    request_count: int,
+    threshold_ms: float | None,
+    headers: Sequence[str],
+    parameters: Sequence[str],
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """Measure, and print; the options are those of the command."""
+    load = Load(
+        model=model,
+        version=model_version,
+        protocol=protocol,
+        url=url or ("localhost:8000" if protocol == "http" else "localhost:8001"),
+        http_url=http_url,
+        batch_size=batch_size,
+        inputs=Inputs(_source(sources), dict(map(_shape, shapes)), string_length, string_data),
+        headers=dict(map(_header, headers)),
+        parameters=dict(map(_parameter, parameters)),
+        timeout_s=timeout_s,
+    )
+    stability = Stability(
+        window_s=window_ms / 1000,
+        windows=min(3, max_trials),
+        most_windows=max_trials,
+        spread=stability_percentage / 100,
+        percentile=percentile,
+        warmup_s=warmup_s,
+        request_count=request_count,
+    )
+    paces: list[Pace] = [Concurrency(requests) for requests in concurrencies]
+    measured = _measure_all(load, paces, stability, threshold_ms)
+    if as_json:
+        click.echo(json.dumps([one.to_json() for one in measured], indent=2))
+    else:
+        click.echo(text_report(measured))
+    return 0
+
+
+def _measure_all(
+    load: Load, paces: Sequence[Pace], stability: Stability, threshold_ms: float | None
+) -> list[Measurement]:
+    """Measure each pace; the first that is too slow, or cannot be measured after others, is the last."""
+    measured: list[Measurement] = []
+    with live_line(f"{load.model}") as say:
+        for pace in paces:
+            try:
+                measured.append(measure(replace(load, pace=pace), stability, on_window=_telling(say, pace)))
+            except BenchError as error:
+                if not measured:
+                    raise click.ClickException(str(error)) from None
+                click.echo(f"corectl bench: {pace}: {error}", err=True)
+                break
+            except KeyboardInterrupt:
+                if not measured:
+                    raise
+                break
+            if (
+                threshold_ms is not None
+                and measured[-1].latency_us(stability.percentile) > threshold_ms * 1000
+            ):
+                break
+    return measured
+
+
+def _telling(say: Say, pace: Pace) -> OnWindow:
+    count = 0
+
+    def tell(window: Window) -> None:
+        nonlocal count
+        count += 1
+        p99_us = window.latency_ns.percentile(99) / 1000
+        failed = f", {window.error_count} failed" if window.error_count else ""
+        say(f"{pace}, window {count}: {window.requests_per_s:.0f} requests/s, p99 {p99_us:.0f} µs{failed}")
+
+    return tell
+
+
+def _source(sources: Sequence[str]) -> str | tuple[Path, ...]:
+    made_up = [source for source in sources if source in ("random", "zero")]
+    if len(sources) == 1 and made_up:
+        return made_up[0]
+    if made_up:
+        raise click.UsageError(f"--input-data {made_up[0]} goes with no other --input-data")
+    return tuple(map(Path, sources))
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, _, sizes = text.rpartition(":")
+    try:
+        shape = tuple(int(size) for size in sizes.split(","))
+    except ValueError:
+        shape = ()
+    if not name or not shape or min(shape) < 0:
+        raise click.UsageError(f"--shape '{text}': expected NAME:SIZES, such as INPUT0:3,224,224")
+    return name, shape
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise click.UsageError(f"--header '{text}': expected NAME:VALUE")
+    return name.strip(), value.strip()
+
+
+def _parameter(text: str) -> tuple[str, str | int | float | bool]:
+    name, _, rest = text.partition(":")
+    value, _, kind = rest.rpartition(":")
+    try:
+        if name and kind == "bool" and value.lower() in ("true", "false"):
+            return name, value.lower() == "true"
+        if name and kind == "int":
+            return name, int(value)
+        if name and kind == "double":
+            return name, float(value)
+        if name and kind == "string":
+            return name, value
+    except ValueError:
+        pass
+    raise click.UsageError(
+        f"--request-parameter '{text}': expected NAME:VALUE:TYPE with a type of {', '.join(_TYPES)}"
+    )

@@ -1,0 +1,249 @@
+"""Requests over gRPC: unary calls, many at once on a connection, whose bytes libnghttp2 frames."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, cast
+from urllib.parse import unquote
+
+import ngh2
+from ngh2 import events
+from ngh2.exceptions import NGH2Error
+from tritonpy.frontends.grpc.status import Status
+from tritonpy.protos.pool import SERVICE_NAME
+
+from tritonpy_bench.calls import Call, Place
+from tritonpy_bench.load import BenchError
+
+CALLS_OF_A_CONNECTION = 64
+"""So many calls are made at once before another connection is opened."""
+
+_SWEEP_S = 1.0
+_WINDOW = 1 << 24
+_CANCEL = 8
+_CLOSED = "the server closed the connection without an answer"
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+def request_headers(place: Place, method: str, metadata: Sequence[tuple[str, str]]) -> Headers:
+    """The headers that begin a call of a method of the service."""
+    own = [
+        (":method", "POST"),
+        (":scheme", "https" if place.is_tls else "http"),
+        (":path", f"/{SERVICE_NAME}/{method}"),
+        (":authority", str(place)),
+        ("te", "trailers"),
+        ("content-type", "application/grpc"),
+    ]
+    return [(name.encode(), value.encode()) for name, value in (*own, *metadata)]
+
+
+class GrpcTransport:
+    """Satisfies `Transport`.
+
+    Args:
+        place: of the server.
+        timeout_s: after which a call fails and is cancelled.
+        metadata: of each call.
+    """
+
+    def __init__(self, place: Place, timeout_s: float, metadata: Sequence[tuple[str, str]] = ()) -> None:
+        self._place = place
+        self._timeout_ns = int(timeout_s * 1e9)
+        self._context = place.context(["h2"])
+        self._headers = request_headers(place, "ModelInfer", metadata)
+        self._connections: list[_Connection] = []
+        self._opening: set[asyncio.Task[None]] = set()
+        self._turn = 0
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def open(self, count: int) -> None:
+        if self._sweeper is None:
+            self._sweep()
+        try:
+            for _ in range(len(self._connections), -(-count // CALLS_OF_A_CONNECTION)):
+                await self._connect()
+        except OSError as error:
+            raise BenchError(f"no server answers at {self._place}: {error.strerror or error}") from None
+
+    def send(self, request: bytes, call: Call) -> None:
+        connections = self._connections
+        for _ in range(len(connections)):
+            self._turn = (self._turn + 1) % len(connections)
+            connection = connections[self._turn]
+            if len(connection.calls) < CALLS_OF_A_CONNECTION and not connection.is_leaving:
+                connection.send(request, call)
+                return
+        task = asyncio.get_running_loop().create_task(self._open_and_send(request, call))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def close(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for task in self._opening:
+            task.cancel()
+        for connection in list(self._connections):
+            connection.calls.clear()
+            connection.transport.abort()
+        await asyncio.sleep(0)  # the connections hear of it
+
+    async def _connect(self) -> _Connection:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            lambda: _Connection(self._headers, self._connections),
+            self._place.host,
+            self._place.port,
+            ssl=self._context,
+        )
+        return connection
+
+    async def _open_and_send(self, request: bytes, call: Call) -> None:
+        try:
+            connection = await self._connect()
+        except OSError as error:
+            call.answered(f"no connection: {error.strerror or error}")
+            return
+        connection.send(request, call)
+
+    def _sweep(self) -> None:
+        limit_ns = time.perf_counter_ns() - self._timeout_ns
+        for connection in list(self._connections):
+            connection.give_up(limit_ns, f"no answer within {self._timeout_ns / 1e9:g} s")
+        self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection of HTTP/2, and the calls on it by their streams."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, headers: Headers, connections: list[_Connection]) -> None:
+        self.calls: dict[int, Call] = {}
+        self.is_leaving = False  # it takes no new calls
+        self._headers = headers
+        self._all = connections
+        self._engine = ngh2.Connection(ngh2.Role.CLIENT)
+        self._is_flushing = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self._engine.initiate_connection(
+            {ngh2.Setting.ENABLE_PUSH: 0, ngh2.Setting.INITIAL_WINDOW_SIZE: _WINDOW}
+        )
+        self._engine.set_local_window_size(_WINDOW)
+        self._all.append(self)
+        self._flush()
+
+    def send(self, request: bytes, call: Call) -> None:
+        """Begin a call; it leaves with all others that begin in this turn of the loop."""
+        try:
+            stream = self._engine.send_request(self._headers)
+            self._engine.send_data(stream, request, end_stream=True)
+        except NGH2Error as error:  # the server has said that it closes this connection
+            self._leave()
+            asyncio.get_running_loop().call_soon(call.answered, f"no call was possible: {error}")
+            return
+        self.calls[stream] = call
+        if not self._is_flushing:
+            self._is_flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._engine.receive_data(data)
+        except NGH2Error as error:
+            self._end(f"what the server answered is no HTTP/2: {error}")
+            return
+        for event in self._engine.events():
+            told = _TOLD.get(type(event))
+            if told is not None:
+                told(self, event)
+        self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(str(exc) if exc else _CLOSED)
+
+    def give_up(self, limit_ns: int, text: str) -> None:
+        """Fail the calls that were sent before a time."""
+        late = [stream for stream, call in self.calls.items() if call.sent_ns < limit_ns]
+        for stream in late:
+            with suppress(NGH2Error):
+                self._engine.reset_stream(stream, _CANCEL)
+            self._answer(stream, text)
+        if late:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        if data := self._engine.data_to_send():
+            self.transport.write(data)
+
+    def _answer(self, stream: int, error: str | None) -> None:
+        call = self.calls.pop(stream, None)
+        if call is not None:
+            call.answered(error)
+
+    def _leave(self) -> None:
+        self.is_leaving = True
+        if not self.calls:
+            self.transport.close()
+
+    def _end(self, text: str) -> None:
+        self.is_leaving = True
+        with suppress(ValueError):
+            self._all.remove(self)
+        self.transport.abort()
+        calls, self.calls = self.calls, {}
+        for call in calls.values():
+            call.answered(text)
+
+    def on_trailers(self, event: events.TrailersReceived) -> None:
+        """The status of a call."""
+        self._answer(event.stream_id, status_error(event.headers))
+
+    def on_response(self, event: events.ResponseReceived) -> None:
+        """The headers of an answer, which hold the status if nothing follows."""
+        if event.end_stream:
+            self._answer(event.stream_id, status_error(event.headers))
+
+    def on_reset(self, event: events.StreamReset) -> None:
+        """The server has given up a call."""
+        self._answer(event.stream_id, f"the server reset the call (code {event.error_code} of HTTP/2)")
+
+    def on_closed(self, event: events.StreamClosed) -> None:
+        """A call is over; one without a status has failed."""
+        self._answer(event.stream_id, "the call ended without a status")
+        if self.is_leaving:
+            self._leave()
+
+    def on_goaway(self, event: events.GoAwayReceived) -> None:
+        """The server takes no new calls on this connection."""
+        self._leave()
+
+
+def status_error(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+    """What a call ended with, from its trailers; None if it succeeded."""
+    found = dict(headers)
+    number = found.get(b"grpc-status")
+    if number == b"0":
+        return None
+    if number is None:
+        return f"no gRPC answers there (HTTP status {found.get(b':status', b'?').decode()})"
+    try:
+        name = Status(int(number)).name
+    except ValueError:
+        name = f"status {number.decode(errors='replace')}"
+    return f"{name}: {unquote(found.get(b'grpc-message', b'').decode(errors='replace'))}"
+
+
+_TOLD: dict[type[events.Event], Callable[[_Connection, Any], None]] = {
+    events.ResponseReceived: _Connection.on_response,
+    events.TrailersReceived: _Connection.on_trailers,
+    events.StreamReset: _Connection.on_reset,
+    events.StreamClosed: _Connection.on_closed,
+    events.GoAwayReceived: _Connection.on_goaway,
+}

@@ -1,0 +1,150 @@
+"""Requests over HTTP/1.1: connections with one request at a time, as many as there are calls at once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import suppress
+from typing import cast
+
+import httptools
+
+from tritonpy_bench.calls import Call, Place
+from tritonpy_bench.load import BenchError
+
+_SWEEP_S = 1.0
+_CLOSED = "the server closed the connection without an answer"
+
+
+class HttpTransport:
+    """Satisfies `Transport`.
+
+    Args:
+        place: of the server.
+        timeout_s: after which a call fails and its connection is closed.
+    """
+
+    def __init__(self, place: Place, timeout_s: float) -> None:
+        self._place = place
+        self._timeout_ns = int(timeout_s * 1e9)
+        self._context = place.context()
+        self._idle: list[_Connection] = []
+        self._all: set[_Connection] = set()
+        self._opening: set[asyncio.Task[None]] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    async def open(self, count: int) -> None:
+        if self._sweeper is None:
+            self._sweep()
+        try:
+            for begin in range(0, count, 64):  # the queue of the server's port is not endless
+                opened = [self._connect() for _ in range(begin, min(begin + 64, count))]
+                self._idle += await asyncio.gather(*opened)
+        except OSError as error:
+            raise BenchError(f"no server answers at {self._place}: {error.strerror or error}") from None
+
+    def send(self, request: bytes, call: Call) -> None:
+        if self._idle:
+            connection = self._idle.pop()
+            connection.call = call
+            connection.transport.write(request)
+            return
+        task = asyncio.get_running_loop().create_task(self._open_and_send(request, call))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for task in self._opening:
+            task.cancel()
+        for connection in list(self._all):
+            connection.call = None
+            connection.transport.abort()
+        await asyncio.sleep(0)  # the connections hear of it
+
+    async def _connect(self) -> _Connection:
+        loop = asyncio.get_running_loop()
+        _, made = await loop.create_connection(
+            lambda: _Connection(self._idle, self._all), self._place.host, self._place.port, ssl=self._context
+        )
+        return made
+
+    async def _open_and_send(self, request: bytes, call: Call) -> None:
+        try:
+            connection = await self._connect()
+        except OSError as error:
+            call.answered(f"no connection: {error.strerror or error}")
+            return
+        connection.call = call
+        connection.transport.write(request)
+
+    def _sweep(self) -> None:
+        limit_ns = time.perf_counter_ns() - self._timeout_ns
+        for connection in list(self._all):
+            if connection.call is not None and connection.call.sent_ns < limit_ns:
+                connection.fail(f"no answer within {self._timeout_ns / 1e9:g} s")
+        self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection; httptools calls the methods that begin with `on`."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, idle: list[_Connection], connections: set[_Connection]) -> None:
+        self.call: Call | None = None
+        self._idle = idle
+        self._all = connections
+        self._parser = httptools.HttpResponseParser(self)
+        self._body: list[bytes] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self._all.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self.fail(f"what the server answered is no HTTP: {error}")
+
+    def on_body(self, data: bytes) -> None:
+        self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        call, body = self.call, self._body
+        self._body = []
+        if call is None:  # an answer that nobody has asked for
+            self.transport.abort()
+            return
+        self.call = None
+        status = self._parser.get_status_code()
+        if self._parser.should_keep_alive():
+            self._idle.append(self)
+        else:
+            self.transport.close()
+        call.answered(None if status == 200 else f"HTTP {status}: {_error(b''.join(body))}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._all.discard(self)
+        with suppress(ValueError):
+            self._idle.remove(self)
+        self.fail(str(exc) if exc else _CLOSED)
+
+    def fail(self, text: str) -> None:
+        """End the call that waits, and the connection."""
+        call, self.call = self.call, None
+        self.transport.abort()
+        if call is not None:
+            call.answered(text)
+
+
+def _error(body: bytes) -> str:
+    """The text of an error answer."""
+    with suppress(ValueError, KeyError, TypeError):
+        return str(json.loads(body)["error"])
+    return body.decode(errors="replace")

@@ -1,0 +1,104 @@
+"""What is asked of a server: the load, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+Protocol: TypeAlias = Literal["http", "grpc"]
+"""By what requests are sent."""
+
+
+class BenchError(Exception):
+    """The load cannot be made, or gave nothing to measure; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """A closed loop: so many requests at any time, each answer followed by the next request."""
+
+    requests: int
+
+    def __str__(self) -> str:
+        return f"concurrency {self.requests}"
+
+
+Pace: TypeAlias = Concurrency
+"""When requests are sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Where the contents of inputs come from.
+
+    Attributes:
+        source: `random`, `zero`, or a path or several: a directory with a file for each input, or a
+            file of JSON as perf_analyzer reads it.
+        shapes: of inputs, without the batch dimension; needed where the model's shape has -1.
+        string_length: of each random string.
+        string: of all strings instead of random ones.
+        seed: of random contents.
+    """
+
+    source: str | Path | tuple[Path, ...] = "random"
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    string_length: int = 128
+    string: str | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A model, and the requests that are sent to it.
+
+    Attributes:
+        model: its name.
+        url: `host:port`, of HTTP or gRPC as `protocol` says; `https://` and `grpcs://` before it ask for TLS.
+        version: of the model; empty for the one that the server chooses.
+        pace: when requests are sent.
+        batch_size: rows of each request; models without a batch dimension take 1.
+        inputs: what is in them.
+        http_url: where a server whose `url` is that of gRPC is asked what only HTTP tells, such as why
+            batches closed; None for nowhere.
+        headers: of HTTP, or metadata of gRPC, sent with each request.
+        parameters: of each request.
+        timeout_s: after which a request counts as failed, and connections are given up.
+    """
+
+    model: str
+    url: str = "localhost:8000"
+    protocol: Protocol = "http"
+    version: str = ""
+    pace: Pace = Concurrency(1)
+    batch_size: int = 1
+    inputs: Inputs = Inputs()
+    http_url: str | None = None
+    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    parameters: Mapping[str, str | int | float | bool] = field(default_factory=lambda: MappingProxyType({}))
+    timeout_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stability:
+    """How long a load lasts: windows of time, until the last `windows` agree.
+
+    Attributes:
+        window_s: length of a window.
+        windows: how many in a row must agree; they are merged.
+        most_windows: after which the load ends though they do not agree.
+        spread: part of their mean by which rates and latencies may differ.
+        percentile: of latencies that is compared; None for their mean.
+        warmup_s: of the load before the first window.
+        request_count: send so many requests in one window instead, and wait for all answers; 0 for windows.
+    """
+
+    window_s: float = 5.0
+    windows: int = 3
+    most_windows: int = 10
+    spread: float = 0.1
+    percentile: float | None = None
+    warmup_s: float = 0.5
+    request_count: int = 0

@@ -1,0 +1,75 @@
+"""Measurements as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tritonpy_bench.histogram import Histogram
+from tritonpy_bench.measurement import PERCENTILES, Measurement, ServerSide, Window
+
+JsonObject = dict[str, Any]  # Any: JSON
+
+
+def measurement_json(measurement: Measurement) -> JsonObject:
+    """All of a measurement."""
+    load = measurement.load
+    return {
+        "load": {
+            "model": load.model,
+            "version": load.version,
+            "url": load.url,
+            "protocol": load.protocol,
+            "pace": str(load.pace),
+            "batch_size": load.batch_size,
+        },
+        "is_stable": measurement.is_stable,
+        "requests_per_s": measurement.requests_per_s,
+        "infer_per_s": measurement.infer_per_s,
+        "latency_us": latencies_json(measurement.latency_ns),
+        "errors": dict(measurement.total.errors.most_common()),
+        "client_busy": measurement.client_busy,
+        "total": _window(measurement.total),
+        "windows": [_window(window) for window in measurement.windows],
+        "server": [_server(side) for side in measurement.server],
+    }
+
+
+def latencies_json(histogram: Histogram) -> JsonObject:
+    """What tables show of latencies, in microseconds, and the buckets of the histogram in nanoseconds."""
+    return {
+        "count": histogram.count,
+        "mean": histogram.mean / 1000,
+        "deviation": histogram.deviation / 1000,
+        "least": histogram.least / 1000,
+        "greatest": histogram.greatest / 1000,
+        **{f"p{percent:g}": histogram.percentile(percent) / 1000 for percent in PERCENTILES},
+        "buckets_ns": histogram.bins(),
+    }
+
+
+def _window(window: Window) -> JsonObject:
+    return {
+        "duration_s": window.duration_s,
+        "request_count": window.request_count,
+        "error_count": window.error_count,
+        "sent_count": window.sent_count,
+        "requests_per_s": window.requests_per_s,
+        "mean_us": window.latency_ns.mean / 1000,
+        "p99_us": window.latency_ns.percentile(99) / 1000,
+        "client_cpu_s": window.client_cpu_s,
+    }
+
+
+def _server(side: ServerSide) -> JsonObject:
+    return {
+        "model": side.model,
+        "version": side.version,
+        "inference_count": side.inference_count,
+        "execution_count": side.execution_count,
+        "success_count": side.success_count,
+        "fail_count": side.fail_count,
+        "mean_batch_size": side.mean_batch_size,
+        "durations_us": dict(side.durations_us),
+        "batch_sizes": {str(size): count for size, count in side.batch_sizes.items()},
+        "closed": dict(side.closed),
+    }

@@ -1,0 +1,102 @@
+"""Measurements as tables for a terminal; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tritonpy.cli.table import format_table
+
+from tritonpy_bench.measurement import Measurement, ServerSide
+
+_PHASES = {
+    "queue": "queue",
+    "compute_input": "compute input",
+    "compute_infer": "compute infer",
+    "compute_output": "compute output",
+    "cache_hit": "cache hit",
+    "cache_miss": "cache miss",
+}
+_BUSY = 0.9
+_MOST_ERRORS = 5
+_MOST_COUNTS = 8
+_HEADER = ("load", "infer/s", "requests", "mean", "p50", "p90", "p95", "p99", "p99.9", "failed", "stable")
+
+
+def text_report(measurements: Sequence[Measurement]) -> str:
+    """A row for each load, then what the server says, and what is wrong."""
+    load = measurements[0].load
+    version = f" version {load.version}" if load.version else ""
+    lines = [
+        f"{load.model}{version}, {load.protocol} at {load.url}, "
+        f"batch size {load.batch_size}; latencies in µs",
+        "",
+        format_table(_HEADER, map(_row, measurements)),
+    ]
+    for measurement in measurements:
+        if notes := [*_server(measurement), *_errors(measurement), *_warnings(measurement)]:
+            lines += ["", str(measurement.load.pace), *(f"  {note}" for note in notes)]
+    return "\n".join(lines)
+
+
+def _row(measurement: Measurement) -> Sequence[str]:
+    latency = measurement.latency_ns
+    percentiles = [f"{latency.percentile(percent) / 1000:.0f}" for percent in (50, 90, 95, 99, 99.9)]
+    return (
+        str(measurement.load.pace),
+        f"{measurement.infer_per_s:.1f}",
+        str(latency.count),
+        f"{latency.mean / 1000:.0f}",
+        *percentiles,
+        str(measurement.error_count),
+        "yes" if measurement.is_stable else "no",
+    )
+
+
+def _server(measurement: Measurement) -> Iterator[str]:
+    for side in measurement.server:
+        yield f"server, {side.model} version {side.version}: {_durations(side)}"
+        if side.execution_count:
+            yield (
+                f"  {side.execution_count} executions of {side.mean_batch_size:.2f} rows: "
+                f"{_counts(side.batch_sizes, side.execution_count)}"
+            )
+        if side.closed:
+            yield f"  batches closed: {_counts(side.closed, sum(side.closed.values()))}"
+        if side.fail_count:
+            yield f"  {side.fail_count} requests failed"
+
+
+def _durations(side: ServerSide) -> str:
+    parts = [
+        f"{title} {side.durations_us[phase]:.0f}"
+        for phase, title in _PHASES.items()
+        if phase in side.durations_us
+    ]
+    return f"{side.durations_us.get('request', 0):.0f} µs a request ({', '.join(parts)})"
+
+
+def _counts(counts: Mapping[int, int] | Mapping[str, int], total: int) -> str:
+    """The most frequent with their parts of the whole, in the order they have."""
+    kept = sorted(counts.items(), key=lambda item: -item[1])[:_MOST_COUNTS]
+    shown = [f"{key} {count / total:.0%}" for key, count in counts.items() if (key, count) in kept]
+    return ", ".join(shown) + (", …" if len(counts) > _MOST_COUNTS else "")
+
+
+def _errors(measurement: Measurement) -> Iterator[str]:
+    errors = measurement.total.errors
+    ranked = errors.most_common()
+    for text, count in ranked[:_MOST_ERRORS]:
+        yield f"failed {count} times: {text}"
+    if others := sum(count for _, count in ranked[_MOST_ERRORS:]):
+        yield f"failed {others} times with other errors"
+
+
+def _warnings(measurement: Measurement) -> Iterator[str]:
+    if measurement.client_busy > _BUSY:
+        yield (
+            f"the clients were busy {measurement.client_busy:.0%} of the time: they, not the server, may be "
+            f"the limit; send from more processes"
+        )
+    if not measurement.is_stable:
+        rates = ", ".join(f"{window.requests_per_s:.0f}" for window in measurement.windows[-3:])
+        yield f"not stable: requests/s of the last windows were {rates}"

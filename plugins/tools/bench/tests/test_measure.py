@@ -1,0 +1,115 @@
+"""Loads on a real server: what was sent is what the server counts, and what fails is told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tritonpy_bench import BenchError, Concurrency, Inputs, Load, Stability, Window, measure
+from tritonpy_bench.load import Protocol
+
+SHORT = Stability(window_s=0.25, windows=2, most_windows=2, warmup_s=0)
+COUNTED = Stability(request_count=24)
+PROTOCOLS = pytest.mark.parametrize("protocol", ["http", "grpc"])
+
+
+@PROTOCOLS
+@pytest.mark.parametrize(
+    ("model", "batch_size", "shapes"), [("echo", 3, {}), ("texts", 2, {"INPUT0": (3,)}), ("single", 1, {})]
+)
+def test_a_number_of_requests_is_answered_and_counted_by_the_server_too(
+    urls: dict[str, str], protocol: Protocol, model: str, batch_size: int, shapes: dict[str, tuple[int, ...]]
+) -> None:
+    load = Load(
+        model=model,
+        url=urls[protocol],
+        protocol=protocol,
+        pace=Concurrency(4),
+        batch_size=batch_size,
+        inputs=Inputs(shapes=shapes),
+    )
+
+    measured = measure(load, COUNTED)
+
+    assert (measured.total.sent_count, measured.latency_ns.count, measured.error_count) == (24, 24, 0)
+    [side] = measured.server
+    assert (side.model, side.success_count, side.inference_count) == (model, 24, 24 * batch_size)
+    assert sum(side.batch_sizes.values()) == side.execution_count
+    assert sum(size * count for size, count in side.batch_sizes.items()) == side.inference_count
+    assert 0 < side.durations_us["queue"] < side.durations_us["request"]
+    assert json.loads(json.dumps(measured.to_json()))["latency_us"]["count"] == 24
+
+
+@PROTOCOLS
+def test_windows_are_measured_until_there_are_enough(urls: dict[str, str], protocol: Protocol) -> None:
+    seen: list[Window] = []
+    load = Load(model="echo", url=urls[protocol], protocol=protocol, pace=Concurrency(2))
+
+    measured = measure(load, SHORT, on_window=seen.append)
+
+    assert seen == measured.windows
+    assert len(seen) == 2
+    assert measured.latency_ns.count == sum(window.request_count for window in seen) > 0
+    assert measured.total.duration_s == pytest.approx(sum(window.duration_s for window in seen))
+    assert measured.infer_per_s == measured.requests_per_s > 0
+    assert measured.client_busy > 0
+
+
+def test_who_sees_a_window_can_end_the_load(urls: dict[str, str]) -> None:
+    load = Load(model="echo", url=urls["http"])
+
+    measured = measure(
+        load, Stability(window_s=0.25, windows=3, most_windows=50), on_window=lambda window: True
+    )
+
+    assert (len(measured.windows), measured.is_stable) == (1, False)
+
+
+def test_why_batches_closed_is_told_over_grpc_if_http_is_known(urls: dict[str, str]) -> None:
+    load = Load(model="echo", url=urls["grpc"], protocol="grpc", http_url=urls["http"])
+
+    [side] = measure(load, COUNTED).server
+    [without] = measure(Load(model="echo", url=urls["grpc"], protocol="grpc"), COUNTED).server
+
+    assert sum(side.closed.values()) == side.execution_count
+    assert without.closed == {}
+
+
+@PROTOCOLS
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": "absent"}, "unknown model: 'absent'"),
+        ({"batch_size": 9}, "batch size 9: model 'echo' takes at most 8"),
+        (
+            {"model": "single", "batch_size": 2},
+            "batch size 2: model 'single' takes 1, since the model has no",
+        ),
+        ({"model": "texts"}, r"input 'INPUT0' has a shape of any size, \[-1\]: say one with --shape INPUT0:"),
+        ({"inputs": Inputs(shapes={"X": (1,)})}, "shape of input 'X': model 'echo' has the inputs INPUT0"),
+        ({"inputs": Inputs(shapes={"INPUT0": (3,)})}, r"'INPUT0': got shape \[3\], expected \[16\]"),
+        ({"url": "127.0.0.1:1"}, "no server answers at .*127.0.0.1:1"),
+        ({"url": "ftp://127.0.0.1"}, "url 'ftp://127.0.0.1': expected something like localhost:800"),
+        ({"url": "127.0.0.1:none"}, "url '127.0.0.1:none': Port could not be cast"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_measured_is_refused(
+    urls: dict[str, str], protocol: Protocol, change: dict[str, object], words: str
+) -> None:
+    given: dict[str, object] = {"model": "echo", "url": urls[protocol], "protocol": protocol, **change}
+
+    with pytest.raises(BenchError, match=words):
+        measure(Load(**given), COUNTED)  # type: ignore[arg-type]
+
+
+@PROTOCOLS
+def test_requests_that_all_fail_give_no_measurement_but_their_errors(
+    urls: dict[str, str], protocol: Protocol
+) -> None:
+    load = Load(model="echo", url=urls[protocol], protocol=protocol, parameters={"sequence_start": "x"})
+
+    with pytest.raises(
+        BenchError, match=r"none of the requests to model 'echo' succeeded; \d+ times: .*sequence_start"
+    ):
+        measure(load, Stability(request_count=3))
