@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tritonpy_bench import BenchError, Concurrency, Inputs, Load, Stability, Window, measure
+from tritonpy_bench import BenchError, Concurrency, Inputs, Load, Stability, Window, measure, measurement_json
 from tritonpy_bench.load import Protocol
 
 SHORT = Stability(window_s=0.25, windows=2, most_windows=2, warmup_s=0)
@@ -37,7 +37,7 @@ def test_a_number_of_requests_is_answered_and_counted_by_the_server_too(
     assert sum(side.batch_sizes.values()) == side.execution_count
     assert sum(size * count for size, count in side.batch_sizes.items()) == side.inference_count
     assert 0 < side.durations_us["queue"] < side.durations_us["request"]
-    assert json.loads(json.dumps(measured.to_json()))["latency_us"]["count"] == 24
+    assert json.loads(json.dumps(measurement_json(measured)))["latency_us"]["count"] == 24
 
 
 @PROTOCOLS

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from tritonpy_bench.histogram import Histogram
     from tritonpy_bench.load import BenchError, Concurrency, Inputs, Load, Stability
     from tritonpy_bench.measurement import Measurement, ServerSide, Window
+    from tritonpy_bench.report_json import measurement_json
     from tritonpy_bench.run import measure
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Stability",
     "Window",
     "measure",
+    "measurement_json",
 ]
 
 # Imported when they are asked for: `corectl --help` imports this package, and numpy takes a moment.
@@ -29,6 +31,7 @@ _MODULES = {
     "ServerSide": "measurement",
     "Window": "measurement",
     "measure": "run",
+    "measurement_json": "report_json",
 }
 
 

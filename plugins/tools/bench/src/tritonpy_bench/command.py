@@ -13,6 +13,7 @@ import click
 from tritonpy_bench.load import BenchError, Concurrency, Inputs, Load, Pace, Stability
 from tritonpy_bench.measurement import Measurement, Window
 from tritonpy_bench.progress import Say, live_line
+from tritonpy_bench.report_json import measurement_json
 from tritonpy_bench.report_text import text_report
 from tritonpy_bench.run import OnWindow, measure
 
@@ -69,7 +70,7 @@ def run(
     paces: list[Pace] = [Concurrency(requests) for requests in concurrencies]
     measured = _measure_all(load, paces, stability, threshold_ms)
     if as_json:
-        click.echo(json.dumps([one.to_json() for one in measured], indent=2))
+        click.echo(json.dumps([*map(measurement_json, measured)], indent=2))
     else:
         click.echo(text_report(measured))
     return 0

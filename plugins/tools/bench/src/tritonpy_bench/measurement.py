@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tritonpy_bench.histogram import Histogram
 from tritonpy_bench.load import Load
@@ -154,9 +153,3 @@ class Measurement:
         """The part of a processor core that each client used; near 1, clients limit what is measured."""
         total = self.total
         return total.client_cpu_s / total.duration_s / total.client_count if total.duration_s else 0.0
-
-    def to_json(self) -> dict[str, Any]:  # Any: JSON
-        """All of it as JSON objects."""
-        from tritonpy_bench.report_json import measurement_json
-
-        return measurement_json(self)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import NoReturn
 
 from tritonpy_bench.client import Client, Plan, place_of, split_pace
@@ -15,7 +15,7 @@ from tritonpy_bench.measurement import Measurement, Window, after, beside
 from tritonpy_bench.requests import prepare
 from tritonpy_bench.server_side import Counts, between, look
 from tritonpy_bench.stability import agree
-from tritonpy_bench.target import Target, all_steps, model_facts, open_target
+from tritonpy_bench.target import HttpTarget, Target, all_steps, model_facts
 
 _GRACE_S = 2.0  # for answers that are still to come when a load ends
 
@@ -68,6 +68,26 @@ def measure(
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             run = _Run(load, stability, target, models, on_window)
             return runner.run(run.run(plans))
+
+
+@contextmanager
+def open_target(load: Load) -> Iterator[Target]:
+    """Open a connection to the server of a load, for questions.
+
+    Raises:
+        BenchError: nothing answers there.
+    """
+    target: Target
+    if load.protocol == "http":
+        target = HttpTarget(load.url, load.timeout_s, load.headers)
+    else:
+        from tritonpy_bench.grpc_target import GrpcTarget
+
+        target = GrpcTarget(load)
+    try:
+        yield target
+    finally:
+        target.close()
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

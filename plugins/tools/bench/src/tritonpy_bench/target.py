@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import click
 from tritonpy.cli.http_client import HttpClient, model_path
 
-from tritonpy_bench.load import BenchError, Load
+from tritonpy_bench.load import BenchError
 
 JsonObject = dict[str, Any]  # Any: JSON
 
@@ -68,26 +67,6 @@ class Target(Protocol):
 
     def close(self) -> None:
         """End the connection."""
-
-
-@contextmanager
-def open_target(load: Load) -> Iterator[Target]:
-    """Open a connection to the server of a load, for questions.
-
-    Raises:
-        BenchError: nothing answers there.
-    """
-    target: Target
-    if load.protocol == "http":
-        target = HttpTarget(load.url, load.timeout_s, load.headers)
-    else:
-        from tritonpy_bench.grpc_target import GrpcTarget
-
-        target = GrpcTarget(load)
-    try:
-        yield target
-    finally:
-        target.close()
 
 
 class HttpTarget:
