@@ -16,6 +16,7 @@ from tritonpy_sdk.testing.cache_conformance import CacheConformance  # noqa: E40
 from tritonpy_sdk.testing.conformance import BackendConformance  # noqa: E402
 from tritonpy_sdk.testing.driver import Answer, BackendDriver, DrivenModel  # noqa: E402
 from tritonpy_sdk.testing.op_libraries import ask_op_libraries  # noqa: E402
+from tritonpy_sdk.testing.op_library_conformance import OpLibraryConformance  # noqa: E402
 from tritonpy_sdk.testing.patience import DEADLINE_S, until, until_async  # noqa: E402
 from tritonpy_sdk.testing.python_model import (  # noqa: E402
     ModelRequest,
@@ -50,6 +51,7 @@ __all__ = [
     "DrivenModel",
     "ModelRequest",
     "ModelWarning",
+    "OpLibraryConformance",
     "OpenCache",
     "OpenStrategy",
     "Outputs",

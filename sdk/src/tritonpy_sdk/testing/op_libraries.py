@@ -39,6 +39,25 @@ def ask_op_libraries(
         AssertionError: the plugin breaks a rule of the hook: it imports the framework, changes the model,
             answers otherwise when it is asked again, or names libraries for a framework that it cannot know.
     """
+    plugins = op_plugins_of(plugin)
+    path = Path(directory).absolute()
+    model = Model(path.name, max(read_model(path).versions), config or {}, path, Backend(framework))
+    before, module = copy.deepcopy(model), _MODULES.get(framework, "")
+    was_imported = module in sys.modules
+
+    named = [library.path for library in plugins.libraries_of(framework, model)]
+
+    assert was_imported or module not in sys.modules, f"the plugin imports '{module}' in the server's process"
+    assert model == before, f"the plugin changed the model: {model}, it was {before}"
+    again = [library.path for library in plugins.libraries_of(framework, model)]
+    assert again == named, f"asked again, the plugin names {again}; it named {named}"
+    unknown = plugins.libraries_of(_UNKNOWN, model)
+    assert not unknown, f"the plugin names libraries for '{_UNKNOWN}': {[each.path for each in unknown]}"
+    return named
+
+
+def op_plugins_of(plugin: str | object) -> OpPlugins:
+    """What asks one plugin and no other; see `ask_op_libraries`."""
     installed = PluginManager("op_libraries", discover=isinstance(plugin, str))
     if isinstance(plugin, str):
         others = [name for name in installed.names() if name != plugin]
@@ -46,17 +65,4 @@ def ask_op_libraries(
         installed.load(plugin)
     else:
         installed.register("plugin under test", plugin)
-    path = Path(directory).absolute()
-    model = Model(path.name, max(read_model(path).versions), config or {}, path, Backend(framework))
-    before, module = copy.deepcopy(model), _MODULES.get(framework, "")
-    was_imported = module in sys.modules
-
-    named = [library.path for library in OpPlugins(installed).libraries_of(framework, model)]
-
-    assert was_imported or module not in sys.modules, f"the plugin imports '{module}' in the server's process"
-    assert model == before, f"the plugin changed the model: {model}, it was {before}"
-    again = [library.path for library in OpPlugins(installed).libraries_of(framework, model)]
-    assert again == named, f"asked again, the plugin names {again}; it named {named}"
-    unknown = OpPlugins(installed).libraries_of(_UNKNOWN, model)
-    assert not unknown, f"the plugin names libraries for '{_UNKNOWN}': {[each.path for each in unknown]}"
-    return named
+    return OpPlugins(installed)

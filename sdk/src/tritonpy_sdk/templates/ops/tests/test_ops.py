@@ -12,9 +12,18 @@ import numpy as np
 import pytest
 import tritonpy_ops_xyz
 from tritonpy.plugin import InferRequest, Tensor
-from tritonpy_sdk.testing import BackendDriver, ask_op_libraries
+from tritonpy_sdk.testing import BackendDriver, OpLibraryConformance, ask_op_libraries
 
 MAKE_MODELS = build_ops.ROOT / "make_models.py"
+
+
+class TestRules(
+    OpLibraryConformance, ops=tritonpy_ops_xyz, frameworks=["pytorch", "tensorflow"], are_built=False
+):
+    """What all plugins with operators have in common; a test that fails says what to do."""
+
+    def make_model(self, framework: str, directory: Path) -> None:
+        (directory / "some").write_bytes(tritonpy_ops_xyz.NAMES[framework])
 
 
 @pytest.mark.parametrize(
