@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ from tritonpy_sdk.testing import find_compiler
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SOURCES = {"c": "strategy.c", "cpp": "strategy.cc", "python": "src/tritonpy_batching_by_tenant/__init__.py"}
-LEFT_BY_TOOLS = {"__pycache__", ".pytest_cache"}
+LEFT_BY_TOOLS = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 
 
 def made(folder: Path) -> dict[str, bytes]:
@@ -64,19 +66,58 @@ def test_operators_get_their_name_where_each_language_wants_it(here: Path) -> No
     assert b'"tensorflow": b"Ops_by_tenant>"' in files["src/tritonpy_ops_by_tenant/__init__.py"]
 
 
-@pytest.mark.parametrize("kind", ["agent", "backend", "cache", "frontend", "model", "store"])
-def test_each_kind_gets_its_name_and_its_tests_pass(
-    kind: str, here: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "most_steps"),
+    [
+        ("agent", 3),
+        ("backend", 3),  # with `corectl new` itself four, to an answer
+        ("backend --language c++", 4),
+        ("cache", 3),
+        ("frontend", 3),
+        ("model", 2),
+        ("ops", 5),
+        ("store", 4),
+        ("strategy", 3),
+        ("strategy --language c", 4),
+        ("strategy --language c++", 4),
+    ],
+)
+def test_each_kind_has_its_name_everywhere_and_says_what_leads_to_an_answer(
+    arguments: str, most_steps: int, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["new", kind, "by-tenant"]) == 0
+    assert main(["new", *arguments.split(), "by-tenant"]) == 0
 
     files = made(here / "by-tenant")
     assert not any(STAND_IN in path + content.decode() for path, content in files.items())
-    assert {"LICENSE", ".gitignore", ".github/workflows/test.yml", "requirements-dev.txt"} < set(files)
+    shared = {"LICENSE", ".gitignore", ".github/workflows/test.yml"}
+    assert shared | {"README.md", "pyproject.toml", "requirements-dev.txt"} < set(files)
     steps = capsys.readouterr().out.partition("Next:\n")[2].splitlines()
     assert any(step.startswith("  corectl serve") and "by-tenant" in step for step in steps)
-    assert "curl -s localhost:" in steps[-1]
-    assert len(steps) <= 4
+    assert any("curl -s localhost:" in step for step in steps)
+    assert len(steps) <= most_steps
+
+
+@pytest.mark.parametrize("output", ["by-tenant", "deep/with blanks"])
+def test_the_steps_name_the_folder_as_a_shell_and_pip_want_it(
+    output: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for template in ("ops", "store"):
+        assert main(["new", template, "by-tenant", "--output", f"{output}-{template}"]) == 0
+    absolute = here / "absolute"
+    assert main(["new", "backend", "by-tenant", "--output", str(absolute)]) == 0
+
+    steps = [shlex.split(step) for step in capsys.readouterr().out.splitlines() if step.startswith("  ")]
+    assert ["pip", "install", "--no-build-isolation", f"./{output}-ops"] in steps
+    assert ["python", f"{output}-ops/make_models.py", f"{output}-ops/models"] in steps
+    assert ["pip", "install", "--editable", f"./{output}-store"] in steps
+    assert ["corectl", "serve", "--model-repository", f"by-tenant://{output}-store/models.zip"] in steps
+    assert ["pip", "install", "--editable", absolute.as_posix()] in steps
+
+
+@pytest.mark.parametrize("kind", ["agent", "backend", "cache", "frontend", "model", "store", "strategy"])
+def test_the_tests_of_each_kind_in_python_pass(kind: str, here: Path) -> None:
+    assert main(["new", kind, "by-tenant"]) == 0
+
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"]
     run = subprocess.run(
         command, cwd=here / "by-tenant", capture_output=True, text=True, timeout=100, check=False
@@ -100,8 +141,7 @@ def test_a_backend_gets_its_name_where_it_is_a_file_a_module_and_a_plugin(langua
 @pytest.mark.parametrize(
     ("arguments", "selection"),
     [
-        # Those in C and C++ are run with their pages: tests/docs/test_shared_objects.py.
-        (["strategy", "by-tenant", "--lang", "python"], ""),
+        # Strategies in C and C++ are run with their pages: tests/docs/test_shared_objects.py.
         (["ops", "by-tenant"], "not toolchain"),
         pytest.param(
             ["ops", "by-tenant"], "toolchain", marks=[pytest.mark.toolchain, pytest.mark.timeout(600)]
@@ -144,25 +184,14 @@ def test_make_puts_the_shared_object_beside_its_model(lang: str, here: Path) -> 
     assert library.with_name("config.pbtxt").is_file()
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("tritonpy-batching-xyz", ["strategy", "xyz", "--lang", "python"]),
-        ("tritonpy-ops-xyz", ["ops", "xyz"]),
-        ("tritonpy-backend-c-xyz", ["backend", "c-xyz", "--language", "c++"]),
-    ],
-)
-def test_the_example_of_a_distribution_is_what_the_command_makes(
-    name: str, arguments: list[str], here: Path
-) -> None:
-    assert main(["new", *arguments, "--output", "example"]) == 0
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("tritonpy-*-xyz")))
+def test_the_example_of_a_distribution_is_what_the_command_makes(name: str, here: Path) -> None:
+    program = runpy.run_path(str(EXAMPLES / "from_templates.py"))
 
-    example = made(EXAMPLES / name)
-    # Under which licence a new plugin stands is its author's choice.
-    del example["LICENSE"]
-    chosen = b'license = "Apache-2.0"\nlicense-files = ["LICENSE"]\n'
-    example["pyproject.toml"] = example["pyproject.toml"].replace(chosen, b"")
-    assert made(here / "example") == example
+    program["write"](name, here / "example")
+
+    assert made(here / "example") == made(EXAMPLES / name), "run `make docs`"
+    assert len(program["PLUGINS"]) == len(list(EXAMPLES.glob("tritonpy-*-xyz")))
 
 
 def test_what_is_there_already_is_left_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,7 +231,7 @@ def test_a_folder_that_cannot_be_made_is_named(here: Path, capsys: pytest.Captur
 def test_the_languages_are_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["new", "strategy", "mine", "--lang", "rust"]) == 1
 
-    assert "'rust' is not one of 'c', 'cpp', 'python'" in capsys.readouterr().err
+    assert "'rust' is not one of 'c', 'c++', 'cpp', 'python'" in capsys.readouterr().err
 
 
 def test_the_wheel_holds_every_file_of_the_templates(tmp_path: Path) -> None:

@@ -49,7 +49,9 @@ def infer(port: int, model: str) -> Any:
 
 
 def test_models_find_their_operators(folder: Path, served: Callable[..., Any]) -> None:
-    [command] = re.findall(r"^\$ corectl serve (.*)$", PAGE, re.MULTILINE)
+    _, command = re.findall(
+        r"^\$ corectl serve (.*)$", PAGE, re.MULTILINE
+    )  # the first: what `corectl new` makes
 
     server = served(*command.replace("--model-repository ", "--model-repository=").split())
 

@@ -111,10 +111,8 @@ def test_a_new_strategy_is_made_tested_and_served(
 ) -> None:
     if find_compiler(".cc") is None and lang == "cpp":
         pytest.skip("there is no compiler for C++")
-    install, make, enter, test, build, serve = commands(AUTHORS, "Begin")
-    in_readme = typed_in_readme(tmp_path / new(make, lang, enter, tmp_path), "pip install")
-    assert install.replace("./", "").replace('"', "") == in_readme.replace("$TRITONPY/", "").replace('"', "")
-    folder = tmp_path / enter.removeprefix("cd ")
+    _, make, enter, test, build, serve = commands(AUTHORS, "Begin")
+    folder = tmp_path / new(make, lang, enter, tmp_path)
     assert " passed" in run(test, folder)
     run(build, folder)
 
@@ -130,7 +128,7 @@ def test_a_new_strategy_is_made_tested_and_served(
 
 def new(command: str, lang: str, enter: str, folder: Path) -> str:
     """Make a strategy in another language than the page does; its folder."""
-    run(command.replace("--lang c", f"--lang {lang}"), folder)
+    run(command.replace("--language c", f"--language {lang}"), folder)
     return enter.removeprefix("cd ")
 
 

@@ -84,4 +84,3 @@ def test_a_new_backend_is_begun_as_in_the_readme_of_the_example() -> None:
         assert f"$ {line}\n" in begin
         assert f"    {line}\n" in README
     assert "corectl plugins check backends:c-xyz" in README
-    assert 'hatchling "$TRITONPY/core" "$TRITONPY/sdk[testing]" "$TRITONPY/plugins/abi"' in README

@@ -77,7 +77,7 @@ def test_the_page_names_it_by_an_entry_point(
     (tmp_path / "site" / "heartbeat.py").write_text(FILES["heartbeat.py"])
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     ModelRepository(tmp_path / "models").model("echo", CONFIG)
-    [command] = [line for line in PAGE.splitlines() if line.startswith("$ corectl serve")]
+    _, command = [line for line in PAGE.splitlines() if line.startswith("$ corectl serve")]
     arguments = command.split()[3:]
     arguments[arguments.index("models")] = str(tmp_path / "models")
 

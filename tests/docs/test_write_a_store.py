@@ -105,7 +105,9 @@ def test_an_installed_store_serves_and_is_followed(
     folder: Path, corectl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = install(folder, "zip-store")
-    (command,) = re.findall(r"^\$ corectl serve (.*)$", PAGE, re.MULTILINE)
+    _, command = re.findall(
+        r"^\$ corectl serve (.*)$", PAGE, re.MULTILINE
+    )  # the first: what `corectl new` makes
     monkeypatch.setenv("PYTHONPATH", str(site))
     (folder / "copies").mkdir()
     monkeypatch.setenv("TMPDIR", str(folder / "copies"))

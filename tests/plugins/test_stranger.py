@@ -23,8 +23,11 @@ pytestmark = pytest.mark.timeout(180)  # the first one waits until wheels are ma
 BACKEND = ROOT / "examples" / "tritonpy-backend-xyz"
 STRATEGY = ROOT / "examples" / "tritonpy-batching-xyz"
 AGENT = ROOT / "examples" / "tritonpy-repo-agent-xyz"
+CACHE = ROOT / "examples" / "tritonpy-cache-xyz"
 FRONTEND = ROOT / "examples" / "tritonpy-frontend-xyz"
-NAMES = [folder.name for folder in (BACKEND, STRATEGY, AGENT, FRONTEND)]
+STORE = ROOT / "examples" / "tritonpy-store-xyz"
+PLUGINS = (BACKEND, STRATEGY, AGENT, CACHE, FRONTEND, STORE)
+NAMES = [folder.name for folder in PLUGINS]
 
 BROKEN_PLUGIN = """
 from tritonpy.plugin import hookimpl
@@ -39,7 +42,7 @@ find_licence()
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     wheelhouse = tmp_path_factory.mktemp("wheelhouse")
-    make_wheels(wheelhouse, ROOT / "core", BACKEND, STRATEGY, AGENT, FRONTEND)
+    make_wheels(wheelhouse, ROOT / "core", *PLUGINS)
     clean = Environment(tmp_path_factory.mktemp("clean") / "venv", "tritonpy")
     clean.install(wheelhouse, *NAMES)
     return clean
@@ -73,11 +76,11 @@ def test_the_environment_sees_nothing_of_this_checkout(environment: Environment)
     assert str(ROOT) not in run(environment.python, "-c", program)
 
 
-def test_the_stranger_needs_less_than_forty_lines() -> None:
+def test_the_stranger_needs_few_lines() -> None:
     for module in (module for plugin in (BACKEND, STRATEGY, AGENT) for module in plugin.glob("src/*/*.py")):
         assert len(module.read_text().splitlines()) < 40
-    [frontend] = FRONTEND.glob("src/*/*.py")
-    assert len(frontend.read_text().splitlines()) < 70
+    for module in (module for plugin in (CACHE, FRONTEND, STORE) for module in plugin.glob("src/*/*.py")):
+        assert len(module.read_text().splitlines()) < 90
 
 
 def test_corectl_lists_the_stranger_with_distribution_and_version(environment: Environment) -> None:
@@ -97,6 +100,11 @@ def test_corectl_lists_the_stranger_with_distribution_and_version(environment: E
     assert len(strategy["hooks"]) == 5
     assert (agent["distribution"], agent["state"]) == ("tritonpy-repo-agent-xyz", "loaded")
     assert agent["hooks"] == ["repo_agent_model_action"]
+    cache, store = found["caches", "xyz"], found["stores", "xyz"]
+    assert (cache["distribution"], cache["state"]) == ("tritonpy-cache-xyz", "loaded")
+    assert sorted(cache["hooks"]) == ["cache_initialize", "cache_insert", "cache_lookup"]
+    assert (store["distribution"], store["state"]) == ("tritonpy-store-xyz", "loaded")
+    assert store["hooks"] == ["store_open"]
     frontends = {name: info for (kind, name), info in found.items() if kind == "frontends"}
     assert {name: info["distribution"] for name, info in frontends.items()} == {
         "grpc": "tritonpy",
@@ -170,24 +178,54 @@ def test_the_strategy_keeps_adapters_apart(serve: Callable[..., Server]) -> None
     assert batches() == {6: 1, 1: 6}
 
 
-def test_the_agent_makes_the_model_that_is_served(serve: Callable[..., Server], tmp_path: Path) -> None:
+def test_the_agent_chooses_the_version_that_is_served(serve: Callable[..., Server], tmp_path: Path) -> None:
     models = shutil.copytree(AGENT / "models", tmp_path / "models")
-    server = serve("--model-repository", str(models), "--model-control-mode=explicit", "--load-model=fitted")
+    server = serve(
+        "--model-repository", str(models), "--model-control-mode=explicit", "--load-model=released"
+    )
     path, body = readme_request(AGENT / "README.md")
 
-    def values() -> object:
-        return server.ask(path, body)[1]["outputs"][0]["data"]
+    def version() -> object:
+        return server.ask(path, body)[1]["model_version"]
 
-    assert values() == [-2.0, -1.0, 7.0]
-    assert '"data":[-2.0,-1.0,7.0]' in (AGENT / "README.md").read_text()
-    points = models / "fitted" / "points.csv"
-    points.write_text("0,0\n1,1\n2,4\n")
-    assert server.ask("/v2/repository/models/fitted/load", {})[0] == 200
-    assert values() == [0.0, 1.0, 9.0]
-    points.write_text("zero,0\n")
-    status, answer = server.ask("/v2/repository/models/fitted/load", {})
-    assert (status, f"model 'fitted': cannot fit to {points}: " in answer["error"]) == (500, True)
-    assert values() == [0.0, 1.0, 9.0]
+    assert version() == "1"
+    assert '"model_version":"1"' in (AGENT / "README.md").read_text()
+    release = models / "released" / "release.txt"
+    release.write_text("2\n")
+    assert server.ask("/v2/repository/models/released/load", {})[0] == 200
+    assert version() == "2"
+    release.write_text("3\n")
+    status, answer = server.ask("/v2/repository/models/released/load", {})
+    assert (status, "release.txt names version '3', which is not there" in answer["error"]) == (500, True)
+    assert version() == "2"
+
+
+def test_the_cache_answers_again_after_a_restart(serve: Callable[..., Server], tmp_path: Path) -> None:
+    flags = ("--cache-config", f"xyz,path={tmp_path / 'responses'}")
+    path, body = readme_request(CACHE / "README.md")
+
+    def ask_twice(server: Server) -> tuple[object, int, int]:
+        answers = [server.ask(path, body)[1]["outputs"][0]["data"] for _ in range(2)]
+        [stats] = server.ask("/v2/models/remembered/stats")[1]["model_stats"]
+        counts = stats["inference_stats"]
+        return answers, counts["cache_hit"]["count"], counts["cache_miss"]["count"]
+
+    first = ask_twice(serve("--model-repository", str(CACHE / "models"), *flags))
+    second = ask_twice(serve("--model-repository", str(CACHE / "models"), *flags))
+
+    assert first == ([[1.5], [1.5]], 1, 1)
+    assert second == ([[1.5], [1.5]], 2, 0)
+    assert len(list((tmp_path / "responses").iterdir())) == 1
+
+
+def test_the_store_serves_an_archive(serve: Callable[..., Server], tmp_path: Path) -> None:
+    archive = shutil.make_archive(str(tmp_path / "models"), "zip", STORE / "models")
+    path, body = readme_request(STORE / "README.md")
+
+    server = serve("--model-repository", f"xyz://{archive}")
+
+    assert server.ask(path, body)[1]["outputs"][0]["data"] == [1.5]
+    assert '"data":[1.5]' in (STORE / "README.md").read_text()
 
 
 def post(url: str, body: str) -> tuple[int, Any]:
@@ -204,20 +242,20 @@ def test_the_readme_of_the_frontend_is_true(serve: Callable[..., Server]) -> Non
     readme = (FRONTEND / "README.md").read_text()
     asked = re.search(r"curl -s localhost:9000(\S+) -d '(.*)'", readme)
     assert asked is not None
-    server = serve("--model-repository", str(BACKEND / "models"), "--frontend-config", "xyz,port=0")
+    server = serve("--model-repository", str(FRONTEND / "models"), "--frontend-config", "xyz,port=0")
     port = server.wait_for_log(r"Started frontend 'xyz' at 127\.0\.0\.1:(\d+)\D")[1]
     url = f"http://127.0.0.1:{port}"
 
     status, answer = post(url + asked[1], asked[2])
 
-    assert (status, answer) == (200, {"Y": [[-2.0], [-1.0], [7.0]]})
+    assert (status, answer) == (200, {"OUTPUT0": [[0.0], [1.5]]})
     assert json.dumps(answer) in readme
     assert post(f"{url}/nope", "{}") == (
         400,
         {"code": "NOT_FOUND", "error": "Request for unknown model: 'nope' is not found"},
     )
-    assert "missing required input(s) ['X']" in post(url + asked[1], "{}")[1]["error"]
-    [statistics] = server.ask("/v2/models/parabola/stats")[1]["model_stats"]
+    assert "missing required input(s) ['INPUT0']" in post(url + asked[1], "{}")[1]["error"]
+    [statistics] = server.ask("/v2/models/echo/stats")[1]["model_stats"]
     assert statistics["inference_stats"]["success"]["count"] == 1
 
 

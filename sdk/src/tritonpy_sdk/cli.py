@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
 from tritonpy.hookspecs import hookimpl  # `tritonpy.plugin` imports numpy, and this runs for `corectl --help`
 
-LANGUAGES = ("c", "cpp", "python")
+STRATEGY_TEMPLATES = {
+    "c": "strategy/c",
+    "c++": "strategy/cpp",
+    "cpp": "strategy/cpp",
+    "python": "strategy/python",
+}
 BACKEND_TEMPLATES = {"c++": "backend/cpp", "cpp": "backend/cpp", "python": "backend/python"}
 
 
@@ -25,6 +31,18 @@ _output = click.option(
 )
 
 
+def _language(templates: Mapping[str, str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The option with which one of these templates is taken."""
+    return click.option(
+        "--language",
+        "--lang",
+        type=click.Choice(tuple(templates)),
+        default="python",
+        show_default=True,
+        help="The language to write it in.",
+    )
+
+
 @click.group(short_help="Begin a model or a plugin: source, build recipe, test, and a model that uses it.")
 def new() -> None:
     """Begin a model or a plugin: a folder with source, a build recipe, a test and a model that uses it."""
@@ -32,28 +50,19 @@ def new() -> None:
 
 @new.command()
 @click.argument("name")
-@click.option(
-    "--lang", "--language", type=click.Choice(LANGUAGES), required=True, help="The language to write it in."
-)
+@_language(STRATEGY_TEMPLATES)
 @_output
-def strategy(name: str, lang: str, output: Path | None) -> None:
+def strategy(name: str, language: str, output: Path | None) -> None:
     """Begin a batching strategy called NAME.
 
     C and C++ make a shared object, which Triton loads too; Python makes a distribution that pip installs.
     """
-    _make(f"strategy/{lang}", name, output)
+    _make(STRATEGY_TEMPLATES[language], name, output)
 
 
 @new.command()
 @click.argument("name")
-@click.option(
-    "--language",
-    "--lang",
-    type=click.Choice(tuple(BACKEND_TEMPLATES)),
-    default="python",
-    show_default=True,
-    help="The language to write it in.",
-)
+@_language(BACKEND_TEMPLATES)
 @_output
 def backend(name: str, language: str, output: Path | None) -> None:
     """Begin a backend called NAME.
@@ -132,7 +141,7 @@ def store(name: str, output: Path | None) -> None:
 
 
 def _make(template: str, name: str, output: Path | None) -> None:
-    from tritonpy_sdk.template import WITH_SHARED, TemplateError, copy_template, next_steps
+    from tritonpy_sdk.template import TemplateError, copy_template, next_steps
 
     folder = Path(name) if output is None else output
     try:
@@ -142,7 +151,6 @@ def _make(template: str, name: str, output: Path | None) -> None:
     for file in files:
         click.echo(f"made {file}")
     click.echo(f"{folder / 'README.md'} says how to test it and how a model uses it.")
-    if template in WITH_SHARED:
-        click.echo("Next:")
-        for step in next_steps(folder):
-            click.echo(f"  {step}")
+    click.echo("Next:")
+    for step in next_steps(folder):
+        click.echo(f"  {step}")

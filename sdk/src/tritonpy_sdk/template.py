@@ -14,9 +14,9 @@ STAND_IN = "xyz"
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SHARED = _TEMPLATES / "shared"
-"""What every template in Python has besides its own files: a licence to choose, and its tests on GitHub."""
+"""What every template has besides its own files: a licence to choose, and its tests on GitHub."""
 
-WITH_SHARED = {"agent", "backend/python", "cache", "frontend", "model", "store"}
+_LEFT_BY_TOOLS = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 
 _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 _LONGEST_NAME = 64
@@ -88,20 +88,27 @@ def next_steps(folder: Path) -> list[str]:
     """The commands from a new folder to an answer, as its README has them, to be typed where one is now."""
     _, _, text = (folder / "README.md").read_text("utf-8").partition("## Try it\n")
     commands = re.findall(r"^    (.+)$", text.partition("\n## ")[0], re.MULTILINE)
-    places = re.compile(r"(?<=\s)\.$|(?:(?<=\s)|(?<=://))(?=models\b)")
+    places = re.compile(r"(?<=\s)\.$|(?:(?<=\s)|(?<=://))(?=models\b|make_models\.py\b)")
     prefix = shlex.quote(folder.as_posix())
-    return [places.sub(lambda at: prefix if at[0] else f"{prefix}/", command) for command in commands]
+    # What has no '/' is the name of a distribution for pip.
+    whole = prefix if folder.is_absolute() else f"./{prefix}"
+    return [
+        f"make -C {prefix}"
+        if command == "make"
+        else places.sub(lambda at: whole if at[0] else f"{prefix}/", command)
+        for command in commands
+    ]
 
 
 def _all_files(template: str) -> Iterator[tuple[Path, Path]]:
     """The files of a template, each behind the folder that its place is relative to."""
-    for base in (_TEMPLATES / template, *([_SHARED] if template in WITH_SHARED else [])):
+    for base in (_TEMPLATES / template, _SHARED):
         for file in _files(base):
             yield base, file
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The template's files, without what Python and pytest leave where they were at work."""
+    """The template's files, without what Python and its tools leave where they were at work."""
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and not {"__pycache__", ".pytest_cache"}.intersection(path.parts):
+        if path.is_file() and not _LEFT_BY_TOOLS.intersection(path.parts):
             yield path

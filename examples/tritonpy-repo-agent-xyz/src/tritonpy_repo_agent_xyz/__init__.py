@@ -1,11 +1,9 @@
-"""The repository agent `xyz`: a polynomial is fitted to the points in a file when the model is loaded."""
+"""The repository agent `xyz`: a file in the model's directory names the version that is loaded."""
 
 from __future__ import annotations
 
-import json
 import shutil
 
-import numpy as np
 from tritonpy.plugin import InvalidArg, RepoAgentModel, hookimpl
 
 
@@ -13,15 +11,22 @@ from tritonpy.plugin import InvalidArg, RepoAgentModel, hookimpl
 def repo_agent_model_action(model: RepoAgentModel, action: str) -> None:
     if action != "LOAD":
         return
-    path = model.directory / "points.csv"
-    try:
-        x, y = np.loadtxt(path, delimiter=",", unpack=True)
-        degree = int(model.parameters.get("degree", "1"))
-    except (OSError, ValueError) as exc:
-        raise InvalidArg(f"model '{model.name}': cannot fit to {path}: {exc}") from exc
+    version = read_version(model)
     copy = model.acquire_directory()  # the server removes it when the model is gone
-    shutil.copytree(model.directory, copy, dirs_exist_ok=True)
-    (copy / "1").mkdir()
-    coefficients = np.polyfit(x, y, degree).round(6).tolist()
-    (copy / "1" / "coefficients.json").write_text(json.dumps(coefficients))
+    for path in model.directory.iterdir():
+        if path.name == version or not path.name.isdecimal():
+            (shutil.copytree if path.is_dir() else shutil.copy2)(path, copy / path.name)
     model.directory = copy  # what is loaded instead
+
+
+def read_version(model: RepoAgentModel) -> str:
+    name = model.parameters.get("file", "release.txt")
+    if "/" in name:  # errors show what is in the file, so it must be none of others
+        raise InvalidArg(f"model '{model.name}': parameter file: got '{name}', expected a name without '/'")
+    try:
+        version = (model.directory / name).read_text().strip()
+    except (OSError, ValueError) as exc:
+        raise InvalidArg(f"model '{model.name}': cannot read which version to load: {exc}") from exc
+    if not version.isdecimal() or not (model.directory / version).is_dir():
+        raise InvalidArg(f"model '{model.name}': {name} names version '{version}', which is not there")
+    return version

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from tritonpy_sdk.testing import WaitingRequest, compile_shared_object, open_str
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("xyz")
     return compile_shared_object(Path(__file__).with_name("strategy.cc"), directory / "xyz.so")
 
