@@ -84,6 +84,7 @@ TOUCHES: dict[str, tuple[str, ...]] = {
     "plugins/stores/": ("tests/stores", "plugins/stores"),
     "plugins/repo_agents/": ("tests/lifecycle/test_repo_agents",),
     "sdk/src/tritonpy_sdk/include/": ("plugins/abi", "tests/plugins", "tests/shared_objects"),
+    "sdk/src/tritonpy_sdk/template": ("tests/plugins/test_templates", "sdk/tests/test_new"),
     "core/pyproject.toml": ("tests/plugins",),
     "benchmarks/real_triton.py": ("tests/lifecycle", "tests/clients", "tests/protocol"),
     "docs/": ("tests/docs",),
