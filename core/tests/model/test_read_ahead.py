@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tritonpy.model import read_ahead
-from tritonpy.model.read_ahead import ReadAhead, SpinWait
+from tritonpy.model.read_ahead import ReadAhead, SpinWait, ThreadReadAhead
 
 from ..simulator.virtual_loop import in_virtual_time
 
@@ -39,6 +39,20 @@ def test_about_a_millisecond_of_work_is_sent_ahead_and_one_batch_up_to_ten(
     duration_ns: int, capacity: int
 ) -> None:
     assert ahead_of(duration_ns)[1] == capacity
+
+
+@pytest.mark.parametrize(
+    ("duration_ns", "capacity"),
+    [(5_000, 1), (200_000, 1), (300_000, 2), (19_000_000, 2), (30_000_000, 1), (1_000_000_000, 1)],
+)
+def test_a_thread_is_fed_one_batch_ahead_if_its_calls_are_neither_short_nor_long(
+    duration_ns: int, capacity: int
+) -> None:
+    ahead = ThreadReadAhead()
+    for _ in range(200):
+        learnt = ahead.learn(duration_ns)
+
+    assert learnt == capacity
 
 
 def test_a_model_is_taken_for_a_slow_one_until_it_has_shown_otherwise() -> None:

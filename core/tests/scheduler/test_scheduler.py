@@ -134,6 +134,43 @@ async def test_a_batch_waits_for_a_busy_instance_and_grows_meanwhile() -> None:
     assert instance.ids == [["b", "c", "d"]]
 
 
+async def test_a_batch_that_cannot_grow_waits_in_front_of_a_busy_instance() -> None:
+    sink, instance = Sink(), FakeInstance(capacity=2)
+    scheduler = Scheduler(DynamicPolicy(max_batch_size=2), ModelStats())
+    scheduler.use([instance])
+    for name in "abcdef":
+        scheduler.enqueue(request(name, sink))
+    await turn()
+    assert instance.ids == [["a", "b"], ["c", "d"]]
+
+    instance.finish(scheduler)
+
+    assert instance.ids == [["c", "d"], ["e", "f"]]
+
+
+async def test_a_batch_that_another_instance_may_take_first_waits_in_the_queue() -> None:
+    sink, instances = Sink(), [FakeInstance(capacity=2), FakeInstance(capacity=2)]
+    scheduler = Scheduler(DynamicPolicy(max_batch_size=2), ModelStats())
+    scheduler.use(instances)
+    for name in "abcdef":
+        scheduler.enqueue(request(name, sink))
+    await turn()
+
+    assert [instance.ids for instance in instances] == [[["a", "b"]], [["c", "d"]]]
+
+
+async def test_a_batch_that_others_may_overtake_waits_in_the_queue() -> None:
+    sink, instance = Sink(), FakeInstance(capacity=2)
+    queue = LeveledQueue(QueuePolicy(), 2, 1)
+    scheduler = Scheduler(DynamicPolicy(max_batch_size=2, queue=queue), ModelStats())
+    scheduler.use([instance])
+    for name in "abcd":
+        scheduler.enqueue(request(name, sink))
+    await turn()
+
+    assert instance.ids == [["a", "b"]]
+
+
 async def test_a_model_that_works_on_several_batches_is_given_several() -> None:
     sink, instance = Sink(), FakeInstance(capacity=2, concurrency=2)
     scheduler = Scheduler(DynamicPolicy(max_batch_size=8), ModelStats())

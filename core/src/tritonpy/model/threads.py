@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from tritonpy.devices.host_policy import HostPolicies, HostPolicy, bind, run_under
-from tritonpy.errors import TritonError, Unavailable
+from tritonpy.errors import Cancelled, TritonError, Unavailable
 from tritonpy.handles import JsonObject, MemoryUsage, Model, ModelInstance
 from tritonpy.ipc.window import SendWindow, execute_several
 from tritonpy.model.async_hooks import AsyncHooks
@@ -32,6 +32,7 @@ from tritonpy.model.execution import (
     own_states,
 )
 from tritonpy.model.placement import Slot
+from tritonpy.model.read_ahead import ThreadReadAhead
 from tritonpy.own_thread import on_own_thread
 from tritonpy.plugin_manager import Hook
 from tritonpy.request import COUNTED, InferRequest, RequestOwner
@@ -160,7 +161,14 @@ class ThreadLauncher:
         async with self._turn():
             handle = slot.handle(self._model, policy)
             instance = ThreadInstance(
-                self._backend, handle, self._bridge, on_idle, policy, on_reschedule, self._link
+                self._backend,
+                handle,
+                self._bridge,
+                on_idle,
+                policy,
+                on_reschedule,
+                self._link,
+                is_alone=self._has_one_instance,
             )
             self._instances = [other for other in self._instances if other.is_left_behind]
             self._instances.append(instance)  # not before: one that never began would count as left behind
@@ -172,6 +180,9 @@ class ThreadLauncher:
                 await instance.close(Unavailable("the load was given up") if instance.depth else None)
                 raise
         return instance
+
+    def _has_one_instance(self) -> bool:
+        return sum(instance.is_left_behind for instance in self._instances) == 1
 
     async def close(self) -> None:
         """Finalise the model, then the backend if this was its last one; instances are closed before."""
@@ -200,7 +211,16 @@ class ThreadLauncher:
 
 
 class ThreadInstance:
-    """One execution slot on a thread of its own, which keeps to `policy`; see `Instance`."""
+    """One execution slot on a thread of its own, which keeps to `policy`; see `Instance`.
+
+    The only instance of a model is fed one batch ahead, unless its calls are so short or so long that this
+    gains nothing: else its thread would compute nothing from the end of a batch until the loop has answered
+    it and sent the next one. Several instances fill such gaps of each other, and what waits in front of one
+    of them could not go to the next that is free.
+
+    Args:
+        is_alone: says on the loop whether it is the only one.
+    """
 
     def __init__(
         self,
@@ -211,6 +231,8 @@ class ThreadInstance:
         policy: HostPolicy | None = None,
         on_reschedule: OnReschedule = lambda request: None,
         link: ExecutionLink | None = None,
+        *,
+        is_alone: Callable[[], bool] = lambda: False,
     ) -> None:
         assert backend.execute is not None  # checked when it was bound
         self.name = handle.name
@@ -229,6 +251,8 @@ class ThreadInstance:
         self._on_idle = on_idle
         self._policy = policy
         self._link = link
+        self._is_alone = is_alone
+        self._read_ahead = ThreadReadAhead()
         self._given: deque[Execution] = deque()
         self._probing: asyncio.Future[bool] | None = None
         self._open: set[_OpenRequest] = set()  # not answered when their execution was over
@@ -292,7 +316,26 @@ class ThreadInstance:
                 ticket.outbox = self._bridge
             if self._is_iterative:
                 ticket.again = self
+            if self.depth > 1:
+                ticket.on_cancel = self
         self._queue.put(execution)
+
+    def request_cancelled(self, request: InferRequest) -> None:
+        """Answer a request of the batch that waits; of the one that is executed, the model can see it."""
+        try:
+            waiting = self._queue.get_nowait()
+        except Empty:
+            return
+        if waiting is not None and request in waiting.requests:
+            error = Cancelled(f"{request.label}request was cancelled while it waited")
+            waiting.fail_one(waiting.requests.index(request), error)
+            if not waiting.requests:
+                self._given.remove(waiting)
+                self.depth -= 1
+                self._check_drained()
+                self._on_idle()
+                return
+        self._queue.put(waiting)
 
     def reschedule(self, request: InferRequest) -> None:
         """See `Rescheduler`."""
@@ -355,6 +398,9 @@ class ThreadInstance:
     ) -> None:
         self.depth -= 1
         self._given.popleft()
+        if not self._is_decoupled:
+            ahead = self._read_ahead.learn(times[3] - times[0])
+            self.capacity = ahead if self._is_alone() else 1
         if isinstance(outcome, TritonError):
             execution.fail(outcome, times)
         elif outcome is None:

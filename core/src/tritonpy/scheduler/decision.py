@@ -110,6 +110,13 @@ class BatchingPolicy(Protocol):
         """True if `decide` would have a batch for it; asked while the instance may have to wait for it."""
         ...
 
+    def is_settled(self, now_ns: int) -> bool:
+        """True if `decide` has a batch that nothing which comes later would change.
+
+        Asked of lazy policies.
+        """
+        ...
+
     def expire(self, now_ns: int) -> int:
         """Refuse the requests that have waited too long; returns when the next one will have, 0 for never."""
         ...

@@ -43,6 +43,10 @@ class DirectPolicy:
     def has_batch(self, now_ns: int, instance: Instance) -> bool:
         return bool(self._queue)
 
+    def is_settled(self, now_ns: int) -> bool:
+        """See `BatchingPolicy`."""
+        return bool(self._queue)
+
     def expire(self, now_ns: int) -> int:
         """See `BatchingPolicy`; requests wait without limit here."""
         return 0

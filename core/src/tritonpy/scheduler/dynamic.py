@@ -146,6 +146,12 @@ class DynamicPolicy:
         """See `BatchingPolicy`; the attempt stays open."""
         return isinstance(self._outcome(now_ns), tuple)
 
+    def is_settled(self, now_ns: int) -> bool:
+        """See `BatchingPolicy`; in a queue of levels what waits may be overtaken, or expire."""
+        if self._levels is not None or not isinstance(self._outcome(now_ns), tuple):
+            return False
+        return self._closed is not None or self._rows >= self._max_preferred
+
     def _outcome(self, now_ns: int) -> tuple[int, int, Closed] | WaitUntil | Idle:
         """The number of requests to send, their rows, and the reason; or the wait until there are some."""
         if self._hold_until_count:

@@ -271,10 +271,17 @@ class Scheduler:
                     return instance
                 if best is None or instance.depth < best.depth:
                     best = instance
-        # A batch that may still grow is not closed early only to wait in front of a busy instance.
-        if best is not None and self._policy.is_lazy and best.depth >= best.concurrency:
+        if best is not None and best.depth >= best.concurrency and not self._may_wait_there():
             return None
         return best
+
+    def _may_wait_there(self) -> bool:
+        """True if the next batch may wait in front of a busy instance.
+
+        One that may still grow is not closed early only to wait, nor one that another instance could take.
+        """
+        policy = self._policy
+        return not policy.is_lazy or (len(self._instances) == 1 and policy.is_settled(self._clock()))
 
     def _dispatch(self, instance: Instance, batch: Dispatch, claim: ResourceClaim | None = None) -> None:
         self._stats.pending_count -= len(batch.requests) - batch.null_count

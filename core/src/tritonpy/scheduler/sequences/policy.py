@@ -184,6 +184,10 @@ class SequenceBatching:
         batcher = self._batcher_of(instance)
         return batcher is not None and batcher.has_batch(now_ns)
 
+    def is_settled(self, now_ns: int) -> bool:
+        """See `BatchingPolicy`; what a sequence executes next may depend on what is being executed."""
+        return False
+
     def _batcher_of(self, instance: Instance) -> Batcher | None:
         """The batcher of an instance that could take a batch; None when it is gone by now."""
         batcher = self._batchers.get(instance)
