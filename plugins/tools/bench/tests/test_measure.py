@@ -5,8 +5,21 @@ from __future__ import annotations
 import json
 
 import pytest
-from tritonpy_bench import BenchError, Concurrency, Inputs, Load, Stability, Window, measure, measurement_json
+from tritonpy_bench import (
+    BenchError,
+    Concurrency,
+    Inputs,
+    Load,
+    PeriodicConcurrency,
+    Rate,
+    Schedule,
+    Stability,
+    Window,
+    measure,
+    measurement_json,
+)
 from tritonpy_bench.load import Protocol
+from tritonpy_bench.paces import Pace
 
 SHORT = Stability(window_s=0.25, windows=2, most_windows=2, warmup_s=0)
 COUNTED = Stability(request_count=24)
@@ -113,3 +126,40 @@ def test_requests_that_all_fail_give_no_measurement_but_their_errors(
         BenchError, match=r"none of the requests to model 'echo' succeeded; \d+ times: .*sequence_start"
     ):
         measure(load, Stability(request_count=3))
+
+
+@PROTOCOLS
+@pytest.mark.parametrize(
+    "pace",
+    [Rate(200), Rate(200, "poisson"), Schedule([0.0, 0.01, 0.02]), PeriodicConcurrency(1, 3, 1, 8)],
+    ids=str,
+)
+def test_each_pace_is_answered_and_counted_by_the_server_too(
+    urls: dict[str, str], protocol: Protocol, pace: Pace
+) -> None:
+    load = Load(model="echo", url=urls[protocol], protocol=protocol, pace=pace)
+    ends = isinstance(pace, Schedule | PeriodicConcurrency)
+
+    measured = measure(load, Stability() if ends else COUNTED)
+
+    assert measured.error_count == 0
+    assert measured.server[0].success_count == measured.latency_ns.count == measured.total.sent_count
+    assert measured.latency_ns.count >= (3 if isinstance(pace, Schedule) else 24)
+    assert bool(measured.total.service_ns.count) == isinstance(pace, Rate | Schedule)
+
+
+@PROTOCOLS
+def test_several_processes_share_a_load(urls: dict[str, str], protocol: Protocol) -> None:
+    load = Load(model="echo", url=urls[protocol], protocol=protocol, pace=Concurrency(3))
+
+    measured = measure(load, COUNTED, processes=2)
+
+    assert measured.total.client_count == 2
+    assert measured.latency_ns.count == measured.total.sent_count == measured.server[0].success_count == 24
+
+
+def test_what_a_process_cannot_do_is_told_in_its_words(urls: dict[str, str]) -> None:
+    load = Load(model="echo", url=urls["http"], pace=Concurrency(4), parameters={"sequence_start": "x"})
+
+    with pytest.raises(BenchError, match="none of the requests to model 'echo' succeeded"):
+        measure(load, COUNTED, processes=2)

@@ -4,9 +4,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tritonpy_bench.errors import BenchError
     from tritonpy_bench.histogram import Histogram
-    from tritonpy_bench.load import BenchError, Concurrency, Inputs, Load, Stability
+    from tritonpy_bench.load import Inputs, Load, Stability
     from tritonpy_bench.measurement import Measurement, ServerSide, Window
+    from tritonpy_bench.paces import (
+        Concurrency,
+        PeriodicConcurrency,
+        Rate,
+        Schedule,
+        read_intervals,
+        read_replay,
+    )
     from tritonpy_bench.report_json import measurement_json
     from tritonpy_bench.run import measure
 
@@ -17,25 +26,32 @@ __all__ = [
     "Inputs",
     "Load",
     "Measurement",
+    "PeriodicConcurrency",
+    "Rate",
+    "Schedule",
     "ServerSide",
     "Stability",
     "Window",
     "measure",
     "measurement_json",
+    "read_intervals",
+    "read_replay",
 ]
 
 # Imported when they are asked for: `corectl --help` imports this package, and numpy takes a moment.
-_MODULES = {
-    "Histogram": "histogram",
-    "Measurement": "measurement",
-    "ServerSide": "measurement",
-    "Window": "measurement",
-    "measure": "run",
-    "measurement_json": "report_json",
+_NAMES = {
+    "errors": ("BenchError",),
+    "histogram": ("Histogram",),
+    "load": ("Inputs", "Load", "Stability"),
+    "measurement": ("Measurement", "ServerSide", "Window"),
+    "paces": ("Concurrency", "PeriodicConcurrency", "Rate", "Schedule", "read_intervals", "read_replay"),
+    "report_json": ("measurement_json",),
+    "run": ("measure",),
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'load')}"), name)
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,22 @@ class Call(Protocol):
 
     def answered(self, error: str | None) -> None:
         """The request is over: all is received, or it failed."""
+
+
+class Loop(Protocol):
+    """Sends requests at its pace.
+
+    Attributes:
+        idle: set when nothing is in flight any more, and nothing will be sent.
+    """
+
+    idle: asyncio.Event
+
+    def start(self) -> None:
+        """Begin to send."""
+
+    def stop(self) -> None:
+        """Send nothing more."""
 
 
 class Transport(Protocol):

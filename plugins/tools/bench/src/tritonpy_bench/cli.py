@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -26,7 +27,7 @@ class _Range(click.ParamType[Any]):
         """See click."""
         from tritonpy_bench.ranges import parse_range
 
-        if isinstance(value, list):
+        if not isinstance(value, str):
             return value
         try:
             return parse_range(value, self._number, self._number(1))
@@ -67,6 +68,63 @@ class _Range(click.ParamType[Any]):
     show_default=True,
     metavar="START:END:STEP",
     help="Requests in flight at any time: a load for each number.",
+)
+@click.option(
+    "--periodic-concurrency-range",
+    "growing",
+    type=_Range(int),
+    metavar="START:END:STEP",
+    help="Instead: requests in flight that grow by STEP each --request-period answers, in one load.",
+)
+@click.option(
+    "--request-period",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Answers between two steps of it.",
+)
+@click.option(
+    "--request-rate-range",
+    "rates",
+    type=_Range(float),
+    metavar="START:END:STEP",
+    help="Instead: requests in a second, sent whether or not others are answered: a load for each number.",
+)
+@click.option(
+    "--request-distribution",
+    "distribution",
+    type=click.Choice(("constant", "poisson")),
+    default="constant",
+    show_default=True,
+    help="Of the times between the requests of a rate.",
+)
+@click.option(
+    "--request-intervals",
+    "intervals",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Instead: times between requests, in microseconds, one on each line; again and again.",
+)
+@click.option(
+    "--replay",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Instead: the times of the requests to the model in a trace file, or times in seconds, one on each "
+    "line.",
+)
+@click.option(
+    "--replay-speed",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="2 to send them in half of the time.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Client processes that share each load.",
 )
 @click.option(
     "-b", "--batch-size", type=click.IntRange(1), default=1, show_default=True, help="Rows of a request."

@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from urllib.parse import urlsplit
 
-from tritonpy_bench.calls import Place, Transport
+from tritonpy_bench.calls import Loop, Place, Transport
 from tritonpy_bench.closed_loop import ClosedLoop
-from tritonpy_bench.load import BenchError, Concurrency, Load, Pace, Protocol
+from tritonpy_bench.errors import BenchError
+from tritonpy_bench.load import Load, Protocol
 from tritonpy_bench.measurement import Window
+from tritonpy_bench.open_loop import OpenLoop
+from tritonpy_bench.paces import Concurrency, Pace, PeriodicConcurrency
 from tritonpy_bench.tally import Tally
 
+_OPEN_LOOP_CONNECTIONS = 8
 _PORTS = {"http": 8000, "grpc": 8001}
 _SCHEMES = {"http": ("", "http", "https"), "grpc": ("", "grpc", "grpcs", "http", "https")}
 
@@ -64,7 +68,12 @@ class Client:
             self._transport = GrpcTransport(plan.place, plan.timeout_s, plan.metadata)
         self._tally = Tally()
         requests = islice(cycle(plan.requests), plan.offset % len(plan.requests), None)
-        self._loop = ClosedLoop(self._transport, requests, self._tally, plan.request_limit)
+        self._loop: Loop
+        pace, limit = plan.pace, plan.request_limit
+        if isinstance(pace, Concurrency | PeriodicConcurrency):
+            self._loop = ClosedLoop(self._transport, requests, self._tally, pace, limit)
+        else:
+            self._loop = OpenLoop(self._transport, requests, self._tally, pace.times_s(), limit)
 
     async def open(self) -> None:
         """Open the connections.
@@ -72,12 +81,12 @@ class Client:
         Raises:
             BenchError: nothing listens there.
         """
-        await self._transport.open(self._plan.pace.requests)
+        await self._transport.open(_connections(self._plan.pace))
 
     async def start(self) -> None:
         """Begin to send."""
         self._tally.take()
-        self._loop.set_concurrency(self._plan.pace.requests)
+        self._loop.start()
 
     async def take(self) -> Window:
         """What came since the last call, or the start."""
@@ -93,6 +102,17 @@ class Client:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._loop.idle.wait(), wait_s)
         await self._transport.close()
+
+
+def _connections(pace: Pace) -> int:
+    """How many are opened before the start; an open loop opens more when it needs them."""
+    match pace:
+        case Concurrency():
+            return pace.requests
+        case PeriodicConcurrency():
+            return pace.end
+        case _:
+            return _OPEN_LOOP_CONNECTIONS
 
 
 def place_of(load: Load) -> Place:
@@ -111,9 +131,3 @@ def place_of(load: Load) -> Place:
         raise BenchError(f"url '{load.url}': expected something like localhost:{_PORTS[load.protocol]}")
     is_tls = parts.scheme in ("https", "grpcs")
     return Place(parts.hostname, port or (443 if is_tls else _PORTS[load.protocol]), is_tls)
-
-
-def split_pace(pace: Pace, count: int) -> list[Pace]:
-    """The parts of a pace for several clients, which together are the whole; idle ones are left out."""
-    count = min(count, pace.requests)
-    return [Concurrency(pace.requests // count + (number < pace.requests % count)) for number in range(count)]

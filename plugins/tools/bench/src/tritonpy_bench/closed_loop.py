@@ -7,29 +7,45 @@ import time
 from collections.abc import Iterator
 
 from tritonpy_bench.calls import Transport
+from tritonpy_bench.paces import Concurrency, PeriodicConcurrency
 from tritonpy_bench.tally import Tally
 
 _PAUSE_S = 0.02  # after a failure, so that a server that is gone is not asked a million times
 
 
 class ClosedLoop:
-    """Keeps requests in flight.
+    """Keeps requests in flight; satisfies `Loop`.
 
     Args:
         transport: carries them.
         requests: the next one each time; it never ends.
         tally: counts them.
+        pace: how many at a time.
         limit: send so many in all; 0 for no limit.
     """
 
-    def __init__(self, transport: Transport, requests: Iterator[bytes], tally: Tally, limit: int = 0) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        requests: Iterator[bytes],
+        tally: Tally,
+        pace: Concurrency | PeriodicConcurrency,
+        limit: int = 0,
+    ) -> None:
         self.idle = asyncio.Event()  # nothing is in flight, and nothing will be sent
         self._transport = transport
         self._requests = requests
         self._tally = tally
         self._left = limit or -1
+        self._pace = pace
         self._wanted = 0
+        self._until_step = pace.period if isinstance(pace, PeriodicConcurrency) else -1
         self._flying = 0
+
+    def start(self) -> None:
+        """Begin with as many as the pace begins with."""
+        pace = self._pace
+        self.set_concurrency(pace.start if isinstance(pace, PeriodicConcurrency) else pace.requests)
 
     def set_concurrency(self, requests: int) -> None:
         """Keep so many in flight from now on; what is too many comes to its end first."""
@@ -53,6 +69,9 @@ class ClosedLoop:
     def _answered(self, call: _ClosedCall, error: str | None) -> None:
         if error is None:
             self._tally.succeeded(time.perf_counter_ns() - call.sent_ns)
+            self._until_step -= 1
+            if not self._until_step:
+                self._grow()
             if self._left and self._flying <= self._wanted:
                 self._send(call)
                 return
@@ -62,6 +81,15 @@ class ClosedLoop:
                 asyncio.get_running_loop().call_later(_PAUSE_S, self._again, call)
                 return
         self._end()
+
+    def _grow(self) -> None:
+        pace = self._pace
+        assert isinstance(pace, PeriodicConcurrency)  # no other counts down to 0
+        if self._wanted >= pace.end:
+            self.stop()
+            return
+        self._until_step = pace.period
+        self.set_concurrency(min(pace.end, self._wanted + pace.step))
 
     def _again(self, call: _ClosedCall) -> None:
         if self._left and self._flying <= self._wanted:

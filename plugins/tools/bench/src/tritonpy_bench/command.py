@@ -10,9 +10,19 @@ from typing import Literal
 
 import click
 
-from tritonpy_bench.load import BenchError, Concurrency, Inputs, Load, Pace, Stability
+from tritonpy_bench.errors import BenchError
+from tritonpy_bench.load import Inputs, Load, Stability
 from tritonpy_bench.measurement import Measurement, Window
+from tritonpy_bench.paces import (
+    Concurrency,
+    Pace,
+    PeriodicConcurrency,
+    Rate,
+    read_intervals,
+    read_replay,
+)
 from tritonpy_bench.progress import Say, live_line
+from tritonpy_bench.ranges import numbers
 from tritonpy_bench.report_json import measurement_json
 from tritonpy_bench.report_text import text_report
 from tritonpy_bench.run import OnWindow, measure
@@ -27,7 +37,15 @@ def run(
     protocol: Literal["http", "grpc"],
     url: str | None,
     http_url: str | None,
-    concurrencies: Sequence[int],
+    concurrencies: tuple[int, int, int],
+    growing: tuple[int, int, int] | None,
+    request_period: int,
+    rates: tuple[float, float, float] | None,
+    distribution: Literal["constant", "poisson"],
+    intervals: Path | None,
+    replay: Path | None,
+    replay_speed: float,
+    processes: int,
     batch_size: int,
     sources: Sequence[str],
     shapes: Sequence[str],
@@ -67,8 +85,29 @@ def run(
         warmup_s=warmup_s,
         request_count=request_count,
     )
-    paces: list[Pace] = [Concurrency(requests) for requests in concurrencies]
-    measured = _measure_all(load, paces, stability, threshold_ms)
+    ways = {
+        "--periodic-concurrency-range": growing,
+        "--request-rate-range": rates,
+        "--request-intervals": intervals,
+        "--replay": replay,
+    }
+    if len(chosen := [way for way, value in ways.items() if value is not None]) > 1:
+        raise click.UsageError(f"{' and '.join(chosen)} exclude each other")
+    try:
+        paces: list[Pace]
+        if growing:
+            paces = [PeriodicConcurrency(*growing, request_period)]
+        elif rates:
+            paces = [Rate(per_s, distribution) for per_s in numbers(*rates)]
+        elif intervals:
+            paces = [read_intervals(intervals)]
+        elif replay:
+            paces = [read_replay(replay, model, replay_speed)]
+        else:
+            paces = [Concurrency(requests) for requests in numbers(*concurrencies)]
+    except BenchError as error:
+        raise click.ClickException(str(error)) from None
+    measured = _measure_all(load, paces, stability, processes, threshold_ms)
     if as_json:
         click.echo(json.dumps([*map(measurement_json, measured)], indent=2))
     else:
@@ -77,14 +116,17 @@ def run(
 
 
 def _measure_all(
-    load: Load, paces: Sequence[Pace], stability: Stability, threshold_ms: float | None
+    load: Load, paces: Sequence[Pace], stability: Stability, processes: int, threshold_ms: float | None
 ) -> list[Measurement]:
     """Measure each pace; the first that is too slow, or cannot be measured after others, is the last."""
     measured: list[Measurement] = []
     with live_line(f"{load.model}") as say:
         for pace in paces:
             try:
-                measured.append(measure(replace(load, pace=pace), stability, on_window=_telling(say, pace)))
+                one = measure(
+                    replace(load, pace=pace), stability, processes=processes, on_window=_telling(say, pace)
+                )
+                measured.append(one)
             except BenchError as error:
                 if not measured:
                     raise click.ClickException(str(error)) from None

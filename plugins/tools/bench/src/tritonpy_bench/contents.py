@@ -15,7 +15,8 @@ from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import TritonError
 from tritonpy.tensor import Array, Tensor
 
-from tritonpy_bench.load import BenchError, Inputs
+from tritonpy_bench.errors import BenchError
+from tritonpy_bench.load import Inputs
 from tritonpy_bench.target import JsonObject, ModelFacts, TensorFacts
 
 _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", np.uint8)

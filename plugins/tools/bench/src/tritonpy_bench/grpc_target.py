@@ -9,7 +9,8 @@ from google.protobuf.json_format import MessageToDict
 from tritonpy.protos import messages
 from tritonpy.protos.pool import SERVICE_NAME
 
-from tritonpy_bench.load import BenchError, Load
+from tritonpy_bench.errors import BenchError
+from tritonpy_bench.load import Load
 from tritonpy_bench.target import HttpTarget, JsonObject
 
 _UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]

@@ -16,7 +16,7 @@ from tritonpy.frontends.grpc.status import Status
 from tritonpy.protos.pool import SERVICE_NAME
 
 from tritonpy_bench.calls import Call, Place
-from tritonpy_bench.load import BenchError
+from tritonpy_bench.errors import BenchError
 
 CALLS_OF_A_CONNECTION = 64
 """So many calls are made at once before another connection is opened."""

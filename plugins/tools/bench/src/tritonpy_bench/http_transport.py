@@ -11,7 +11,7 @@ from typing import cast
 import httptools
 
 from tritonpy_bench.calls import Call, Place
-from tritonpy_bench.load import BenchError
+from tritonpy_bench.errors import BenchError
 
 _SWEEP_S = 1.0
 _CLOSED = "the server closed the connection without an answer"

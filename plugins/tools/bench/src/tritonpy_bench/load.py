@@ -8,26 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
+from tritonpy_bench.paces import Concurrency, Pace
+
 Protocol: TypeAlias = Literal["http", "grpc"]
 """By what requests are sent."""
-
-
-class BenchError(Exception):
-    """The load cannot be made, or gave nothing to measure; the text says why and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Concurrency:
-    """A closed loop: so many requests at any time, each answer followed by the next request."""
-
-    requests: int
-
-    def __str__(self) -> str:
-        return f"concurrency {self.requests}"
-
-
-Pace: TypeAlias = Concurrency
-"""When requests are sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +56,7 @@ class Load:
     url: str = "localhost:8000"
     protocol: Protocol = "http"
     version: str = ""
-    pace: Pace = Concurrency(1)
+    pace: Pace = field(default_factory=lambda: Concurrency(1))
     batch_size: int = 1
     inputs: Inputs = Inputs()
     http_url: str | None = None

@@ -19,11 +19,13 @@ class Window:
 
     Attributes:
         duration_s: its length.
-        latency_ns: of requests answered without an error, from when they were sent until all is received.
+        latency_ns: of requests answered without an error, until all is received; from when they were sent
+            in a closed loop, and in an open one from when they were to be sent.
         errors: how often each error came, by its text.
         sent_count: requests sent in it.
         client_cpu_s: processor time that the clients used.
         client_count: how many processes sent.
+        service_ns: in an open loop, as `latency_ns` but from when they were sent; empty in a closed one.
     """
 
     duration_s: float = 0.0
@@ -32,6 +34,7 @@ class Window:
     sent_count: int = 0
     client_cpu_s: float = 0.0
     client_count: int = 1
+    service_ns: Histogram = field(default_factory=Histogram)
 
     @property
     def request_count(self) -> int:
@@ -69,6 +72,7 @@ def _together(windows: Sequence[Window], duration_s: float, client_count: int) -
         sum(w.sent_count for w in windows),
         sum(w.client_cpu_s for w in windows),
         client_count,
+        Histogram.merged(w.service_ns for w in windows),
     )
 
 

@@ -8,8 +8,8 @@ from typing import TypeVar
 Number = TypeVar("Number", int, float)
 
 
-def parse_range(text: str, number: Callable[[str], Number], step: Number) -> list[Number]:
-    """The numbers of a range, its end included.
+def parse_range(text: str, number: Callable[[str], Number], step: Number) -> tuple[Number, Number, Number]:
+    """The start, the end and the step of a range.
 
     Args:
         text: of the range.
@@ -20,15 +20,12 @@ def parse_range(text: str, number: Callable[[str], Number], step: Number) -> lis
         ValueError: it is no range of positive numbers.
     """
     parts = [number(part) for part in text.split(":")]
-    if not 1 <= len(parts) <= 3 or min(parts) <= 0:
+    start, end, step = parts[0], parts[1] if len(parts) > 1 else parts[0], parts[2] if parts[2:] else step
+    if len(parts) > 3 or not (0 < start <= end and step > 0):
         raise ValueError(text)
-    start, end = parts[0], parts[1] if len(parts) > 1 else parts[0]
-    if end < start:
-        raise ValueError(text)
-    if len(parts) == 3:
-        step = parts[2]
-    values, value = [], start
-    while value <= end:
-        values.append(value)
-        value += step
-    return values
+    return start, end, step
+
+
+def numbers(start: Number, end: Number, step: Number) -> list[Number]:
+    """The numbers of a range, its end included."""
+    return [start + index * step for index in range(int((end - start) / step + 1e-9) + 1)]

@@ -26,6 +26,9 @@ def measurement_json(measurement: Measurement) -> JsonObject:
         "requests_per_s": measurement.requests_per_s,
         "infer_per_s": measurement.infer_per_s,
         "latency_us": latencies_json(measurement.latency_ns),
+        "service_us": latencies_json(measurement.total.service_ns)
+        if measurement.total.service_ns.count
+        else None,
         "errors": dict(measurement.total.errors.most_common()),
         "client_busy": measurement.client_busy,
         "total": _window(measurement.total),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tritonpy.cli.table import format_table
 
 from tritonpy_bench.measurement import Measurement, ServerSide
+from tritonpy_bench.paces import Rate
 
 _PHASES = {
     "queue": "queue",
@@ -17,6 +18,7 @@ _PHASES = {
     "cache_miss": "cache miss",
 }
 _BUSY = 0.9
+_KEPT = 0.97  # of a rate
 _MOST_ERRORS = 5
 _MOST_COUNTS = 8
 _HEADER = ("load", "infer/s", "requests", "mean", "p50", "p90", "p95", "p99", "p99.9", "failed", "stable")
@@ -33,7 +35,12 @@ def text_report(measurements: Sequence[Measurement]) -> str:
         format_table(_HEADER, map(_row, measurements)),
     ]
     for measurement in measurements:
-        if notes := [*_server(measurement), *_errors(measurement), *_warnings(measurement)]:
+        if notes := [
+            *_service(measurement),
+            *_server(measurement),
+            *_errors(measurement),
+            *_warnings(measurement),
+        ]:
             lines += ["", str(measurement.load.pace), *(f"  {note}" for note in notes)]
     return "\n".join(lines)
 
@@ -91,11 +98,28 @@ def _errors(measurement: Measurement) -> Iterator[str]:
         yield f"failed {others} times with other errors"
 
 
+def _service(measurement: Measurement) -> Iterator[str]:
+    service = measurement.total.service_ns
+    if service.count:
+        yield (
+            f"from when requests were sent, not when they were due: mean {service.mean / 1000:.0f}, "
+            f"p50 {service.percentile(50) / 1000:.0f}, p99 {service.percentile(99) / 1000:.0f} µs"
+        )
+
+
 def _warnings(measurement: Measurement) -> Iterator[str]:
     if measurement.client_busy > _BUSY:
         yield (
             f"the clients were busy {measurement.client_busy:.0%} of the time: they, not the server, may be "
             f"the limit; send from more processes"
+        )
+    pace = measurement.load.pace
+    total = measurement.total
+    answered_per_s = (total.request_count + total.error_count) / (total.duration_s or 1)
+    if isinstance(pace, Rate) and answered_per_s < _KEPT * pace.per_s:
+        yield (
+            f"{answered_per_s:.0f} requests were answered in a second where {pace.per_s:g} were due; "
+            f"latencies are of requests that waited"
         )
     if not measurement.is_stable:
         rates = ", ".join(f"{window.requests_per_s:.0f}" for window in measurement.windows[-3:])

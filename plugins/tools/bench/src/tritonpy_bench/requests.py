@@ -12,7 +12,8 @@ from tritonpy.protos import messages
 from tritonpy.tensor import Tensor
 
 from tritonpy_bench.contents import Step, Stream, join_rows
-from tritonpy_bench.load import BenchError, Load
+from tritonpy_bench.errors import BenchError
+from tritonpy_bench.load import Load
 from tritonpy_bench.target import JsonObject, ModelFacts
 
 _MOST_BYTES = 2 << 30  # of all prepared requests together

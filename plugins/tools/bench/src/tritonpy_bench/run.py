@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import NoReturn
 
-from tritonpy_bench.client import Client, Plan, place_of, split_pace
+from tritonpy_bench.client import Client, Plan, place_of
 from tritonpy_bench.contents import read_streams
-from tritonpy_bench.load import BenchError, Load, Stability
+from tritonpy_bench.errors import BenchError
+from tritonpy_bench.load import Load, Stability
 from tritonpy_bench.measurement import Measurement, Window, after, beside
+from tritonpy_bench.paces import request_count, split_pace
+from tritonpy_bench.processes import RemoteClient, loop_factory
 from tritonpy_bench.requests import prepare
 from tritonpy_bench.server_side import Counts, between, look
 from tritonpy_bench.stability import agree
 from tritonpy_bench.target import HttpTarget, Target, all_steps, model_facts
 
 _GRACE_S = 2.0  # for answers that are still to come when a load ends
+
+AnyClient = Client | RemoteClient
 
 OnWindow = Callable[[Window], bool | None]
 """Is told of each window when it is over; True ends the load there."""
@@ -51,6 +55,7 @@ def measure(
         requests = prepare(load, facts, read_streams(load.inputs, facts))
         models = [(load.model, load.version), *((step, "") for step in all_steps(target, facts))]
         paces = split_pace(load.pace, processes)
+        limit = stability.request_count
         metadata = [(name.lower(), value) for name, value in load.headers.items()]
         plans = [
             Plan(
@@ -59,13 +64,13 @@ def measure(
                 requests,
                 number * len(requests) // len(paces),
                 pace,
-                stability.request_count // len(paces) + (number < stability.request_count % len(paces)),
+                limit // len(paces) + (number < limit % len(paces)),
                 load.timeout_s,
                 metadata,
             )
             for number, pace in enumerate(paces)
         ]
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             run = _Run(load, stability, target, models, on_window)
             return runner.run(run.run(plans))
 
@@ -90,15 +95,6 @@ def open_target(load: Load) -> Iterator[Target]:
         target.close()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    if sys.platform == "win32":
-        return None
-    import uvloop
-
-    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
-    return factory
-
-
 class _Run:
     """One load while it goes on."""
 
@@ -120,7 +116,7 @@ class _Run:
         """Send until the windows agree, or there are too many of them."""
         stability = self._stability
         async with _clients(plans) as clients:
-            if stability.request_count:
+            if stability.request_count or request_count(self._load.pace):
                 return await self._count(clients)
             await asyncio.gather(*(client.start() for client in clients))
             await asyncio.sleep(stability.warmup_s)
@@ -136,7 +132,7 @@ class _Run:
                 is_stable = agree(windows, stability)
         return self._measurement(windows, is_stable, looks)
 
-    async def _count(self, clients: Sequence[Client]) -> Measurement:
+    async def _count(self, clients: Sequence[AnyClient]) -> Measurement:
         looks = [await self._look()]
         await asyncio.gather(*(client.start() for client in clients))
         await asyncio.gather(*(client.finished() for client in clients))
@@ -174,8 +170,9 @@ class _Run:
 
 
 @asynccontextmanager
-async def _clients(plans: Sequence[Plan]) -> AsyncIterator[list[Client]]:
-    clients = [Client(plan) for plan in plans]
+async def _clients(plans: Sequence[Plan]) -> AsyncIterator[list[AnyClient]]:
+    clients: list[AnyClient]
+    clients = [Client(plans[0])] if len(plans) == 1 else [RemoteClient(plan) for plan in plans]
     try:
         await asyncio.gather(*(client.open() for client in clients))
         yield clients
@@ -183,5 +180,5 @@ async def _clients(plans: Sequence[Plan]) -> AsyncIterator[list[Client]]:
         await asyncio.gather(*(client.stop(_GRACE_S) for client in clients))
 
 
-async def _take(clients: Sequence[Client]) -> Window:
+async def _take(clients: Sequence[AnyClient]) -> Window:
     return beside(await asyncio.gather(*(client.take() for client in clients)))

@@ -31,6 +31,8 @@ class Tally:
         "_cpu_ns",
         "_errors",
         "_latency",
+        "_served",
+        "_service",
         "_since_ns",
         "_waiting",
         "sent_count",
@@ -49,6 +51,14 @@ class Tally:
             self._latency.add(waiting)
             waiting.clear()
 
+    def served(self, service_ns: int) -> None:
+        """Note how long a request took from when it was sent, where its latency began before."""
+        served = self._served
+        served.append(service_ns)
+        if len(served) >= _MOST_WAITING:
+            self._service.add(served)
+            served.clear()
+
     def failed(self, text: str) -> None:
         """Count a request that failed; beyond the fiftieth, new texts are counted together."""
         text = text[:_MOST_CHARACTERS]
@@ -59,18 +69,21 @@ class Tally:
     def take(self) -> Window:
         """What came since the last call, and begin anew."""
         self._latency.add(self._waiting)
+        self._service.add(self._served)
         window = Window(
             (self._clock() - self._since_ns) / 1e9,
             self._latency,
             self._errors,
             self.sent_count,
             (self._cpu_clock() - self._cpu_ns) / 1e9,
+            service_ns=self._service,
         )
         self._begin()
         return window
 
     def _begin(self) -> None:
         self._since_ns, self._cpu_ns = self._clock(), self._cpu_clock()
-        self._latency, self._errors = Histogram(), Counter[str]()
+        self._latency, self._service, self._errors = Histogram(), Histogram(), Counter[str]()
         self._waiting: list[int] = []
+        self._served: list[int] = []
         self.sent_count = 0

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import click
 from tritonpy.cli.http_client import HttpClient, model_path
 
-from tritonpy_bench.load import BenchError
+from tritonpy_bench.errors import BenchError
 
 JsonObject = dict[str, Any]  # Any: JSON
 
