@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from threading import TIMEOUT_MAX
 from typing import Any, Self
 
 import numpy as np
@@ -25,6 +27,7 @@ from tritonpy.tensor import Array, Tensor
 from tritonpy_sdk.functions.context import current_context, is_called_by_server
 
 Inputs = Mapping[str, Any]  # Any: arrays of whatever library, see `LocalModel`
+Found = InferResponse | TritonError
 
 
 class Outputs(dict[str, Array]):
@@ -192,18 +195,36 @@ class LocalModel:
             TritonError: the request was refused, or has failed.
             TimeoutError: it took too long.
         """
-        future = self.submit(inputs, outputs=outputs, **attributes)
+        request = self._request(inputs, outputs, **attributes)
+        waiter = _Waiter()
         try:
-            return future.result(timeout_s)
-        except TimeoutError:
-            future.cancel()
-            raise TimeoutError(f"model '{self.name}' gave no response within {timeout_s} s") from None
+            self._caller.ask(request, waiter.take)
+            found = waiter.wait(timeout_s)
+        except BaseException:  # such as that of Ctrl-C
+            self._caller.bridge.call(request.cancel)
+            raise
+        if found is None:
+            self._caller.bridge.call(request.cancel)
+            raise TimeoutError(f"model '{self.name}' gave no response within {timeout_s} s")
+        if isinstance(found, TritonError):
+            raise found
+        return Outputs(request, found)
 
     async def infer_async(
         self, inputs: Inputs, *, outputs: Sequence[str] | None = None, **attributes: Any
     ) -> Outputs:
         """Ask the model from any event loop; cancelling the task cancels the request. See `infer`."""
-        return await asyncio.wrap_future(self.submit(inputs, outputs=outputs, **attributes))
+        request = self._request(inputs, outputs, **attributes)
+        waiter = _AsyncWaiter(asyncio.get_running_loop())
+        try:
+            self._caller.ask(request, waiter.take)
+            found = await waiter.future
+        except BaseException:
+            self._caller.bridge.call(request.cancel)
+            raise
+        if isinstance(found, TritonError):
+            raise found
+        return Outputs(request, found)
 
     def submit(
         self, inputs: Inputs, *, outputs: Sequence[str] | None = None, **attributes: Any
@@ -217,7 +238,28 @@ class LocalModel:
                 `sequence_start` and `sequence_end`.
         """
         request = self._request(inputs, outputs, **attributes)
-        return self._caller.ask(request)
+        future: Future[Outputs] = Future()
+
+        def cancel_if_given_up(future: Future[Outputs]) -> None:
+            if future.cancelled():
+                self._caller.bridge.call(request.cancel)
+
+        def take(found: Found) -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            if isinstance(found, TritonError):
+                future.set_exception(found)
+                return
+            try:
+                outputs = Outputs(request, found)
+            except Exception as exc:
+                future.set_exception(exc)
+            else:
+                future.set_result(outputs)
+
+        future.add_done_callback(cancel_if_given_up)
+        self._caller.ask(request, take)
+        return future
 
     def stream(
         self, inputs: Inputs, *, outputs: Sequence[str] | None = None, **attributes: Any
@@ -323,11 +365,14 @@ class Caller:
             raise Unsupported("the server's own thread cannot wait for the server")
         return asyncio.run_coroutine_threadsafe(coroutine, self.server.loop).result()
 
-    def ask(self, request: InferRequest) -> Future[Outputs]:
-        """Hand a request to its model; from any thread."""
-        answer = _Answer(self.bridge, request)
-        self._send(request, answer, is_stream=False)
-        return answer.future
+    def ask(self, request: InferRequest, take: Callable[[Found], None]) -> None:
+        """Hand a request to its model; from any thread.
+
+        Args:
+            request: which expects one response.
+            take: is called once, on the server's loop, and must not wait.
+        """
+        self._send(request, _Answer(take), is_stream=False)
 
     def open_stream(self, request: InferRequest) -> ResponseStream:
         """Hand a request to its model; from any thread."""
@@ -367,44 +412,77 @@ class Caller:
 
 
 class _Answer:
-    """Takes the response of a request and gives it to a future; satisfies `ResponseSink`."""
+    """Takes the response of a request and hands it on once; satisfies `ResponseSink`."""
 
-    __slots__ = ("_bridge", "_request", "_response", "future")
+    __slots__ = ("_is_over", "_response", "_take")
 
-    def __init__(self, bridge: LoopBridge, request: InferRequest) -> None:
-        self._bridge = bridge
-        self._request = request
+    def __init__(self, take: Callable[[Found], None]) -> None:
+        self._take = take
         self._response: InferResponse | None = None
-        self.future: Future[Outputs] = Future()
-        self.future.add_done_callback(self._cancel_if_given_up)
+        self._is_over = False
 
     def on_response(self, request: InferRequest, response: InferResponse | None, final: bool) -> None:
         if response is not None:
             if self._response is not None:
                 self.end(_decoupled(request.model_name))
             self._response = response
-        if not final or self.future.done():
+        if not final or self._is_over:
             return
         found = self._response
         if found is None:
             self.end(Internal(f"model '{request.model_name}' gave no response"))
-        elif found.error is not None:
-            self.end(found.error)
-        elif self.future.set_running_or_notify_cancel():
-            try:
-                outputs = Outputs(request, found)
-            except Exception as exc:
-                self.future.set_exception(exc)
-            else:
-                self.future.set_result(outputs)
+        else:
+            self._is_over = True
+            self._take(found if found.error is None else found.error)
 
     def end(self, error: TritonError) -> None:
-        if self.future.set_running_or_notify_cancel():
-            self.future.set_exception(error)
+        if not self._is_over:
+            self._is_over = True
+            self._take(error)
 
-    def _cancel_if_given_up(self, future: Future[Outputs]) -> None:
-        if future.cancelled():
-            self._bridge.call(self._request.cancel)
+
+class _Waiter:
+    """Holds up a thread until there is a response; a future would cost a third of the whole call."""
+
+    __slots__ = ("_found", "_is_pending")
+
+    def __init__(self) -> None:
+        self._found: Found | None = None
+        self._is_pending = threading.Lock()
+        self._is_pending.acquire()
+
+    def take(self, found: Found) -> None:
+        """Let the thread go on."""
+        self._found = found
+        self._is_pending.release()
+
+    def wait(self, timeout_s: float | None) -> Found | None:
+        """The response; None if there is none after `timeout_s`."""
+        self._is_pending.acquire(timeout=-1 if timeout_s is None else min(max(timeout_s, 0), TIMEOUT_MAX))
+        return self._found
+
+
+class _AsyncWaiter:
+    """Holds up a task until there is a response.
+
+    Args:
+        loop: of the task.
+    """
+
+    __slots__ = ("_loop", "future")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.future: asyncio.Future[Found] = loop.create_future()
+
+    def take(self, found: Found) -> None:
+        """Let the task go on."""
+        with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._end, found)
+
+    def _end(self, found: Found) -> None:
+        if not self.future.done():
+            self.future.set_result(found)
 
 
 def _decoupled(name: str) -> Unsupported:

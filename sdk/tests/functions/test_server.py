@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import CancelledError
@@ -27,7 +28,7 @@ from tritonpy_sdk import (
     batch,
     sample,
 )
-from tritonpy_sdk.testing import until
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 X = np.array([[1.0, 2.0]], np.float32)
 PLAIN = ModelConfig(batching=False)
@@ -502,6 +503,74 @@ def test_a_call_that_takes_too_long_is_cancelled(bind: Any) -> None:
             future.result()
     finally:
         go_on.set()
+
+
+@pytest.fixture
+def patient(bind: Any) -> Any:
+    """A model that answers when it finds its request cancelled; and an event that is set then."""
+    seen = threading.Event()
+
+    def wait(requests: list[Request]) -> Any:
+        until(requests[0].is_cancelled)
+        seen.set()
+        return [{"y": request["x"]} for request in requests]
+
+    return bind(wait), seen
+
+
+def test_a_call_whose_task_is_cancelled_is_cancelled(patient: Any) -> None:
+    model, seen = patient
+
+    async def give_up() -> None:
+        async with asyncio.timeout(0.01):
+            await model.infer_async({"x": X})
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(give_up())
+    assert seen.wait(DEADLINE_S)
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals reach no single thread here")
+def test_a_call_whose_thread_is_interrupted_is_cancelled(bind: Any) -> None:
+    seen = threading.Event()
+
+    def interrupt(requests: list[Request]) -> Any:
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        until(requests[0].is_cancelled)
+        seen.set()
+        return [{"y": request["x"]} for request in requests]
+
+    with pytest.raises(KeyboardInterrupt):
+        bind(interrupt).infer({"x": X})
+    assert seen.wait(DEADLINE_S)
+
+
+def test_a_loop_that_is_closed_before_its_answer_comes_costs_nobody_else(
+    bind: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    go_on = threading.Event()
+
+    def wait(requests: list[Request]) -> Any:
+        go_on.wait(DEADLINE_S)
+        return [{"y": request["x"]} for request in requests]
+
+    model = bind(wait)
+    loop = asyncio.new_event_loop()
+    call = model.infer_async({"x": X})
+    loop.call_soon(call.send, None)  # as far as the answer that it waits for
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    loop.close()
+    go_on.set()
+
+    assert model.infer({"x": X})["y"].tolist() == [[1, 2]]
+    assert not caplog.records
+    call.close()
+
+
+@pytest.mark.parametrize("timeout_s", [None, 1e30, DEADLINE_S])
+def test_a_call_may_take_any_time(bind: Any, timeout_s: float | None) -> None:
+    assert bind(double).infer({"x": X}, timeout_s=timeout_s)["y"].tolist() == [[2, 4]]
 
 
 @pytest.mark.parametrize(

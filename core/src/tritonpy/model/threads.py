@@ -473,7 +473,7 @@ class ThreadInstance:
             execute_several(len(execution.requests) > 1)
         try:
             outcome = self._execute_hook(handle, execution.requests)
-            if inspect.isawaitable(outcome):
+            if not isinstance(outcome, list) and inspect.isawaitable(outcome):
                 outcome = self._async_hooks.wait(outcome)
             outcome = checked_responses(outcome, len(execution.requests))
             if execution.has_states and outcome is not None:

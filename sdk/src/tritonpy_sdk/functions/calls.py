@@ -58,6 +58,8 @@ class FunctionInstance:
             raise Unavailable(f"model '{self._bound.name}' has failed for good; bind it again")
         try:
             returned = self._function([Request.read(request) for request in requests])
+            if isinstance(returned, list):  # nearly always: the questions below take as long as all the rest
+                return self._respond(requests, returned)
             if inspect.isawaitable(returned):
                 return self._wait(returned, requests)
             if isinstance(returned, AsyncIterator):
@@ -134,7 +136,7 @@ class FunctionInstance:
             request.respond(None if error is None else InferResponse(error=error))
 
     def _responses(self, requests: Sequence[InferRequest], returned: Returned) -> list[InferResponse | None]:
-        if not isinstance(returned, Sequence) or len(returned) != len(requests):
+        if not isinstance(returned, (list, Sequence)) or len(returned) != len(requests):
             got = f"{len(returned)} results" if isinstance(returned, Sequence) else type(returned).__name__
             raise BadResult(
                 f"model '{self._bound.name}': its function returned {got}, expected a list with the outputs "
@@ -148,7 +150,7 @@ class FunctionInstance:
     def _response(self, request: InferRequest, outputs: Returned) -> InferResponse:
         if isinstance(outputs, TritonError):
             return InferResponse(error=outputs)
-        if not isinstance(outputs, Mapping):
+        if not isinstance(outputs, (dict, Mapping)):
             listed = outputs if isinstance(outputs, (list, tuple)) else [outputs]
             if len(listed) != len(self._names):
                 raise BadResult(

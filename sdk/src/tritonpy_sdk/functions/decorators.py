@@ -249,7 +249,7 @@ def _joined(requests: Sequence[Request]) -> dict[str, Array]:
 
 def _rows_apart(outputs: Outputs, requests: Sequence[Request]) -> list[Outputs]:
     ends = list(accumulate(request.batch_size for request in requests))
-    if isinstance(outputs, Mapping):
+    if isinstance(outputs, (dict, Mapping)):
         counts = {name: len(array) for name, array in outputs.items()}
     else:
         counts = {str(index): len(array) for index, array in enumerate(_listed(outputs))}
