@@ -16,7 +16,15 @@ from typing import Any
 import pytest
 from tritonpy_sdk.testing import DEADLINE_S
 
-from .clean_environment import ROOT, Environment, Server, make_wheels, run
+from .clean_environment import (
+    ROOT,
+    Environment,
+    Server,
+    dependencies_of,
+    link_distribution,
+    make_wheels,
+    run,
+)
 
 pytestmark = pytest.mark.timeout(180)  # the first one waits until wheels are made and installed
 
@@ -44,6 +52,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     wheelhouse = tmp_path_factory.mktemp("wheelhouse")
     make_wheels(wheelhouse, ROOT / "core", *PLUGINS)
     clean = Environment(tmp_path_factory.mktemp("clean") / "venv", "tritonpy")
+    for name in ("aiohttp", *dependencies_of("aiohttp")):  # the frontend's own
+        link_distribution(name, clean.site_packages)
     clean.install(wheelhouse, *NAMES)
     return clean
 
