@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import tritonpy_cache_xyz
 from tritonpy.plugin import InvalidArg
-from tritonpy_sdk.testing import open_cache
+from tritonpy_sdk.testing import CacheConformance, open_cache
+
+WRONG = [{"path": ""}, {"files": "0"}, {"files": "many"}, {"size": "1"}]
 
 
 @pytest.fixture
@@ -37,7 +39,15 @@ def test_there_are_no_more_files_than_it_is_told(settings: dict[str, str]) -> No
     assert all(entry in (None, key.encode()) for key, entry in zip(keys, found, strict=True))
 
 
-@pytest.mark.parametrize("wrong", [{"path": ""}, {"files": "0"}, {"files": "many"}, {"size": "1"}])
+class TestRules(CacheConformance, cache=tritonpy_cache_xyz, wrong_settings=[{}, {"size": "1"}]):
+    """What all caches have in common; a test that fails says what to do."""
+
+    @pytest.fixture(autouse=True)
+    def in_a_new_directory(self, settings: dict[str, str]) -> None:
+        self.settings = settings
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_wrong_settings_end_the_start(settings: dict[str, str], wrong: dict[str, str]) -> None:
     given = {key: value for key, value in {**settings, **wrong}.items() if value}
 

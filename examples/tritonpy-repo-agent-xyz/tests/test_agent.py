@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 import tritonpy_repo_agent_xyz
 from tritonpy.plugin import InvalidArg
-from tritonpy_sdk.testing import load_with_agent
+from tritonpy_sdk.testing import RepoAgentConformance, load_with_agent
 
 MODELS = Path(__file__).parents[1] / "models"
+
+
+class TestRules(
+    RepoAgentConformance,
+    agent=tritonpy_repo_agent_xyz,
+    model=MODELS / "released",
+    wrong_parameters=[{"file": "../secret"}, {"file": "none.txt"}],
+):
+    """What all repository agents have in common; a test that fails says what to do."""
 
 
 @pytest.fixture

@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+import tritonpy_store_xyz
 from tritonpy.plugin import Internal, InvalidArg, NotFound, Store, StoreOptions
+from tritonpy_sdk.testing import StoreConformance
 from tritonpy_store_xyz import store_open
 
 
 def pack(archive: Path, **models: str) -> None:
     """Make an archive of models, whose weights are these texts, or put another in its place."""
+    files: dict[str, bytes] = {}
+    for name, weights in models.items():
+        files[f"{name}/config.pbtxt"] = b'backend: "identity"'
+        files[f"{name}/1/weights"] = weights.encode()
+    pack_files(archive, files)
+
+
+def pack_files(archive: Path, files: Mapping[str, bytes]) -> None:
     part = archive.with_suffix(".part")
     with ZipFile(part, "w") as file:
-        for name, weights in models.items():
-            file.writestr(f"{name}/config.pbtxt", 'backend: "identity"')
-            file.writestr(f"{name}/1/weights", weights)
+        for path, content in files.items():
+            file.writestr(path, content)
     part.rename(archive)
+
+
+class TestRules(
+    StoreConformance,
+    store=tritonpy_store_xyz,
+    wrong_roots=["xyz://"],
+    lost_root="xyz:///no/such/models.zip",
+    has_any_names=True,
+):
+    """What all stores have in common; a test that fails says what to do."""
+
+    def make_root(self, directory: Path) -> str:
+        return f"xyz://{directory}/models.zip"
+
+    def put(self, root: str, files: Mapping[str, bytes]) -> None:
+        pack_files(Path(root.partition("://")[2]), files)
 
 
 @pytest.fixture
