@@ -112,30 +112,50 @@ CHAPTERS = {
 
 GIVEN = (
     "Admission",
+    "AgentLoad",
+    "Answer",
     "Backend",
     "Batch",
     "Batcher",
     "Cache",
+    "DrivenModel",
     "Frontend",
+    "FunctionContext",
+    "LocalModel",
     "Model",
+    "ModelFacts",
     "ModelInstance",
+    "OpenCache",
     "OpenCall",
+    "OpenStrategy",
+    "Outputs",
+    "PythonModel",
     "RepoAgent",
     "RepoAgentModel",
+    "Request",
     "ResponseFlow",
+    "ResponseStream",
     "ServerLink",
     "Unready",
 )
-"""Classes whose objects plugins are given and do not make."""
+"""Classes whose objects plugins, functions and tests are given and do not make."""
 
-SERVER_ONLY = {
+NOT_CALLED = {
     "Frontend": {"begin_stop", "set_drained"},
     "InferRequest": {"about", "count_response", "deliver", "fail", "give_up", "label"},
     "InferResponse": {"keep"},
     "RequestTrace": {"started", "queued", "computed", "hold", "responded"},
     "ResponseFlow": {"end", "when_open"},
+    "ResponseStream": {"on_response", "end"},
+    "Request": {"read", "replaced"},
+    "Tensor": {"config", "fault"},
+    "ModelConfig": {"config"},
+    "DynamicBatcher": {"config"},
+    "SequenceBatcher": {"config"},
+    "QueuePolicy": {"config"},
+    "ModelWarmup": {"config"},
 }
-"""Members of the names above that only the server calls."""
+"""Members of the names above that only the server calls, or the SDK."""
 
 
 FOR_PROGRAMS = (
@@ -143,6 +163,61 @@ FOR_PROGRAMS = (
     r"TRITONSERVER_Server(Poll|Register|Unregister)ModelRepository$",
 )
 """Functions that only a program which has a server in it needs."""
+
+
+SDK = {
+    "Functions as models": (
+        "tritonpy_sdk",
+        ("Tensor", "ModelConfig", "DynamicBatcher", "SequenceBatcher", "QueuePolicy", "TimeoutAction"),
+        ("ModelWarmup", "WarmupInput", "Request", "FunctionContext", "UnrecoverableError"),
+    ),
+    "Decorators of functions": (
+        "tritonpy_sdk",
+        ("batch", "sample", "group_by_keys", "group_by_values", "ConstantPadder", "fill_optionals"),
+        ("first_value", "pad_batch", "triton_context"),
+    ),
+    "A server in the program, and its models": (
+        "tritonpy_sdk",
+        ("Server", "LOCAL", "LocalModel", "Outputs", "ResponseStream"),
+    ),
+    "Model repositories in code": ("tritonpy_sdk", ("ModelRepository",)),
+    "Clients of one model": ("tritonpy_sdk.clients",),
+    "Tests without a server, and conformance": ("tritonpy_sdk.testing",),
+}
+"""The chapters of the page on the SDK: the package, and which of its names; all where none are said."""
+
+
+def sdk() -> str:
+    """Every public name of the SDK, by what it is about."""
+    parts = ["# Python API of the SDK", NOTE]
+    parts += [
+        "What programs, tests and notebooks import from `tritonpy_sdk`. For PyTriton's names see",
+        "[Move from PyTriton](../how-to/move-from-pytriton.md), for what plugins import",
+        "[Python API of plugins](plugin-api.md).",
+    ]
+    shown: dict[str, list[str]] = {}
+    for heading, (package, *groups) in SDK.items():
+        door = importlib.import_module(package)
+        names = [name for group in groups for name in group] or door.__all__
+        shown.setdefault(package, []).extend(names)
+        parts += ["", f"## {heading}", "", "```python", f"from {package} import {names[0]}", "```"]
+        for name in names:
+            value = getattr(door, name)
+            home = value.__module__ if hasattr(value, "__name__") else _home_of_value(name, package)
+            parts += ["", f"### {name}", "", *_public_name(name, value, home)]
+    for package, names in shown.items():
+        assert sorted(names) == sorted(importlib.import_module(package).__all__), package
+    return "\n".join(parts) + "\n"
+
+
+def _home_of_value(name: str, package: str) -> str:
+    """The module of a package that assigns a name."""
+    for path in sorted(Path(importlib.import_module(package).__path__[0]).glob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+                return f"{package}.{path.stem}"
+    raise LookupError(f"no module of {package} assigns {name}")
 
 
 def c_api() -> str:
@@ -222,6 +297,7 @@ PAGES = {
     REFERENCE / "cli.md": command_line,
     REFERENCE / "hooks.md": hooks,
     REFERENCE / "plugin-api.md": plugin_api,
+    REFERENCE / "sdk.md": sdk,
     REFERENCE / "c-api.md": c_api,
     STRUCTURE: structure,
 }
@@ -308,14 +384,23 @@ def _public_name(name: str, value: object, home: str) -> list[str]:
 
 def _class(name: str, described: type) -> list[str]:
     text = _prose((inspect.getdoc(described) or "").split("\n\nFor the server only:")[0])
+    for base in _shown_bases(described):  # whose arguments it takes, and says so
+        text += "\n\n" + _prose("Args:" + (inspect.getdoc(base) or "").partition("Args:")[2])
     parts = [text]
     if issubclass(described, Enum):
         return [*parts, "", *(f"* `{member.name}`: {member.value}" for member in described)]
-    is_made_by_plugins = not (issubclass(described, Exception) or is_protocol(described) or name in GIVEN)
+    members: dict[str, object] = {}
+    for shown in (described, *_shown_bases(described)):
+        members = {**vars(shown), **members}
+    rules = [key for key in members if key.startswith("test_")]
+    is_made_by_plugins = not (
+        issubclass(described, Exception) or is_protocol(described) or name in GIVEN or rules
+    )
     if is_made_by_plugins:
         parts = ["```python", _constructor(name, described), "```", "", text]
-    for key, member in vars(described).items():
-        if key.startswith("_") or key in SERVER_ONLY.get(name, ()):
+    parts += ["", *(f"* {key.replace('_', ' ').removeprefix('test ')}" for key in rules)] if rules else []
+    for key, member in members.items():
+        if key.startswith(("_", "test_", "pytest_")) or key in NOT_CALLED.get(name, ()):
             continue
         function = getattr(member, "__func__", member)
         if isinstance(member, property):
@@ -324,6 +409,15 @@ def _class(name: str, described: type) -> list[str]:
             parts += ["", f"#### {name}.{key}", "", "```python", _signature(key, function), "```", ""]
             parts.append(_prose(inspect.getdoc(function) or ""))
     return parts
+
+
+def _shown_bases(described: type) -> list[type]:
+    """Bases of a class of the SDK that have no place of their own on its page."""
+    return [
+        base
+        for base in described.__mro__[1:]
+        if base.__module__.startswith("tritonpy_sdk.") and base.__name__.startswith("Base")
+    ]
 
 
 def _constructor(name: str, described: type) -> str:
@@ -352,8 +446,9 @@ def _parameters(signature: inspect.Signature) -> str:
     for name, parameter in signature.parameters.items():
         if name in ("self", "cls"):
             continue
-        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in shown:
+        if parameter.kind is parameter.KEYWORD_ONLY and not any(text.startswith("*") for text in shown):
             shown.append("*")
+        name = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "") + name
         text = name if parameter.annotation is parameter.empty else f"{name}: {parameter.annotation}"
         if parameter.default is not parameter.empty:
             is_made = repr(parameter.default).startswith("<")  # by a factory, for each object
@@ -367,8 +462,8 @@ def _prose(text: str) -> str:
     lines: list[str] = []
     section = ""
     for line in text.splitlines():
-        heading = re.fullmatch(r"(Args|Attributes|Returns|Raises):", line)
-        entry = re.fullmatch(r" {4}(\w+(?:, \w+)*): (.*)", line)
+        heading = re.fullmatch(r"(Args|Class arguments|Attributes|Returns|Raises):", line)
+        entry = re.fullmatch(r" {4}(\*{0,2}\w+(?:, \w+)*): (.*)", line)
         if heading:
             section = heading[1]
         elif section and entry:
