@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -94,3 +97,22 @@ def test_one_of_the_three_can_be_left_out(serve: Callable[..., Server], tmp_path
     assert list(server.runtime.frontends.by_name) == ["grpc", "http"]
     with urlopen(f"http://127.0.0.1:{server.http_port}/v2/health/ready", timeout=30) as answer:
         assert answer.status == 200
+
+
+def test_the_test_of_the_page_passes(tmp_path: Path) -> None:
+    (tmp_path / "test_frontend.py").write_text(FILES["test_frontend.py"])
+    sources = Path(__file__).parents[2] / "examples/tritonpy-frontend-xyz/src"
+
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(sources)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout

@@ -15,6 +15,7 @@ from tritonpy_sdk.testing.cache import OpenCache, open_cache  # noqa: E402
 from tritonpy_sdk.testing.cache_conformance import CacheConformance  # noqa: E402
 from tritonpy_sdk.testing.conformance import BackendConformance  # noqa: E402
 from tritonpy_sdk.testing.driver import Answer, BackendDriver, DrivenModel  # noqa: E402
+from tritonpy_sdk.testing.frontend_conformance import FrontendConformance  # noqa: E402
 from tritonpy_sdk.testing.op_libraries import ask_op_libraries  # noqa: E402
 from tritonpy_sdk.testing.op_library_conformance import OpLibraryConformance  # noqa: E402
 from tritonpy_sdk.testing.patience import DEADLINE_S, until, until_async  # noqa: E402
@@ -49,6 +50,7 @@ __all__ = [
     "BatchSizeStrictness",
     "CacheConformance",
     "DrivenModel",
+    "FrontendConformance",
     "ModelRequest",
     "ModelWarning",
     "OpLibraryConformance",
