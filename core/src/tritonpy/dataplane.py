@@ -175,6 +175,37 @@ class Dataplane(Protocol):
             Unavailable: the server does not unload on request.
         """
 
+    async def offer_model(
+        self, name: str, config: JsonObject, files: Mapping[str, bytes], backend: object
+    ) -> None:
+        """Serve a model that a frontend brings itself, in any control mode; returns when it serves.
+
+        It takes the place of one that was offered by that name before, which answers what it has accepted.
+
+        Args:
+            name: the model.
+            config: its configuration, in the shape of `GET …/config`.
+            files: contents by path, such as `file:1/weights`; at least one in the directory of a version.
+            backend: executes it: a plugin object of the kind `backends`, known from now on by the name that
+                the configuration has as `backend`. All models of one name of a backend have the same object.
+
+        Raises:
+            AlreadyExists: a model of that name is served that was not offered, or another backend has the
+                name of this one.
+            Unavailable: the server stops.
+            TritonError: it cannot be served; what was offered before still is.
+        """
+
+    async def withdraw_model(self, name: str, backend: str) -> None:
+        """Take a model out of service that was offered; nothing happens where another one has its place.
+
+        Returns before the requests that it has accepted are answered.
+
+        Args:
+            name: the model.
+            backend: its name in the configuration.
+        """
+
 
 class Address(NamedTuple):
     """A place on the network that a frontend listens on.

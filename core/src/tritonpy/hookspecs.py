@@ -49,7 +49,7 @@ if TYPE_CHECKING:  # `corectl --help` asks plugins for commands, and must not wa
 
 PROJECT_NAME = "tritonpy"
 
-API_VERSION = (1, 0)
+API_VERSION = (1, 1)
 """The version of the plugin interface: hooks, and what `tritonpy.plugin` has.
 
 The second number counts up when something is added, the first when something is taken away or changed. A

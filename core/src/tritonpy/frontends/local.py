@@ -167,6 +167,14 @@ class LocalDataplane:
     async def unload_model(self, name: str, unload_dependents: bool = False) -> None:
         await self._control.unload(name, unload_dependents)
 
+    async def offer_model(
+        self, name: str, config: JsonObject, files: Mapping[str, bytes], backend: object
+    ) -> None:
+        await self._control.offer(name, config, files, backend)
+
+    async def withdraw_model(self, name: str, backend: str) -> None:
+        await self._control.withdraw(name, backend)
+
     def _loaded(self, name: str, version: str) -> list[LoadedModel]:
         """One version, or all of a model that are loaded, or of all models."""
         self._registry.check_failure()

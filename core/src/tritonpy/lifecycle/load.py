@@ -164,6 +164,10 @@ class ModelLoad:
             await prepared.loaded()
             await asyncio.gather(*(model.instance_set.wait_for_left_out() for model in models))
 
+    def adopt_backend(self, name: str, plugin: object) -> None:
+        """See `ModelLoader.adopt_backend`."""
+        self._loader.adopt_backend(name, plugin)
+
     async def check(self, directory: ModelDirectory) -> None:
         """Look at the configuration in a model's own directory, which another one stands in for.
 

@@ -8,12 +8,14 @@ client that asked for it has gone away. A load itself stands in `load.py`.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from tritonpy.errors import ErrorCode, Internal, InvalidArg, NotFound, TritonError
+from tritonpy.errors import AlreadyExists, ErrorCode, Internal, InvalidArg, NotFound, TritonError
+from tritonpy.handles import JsonObject
 from tritonpy.lifecycle.background import Background
 from tritonpy.lifecycle.load import ModelLoad, logged_reason
 from tritonpy.lifecycle.prepared_model import PreparedModel
@@ -165,6 +167,57 @@ class ModelManager:
             await self._load_from(name, partial(lay_out_source, name, config_override, files), anew=True)
             named.want = Want.NOT  # changes in the repository are none of its own
             return True
+
+    async def offer(self, name: str, config: JsonObject, files: Mapping[str, bytes], backend: object) -> None:
+        """Serve a model that lies in no repository; see `Dataplane.offer_model`."""
+        check_model_name(name)
+        await self._background.finish(self._offer(name, config, files, backend))
+
+    async def _offer(
+        self, name: str, config: JsonObject, files: Mapping[str, bytes], backend: object
+    ) -> None:
+        async with self.registry.turn(name) as named:
+            record = self.registry.record(ModelKey(name))
+            for claimed in named.claimed:
+                served = claimed.served
+                if claimed is not record or (
+                    served is not None
+                    and not (claimed.is_sent and served.config.backend == config.get("backend"))
+                ):
+                    raise AlreadyExists(
+                        f"model '{name}' is served already, from a model repository or a load request; "
+                        f"unload it, or take another name"
+                    )
+            try:
+                prepared = await self._load.prepare(
+                    name, partial(lay_out_source, name, json.dumps(config), files)
+                )
+                await self._adopt(prepared, backend)
+                await self._run(prepared, anew=True)
+            except TritonError:
+                if not record.models:
+                    record.excuse()  # who offered it knows; the server may be ready without it
+                raise
+            named.want = Want.NOT
+
+    async def _adopt(self, prepared: PreparedModel, backend: object) -> None:
+        try:
+            self._load.adopt_backend(prepared.config.backend, backend)
+        except TritonError:
+            await prepared.discard()
+            raise
+
+    async def withdraw(self, name: str, backend: str) -> None:
+        """Take an offered model out of service; see `Dataplane.withdraw_model`."""
+        await self._background.finish(self._withdraw(name, backend))
+
+    async def _withdraw(self, name: str, backend: str) -> None:
+        async with self.registry.turn(name) as named:
+            for record in named.known:
+                served = record.served
+                if served is not None and record.is_sent and served.config.backend == backend:
+                    self._retire(name)
+                    return
 
     async def _load_lying(self, name: str, config_override: str | None, force: bool) -> bool:
         """Load a model of the repositories; whether there was anything to do."""

@@ -76,6 +76,20 @@ class ModelControl:
         with self._request(name):
             await self._manager.unload(name, unload_dependents)
 
+    async def offer(self, name: str, config: JsonObject, files: Mapping[str, bytes], backend: object) -> None:
+        """See `ModelManager.offer`.
+
+        Raises:
+            Unavailable: not now.
+        """
+        with self._counted(name):
+            await self._manager.offer(name, config, files, backend)
+
+    async def withdraw(self, name: str, backend: str) -> None:
+        """See `ModelManager.withdraw`; a server that stops takes everything down anyway."""
+        if self._is_serving:
+            await self._manager.withdraw(name, backend)
+
     def unload_soon(self, name: str, unload_dependents: bool = False) -> None:
         """See `ModelManager.unload_soon`.
 
@@ -153,8 +167,15 @@ class ModelControl:
 
     @contextmanager
     def _request(self, name: str) -> Iterator[None]:
-        """One of the requests that are under way; each holds what it brought until it is done."""
+        """One of the requests that are under way, where they are allowed."""
         self.check_allowed()
+        with self._counted(name):
+            yield
+
+    @contextmanager
+    def _counted(self, name: str) -> Iterator[None]:
+        """One of the requests that are under way; each holds what it brought until it is done."""
+        self.check_serving()
         if self._request_count >= MOST_REQUESTS:
             raise Unavailable(
                 f"{self._request_count} requests to load or unload models are under way, and no more than "

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from tritonpy.errors import TritonError, Unavailable
+from tritonpy.errors import AlreadyExists, TritonError, Unavailable
 from tritonpy.handles import BackendAttributes, JsonObject, Model
 from tritonpy.lifecycle.loading.backend_files import BackendFiles, find_backend_files
 from tritonpy.lifecycle.loading.gate import LoadGate
@@ -105,6 +105,18 @@ class ModelLoader:
             )
             self._bound[name, files] = bound
         return bound
+
+    def adopt_backend(self, name: str, plugin: object) -> None:
+        """Know a backend by a name from now on; nothing happens where it is known.
+
+        Raises:
+            AlreadyExists: another one has the name.
+            Internal: it is no backend, or the name is disabled.
+        """
+        if name not in self._backends.names():
+            self._backends.register(name, plugin)
+        elif self._backends.load(name) is not plugin:
+            raise AlreadyExists(f"the name '{name}' is that of another backend, which is installed")
 
     def backends_in_use(self) -> list[tuple[str, str, Mapping[str, str]]]:
         """Name, file and settings of each backend that models have asked for so far, sorted by name."""
