@@ -57,6 +57,7 @@ OWN_DISTRIBUTIONS = frozenset(
         "tritonpy-batching-volume",
         "tritonpy-cache-redis",
         "tritonpy-compose",
+        "tritonpy-frontend-bind",
         "tritonpy-frontend-tfserving",
         "tritonpy-repo-agent-checksum",
         "tritonpy-store-cloud",

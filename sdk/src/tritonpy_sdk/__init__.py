@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tritonpy_sdk.functions.request import Request
     from tritonpy_sdk.functions.tensors import Tensor
     from tritonpy_sdk.local_model import LocalModel, Outputs, ResponseStream
+    from tritonpy_sdk.remote.remote_server import RemoteServer
     from tritonpy_sdk.server import LOCAL, Server
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "ModelWarmup",
     "Outputs",
     "QueuePolicy",
+    "RemoteServer",
     "Request",
     "ResponseStream",
     "SequenceBatcher",
@@ -80,6 +82,7 @@ _PLACES = {
     "functions.request": "Request",
     "functions.tensors": "Tensor",
     "local_model": "LocalModel Outputs ResponseStream",
+    "remote.remote_server": "RemoteServer",
     "server": "LOCAL Server",
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}

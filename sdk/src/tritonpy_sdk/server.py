@@ -103,6 +103,7 @@ class Server:
         """
         given = bound(name, function, inputs, outputs, version=version, config=config, strict=strict)
         given.config()
+        given.warmup_files()
         with self._lock:
             before = self._bound.get(name)
             self._bound[name] = given
@@ -233,6 +234,10 @@ class Server:
         """True from a start to a stop."""
         return self._core is not None
 
+    def port(self, frontend: str) -> int:
+        """The port that a frontend listens on; the first of several."""
+        return self._running().server.port(frontend)
+
     @property
     def http_port(self) -> int:
         """The port that HTTP is served on."""
@@ -280,7 +285,9 @@ class Server:
 
     def _write(self, given: Bound) -> None:
         assert self._folder is not None  # the server runs, or starts
-        ModelRepository(self._folder.name).model(given.name, given.config(), version=given.version)
+        ModelRepository(self._folder.name).model(
+            given.name, given.config(), version=given.version, model_files=given.warmup_files()
+        )
 
     def _load(self, given: Bound, before: Bound | None) -> None:
         self._write(given)

@@ -6,12 +6,13 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import JsonObject
 
-from tritonpy_sdk.functions.config import ModelConfig
+from tritonpy_sdk.functions.config import ModelConfig, ModelWarmup
 from tritonpy_sdk.functions.tensors import Tensor, named
 from tritonpy_sdk.functions.wrapping import Function
 
@@ -57,6 +58,28 @@ class Bound:
         if self.is_decoupled:
             config["model_transaction_policy"] = {"decoupled": True}
         return config | self.settings.config()
+
+    def warmup_files(self) -> dict[str, bytes]:
+        """Contents of the files that its warm-up names, by path in the model's directory.
+
+        Raises:
+            InvalidArg: one cannot be read.
+        """
+        return {
+            f"warmup/{Path(given.input_data_file).name}": _read(sample, Path(given.input_data_file))
+            for sample in self.settings.model_warmup or ()
+            for given in sample.inputs.values()
+            if given.input_data_file
+        }
+
+
+def _read(sample: ModelWarmup, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as exc:
+        raise InvalidArg(
+            f"warm-up '{sample.name}': cannot read input_data_file '{path}': {exc.strerror}"
+        ) from None
 
 
 def bound(

@@ -1,0 +1,493 @@
+"""A server that runs elsewhere, into which this program binds functions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import signal
+import ssl
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from itertools import count
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from tritonpy.errors import ErrorCode, NotFound, TritonError, Unavailable
+
+from tritonpy_sdk.functions.bound import Bound, bound
+from tritonpy_sdk.functions.config import ModelConfig
+from tritonpy_sdk.functions.tensors import Tensor
+from tritonpy_sdk.functions.wrapping import Function
+from tritonpy_sdk.remote.address import BindAddress, read_address
+from tritonpy_sdk.remote.instances import InstanceThread
+from tritonpy_sdk.remote.session import Refused, Session
+
+_log = logging.getLogger("tritonpy.remote")
+
+_FIRST_RETRY_S = 0.1
+_OPEN_S = 10.0
+
+
+class _Model:
+    """A function that this program serves; on the loop, once it has opened.
+
+    Attributes:
+        bound: what is served.
+        number: of the function, never used again.
+        instances: its threads.
+        outcome: ends when the server serves it for the first time, or cannot.
+        ended: ends when the server asks nothing of it any more.
+    """
+
+    def __init__(self, bound: Bound, number: int) -> None:
+        self.bound = bound
+        self.number = number
+        self.instances = [InstanceThread(bound, index) for index in range(len(bound.functions))]
+        self.outcome: Future[None] = Future()
+        self.ended: Future[str] = Future()
+        self.is_served = False
+
+    def open(self) -> None:
+        """Wait until its functions can be called; raises what they raise."""
+        try:
+            for instance in self.instances:
+                instance.opened.result()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End its threads when they have executed what they have; does not wait."""
+        for instance in self.instances:
+            instance.close()
+
+
+class RemoteServer:
+    """A server that runs elsewhere: functions of this program are its models.
+
+    ```python
+    with RemoteServer("models.example.org:8003", token=Path("token").read_text()) as server:
+        server.bind("add", add, [Tensor((1,), np.float32, "a")], [Tensor((1,), np.float32, "sum")])
+        server.serve()  # until Ctrl-C
+    ```
+
+    The server runs with `--frontend-config=bind,…` and batches requests; functions run in this process, on
+    threads. When the connection is lost, requests under way fail, and the program connects and binds again as
+    soon as it can. A function that another program binds by the same name is replaced, and not bound again.
+
+    Args:
+        address: `HOST:PORT`, `tls://HOST:PORT` or `unix:PATH`.
+        token: what the server has in its `token-file`; blanks around it do not count.
+        tls: for `tls://`; None trusts what the system trusts.
+        connect_timeout_s: how long `start` and `bind` try.
+        most_retry_s: the longest time between attempts to connect again.
+        stop_timeout_s: how long `stop` waits for what is being executed.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        connect_timeout_s: float = 30.0,
+        most_retry_s: float = 5.0,
+        stop_timeout_s: float = 30.0,
+    ) -> None:
+        self._address = read_address(address)
+        self._token = (token or "").strip()
+        self._tls = tls
+        self._connect_timeout_s = connect_timeout_s
+        self._most_retry_s = most_retry_s
+        self._stop_timeout_s = stop_timeout_s
+        self._lock = threading.RLock()  # guards what is bound, and starts and stops
+        self._given: dict[str, Bound] = {}
+        self._models: dict[str, _Model] = {}
+        self._numbers = count(1)
+        self._program: _Program | None = None
+
+    def bind(
+        self,
+        name: str,
+        function: Function | Sequence[Function],
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        *,
+        version: int = 1,
+        config: ModelConfig | None = None,
+        strict: bool = False,
+    ) -> None:
+        """Have the server serve a function as a model; see `Server.bind`.
+
+        Before the start it is noted; afterwards this returns when the server serves it.
+
+        Raises:
+            TritonError: what is given cannot be served, or the server is not there; what was bound by that
+                name still is.
+        """
+        given = bound(name, function, inputs, outputs, version=version, config=config, strict=strict)
+        given.config()
+        given.warmup_files()
+        with self._lock:
+            if self._program is not None:
+                self._bind(self._program, given)
+            self._given[name] = given
+
+    def unbind(self, name: str) -> None:
+        """Have a function served no longer; returns when what the server has accepted is answered.
+
+        Raises:
+            NotFound: none is bound by that name.
+            Unavailable: the server does not end it in time; it is not served any more all the same.
+        """
+        with self._lock:
+            if self._given.pop(name, None) is None:
+                raise NotFound(f"model '{name}': no function is bound by that name")
+            model, program = self._models.pop(name, None), self._program
+            if model is None or program is None:
+                return
+            program.retire(model)
+            try:
+                model.ended.result(self._stop_timeout_s)
+            except FutureTimeout:
+                raise Unavailable(
+                    f"model '{name}': the server has not ended it within {self._stop_timeout_s:g} s"
+                ) from None
+
+    def start(self) -> Self:
+        """Connect, and return when everything is bound; does nothing where it runs.
+
+        Raises:
+            TritonError: the server refuses the program, or is not there in time, or cannot serve a function.
+        """
+        with self._lock:
+            if self._program is not None:
+                return self
+            program = _Program(self._address, self._token, self._tls, self._most_retry_s)
+            program.start()
+            try:
+                program.wait_until_open(self._connect_timeout_s)
+                for given in self._given.values():
+                    self._bind(program, given)
+            except BaseException:
+                self._end(program)
+                raise
+            self._program = program
+        return self
+
+    def stop(self) -> None:
+        """Unbind everything, answer what the server has accepted, and end; functions stay noted."""
+        with self._lock:
+            program, self._program = self._program, None
+            if program is not None:
+                self._end(program)
+
+    def serve(self) -> None:
+        """Start, serve until SIGINT or SIGTERM, and stop; on the main thread.
+
+        Elsewhere it serves until `stop` is called.
+        """
+        over = threading.Event()
+
+        def end(number: int, _: FrameType | None) -> None:
+            over.set()
+
+        before: dict[int, Any] = {}  # Any: whatever handled it
+        if threading.current_thread() is threading.main_thread():
+            before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            self.start()
+            program = self._program
+            while self._program is program and not over.wait(0.2):
+                pass
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self.stop()
+
+    @property
+    def is_running(self) -> bool:
+        """True from a start to a stop, connected or not."""
+        return self._program is not None
+
+    @property
+    def is_connected(self) -> bool:
+        """True while the server is there."""
+        program = self._program
+        return program is not None and program.is_open
+
+    def is_served(self, name: str) -> bool:
+        """True while the server serves the function that is bound by that name."""
+        model = self._models.get(name)
+        return model is not None and model.is_served
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _bind(self, program: _Program, given: Bound) -> None:
+        model = _Model(given, next(self._numbers))
+        model.open()
+        before = self._models.get(given.name)
+        program.serve(model)
+        try:
+            model.outcome.result(self._connect_timeout_s)
+        except BaseException as exc:
+            program.retire(model)
+            if isinstance(exc, FutureTimeout):
+                raise Unavailable(
+                    f"model '{given.name}': the server at {self._address.text} has not bound it within "
+                    f"{self._connect_timeout_s:g} s"
+                ) from None
+            raise
+        self._models[given.name] = model
+        if before is not None:
+            program.retire(before)
+
+    def _end(self, program: _Program) -> None:
+        models = list(self._models.values())
+        self._models.clear()
+        for model in models:
+            program.retire(model)
+        with suppress(FutureTimeout):
+            for model in models:
+                model.ended.result(self._stop_timeout_s)
+        program.stop()
+        for model in models:
+            for instance in model.instances:
+                instance.join(self._stop_timeout_s)
+
+
+class _Program:
+    """The connections of this program, one after the other, on a loop and thread of its own."""
+
+    def __init__(
+        self, address: BindAddress, token: str, tls: ssl.SSLContext | None, most_retry_s: float
+    ) -> None:
+        self._address = address
+        self._token = token
+        self._tls = tls
+        self._most_retry_s = most_retry_s
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="tritonpy-remote", daemon=True)
+        self._first: Future[None] = Future()
+        self._session: Session | None = None
+        self._is_stopping = False
+        self._models: dict[int, _Model] = {}
+        self._retired: set[int] = set()
+        self._last_reason = "it does not answer"
+        self._main: asyncio.Task[None] | None = None
+        self._over: asyncio.Future[None] | None = None
+
+    # From any thread.
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._thread.start()
+
+    def wait_until_open(self, timeout_s: float) -> None:
+        """Return when the server has taken the program for the first time.
+
+        Raises:
+            Unavailable: it refuses, or is not there in time.
+        """
+        try:
+            self._first.result(timeout_s)
+        except FutureTimeout:
+            raise Unavailable(
+                f"no server at {self._address.text} within {timeout_s:g} s: {self._last_reason}"
+            ) from None
+
+    def serve(self, model: _Model) -> None:
+        """Have a function bound, now and whenever the server is there again."""
+        self._call(self._serve, model)
+
+    def retire(self, model: _Model) -> None:
+        """Have a function bound no more; its threads end when the server has ended it."""
+        self._call(self._retire, model)
+
+    def stop(self) -> None:
+        """End, whatever is under way."""
+        self._call(self._stop)
+        self._thread.join()
+
+    @property
+    def is_open(self) -> bool:
+        """True while the server is there."""
+        return self._session is not None
+
+    def _call(self, function: Any, *args: Any) -> None:
+        with suppress(RuntimeError):  # it has been refused, and its loop is closed
+            self._loop.call_soon_threadsafe(function, *args)
+
+    # On the loop.
+
+    def _run(self) -> None:
+        try:
+            self._main = self._loop.create_task(self._stay_connected())
+            with suppress(asyncio.CancelledError):
+                self._loop.run_until_complete(self._main)
+            for _ in range(3):  # transports end in turns of the loop
+                self._loop.run_until_complete(asyncio.sleep(0))
+        finally:
+            for model in self._models.values():
+                self._close(model, "the program has stopped")
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    async def _stay_connected(self) -> None:
+        retry_s = _FIRST_RETRY_S
+        while not self._is_stopping:
+            session = Session(self, self._token)
+            self._over = self._loop.create_future()
+            try:
+                async with asyncio.timeout(_OPEN_S):
+                    await self._connect(session)
+                    await session.opened
+            except Refused as exc:
+                self._note(f"the server at {self._address.text} refuses this program: {exc}")
+                if not self._first.done():
+                    self._first.set_exception(Unavailable(self._last_reason))
+                    return
+            except (OSError, TritonError, ssl.SSLError) as exc:
+                self._note(str(exc) or f"it has not answered within {_OPEN_S:g} s")
+                if isinstance(exc, ssl.SSLCertVerificationError) and not self._first.done():
+                    self._first.set_exception(Unavailable(f"{self._address.text}: {exc}"))
+                    return
+            else:
+                retry_s = _FIRST_RETRY_S
+                self._opened(session)
+                await self._over
+                self._session = None
+                if not self._is_stopping:
+                    _log.warning("lost the server at %s: %s", self._address.text, session.reason)
+                    self._end_retired()
+            finally:
+                session.link.close("", at_once=True)
+            if not self._is_stopping:
+                # Not all programs at once, when a server comes back.
+                await asyncio.sleep(retry_s * random.uniform(0.5, 1))
+                retry_s = min(2 * retry_s, self._most_retry_s)
+
+    def _note(self, reason: str) -> None:
+        if reason != self._last_reason and self._first.done():
+            _log.warning("cannot connect: %s", reason)
+        self._last_reason = reason
+
+    async def _connect(self, session: Session) -> None:
+        address = self._address
+        if address.path:
+            await self._loop.create_unix_connection(lambda: session.link, address.path)
+            return
+        tls = (self._tls or ssl.create_default_context()) if address.is_tls else None
+        await self._loop.create_connection(lambda: session.link, address.host, address.port, ssl=tls)
+
+    def _opened(self, session: Session) -> None:
+        self._session = session
+        if self._first.done():
+            _log.info("connected to the server at %s again", self._address.text)
+        else:
+            self._first.set_result(None)
+        for model in list(self._models.values()):
+            session.bind(model)
+
+    def _serve(self, model: _Model) -> None:
+        self._models[model.number] = model
+        if self._session is not None:
+            self._session.bind(model)
+
+    def _retire(self, model: _Model) -> None:
+        if model.number not in self._models:
+            return
+        model.is_served = False
+        if self._session is None:
+            self._close(self._models.pop(model.number), "the server is not there")
+            return
+        self._retired.add(model.number)
+        self._session.unbind(model.number)
+
+    def _end_retired(self) -> None:
+        """What the server was to end has ended with the connection."""
+        for number in self._retired & self._models.keys():
+            self._close(self._models.pop(number), "the connection is lost")
+        self._retired.clear()
+        for model in self._models.values():
+            model.is_served = False
+
+    def _close(self, model: _Model, reason: str) -> None:
+        model.is_served = False
+        model.close()
+        if not model.ended.done():
+            model.ended.set_result(reason)
+        if not model.outcome.done():
+            model.outcome.set_exception(Unavailable(f"model '{model.bound.name}': {reason}"))
+
+    def _stop(self) -> None:
+        self._is_stopping = True
+        if self._session is not None:
+            self._session.link.close("the program stops")
+        elif self._main is not None:
+            self._main.cancel()
+
+    # For the session.
+
+    def find(self, number: int) -> _Model | None:
+        """See `SessionOwner`."""
+        return self._models.get(number)
+
+    def bound(self, number: int) -> None:
+        """See `SessionOwner`."""
+        model = self._models.get(number)
+        if model is not None and number not in self._retired:
+            model.is_served = True
+            if not model.outcome.done():
+                model.outcome.set_result(None)
+
+    def failed(self, number: int, error: TritonError) -> None:
+        """See `SessionOwner`."""
+        model = self._models.get(number)
+        if model is None:
+            return
+        if not model.outcome.done():
+            del self._models[number]
+            model.outcome.set_exception(error)
+            self._close(model, error.message)
+        elif number not in self._retired:
+            _log.error("model '%s' cannot be bound again: %s", model.bound.name, error.described())
+            if error.code is ErrorCode.UNAVAILABLE:  # the server starts: it listens before it serves
+                self._loop.call_later(_FIRST_RETRY_S * 5, self._try_again, model, self._session)
+
+    def _try_again(self, model: _Model, session: Session | None) -> None:
+        if session is not None and session is self._session and model.number in self._models:
+            session.bind(model)
+
+    def ended(self, number: int, reason: str, again: bool) -> None:
+        """See `SessionOwner`."""
+        model = self._models.get(number)
+        if model is None:
+            return
+        model.is_served = False
+        is_retired = number in self._retired
+        if again and not is_retired:
+            return  # it is bound with the next connection
+        self._retired.discard(number)
+        del self._models[number]
+        is_replaced = any(
+            other.bound.name == model.bound.name and other.number > number for other in self._models.values()
+        )
+        if not is_retired and not is_replaced:
+            _log.warning("model '%s' is not served by this program any more: %s", model.bound.name, reason)
+        self._close(model, reason)
+
+    def over(self, session: Session) -> None:
+        """See `SessionOwner`."""
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
