@@ -12,6 +12,9 @@ from tritonpy.plugin import Address, Frontend, Unavailable, hookimpl
 from tritonpy_frontend_tfserving.handler import Handler
 from tritonpy_frontend_tfserving.settings import Settings, read_settings
 
+_LAST_S = 1.0
+"""Time for the last answers to be sent."""
+
 
 @dataclass(slots=True)
 class _Ports:
@@ -71,4 +74,6 @@ async def frontend_stop(frontend: Frontend) -> None:
     await frontend.drained()
     await ports.rest.shutdown(frontend.left_s)
     if ending is not None:
+        # Every request is answered: what is waited for now are connections that have not asked for anything.
+        await ports.grpc.stop(min(frontend.left_s, _LAST_S))
         await ending
