@@ -26,7 +26,12 @@ BUILT_IN = {
 }
 
 # name: distribution that adds a command of that name
-ELSEWHERE = {"bench": "tritonpy-bench", "compose": "tritonpy-compose", "new": "tritonpy-sdk"}
+ELSEWHERE = {
+    "analyze": "tritonpy-analyze",
+    "bench": "tritonpy-bench",
+    "compose": "tritonpy-compose",
+    "new": "tritonpy-sdk",
+}
 
 
 _OBJECTS_OF_IMPORTS = 100_000

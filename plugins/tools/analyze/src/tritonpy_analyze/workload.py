@@ -1,0 +1,132 @@
+"""Load on the models of a server, by tritonpy-bench, as windows of measurement."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from tritonpy.errors import InvalidArg, Unavailable
+from tritonpy_bench import BenchError, Concurrency, Inputs, Load, Stability, measure
+from tritonpy_bench.histogram import Histogram as BenchHistogram
+from tritonpy_bench.measurement import Measurement, ServerSide
+
+from tritonpy_analyze.histogram import Histogram
+from tritonpy_analyze.measurement import Window
+from tritonpy_analyze.space import Value
+from tritonpy_analyze.usage import Usage, UsageMeter
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is asked of models, without the pace.
+
+    Attributes:
+        models: that are asked, all at the same time.
+        batch_size: rows of each request.
+        inputs: contents, for all models.
+        timeout_s: of a request.
+    """
+
+    models: tuple[str, ...]
+    batch_size: int = 1
+    inputs: Inputs = field(default_factory=Inputs)
+    timeout_s: float = 60.0
+
+    def measure(self, url: str, load: Mapping[str, Value], seconds: float, meter: UsageMeter) -> Window:
+        """Ask the models of the server at `host:port` for so long.
+
+        Raises:
+            Unavailable: a model answered nothing; says why.
+        """
+        loads = [
+            Load(
+                model=model,
+                url=url,
+                pace=self._pace(load),
+                batch_size=self.batch_size,
+                inputs=self.inputs,
+                timeout_s=self.timeout_s,
+            )
+            for model in self.models
+        ]
+        window = Stability(window_s=seconds, windows=1, most_windows=1, warmup_s=min(0.2, seconds / 5))
+        meter.begin()
+        try:
+            if len(loads) == 1:  # on this thread, where Ctrl-C is heard at once
+                found = [measure(loads[0], window)]
+            else:
+                with ThreadPoolExecutor(len(loads)) as pool:
+                    found = list(pool.map(lambda each: measure(each, window), loads))
+        except BenchError as exc:
+            raise Unavailable(str(exc)) from exc
+        return _window(found, meter.end())
+
+    def _pace(self, load: Mapping[str, Value]) -> Concurrency:
+        concurrency = load.get("concurrency", 1)
+        if "rate" in load:
+            raise InvalidArg("loads by rate are not there yet: give a concurrency")
+        return Concurrency(concurrency if isinstance(concurrency, int) else 1)
+
+
+def _window(found: Sequence[Measurement], usage: Usage) -> Window:
+    parts = {each.load.model: _part(each, usage) for each in found}
+    if len(parts) == 1:
+        return next(iter(parts.values()))
+    latency = Histogram()
+    sizes: Counter[int] = Counter()
+    for part in parts.values():
+        latency += part.latency
+        sizes.update(part.batch_sizes)
+    requests = max(1, latency.count)
+
+    def mean(name: str) -> float:
+        return sum(float(getattr(part, name)) * part.latency.count for part in parts.values()) / requests
+
+    return Window(
+        sum(part.seconds for part in parts.values()) / len(parts),
+        sum(part.rows for part in parts.values()),
+        sum(part.failed for part in parts.values()),
+        latency,
+        memory_byte_size=usage.memory_byte_size,
+        cpu_cores=usage.cpu_cores,
+        gpu_memory_byte_size=usage.gpu_memory_byte_size,
+        gpu_utilization=usage.gpu_utilization,
+        batch_sizes=dict(sorted(sizes.items())),
+        queue_us=mean("queue_us"),
+        compute_us=mean("compute_us"),
+        parts=parts,
+    )
+
+
+def _part(found: Measurement, usage: Usage) -> Window:
+    sizes: Counter[int] = Counter()
+    for side in found.server:
+        sizes.update(side.batch_sizes)
+    return Window(
+        found.total.duration_s,
+        found.total.request_count * found.load.batch_size,
+        found.error_count,
+        _histogram(found.latency_ns),
+        memory_byte_size=usage.memory_byte_size,
+        cpu_cores=usage.cpu_cores,
+        gpu_memory_byte_size=usage.gpu_memory_byte_size,
+        gpu_utilization=usage.gpu_utilization,
+        batch_sizes=dict(sorted(sizes.items())),
+        queue_us=_mean_us(found.server, "queue"),
+        compute_us=_mean_us(found.server, "compute_input", "compute_infer", "compute_output"),
+    )
+
+
+def _mean_us(sides: Sequence[ServerSide], *phases: str) -> float:
+    """Mean time of a request in phases; of an ensemble the sum over its steps."""
+    executed = [side for side in sides if side.execution_count]
+    times = [side.durations_us.get(phase, 0.0) for side in executed for phase in phases]
+    return sum(times) if times else math.nan
+
+
+def _histogram(found: BenchHistogram) -> Histogram:
+    durations = [(value / 1000, count) for value, count in found.bins()]
+    return Histogram.weighted(durations, found.mean / 1000 * found.count)
