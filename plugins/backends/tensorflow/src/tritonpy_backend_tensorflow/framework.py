@@ -23,6 +23,8 @@ from tritonpy.plugin import (
     parse_flag,
 )
 
+from tritonpy_backend_tensorflow.early_libraries import open_early
+
 OLDEST = (2, 16)
 """The oldest release of TensorFlow that is taken."""
 
@@ -94,6 +96,7 @@ def framework_error(exc: Exception, what: str = "") -> TritonError:
 def _import_tensorflow() -> ModuleType:
     try:
         with _own_threads():
+            open_early()
             tf = importlib.import_module("tensorflow")
             # What is asked for by the environment holds from the first session on.
             tf.compat.v1.Session(graph=tf.Graph()).close()
