@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -288,6 +289,8 @@ def test_normalizing_twice_changes_nothing() -> None:
 
 
 CAFFE2 = "convert the model to ONNX and serve it with backend 'onnxruntime'"
+KERAS = "keras.models.load_model('net.keras').export('model.savedmodel')\""
+CHECKPOINT = "by tf.compat.v1.saved_model.simple_save"
 CUSTOM = "make a backend of it: docs/how-to/write-a-backend.md, or a Python model"
 
 
@@ -313,16 +316,50 @@ def test_who_brings_a_retired_platform_is_told_what_to_do(
 
 
 @pytest.mark.parametrize(
-    ("filename", "advice"), [("model.netdef", CAFFE2), ("libcustom.so", CUSTOM), ("other.bin", "")]
+    ("filenames", "advice"),
+    [
+        ("model.netdef", CAFFE2),
+        ("libcustom.so", CUSTOM),
+        ("net.keras", KERAS),
+        ("net.h5", KERAS.replace(".keras", ".h5")),
+        ("model.ckpt.index model.ckpt.data-00000-of-00001", CHECKPOINT),
+        ("vectors.index", ""),
+        ("other.bin", ""),
+    ],
 )
-def test_who_brings_only_its_files_is_told_so_too(tmp_path: Path, filename: str, advice: str) -> None:
+def test_who_brings_only_its_files_is_told_so_too(tmp_path: Path, filenames: str, advice: str) -> None:
     (tmp_path / "m/1").mkdir(parents=True)
-    (tmp_path / "m/1" / filename).write_text("")
+    for filename in filenames.split():
+        (tmp_path / "m/1" / filename).write_text("")
 
     with pytest.raises(InvalidArg, match="Could not determine backend for model 'm'") as error:
         check_config(config_from_dict({}, "m"), read_model(tmp_path / "m"))
 
     assert str(error.value).endswith(advice or "Expected model name of the form 'model.<backend_name>'.")
+
+
+@pytest.mark.parametrize(
+    ("filenames", "advice"),
+    [
+        ("net.keras", f": 'net.keras' is a file as Keras saves models.*{re.escape(KERAS)}$"),
+        (
+            "model.ckpt.index model.ckpt.data-00000-of-00001",
+            f": 'model.ckpt' is a checkpoint of TensorFlow.*{CHECKPOINT}$",
+        ),
+        ("net.bin", "$"),
+    ],
+)
+def test_a_backend_whose_files_have_another_form_says_how_to_make_that_form(
+    tmp_path: Path, filenames: str, advice: str
+) -> None:
+    (tmp_path / "m/1").mkdir(parents=True)
+    for filename in filenames.split():
+        (tmp_path / "m/1" / filename).write_text("")
+
+    with pytest.raises(
+        InvalidArg, match=f"^unexpected 'platform' and 'backend' pair, got:, tensorflow{advice}"
+    ):
+        check_config(config_from_dict({"backend": "tensorflow"}, "m"), read_model(tmp_path / "m"))
 
 
 @pytest.mark.parametrize(("backend", "advice"), [("caffe2", CAFFE2), ("custom", CUSTOM)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import PreferredGroup
@@ -20,6 +20,18 @@ _CUSTOM = (
 )
 _ADVICE = {"caffe2_netdef": _CAFFE2, "caffe2": _CAFFE2, "custom": _CUSTOM}
 _FILES = {"model.netdef": _CAFFE2, "init_model.netdef": _CAFFE2, "libcustom.so": _CUSTOM}
+_KERAS = (
+    "'{name}' is a file as Keras saves models, which only Keras reads; export it: "
+    "python -c \"import keras; keras.models.load_model('{name}').export('model.savedmodel')\""
+)
+_SUFFIXES = {
+    ".keras": _KERAS,
+    ".h5": _KERAS,
+    ".index": (
+        "'{stem}' is a checkpoint of TensorFlow, weights without a graph; export it to 'model.savedmodel', "
+        "in TensorFlow 2 by tf.saved_model.save and in TensorFlow 1 by tf.compat.v1.saved_model.simple_save"
+    ),
+}
 
 
 def advice_on(name: str) -> str:
@@ -28,8 +40,10 @@ def advice_on(name: str) -> str:
 
 
 def advice_on_file(filename: str) -> str:
-    """Advice on a model file of a retired kind; "" for all others."""
-    return _FILES.get(filename, "")
+    """Advice on a model file of a kind that is served no longer, or never was; "" for all others."""
+    path = PurePath(filename)
+    advice = _FILES.get(filename) or _SUFFIXES.get(path.suffix, "")
+    return advice.format(name=path.name, stem=path.stem)
 
 
 ENSEMBLE_PLATFORM = "ensemble"
@@ -89,14 +103,33 @@ def complete_backend(config: ModelConfig, directory: Path, version: int | None) 
     if not (config.backend or config.platform or config.default_model_filename):
         _, _, backend = config.name.partition(".")
         if not backend:
-            advice = next(filter(None, map(advice_on_file, sorted(present))), "")
             raise InvalidArg(
                 f"Invalid model name: Could not determine backend for model '{config.name}' with no backend "
                 f"in model configuration. Expected model name of the form 'model.<backend_name>'."
-                + (f" {advice}" if advice else "")
+                + _advice_on_any(present, " ")
             )
         config.backend = backend
         config.default_model_filename = f"model.{backend}"
+    if not config.platform and config.backend in PLATFORMS:
+        advice = _advice_on_any(present, ": ")
+        if advice:
+            raise InvalidArg(f"{platform_mismatch(config)}{advice}")
+
+
+def platform_mismatch(config: ModelConfig) -> str:
+    """Triton's words for a platform that is none of the backend's."""
+    return f"unexpected 'platform' and 'backend' pair, got:{config.platform}, {config.backend}"
+
+
+def _advice_on_any(filenames: frozenset[str], before: str) -> str:
+    # An index without the data of a checkpoint is something else.
+    told = [
+        name
+        for name in sorted(filenames)
+        if not name.endswith(".index") or any(other.startswith(f"{name[:-6]}.data-") for other in filenames)
+    ]
+    advice = next(filter(None, map(advice_on_file, told)), "")
+    return before + advice if advice else ""
 
 
 def _recognise(config: ModelConfig, present: frozenset[str]) -> _KnownBackend | None:

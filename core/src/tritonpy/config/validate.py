@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tritonpy.config.complete import ENSEMBLE_PLATFORM, PLATFORMS, advice_on, advice_on_file
+from tritonpy.config.complete import (
+    ENSEMBLE_PLATFORM,
+    PLATFORMS,
+    advice_on,
+    advice_on_file,
+    platform_mismatch,
+)
 from tritonpy.config.named_files import check_named_file, label_path
 from tritonpy.config.validate_ensemble import check_ensemble_graph, check_ensemble_has_no_instances
 from tritonpy.config.validate_scheduling import check_dynamic_batching, check_sequence_batching, check_states
@@ -119,7 +125,7 @@ def check_platform(config: ModelConfig) -> None:
             + (f": {advice}" if advice else "")
         )
     if config.platform not in PLATFORMS.get(config.backend, (config.platform,)):
-        raise InvalidArg(f"unexpected 'platform' and 'backend' pair, got:{config.platform}, {config.backend}")
+        raise InvalidArg(platform_mismatch(config))
 
 
 def check_max_batch_size(config: ModelConfig) -> None:
