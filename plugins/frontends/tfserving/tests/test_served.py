@@ -7,9 +7,11 @@ import gzip
 import http.client
 import json
 import logging
+import socket
 import threading
 
 import pytest
+from tritonpy_sdk.testing import DEADLINE_S
 
 TYPES = ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
 TYPES += ["float16", "float", "double"]
@@ -197,6 +199,50 @@ def test_bodies_that_are_not_what_their_headers_say_are_the_client_s_fault(call,
     assert answer["error"].startswith("the body cannot be read: ")
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert call("/v1/models/scale")[0] == 200
+
+
+HEAD = b"POST /v1/models/scale:predict HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        ([HEAD + b"zz\r\n"], "the request cannot be read: Invalid character in chunk size: b'zz' ^"),
+        ([HEAD, b"zz\r\n"], "the body cannot be read: it is not as its headers say"),
+        ([HEAD, b'5\r\n{"ins\r\n', b"zz\r\n"], "the body cannot be read: it is not as its headers say"),
+        ([HEAD, b'5\r\n{"insXX'], "the body cannot be read: it is not as its headers say"),
+        ([b"nonsense\r\n\r\n"], "the request cannot be read: Invalid method encountered: b'nonsense' ^"),
+    ],
+)
+def test_what_is_no_http_is_answered_and_the_connection_closed(server, call, caplog, parts, reason):
+    address, _ = server.runtime.frontends.by_name["tfserving"].addresses
+    with socket.create_connection((address.host, address.port), timeout=DEADLINE_S) as client:
+        client.sendall(parts[0])
+        for part in parts[1:]:
+            assert call("/v1/models/scale")[0] == 200  # what was sent before has been read by then
+            client.sendall(part)
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.split()[1] == b"400"
+    assert json.loads(body)["error"] == reason
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def test_a_body_in_chunks_is_read_as_a_whole(server):
+    address, _ = server.runtime.frontends.by_name["tfserving"].addresses
+    body = b'{"instances": [[1, 2]]}'
+    with socket.create_connection((address.host, address.port), timeout=DEADLINE_S) as client:
+        for _ in range(2):
+            client.sendall(HEAD)
+            for byte in body:
+                client.sendall(b"1\r\n%c\r\n" % byte)
+            client.sendall(b"0\r\n\r\n")
+            answer = b""
+            while not answer.endswith(b'{"predictions":[[3.0,6.0]]}'):
+                part = client.recv(65536)
+                assert part, answer
+                answer += part
 
 
 @pytest.mark.parametrize(

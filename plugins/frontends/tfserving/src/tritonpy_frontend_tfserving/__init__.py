@@ -9,6 +9,7 @@ from typing import Any
 from aiohttp import web
 from tritonpy.plugin import Address, Frontend, Unavailable, hookimpl
 
+from tritonpy_frontend_tfserving.connection import Connection, make_request
 from tritonpy_frontend_tfserving.handler import Handler
 from tritonpy_frontend_tfserving.settings import Settings, read_settings
 
@@ -43,11 +44,12 @@ def frontend_initialize(frontend: Frontend) -> None:
 async def frontend_start(frontend: Frontend) -> None:
     """Begin to listen."""
     ports: _Ports = frontend.state
-    ports.rest = web.Server(
-        Handler(frontend, ports.settings).answer, handler_cancellation=True, access_log=None
+    loop = asyncio.get_running_loop()
+    server = ports.rest = web.Server(
+        Handler(frontend, ports.settings).answer, request_factory=make_request, handler_cancellation=True
     )
     rest, *grpc = frontend.addresses
-    ports.listener = await asyncio.get_running_loop().create_server(ports.rest, *rest[:2])
+    ports.listener = await loop.create_server(lambda: Connection(server, loop), *rest[:2])
     addresses = [Address(*ports.listener.sockets[0].getsockname()[:2])]
     if grpc:
         from tritonpy_frontend_tfserving.grpc_services import (
