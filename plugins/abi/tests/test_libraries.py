@@ -265,6 +265,20 @@ def test_a_dependency_that_is_missing_is_named_with_what_needs_it(
     assert refusal(second) == f"{missing}a library that {second} needs {meaning}"
 
 
+def test_a_dependency_that_was_linked_by_its_path_is_told_to_need_a_name(
+    compiled: Compiled, tmp_path: Path
+) -> None:
+    dependency = put(compiled(PLAIN), tmp_path / "libdep.so")
+    path = linked(compiled, tmp_path / "plain.so", dependency)
+    dependency.unlink()
+
+    assert refusal(path) == (
+        f"{dependency}: cannot open shared object file: No such file or directory; {path} needs "
+        f"{dependency}, at this place: it had no soname when it was linked with, and so is "
+        f"not looked for; build it with -Wl,-soname,libdep.so"
+    )
+
+
 def test_a_dependency_beside_a_library_is_told_how_to_be_found(compiled: Compiled, tmp_path: Path) -> None:
     dependency = put(compiled(PLAIN, "-Wl,-soname,libdep.so"), tmp_path / "libdep.so")
     path = linked(compiled, tmp_path / "plain.so", dependency)

@@ -198,6 +198,11 @@ def _meaning(reason: str, path: Path, elf: Elf | None) -> str:
     needer = path if missing in elf.needed else f"a library that {path} needs"
     if _MUSL.fullmatch(missing):
         return f"; {needer} was built for musl, as on Alpine, and this process has glibc: build it for glibc"
+    if "/" in missing:
+        return (
+            f"; {needer} needs {missing}, at this place: it had no soname when it was linked with, and so is "
+            f"not looked for; build it with -Wl,-soname,{Path(missing).name}"
+        )
     if path.with_name(missing).exists():
         return (
             f"; {needer} needs {missing}, which lies beside it, where the linker does not look: link with "
