@@ -155,6 +155,8 @@ def test_questions_with_short_answers(
 
 
 def test_questions_are_answered_as_over_http(client: grpcclient.InferenceServerClient) -> None:
+    for _ in range(2):
+        ask(client, row(1, 2), model="copies", do="again")
     metadata = json.loads(said(client, "copies", "ask model_metadata"))
     config = json.loads(said(client, "copies", "ask model_config"))
     (stats,) = json.loads(said(client, "copies", "ask model_statistics"))["model_stats"]
