@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 
 from tritonpy.buffers import MemoryType
 from tritonpy.errors import InvalidArg, Unavailable
+from tritonpy.executor import Executor
 from tritonpy.json_object import JsonObject as JsonObject
 from tritonpy.server_link import ServerLink
 from tritonpy.temporary import OF_THIS_PROCESS
@@ -230,6 +231,8 @@ class ModelInstance:
         host_policy_settings: what `--host-policy` says for that name, as it was written.
         profiles: names of optimization profiles that its group asks for.
         memory_usage: memory that it uses beyond the model's, for the plugin to set; see `Model`.
+        executor: executes its batches instead of `model_instance_execute`, for the plugin to set in
+            `model_instance_initialize`; see `Executor`.
     """
 
     name: str
@@ -245,6 +248,7 @@ class ModelInstance:
     host_policy_settings: Mapping[str, str] = field(default_factory=dict)
     profiles: Sequence[str] = ()
     memory_usage: Sequence[MemoryUsage] = ()
+    executor: Executor | None = None
     compute_start_ns: int = 0
     compute_end_ns: int = 0
 

@@ -154,7 +154,9 @@ class BackendHooks:
     def model_instance_initialize(self, instance: ModelInstance) -> None:
         """Make ready to execute; on the thread that will execute, one instance after the other.
 
-        An exception makes the model version UNAVAILABLE.
+        A backend whose executions need no interpreter may set `instance.executor`, and has them executed by
+        that where the instance is a thread of the server; see `Executor`. An exception makes the model
+        version UNAVAILABLE.
         """
 
     @hookspec(firstresult=True)
@@ -170,7 +172,8 @@ class BackendHooks:
         Returns one response per request, in order; all cross back to the loop at once. Or None: then every
         request must be answered through `request.respond(…)`, now or later from any thread, with `final`
         exactly once; a request that is garbage-collected without is answered INTERNAL. May be `async def`.
-        The instance is free for the next batch when this returns.
+        The instance is free for the next batch when this returns. An instance in the server that has an
+        executor is not called; one in a worker is.
 
         Among the inputs of a request are the controls and states of its sequence; a state that a response
         has among its outputs is kept for the next request. `plugin.BatchPlan` puts the tensors of a batch

@@ -33,6 +33,7 @@ from tritonpy.errors import (
     UnknownError,
     Unsupported,
 )
+from tritonpy.executor import Executed, Executor
 from tritonpy.fingerprint import Fingerprint, is_watched, read_fingerprint
 from tritonpy.flow import ResponseFlow
 from tritonpy.handles import (
@@ -90,6 +91,8 @@ __all__ = [
     "DataType",
     "Dataplane",
     "ErrorCode",
+    "Executed",
+    "Executor",
     "FileTensor",
     "Fingerprint",
     "Frontend",

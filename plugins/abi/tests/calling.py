@@ -191,7 +191,8 @@ class Bench:
         block[0].trace = trace
         lib, event = self._shim.lib, self._shim.ffi.new("TRITONPY_Event *")
         lib.TRITONPY_ErrorDelete(lib.TRITONPY_InstanceExecute(self._opened, [block[0]], [1], 1))
-        while lib.TRITONPY_EventsTake(self._served, event):
+        events = lib.TRITONPY_ModelEvents(self._served)
+        while lib.TRITONPY_EventsTake(events, event):
             lib.TRITONPY_EventEnd(event)
 
     def call(self, function: Function, arguments: list[Any]) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from tritonpy.devices.host_policy import HostPolicies, HostPolicy, bind, run_under
 from tritonpy.errors import Cancelled, TritonError, Unavailable
+from tritonpy.executor import Executor
 from tritonpy.handles import JsonObject, MemoryUsage, Model, ModelInstance
 from tritonpy.ipc.window import SendWindow, execute_several
 from tritonpy.model.async_hooks import AsyncHooks
@@ -31,8 +32,9 @@ from tritonpy.model.execution import (
     checked_responses,
     own_states,
 )
+from tritonpy.model.executor_feed import ExecutorFeed
 from tritonpy.model.placement import Slot
-from tritonpy.model.read_ahead import ThreadReadAhead
+from tritonpy.model.read_ahead import ReadAhead, SpinWait, ThreadReadAhead
 from tritonpy.own_thread import on_own_thread
 from tritonpy.plugin_manager import Hook
 from tritonpy.request import COUNTED, InferRequest, RequestOwner
@@ -46,6 +48,8 @@ OnReschedule = Callable[[InferRequest], None]
 Result = TypeVar("Result")
 
 _LEAVE_BEHIND_S = 1.0
+_MANY_AHEAD = 3
+"""Batches of an executor whose calls are over in less than half a millisecond."""
 
 
 class ExecutionLink(ServerLink, Protocol):
@@ -53,6 +57,11 @@ class ExecutionLink(ServerLink, Protocol):
 
     def opened(self, instance: str, running: Callable[[], Execution | None]) -> None:
         """The model has an instance; `running` is what it executes."""
+
+    @property
+    def has_called(self) -> bool:
+        """True once the model has called another one: a batch that waits could be what a call waits for."""
+        ...
 
     def awaited(self, instance: str) -> Sequence[InferRequest]:
         """The unanswered calls of other models that its execution waits for."""
@@ -216,7 +225,8 @@ class ThreadInstance:
     The only instance of a model is fed one batch ahead, unless its calls are so short or so long that this
     gains nothing: else its thread would compute nothing from the end of a batch until the loop has answered
     it and sent the next one. Several instances fill such gaps of each other, and what waits in front of one
-    of them could not go to the next that is free.
+    of them could not go to the next that is free. A plugin's executor has the thread for itself, and is fed
+    ahead as workers are.
 
     Args:
         is_alone: says on the loop whether it is the only one.
@@ -252,8 +262,11 @@ class ThreadInstance:
         self._policy = policy
         self._link = link
         self._is_alone = is_alone
-        self._read_ahead = ThreadReadAhead()
         self._given: deque[Execution] = deque()
+        self._feed: ExecutorFeed | None = None
+        self._read_ahead = ReadAhead()
+        self._thread_read_ahead = ThreadReadAhead()
+        self._spin_wait = SpinWait(asyncio.get_running_loop(), self)
         self._probing: asyncio.Future[bool] | None = None
         self._open: set[_OpenRequest] = set()  # not answered when their execution was over
         self._drained: asyncio.Future[None] | None = None
@@ -269,7 +282,7 @@ class ThreadInstance:
         try:
             error = await asyncio.shield(self._opened)
         except asyncio.CancelledError:
-            self._queue.put(None)  # a hook cannot be ended from outside: the thread goes when it is over
+            self._stop()  # a hook cannot be ended from outside: the thread goes when it is over
             raise
         if error is not None:
             raise error
@@ -307,6 +320,7 @@ class ThreadInstance:
     def submit(self, execution: Execution) -> None:
         self.depth += 1
         self._given.append(execution)
+        feed = self._feed
         for request in execution.requests:
             ticket = request.ticket
             if self._is_decoupled:
@@ -316,12 +330,20 @@ class ThreadInstance:
                 ticket.outbox = self._bridge
             if self._is_iterative:
                 ticket.again = self
-            if self.depth > 1:
+            if self.depth > 1 or feed is not None:
                 ticket.on_cancel = self
-        self._queue.put(execution)
+        if feed is None:
+            self._queue.put(execution)
+            return
+        feed.submit(execution)
+        if self.depth == 1 and self._read_ahead.is_quick:
+            self._spin_wait.begin()
 
     def request_cancelled(self, request: InferRequest) -> None:
-        """Answer a request of the batch that waits; of the one that is executed, the model can see it."""
+        """Answer a request of a batch that waits; of the one that is executed, the model can see it."""
+        if self._feed is not None:
+            self._cancel_in(self._feed, request)
+            return
         try:
             waiting = self._queue.get_nowait()
         except Empty:
@@ -336,6 +358,18 @@ class ThreadInstance:
                 self._on_idle()
                 return
         self._queue.put(waiting)
+
+    def _cancel_in(self, feed: ExecutorFeed, request: InferRequest) -> None:
+        execution = feed.cancel(request)
+        if execution is None:
+            return
+        self.depth -= 1
+        self._given.remove(execution)
+        if execution.requests:
+            self.submit(execution)
+        else:
+            self._check_drained()
+            self._on_idle()
 
     def reschedule(self, request: InferRequest) -> None:
         """See `Rescheduler`."""
@@ -356,12 +390,12 @@ class ThreadInstance:
         """See `Instance`; a thread cannot be ended from outside: one that does not return is left behind."""
         self.is_ready = False
         if error is None:
-            self._queue.put(None)
+            self._stop()
             await asyncio.shield(self._closed)
             return
         given = tuple(self._given)
         self._take_back()
-        self._queue.put(None)
+        self._stop()
         for execution in given:
             execution.fail(error)
         for each in tuple(self._open):
@@ -370,14 +404,24 @@ class ThreadInstance:
         if not self._closed.done():
             _log.warning("instance '%s' still executes and is left behind", self.name)
 
+    def _stop(self) -> None:
+        """Have the thread end when it has executed what it has."""
+        # First, then the executor: the thread makes the executor before it looks into the queue.
+        self._queue.put(None)
+        if self._handle.executor is not None:
+            self._handle.executor.stop()
+
     def _take_back(self) -> None:
         """Have what waits not executed."""
+        taken_back = self._feed.withdraw() if self._feed is not None else []
         with suppress(Empty):
             while True:
                 execution = self._queue.get_nowait()
                 assert execution is not None  # that is put only once, at the end
-                self._given.remove(execution)
-                self.depth -= 1
+                taken_back.append(execution)
+        for each in taken_back:
+            self._given.remove(each)
+            self.depth -= 1
 
     @property
     def is_left_behind(self) -> bool:
@@ -394,15 +438,16 @@ class ThreadInstance:
         self._on_reschedule(request)
 
     def _finished(
-        self, execution: Execution, times: Times, outcome: TritonError | list[InferResponse] | None
+        self, execution: Execution, times: Times | None, outcome: TritonError | list[InferResponse] | None
     ) -> None:
         self.depth -= 1
-        self._given.popleft()
-        if not self._is_decoupled:
-            ahead = self._read_ahead.learn(times[3] - times[0])
-            self.capacity = ahead if self._is_alone() else 1
+        self._given.remove(execution)
+        if times is not None and not self._is_decoupled:
+            self._learn(times[3] - times[0])
         if isinstance(outcome, TritonError):
             execution.fail(outcome, times)
+        elif times is None:
+            raise ValueError("it was not executed, and has no error")
         elif outcome is None:
             execution.leave(times, self._note_open(execution))
         else:
@@ -410,6 +455,28 @@ class ThreadInstance:
         if self._drained is not None:
             self._check_drained()
         self._on_idle()
+
+    def _learn(self, duration_ns: int) -> None:
+        """Take as many batches as executions are short, unless one may call another model and wait for it."""
+        if self._feed is None:
+            ahead = self._thread_read_ahead.learn(duration_ns)
+            self.capacity = ahead if self._is_alone() else 1
+            return
+        ahead = self._read_ahead.learn(duration_ns)
+        has_called = self._link is not None and self._link.has_called
+        # In front of one of several, only what is over in no time may wait.
+        may_wait = not has_called and (ahead > _MANY_AHEAD or self._is_alone())
+        self.capacity = ahead if may_wait else self.concurrency
+
+    def _open_feed(self, executor: Executor, descriptor: int) -> None:
+        self._feed = ExecutorFeed(executor, descriptor, self.name, self._bridge, self._finished)
+
+    def _end(self) -> None:
+        if self._feed is not None:
+            self._feed.close()
+        elif self._handle.executor is not None:  # its instance could not be initialised
+            self._handle.executor.close()
+        self._closed.set_result(None)
 
     def _note_open(self, execution: Execution) -> list[InferRequest]:
         """The requests that the model answers later; not held: one may become garbage."""
@@ -446,16 +513,39 @@ class ThreadInstance:
             error = hook_failure(f"failed to initialize instance '{self.name}'", exc)
             if error is not exc:
                 error.__cause__ = exc
+        executor = self._handle.executor
+        if executor is not None and error is None:
+            try:
+                self._bridge.call(self._open_feed, executor, executor.fileno())
+            except Exception as exc:
+                error = hook_failure(f"failed to initialize instance '{self.name}'", exc)
+                self._finalize()
         self._bridge.call(self._opened.set_result, error)
         try:
             if error is None:
+                if executor is not None:
+                    self._run_executor(executor)
                 # No local variable may outlive an execution: an unanswered request has to become garbage.
                 while self._execute(self._async_hooks.next(self._queue.get)):
                     pass
                 self._finalize()
             self._async_hooks.close()
         finally:
-            self._bridge.call(self._closed.set_result, None)
+            self._bridge.call(self._end)
+
+    def _run_executor(self, executor: Executor) -> None:
+        fault: BaseException | None = None
+        if self._queue.empty():  # it is not to end at once
+            try:
+                executor.run()
+            except BaseException as exc:  # costs this instance
+                fault = exc.with_traceback(None)
+        if fault is not None or self._queue.empty():
+            self._bridge.call(self._fail_feed, fault)
+
+    def _fail_feed(self, fault: BaseException | None) -> None:
+        if self._feed is not None:
+            self._feed.fail(fault)
 
     def _execute(self, execution: Execution | None) -> bool:
         if execution is None:

@@ -31,6 +31,9 @@ class ThreadLink:
         bridge: to the loop.
         access: what can be reached.
         caller: the model, for services.
+
+    Attributes:
+        has_called: see `ExecutionLink`.
     """
 
     def __init__(self, bridge: LoopBridge, access: ServerAccess, caller: Caller) -> None:
@@ -39,6 +42,7 @@ class ThreadLink:
         self._caller = caller
         self._running: dict[str, Callable[[], Execution | None]] = {}
         self._open: set[ThreadCall] = set()
+        self.has_called = False
         self._questions: set[asyncio.Task[None]] = set()
 
     # From any thread.
@@ -77,6 +81,7 @@ class ThreadLink:
         self._access.services.caller_gone(self._caller)
 
     def _begin(self, call: ThreadCall) -> None:
+        self.has_called = True
         request = call.request
         request.arrival_ns = time.monotonic_ns()
         self._open.add(call)

@@ -1,4 +1,7 @@
-"""Answers of a backend in C to its requests, made from the events that its library leaves."""
+"""Answers of a backend in C to its requests, made from the events that its library leaves.
+
+`Answers.execute` executes a batch from the interpreter, `NativeExecutor` many without it.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ class _OutputKind:
         self.byte_size = prod(shape) * itemsize if itemsize else -1
 
 
-class _Asked:
+class Asked:
     """A request that a backend has, until it can get no more responses.
 
     Attributes:
@@ -107,11 +110,11 @@ class _Asked:
 
 
 class Answers:
-    """The requests of one model that its backend has, and the thread that answers those of its own threads.
+    """Requests of one model that its backend has, and what is answered to them; from any thread.
 
     Args:
         shim: the library.
-        model: a `TRITONPY_ServedModel *`.
+        events: a `TRITONPY_Events *`, which has those of the requests.
         name: of the model.
         version: of the model.
         is_decoupled: the model answers a request any number of times.
@@ -122,7 +125,7 @@ class Answers:
     def __init__(
         self,
         shim: Shim,
-        model: CData,
+        events: CData,
         name: str,
         version: int,
         *,
@@ -132,7 +135,7 @@ class Answers:
     ) -> None:
         self._shim = shim
         self._lib = shim.lib
-        self._model = model
+        self._events = events
         self._name = name
         self._version = version
         self._is_decoupled = is_decoupled
@@ -140,7 +143,7 @@ class Answers:
         self._is_iterative = is_iterative
         # Guards all that is asked and the order of answers; nobody waits for a client while holding it.
         self._lock = threading.RLock()
-        self._asked: dict[int, _Asked] = {}
+        self._asked: dict[int, Asked] = {}
         self._tags = count(1)
         self._from_buffer: CData = shim.ffi.from_buffer
         self._flag: CData = shim.ffi.typeof("unsigned char *")
@@ -150,19 +153,28 @@ class Answers:
         self._is_closed = False
         self._output_blocks = output_blocks(shim)
         self._lease: Lease = _lease_nothing
-        self._taker = threading.Thread(target=self._take_all, name=f"answers of {name}", daemon=True)
-        self._taker.start()
+        self._taker: threading.Thread | None = None
 
     def lease_outputs(self, lease: Lease) -> None:
         """Have outputs written to memory that is answered without a copy."""
         self._lease = lease
 
-    def close(self) -> None:
-        """End the thread, after what is there has been answered; no execution is under way."""
-        self._lib.TRITONPY_EventsStop(self._model)
-        self._taker.join()
+    def take_at_once(self) -> None:
+        """Have a thread take what the backend's own threads do, as long as these answers are open."""
         with self._lock:
-            self._take()
+            if self._taker is None:
+                self._taker = threading.Thread(
+                    target=self._take_all, name=f"answers of {self._name}", daemon=True
+                )
+                self._taker.start()
+
+    def close(self) -> None:
+        """Answer what there is, and end the thread; no execution is under way."""
+        self._lib.TRITONPY_EventsStop(self._events)
+        if self._taker is not None:
+            self._taker.join()
+        with self._lock:
+            self.take()
             self._is_closed = True
         _left_behind.extend((each.block, each.cancel_flag) for each in self._asked.values())
 
@@ -179,19 +191,48 @@ class Answers:
         Raises:
             TritonError: the function has failed.
         """
+        self.take_at_once()
+        asked = self.ask(requests, blocks)
+        tags = [each.tag for each in asked]
+        error = self._lib.TRITONPY_InstanceExecute(instance, [block[0] for block in blocks], tags, len(asked))
+        with self._lock:
+            self.take()
+            return self.settle(asked, error)
+
+    def ask(self, requests: Sequence[InferRequest], blocks: Sequence[Block]) -> list[Asked]:
+        """Be ready for answers to the requests of a batch that is to be executed."""
         asked = [
-            _Asked(next(self._tags), request, block, self._from_buffer(self._flag, request.cancel_flag()))
+            Asked(next(self._tags), request, block, self._from_buffer(self._flag, request.cancel_flag()))
             for request, block in zip(requests, blocks, strict=True)
         ]
-        tags = [each.tag for each in asked]
         for each in asked:
             if each.request.trace is not None and each.block is not None:
                 self._describe_trace(each.request, each.request.trace, each.block)
         with self._lock:
-            self._asked.update(zip(tags, asked, strict=True))
-        error = self._lib.TRITONPY_InstanceExecute(instance, [block[0] for block in blocks], tags, len(asked))
+            for each in asked:
+                self._asked[each.tag] = each
+        return asked
+
+    def forget(self, asked: Sequence[Asked]) -> None:
+        """A batch is not executed after all."""
         with self._lock:
-            self._take()
+            for each in asked:
+                del self._asked[each.tag]
+
+    def settle(self, asked: Sequence[Asked], error: CData) -> list[InferResponse] | None:
+        """The responses of a batch whose execution is over, and whose events were taken.
+
+        Args:
+            asked: its requests.
+            error: the `TRITONSERVER_Error *` that the execution returned, or NULL.
+
+        Returns:
+            None where some have none yet; the others are answered.
+
+        Raises:
+            TritonError: the execution has failed.
+        """
+        with self._lock:
             for each in asked:
                 each.is_held = False
             if error:
@@ -214,15 +255,15 @@ class Answers:
         block += [described, *texts]
 
     def _take_all(self) -> None:
-        while self._lib.TRITONPY_EventsWait(self._model):
-            self._take()
+        while self._lib.TRITONPY_EventsWait(self._events):
+            self.take()
 
-    def _take(self) -> None:
+    def take(self) -> None:
         """Handle what there is; events that come meanwhile are handled in their order."""
         records = self._records
         with self._lock:
             while True:
-                self._lib.TRITONPY_EventsPack(self._model, records)
+                self._lib.TRITONPY_EventsPack(self._events, records)
                 if records.record_count:
                     self._unpack(records)
                 if not records.has_more:
@@ -231,7 +272,7 @@ class Answers:
 
     def _take_one(self) -> None:
         """Handle the next event, which no record describes."""
-        if self._lib.TRITONPY_EventsTake(self._model, self._event):
+        if self._lib.TRITONPY_EventsTake(self._events, self._event):
             try:
                 self._handle(self._event)
             except Exception:  # costs this event: the request is answered when it is dropped
@@ -255,7 +296,16 @@ class Answers:
             asked = all_asked[tag]
             response: InferResponse | None = None
             if flags & _HAS_RESPONSE:
-                response = self._packed_response(record, records, content, asked.request)
+                outputs = [record]
+                while outputs[-1][4] & _HAS_MORE:
+                    outputs.append(next(records))
+                try:
+                    response = self._packed_response(outputs, content, asked.request)
+                except Exception:  # the others in these records are to be answered, too
+                    self._log_failure()
+                    self._kinds.clear()  # a new one may have been among them
+                    text = f"{asked.request.label}model '{self._name}': its response cannot be handed on"
+                    response = InferResponse(error=Internal(text))
             try:
                 if flags & (_HAS_RESPONSE | _IS_FINAL):
                     self._answer(asked, response, is_final=flags & _IS_FINAL != 0)
@@ -267,14 +317,16 @@ class Answers:
                 del all_asked[tag]
 
     def _packed_response(
-        self, record: _Record, others: Iterator[_Record], content: CData, request: InferRequest
+        self, records: Sequence[_Record], content: CData, request: InferRequest
     ) -> InferResponse:
-        """A response that begins in a record; its further outputs are in the next ones."""
+        """A response, each of whose outputs is in a record; the first is there also where it has none."""
         outputs = []
         fault = ""
-        while record[4] & _HAS_OUTPUT:
-            _, byte_size, place, number, flags = record
-            kind = self._read_kind(number) if flags & _IS_NEW else self._kinds[number]
+        for _, byte_size, place, number, flags in records:
+            if not flags & _HAS_OUTPUT:
+                break
+            known = None if flags & _IS_NEW else self._kinds.get(number)
+            kind = known or self._read_kind(number)
             bytes_: Buffer
             if flags & _IS_INLINE:
                 bytes_ = content[place : place + byte_size]
@@ -283,9 +335,6 @@ class Answers:
             if byte_size != kind.byte_size >= 0:
                 fault = fault or _size_fault(kind, byte_size)
             outputs.append(Tensor(kind.name, kind.datatype, kind.shape, bytes_))
-            if not flags & _HAS_MORE:
-                break
-            record = next(others)
         if fault:
             return InferResponse(error=Internal(f"{request.label}model '{self._name}': {fault}"))
         return InferResponse(outputs)
@@ -301,7 +350,7 @@ class Answers:
 
     def _read_kind(self, number: int) -> _OutputKind:
         output = self._shim.ffi.new("TRITONPY_SentOutput *")
-        self._lib.TRITONPY_OutputKind(self._model, number, output)
+        self._lib.TRITONPY_OutputKind(self._events, number, output)
         kind = self._kinds[number] = self._kind(output)
         return kind
 
@@ -339,7 +388,7 @@ class Answers:
         response = self._read(event, asked.request) if event.has_response else None
         self._answer(asked, response, is_final=bool(event.is_final))
 
-    def _answer(self, asked: _Asked, response: InferResponse | None, *, is_final: bool) -> None:
+    def _answer(self, asked: Asked, response: InferResponse | None, *, is_final: bool) -> None:
         asked.is_final = is_final
         if self._is_decoupled and not (is_final and self._has_states):
             self._send(asked, response, is_final=is_final)
@@ -351,16 +400,16 @@ class Answers:
             asked.response = response
         self._finish(asked)
 
-    def _release(self, asked: _Asked) -> None:
+    def _release(self, asked: Asked) -> None:
         asked.block = None
         if self._has_states:
             self._finish(asked)
 
-    def _is_due(self, asked: _Asked) -> bool:
+    def _is_due(self, asked: Asked) -> bool:
         """True if its final response may be given; states can come until the request is released."""
         return asked.is_final and not (self._has_states and asked.block is not None)
 
-    def _finish(self, asked: _Asked) -> None:
+    def _finish(self, asked: Asked) -> None:
         """Give the final response if it is due, and does not go with the others of its execution."""
         if not self._is_due(asked):
             return
@@ -369,7 +418,7 @@ class Answers:
         elif not asked.is_held:
             asked.request.respond(self._response(asked))
 
-    def _send(self, asked: _Asked, response: InferResponse | None, *, is_final: bool) -> None:
+    def _send(self, asked: Asked, response: InferResponse | None, *, is_final: bool) -> None:
         """Send a response, or have it sent by a thread that waits for its client: others are not to wait."""
         if asked.unsent is not None:
             asked.unsent.append((response, is_final))
@@ -378,19 +427,19 @@ class Answers:
             asked.request.respond(response, final=is_final)
         else:
             asked.unsent = deque([(response, is_final)])
-            self._lib.TRITONPY_EventsHold(self._model, asked.tag, True)
+            self._lib.TRITONPY_EventsHold(self._events, asked.tag, True)
             name = f"slow client of {self._name}"
             threading.Thread(
                 target=self._send_unsent, args=(asked, asked.unsent), name=name, daemon=True
             ).start()
 
-    def _send_unsent(self, asked: _Asked, unsent: deque[tuple[InferResponse | None, bool]]) -> None:
+    def _send_unsent(self, asked: Asked, unsent: deque[tuple[InferResponse | None, bool]]) -> None:
         while True:
             with self._lock:
                 if not unsent:
                     asked.unsent = None
                     if not self._is_closed:
-                        self._lib.TRITONPY_EventsHold(self._model, asked.tag, False)
+                        self._lib.TRITONPY_EventsHold(self._events, asked.tag, False)
                     return
                 response, is_final = unsent.popleft()
             try:
@@ -398,7 +447,7 @@ class Answers:
             except Exception:  # costs this response, as above
                 self._log_failure()
 
-    def _with_states(self, asked: _Asked) -> InferResponse | None:
+    def _with_states(self, asked: Asked) -> InferResponse | None:
         response = asked.response
         if asked.states and (response is None or response.error is None):
             response = response or InferResponse()
@@ -407,7 +456,7 @@ class Answers:
             response.outputs = [*outputs, *asked.states.values()]
         return response
 
-    def _response(self, asked: _Asked) -> InferResponse:
+    def _response(self, asked: Asked) -> InferResponse:
         if asked.response is not None:
             return self._with_states(asked) or asked.response
         return InferResponse(

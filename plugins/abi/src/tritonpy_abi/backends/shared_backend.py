@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from tritonpy.abi_host import admitted_by_server, metric_reporter
@@ -23,6 +24,7 @@ from tritonpy_abi.backends.attributes import mentions, read_attributes
 from tritonpy_abi.backends.calls import Calls
 from tritonpy_abi.backends.completion import completed_config
 from tritonpy_abi.backends.instance_handle import InstanceHandle, memory_of
+from tritonpy_abi.backends.native_executor import NativeExecutor
 from tritonpy_abi.backends.output_blocks import Lease
 from tritonpy_abi.backends.reports import MetricReports, reports_to
 from tritonpy_abi.backends.state_array import StateArray
@@ -75,7 +77,9 @@ class OpenModel:
             raise
         self._model = out[0]
         self._answers: Answers | None = None
+        self._open_answers: Callable[[CData], Answers] | None = None
         self._blocks = RequestBlocks(shim.ffi, model)
+        self._executes_natively = False
 
     def completed(self, model: Model) -> JsonObject | None:
         """The configuration as the library has completed it, if it has.
@@ -96,15 +100,20 @@ class OpenModel:
             self._model, config, model.is_decoupled, states.array, len(states.array)
         )
         self._blocks = RequestBlocks(self._shim.ffi, model)
-        self._answers = Answers(
+        has_states = len(states.array) > 0
+        is_iterative: bool = model.config.get("sequence_batching", {}).get("iterative_sequence", False)
+        self._open_answers = open_answers = partial(
+            Answers,
             self._shim,
-            self._model,
-            model.name,
-            model.version,
+            name=model.name,
+            version=model.version,
             is_decoupled=model.is_decoupled,
-            has_states=len(states.array) > 0,
-            is_iterative=model.config.get("sequence_batching", {}).get("iterative_sequence", False),
+            has_states=has_states,
+            is_iterative=is_iterative,
         )
+        self._answers = open_answers(self._shim.lib.TRITONPY_ModelEvents(self._model))
+        # The answers of others wait for clients, or copy states, which the loop does not.
+        self._executes_natively = not (model.is_decoupled or has_states or is_iterative)
 
     def lease_outputs(self, lease: Lease) -> None:
         """Have the library write large outputs to memory that is answered without a copy."""
@@ -119,11 +128,23 @@ class OpenModel:
         self._shim.check(self._shim.lib.TRITONPY_InstanceOpen(self._model, handle.description, out))
         self._calls.is_initializing = False
         self._note_memory(instance, out[0])
+        if self._executes_natively:
+            assert self._open_answers is not None  # the model is initialised
+            note_memory = partial(self._note_memory, instance, out[0], is_reported=True)
+            instance.executor = NativeExecutor(
+                self._shim, out[0], self._blocks, self._open_answers, note_memory
+            )
         return out[0]
 
-    def _note_memory(self, instance: ModelInstance, handle: CData) -> None:
-        """Hand on what the library has reported of its use of memory, if it has."""
-        if self._shim.lib.TRITONPY_MemoryReported(handle):
+    def _note_memory(self, instance: ModelInstance, handle: CData, *, is_reported: bool = False) -> None:
+        """Hand on what the library has reported of its use of memory, if it has.
+
+        Args:
+            instance: whose library it is.
+            handle: its `TRITONBACKEND_ModelInstance *`.
+            is_reported: something new is known to be reported.
+        """
+        if is_reported or self._shim.lib.TRITONPY_MemoryReported(handle):
             instance.model.memory_usage = memory_of(self._shim, handle, of_model=True)
             instance.memory_usage = memory_of(self._shim, handle, of_model=False)
 

@@ -70,9 +70,17 @@ void Events::add(Event event) {
   }
   events_.push_back(std::move(event));
   if (leaves_at_once_ || executing != this) {
-    is_urgent_ = true;
-    changed_.notify_all();
+    wake();
   }
+}
+
+void Events::wake() {
+  if (signal_ != nullptr) {
+    signal_->raise();
+    return;
+  }
+  is_urgent_ = true;
+  changed_.notify_all();
 }
 
 void Events::hold(uint64_t tag, bool is_held) {
@@ -89,9 +97,11 @@ void Events::hold(uint64_t tag, bool is_held) {
   for (Event& event : held) {
     events_.push_back(std::move(event));
   }
-  is_urgent_ = is_urgent_ || !held.empty();
+  const bool is_any = !held.empty();
   held_.erase(tag);
-  changed_.notify_all();
+  if (is_any) {
+    wake();
+  }
 }
 
 bool Events::wait_for_room(Reply* reply, const std::shared_ptr<Flow>& flow) {

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "backends/signal.h"
 #include "backends/states.h"
 #include "core/objects.h"
 
@@ -41,6 +42,8 @@ class Reply;
 class Events {
  public:
   Events() = default;
+  // Raises a signal where others wake who waits.
+  explicit Events(std::shared_ptr<Signal> signal) : signal_(std::move(signal)) {}
   ~Events();
 
   void add(Event event);
@@ -75,7 +78,9 @@ class Events {
 
  private:
   void count_taken(const Event& event);
+  void wake();
 
+  const std::shared_ptr<Signal> signal_;
   std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
   std::condition_variable room_;

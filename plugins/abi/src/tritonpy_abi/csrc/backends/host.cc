@@ -135,7 +135,7 @@ void TRITONPY_ModelSettle(
          static_cast<TRITONSERVER_DataType>(state.datatype), state.keeps_content});
   }
   model->states = std::move(specs);
-  model->events->leave_at_once(is_decoupled);
+  model->queue.events->leave_at_once(is_decoupled);
 }
 
 TRITONSERVER_Error* TRITONPY_ModelFinalize(TRITONPY_ServedModel* model) {
@@ -144,7 +144,7 @@ TRITONSERVER_Error* TRITONPY_ModelFinalize(TRITONPY_ServedModel* model) {
 }
 
 void TRITONPY_ModelEnd(TRITONPY_ServedModel* model) {
-  model->events->close();
+  model->queue.events->close();
   delete model;
 }
 
@@ -157,6 +157,7 @@ TRITONSERVER_Error* TRITONPY_InstanceOpen(
     const TRITONPY_SecondaryDevice& device = described->secondary_devices[index];
     opened->secondary_devices.emplace_back(device.kind, device.id);
   }
+  opened->events = model->queue.events;
   opened->profiles.assign(described->profiles, described->profiles + described->profile_count);
   const bool is_device_blocking = model->backend->execution_policy == TRITONBACKEND_EXECUTION_DEVICE_BLOCKING;
   if (is_device_blocking && kind == TRITONSERVER_INSTANCEGROUPKIND_GPU) {
@@ -179,7 +180,7 @@ TRITONSERVER_Error* TRITONPY_InstanceClose(TRITONBACKEND_ModelInstance* instance
 TRITONSERVER_Error* TRITONPY_InstanceExecute(
     TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* const* requests, const uint64_t* tags,
     uint32_t count) {
-  const std::shared_ptr<Events> events = instance->model->events;
+  const std::shared_ptr<Events> events = instance->events;
   const std::shared_ptr<const tritonpy::StateSpecs> states = instance->model->states;
   instance->compute_start_ns = instance->compute_end_ns = 0;
   std::vector<TRITONBACKEND_Request*> given(requests, requests + count);  // may be written to
@@ -224,28 +225,28 @@ void TRITONPY_InstanceTimes(TRITONBACKEND_ModelInstance* instance, uint64_t* sta
   *end_ns = instance->compute_end_ns;
 }
 
-bool TRITONPY_EventsWait(TRITONPY_ServedModel* model) {
-  const std::shared_ptr<Events> events = model->events;
+TRITONPY_Events* TRITONPY_ModelEvents(TRITONPY_ServedModel* model) { return &model->queue; }
+
+bool TRITONPY_EventsWait(TRITONPY_Events* queue) {
+  const std::shared_ptr<Events> events = queue->events;
   return events->wait();
 }
 
-void TRITONPY_EventsStop(TRITONPY_ServedModel* model) { model->events->stop(); }
+void TRITONPY_EventsStop(TRITONPY_Events* queue) { queue->events->stop(); }
 
-void TRITONPY_EventsHold(TRITONPY_ServedModel* model, uint64_t tag, bool is_held) {
-  model->events->hold(tag, is_held);
+void TRITONPY_EventsHold(TRITONPY_Events* queue, uint64_t tag, bool is_held) { queue->events->hold(tag, is_held); }
+
+void TRITONPY_EventsPack(TRITONPY_Events* queue, TRITONPY_Records* records) {
+  queue->packing.take(queue->events.get(), records);
 }
 
-void TRITONPY_EventsPack(TRITONPY_ServedModel* model, TRITONPY_Records* records) {
-  model->packing.take(model->events.get(), records);
+void TRITONPY_OutputKind(TRITONPY_Events* queue, uint32_t kind, TRITONPY_SentOutput* output) {
+  queue->packing.describe(kind, output);
 }
 
-void TRITONPY_OutputKind(TRITONPY_ServedModel* model, uint32_t kind, TRITONPY_SentOutput* output) {
-  model->packing.describe(kind, output);
-}
-
-bool TRITONPY_EventsTake(TRITONPY_ServedModel* model, TRITONPY_Event* event) {
+bool TRITONPY_EventsTake(TRITONPY_Events* queue, TRITONPY_Event* event) {
   Event taken{};
-  if (!model->events->take(&taken)) {
+  if (!queue->events->take(&taken)) {
     return false;
   }
   *event = TRITONPY_Event{};

@@ -95,9 +95,18 @@ struct TRITONBACKEND_ModelInstance {
   std::vector<std::string> profiles = {};
   std::unique_ptr<tritonpy::MemoryReport> memory = std::make_unique<tritonpy::MemoryReport>();
   std::shared_ptr<std::mutex> device_turn = nullptr;  // held while it executes, where instances take turns
+  std::shared_ptr<tritonpy::Events> events = nullptr;  // of its requests: its model's, or its executor's
   void* state = nullptr;
   uint64_t compute_start_ns = 0;
   uint64_t compute_end_ns = 0;
+};
+
+// Events, and the driver's way to take them.
+struct TRITONPY_Events {
+  explicit TRITONPY_Events(std::shared_ptr<tritonpy::Events> taken) : events(std::move(taken)) {}
+
+  const std::shared_ptr<tritonpy::Events> events;
+  tritonpy::Packing packing;
 };
 
 // A model in the hands of a backend.
@@ -106,9 +115,8 @@ struct TRITONPY_ServedModel : TRITONBACKEND_Model {
     memory = &used_memory;
   }
 
-  std::shared_ptr<tritonpy::Events> events = std::make_shared<tritonpy::Events>();
+  TRITONPY_Events queue{std::make_shared<tritonpy::Events>()};
   std::shared_ptr<const tritonpy::StateSpecs> states;  // once its configuration is settled
-  tritonpy::Packing packing;
   tritonpy::MemoryReport used_memory;
   tritonpy::DeviceTurns device_turns;
 };

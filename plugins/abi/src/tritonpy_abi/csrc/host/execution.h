@@ -9,6 +9,8 @@ typedef struct TRITONBACKEND_Backend TRITONBACKEND_Backend;
 typedef struct TRITONBACKEND_ModelInstance TRITONBACKEND_ModelInstance;
 typedef struct TRITONBACKEND_Response TRITONBACKEND_Response;
 typedef struct TRITONPY_ServedModel TRITONPY_ServedModel;
+typedef struct TRITONPY_Events TRITONPY_Events;
+typedef struct TRITONPY_Executor TRITONPY_Executor;
 
 /* How many functions a library may define. */
 enum { TRITONPY_BACKEND_FUNCTION_COUNT = 8 };
@@ -120,10 +122,12 @@ typedef struct {
   TRITONBACKEND_Response *response; /* what all pointers point into */
 } TRITONPY_Event;
 
+/* What happens to the requests of a model, but for those that an executor has; goes with the model. */
+TRITONPY_Events *TRITONPY_ModelEvents(TRITONPY_ServedModel *model);
 /* Wait for events of other threads than those that execute, and for all those of a decoupled model; false when
  * `TRITONPY_EventsStop` was called. */
-bool TRITONPY_EventsWait(TRITONPY_ServedModel *model);
-void TRITONPY_EventsStop(TRITONPY_ServedModel *model);
+bool TRITONPY_EventsWait(TRITONPY_Events *events);
+void TRITONPY_EventsStop(TRITONPY_Events *events);
 /* What happened to a request, as events in one piece of memory. `flags` is the sum of
  *   1   a response, 2 the final flag: the response is final, or the flag came alone;
  *   4   the request is released, 8 no more responses can come: as the kinds 1 and 2 of an event;
@@ -150,17 +154,51 @@ typedef struct {
 
 /* Leave the events of a request where they are, until it is no longer held: its client is slow. A thread of the
  * backend that sends many more responses waits meanwhile. */
-void TRITONPY_EventsHold(TRITONPY_ServedModel *model, uint64_t tag, bool is_held);
+void TRITONPY_EventsHold(TRITONPY_Events *events, uint64_t tag, bool is_held);
 /* Take what there is up to an event that no record can describe: an error, or a response with parameters. By one
  * thread at a time. Without waiting. */
-void TRITONPY_EventsPack(TRITONPY_ServedModel *model, TRITONPY_Records *records);
+void TRITONPY_EventsPack(TRITONPY_Events *events, TRITONPY_Records *records);
 /* Name, datatype and shape of outputs; the rest of it is not set. */
-void TRITONPY_OutputKind(TRITONPY_ServedModel *model, uint32_t kind, TRITONPY_SentOutput *output);
+void TRITONPY_OutputKind(TRITONPY_Events *events, uint32_t kind, TRITONPY_SentOutput *output);
 /* The next event, if there is one. Without waiting. */
-bool TRITONPY_EventsTake(TRITONPY_ServedModel *model, TRITONPY_Event *event);
+bool TRITONPY_EventsTake(TRITONPY_Events *events, TRITONPY_Event *event);
 /* What an event points to is gone, except for the data of outputs. */
 void TRITONPY_EventEnd(TRITONPY_Event *event);
 void TRITONPY_DataEnd(void *data);
+
+/* An execution that is over. Times are of the steady clock, in nanoseconds; those of the computing are as the
+ * backend reported them, and where it did not those of the execution. */
+typedef struct {
+  uint64_t batch;
+  uint64_t start_ns;
+  uint64_t compute_start_ns;
+  uint64_t compute_end_ns;
+  uint64_t end_ns;
+  TRITONSERVER_Error *error; /* what the execution returned; yours */
+  uint64_t reports_memory; /* as `TRITONPY_MemoryReported` */
+} TRITONPY_Executed;
+
+/* Executes an instance's batches on a thread that the driver lends it, so that the interpreter has no part in
+ * it: what is submitted is executed, and what has happened is there to be taken. */
+TRITONSERVER_Error *TRITONPY_ExecutorNew(TRITONBACKEND_ModelInstance *instance, TRITONPY_Executor **executor);
+/* It may be read when there is something to be taken: executions, or events of other threads. */
+int TRITONPY_ExecutorDescriptor(TRITONPY_Executor *executor);
+/* Those of the requests that are submitted; they go with the executor. */
+TRITONPY_Events *TRITONPY_ExecutorEvents(TRITONPY_Executor *executor);
+/* Executes on this thread until it is stopped, and what was submitted by then is executed. Once. */
+void TRITONPY_ExecutorRun(TRITONPY_Executor *executor);
+void TRITONPY_ExecutorStop(TRITONPY_Executor *executor);
+/* See `TRITONPY_InstanceExecute`. After an error nothing is submitted. */
+TRITONSERVER_Error *TRITONPY_ExecutorSubmit(
+    TRITONPY_Executor *executor, uint64_t batch, TRITONBACKEND_Request *const *requests, const uint64_t *tags,
+    uint32_t count);
+/* True where the batch was not begun, and never will be. */
+bool TRITONPY_ExecutorWithdraw(TRITONPY_Executor *executor, uint64_t batch);
+/* Executions that are over, in their order; at most as many as there is room for. All events of them are there to
+ * be taken afterwards. Where more are left, the descriptor can be read at once. */
+uint32_t TRITONPY_ExecutorTake(TRITONPY_Executor *executor, TRITONPY_Executed *executed, uint32_t room);
+/* It does not run any more, or never did; what its requests are still sent is dropped. */
+void TRITONPY_ExecutorEnd(TRITONPY_Executor *executor);
 
 /* Memory for an output of a backend, until an event brings that output, at this address. */
 void TRITONPY_BlockAdd(void *data, uint64_t byte_size);
