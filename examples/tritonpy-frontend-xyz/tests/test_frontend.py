@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -12,9 +12,9 @@ from urllib.request import urlopen
 import pytest
 import tritonpy_frontend_xyz
 from tritonpy.options import ServerOptions
-from tritonpy.plugin import InvalidArg
+from tritonpy.plugin import Address, InvalidArg
 from tritonpy.server import Server
-from tritonpy_sdk.testing import DEADLINE_S
+from tritonpy_sdk.testing import DEADLINE_S, FrontendConformance
 
 MODELS = Path(__file__).parents[1] / "models"
 NAME = "tested"  # its own name is that of the installed one
@@ -48,6 +48,23 @@ def post(url: str, body: str) -> tuple[int, Any]:
     except HTTPError as refusal:
         with refusal:
             return refusal.code, json.load(refusal)
+
+
+class TestRules(
+    FrontendConformance,
+    frontend=tritonpy_frontend_xyz,
+    settings={"port": "0"},
+    wrong_settings=[{"port": "many"}, {"ports": "1"}],
+):
+    """What all frontends have in common; a test that fails says what to do."""
+
+    def ask(self, addresses: Sequence[Address], model: str, values: Sequence[float]) -> list[float]:
+        body = json.dumps({"INPUT0": list(values)})
+        status, answer = post(f"http://127.0.0.1:{addresses[0].port}/{model}", body)
+        if status != 200:
+            raise RuntimeError(answer["error"])
+        output: list[float] = answer["OUTPUT0"]
+        return output
 
 
 def test_lists_go_in_and_lists_come_out(url: str) -> None:
