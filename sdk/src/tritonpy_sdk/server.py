@@ -83,6 +83,7 @@ class Server:
         version: int = 1,
         config: ModelConfig | None = None,
         strict: bool = False,
+        writable: bool = False,
     ) -> None:
         """Serve a function as a model; one that is bound by that name is replaced, and loses no request.
 
@@ -97,11 +98,22 @@ class Server:
             version: of the model.
             config: batching and other settings.
             strict: compare outputs with what is bound, and fail requests where they differ.
+            writable: the function may write to its inputs; they are copied for that, unless `@batch` has put
+                them together.
 
         Raises:
             TritonError: what is given cannot be served; what was bound by that name still is.
         """
-        given = bound(name, function, inputs, outputs, version=version, config=config, strict=strict)
+        given = bound(
+            name,
+            function,
+            inputs,
+            outputs,
+            version=version,
+            config=config,
+            strict=strict,
+            writable=writable,
+        )
         given.config()
         given.warmup_files()
         with self._lock:

@@ -26,6 +26,7 @@ from tritonpy_sdk import (
     Tensor,
     UnrecoverableError,
     batch,
+    group_by_keys,
     sample,
 )
 from tritonpy_sdk.testing import DEADLINE_S, until
@@ -109,6 +110,33 @@ def test_arrays_are_handed_on_without_a_copy(bind: Any) -> None:
 
     assert np.shares_memory(given[0], X)
     assert np.shares_memory(answer["y"], X)
+
+
+def test_inputs_may_be_written_to_where_a_function_is_bound_so(bind: Any) -> None:
+    def add_one(requests: list[Request]) -> list[Any]:
+        for request in requests:
+            request["x"] += 1
+        return [{"y": request["x"]} for request in requests]
+
+    @group_by_keys
+    @batch
+    def add_two(x: Any) -> Any:
+        x += 2
+        return {"y": x}
+
+    delayed = DynamicBatcher(max_queue_delay_microseconds=60_000_000, preferred_batch_size=[2])
+    given, received = X.copy(), WireTensor("x", "FP32", X.shape, X.tobytes())
+    for function, more in ((add_one, 1), (add_two, 2)):
+        model = bind(function, writable=True)
+        together = bind(function, ModelConfig(max_batch_size=2, batcher=delayed), writable=True)
+        for inputs in (given, received):
+            assert model.infer({"x": inputs})["y"].tolist() == (X + more).tolist()
+        futures = [together.submit({"x": inputs}) for inputs in (given, received)]
+        assert [future.result()["y"].tolist() for future in futures] == [(X + more).tolist()] * 2
+    assert given.tolist() == X.tolist()
+
+    with pytest.raises(Internal, match="read-only"):
+        bind(add_one).infer({"x": received})
 
 
 def test_inputs_may_come_by_dlpack_as_lists_or_with_a_datatype(bind: Any) -> None:

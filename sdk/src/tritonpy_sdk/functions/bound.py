@@ -34,6 +34,7 @@ class Bound:
         settings: as given.
         is_strict: outputs are compared with what was bound.
         is_decoupled: a request has any number of responses.
+        is_writable: the functions may write to their inputs.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Bound:
     settings: ModelConfig
     is_strict: bool
     is_decoupled: bool
+    is_writable: bool = False
 
     def config(self) -> JsonObject:
         """The configuration of the model, in the shape of `GET …/config`."""
@@ -91,6 +93,7 @@ def bound(
     version: int = 1,
     config: ModelConfig | None = None,
     strict: bool = False,
+    writable: bool = False,
 ) -> Bound:
     """Check what is to be served.
 
@@ -102,6 +105,7 @@ def bound(
         version: of the model.
         config: settings.
         strict: compare outputs with what is bound.
+        writable: the functions may write to their inputs.
 
     Raises:
         InvalidArg: what is given cannot be served; its text says why.
@@ -142,6 +146,7 @@ def bound(
         settings,
         strict,
         decoupled,
+        writable,
     )
 
 

@@ -14,10 +14,11 @@ from tritonpy.request import InferRequest
 from tritonpy.response import InferResponse
 from tritonpy.tensor import Tensor as WireTensor
 
-from tritonpy_sdk.functions.bound import Bound
+from tritonpy_sdk.functions.bound import Bound, called
 from tritonpy_sdk.functions.context import FunctionContext, enter_context
 from tritonpy_sdk.functions.failures import BadResult, UnrecoverableError, described
 from tritonpy_sdk.functions.request import Request
+from tritonpy_sdk.functions.wrapping import is_joining
 
 _log = logging.getLogger("tritonpy.function")
 
@@ -30,12 +31,13 @@ class FunctionInstance:
     Args:
         bound: what is served.
         context: of this instance.
+        owns_inputs: nobody else looks at the inputs of requests, and they can be written to.
 
     Attributes:
         is_lost: the function cannot go on.
     """
 
-    def __init__(self, bound: Bound, context: FunctionContext) -> None:
+    def __init__(self, bound: Bound, context: FunctionContext, *, owns_inputs: bool = False) -> None:
         self._bound = bound
         self._context = context
         self._names = [str(tensor.name) for tensor in bound.outputs]
@@ -44,6 +46,8 @@ class FunctionInstance:
         enter_context(context)
         function = bound.functions[context.instance]
         self._function = function() if isinstance(function, type) else function
+        self._is_writable = bound.is_writable and not owns_inputs
+        self._is_joined = is_joining(called(self._function))
         if (initialize := getattr(self._function, "initialize", None)) is not None:
             initialize()
 
@@ -57,7 +61,7 @@ class FunctionInstance:
         if self.is_lost:
             raise Unavailable(f"model '{self._bound.name}' has failed for good; bind it again")
         try:
-            returned = self._function([Request.read(request) for request in requests])
+            returned = self._function([self._read(request) for request in requests])
             if isinstance(returned, list):  # nearly always: the questions below take as long as all the rest
                 return self._respond(requests, returned)
             if inspect.isawaitable(returned):
@@ -71,6 +75,9 @@ class FunctionInstance:
         except Exception as exc:
             failure = self._failure(exc)
         raise failure  # not from within: what has failed would keep the requests by its traceback
+
+    def _read(self, request: InferRequest) -> Request:
+        return Request.read(request, is_writable=self._is_writable, is_joined=self._is_joined)
 
     async def _wait(self, returned: Any, requests: Sequence[InferRequest]) -> Any:
         enter_context(self._context)

@@ -19,7 +19,7 @@ from tritonpy.tensor import Array
 
 from tritonpy_sdk.functions.context import current_context, is_called_by_server
 from tritonpy_sdk.functions.request import Request
-from tritonpy_sdk.functions.wrapping import Function, around, per_group
+from tritonpy_sdk.functions.wrapping import Function, around, marked_as_joining, per_group
 
 Outputs = Mapping[str, Array] | Sequence[Array] | Array
 """The outputs of one request: by name, or in the order in which they were bound; or the only one."""
@@ -40,7 +40,7 @@ def batch(function: Function) -> Function:
         *me, requests = args
         return tuple(me), _joined(requests), lambda outputs: _rows_apart(outputs, requests)
 
-    return around(function, enter)
+    return marked_as_joining(around(function, enter))
 
 
 def sample(function: Function) -> Function:
@@ -237,7 +237,7 @@ class ConstantPadder:
 def _joined(requests: Sequence[Request]) -> dict[str, Array]:
     first = requests[0]
     if len(requests) == 1:
-        return dict(first)
+        return {name: array.copy() for name, array in first.items()} if first.is_to_be_copied else dict(first)
     for request in requests:
         if request.keys() != first.keys():
             raise ValueError(

@@ -14,35 +14,47 @@ from tritonpy.tensor import Array
 class Request(dict[str, Array]):
     """A request: its inputs by name, and what the client said beside them.
 
-    Arrays are views of received bytes, which cannot be written to.
+    Arrays are views of received bytes, which cannot be written to, unless the function was bound as writable.
 
     Args:
         data: the inputs.
         parameters: what the client gave by name.
         of: the server's request; None in tests of functions.
+        is_to_be_copied: who hands its arrays on as they are copies them before.
     """
 
-    __slots__ = ("_of", "parameters")
+    __slots__ = ("_of", "is_to_be_copied", "parameters")
 
     def __init__(
         self,
         data: Mapping[str, Array],
         parameters: Mapping[str, ParameterValue] | None = None,
         of: InferRequest | None = None,
+        *,
+        is_to_be_copied: bool = False,
     ) -> None:
         super().__init__(data)
+        self.is_to_be_copied = is_to_be_copied
         self.parameters: Mapping[str, ParameterValue] = parameters or {}
         self._of = of
 
     @classmethod
-    def read(cls, request: InferRequest) -> Request:
-        """The request that a batcher has handed over."""
+    def read(cls, request: InferRequest, *, is_writable: bool = False, is_joined: bool = False) -> Request:
+        """The request that a batcher has handed over.
+
+        Args:
+            request: of the batcher.
+            is_writable: the function may write to its inputs, which others may look at.
+            is_joined: the function gets arrays that `@batch` puts together, which are copies anyway.
+        """
         inputs = {name: tensor.numpy() for name, tensor in request.inputs.items()}
-        return cls(inputs, request.parameters, request)
+        if is_writable and not is_joined:
+            inputs = {name: array.copy() for name, array in inputs.items()}
+        return cls(inputs, request.parameters, request, is_to_be_copied=is_writable and is_joined)
 
     def replaced(self, data: Mapping[str, Array]) -> Request:
         """The same request with other inputs."""
-        return Request(data, self.parameters, self._of)
+        return Request(data, self.parameters, self._of, is_to_be_copied=self.is_to_be_copied)
 
     @property
     def data(self) -> dict[str, Array]:

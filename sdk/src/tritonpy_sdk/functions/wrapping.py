@@ -117,3 +117,17 @@ def _merged(count: int, found: list[tuple[list[int], list[Any]]]) -> list[Any]:
         for place, result in zip(places, given, strict=True):
             results[place] = result
     return results
+
+
+_JOINS = "__tritonpy_joins__"
+
+
+def marked_as_joining(function: Function) -> Function:
+    """Note that a function puts the arrays of requests together; decorators around it take the note over."""
+    setattr(function, _JOINS, True)
+    return function
+
+
+def is_joining(function: Function) -> bool:
+    """True if a function, or one that decorators of ours have around it, puts arrays together."""
+    return getattr(function, _JOINS, False) is True
