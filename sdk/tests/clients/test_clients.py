@@ -105,6 +105,30 @@ def test_a_batch_has_rows(url: str) -> None:
         assert client.infer_batch(rows, rows)["sum"].tolist() == [[2], [4], [6]]
 
 
+def test_a_client_made_of_another_one_does_not_ask_what_that_one_knows(url: str) -> None:
+    rows = np.array([[1], [2]], np.float32)
+    with ModelClient(url, "add", "1", access_token="secret", inference_timeout_s=SOON) as client:
+        assert client.infer_batch(rows, rows)["sum"].tolist() == [[2], [4]]
+        with ModelClient.from_existing_client(client) as other:
+            assert other.model_config is client.model_config
+            assert other.infer_batch(rows, rows)["sum"].tolist() == [[2], [4]]
+    with (
+        ModelClient(url, "absent", ensure_model_is_ready=False) as absent,
+        pytest.raises(InferenceServerError, match="unknown model"),
+    ):
+        absent.infer_batch(rows, rows)
+
+
+async def test_an_asyncio_client_takes_what_another_one_knows(url: str) -> None:
+    async with AsyncioModelClient(url, "add", lazy_init=False) as client:
+        facts = await client.model_config
+        async with AsyncioModelClient(url, "add", model_config=facts) as other:
+            assert await other.model_config is facts
+            assert (await other.infer_sample(ONE, TWO))["sum"].tolist() == [3]
+    async with AsyncioModelClient(url, "add", ensure_model_is_ready=False) as client:
+        assert (await client.infer_sample(ONE, TWO))["sum"].tolist() == [3]
+
+
 def test_strings_may_be_of_any_kind(url: str) -> None:
     with ModelClient(url, "upper") as client:
         assert client.infer_sample(np.array(["ü"]))["y"].tolist() == ["ü".encode()]

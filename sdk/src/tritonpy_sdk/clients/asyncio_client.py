@@ -26,6 +26,9 @@ class BaseAsyncioModelClient:
         model_version: None for the newest.
         init_timeout_s: how long to wait for the server and the model; 300 s by default.
         inference_timeout_s: how long to wait for an answer; 60 s by default.
+        lazy_init: wait for the model with the first request, not from now on; False needs a loop that runs.
+        model_config: what another client knows of the model, so that the server is not asked.
+        ensure_model_is_ready: wait for the model before the first request.
         access_token: of a server that wants one.
 
     Raises:
@@ -38,8 +41,11 @@ class BaseAsyncioModelClient:
         model_name: str,
         model_version: str | None = None,
         *,
+        lazy_init: bool = True,
         init_timeout_s: float | None = None,
         inference_timeout_s: float | None = None,
+        model_config: ModelFacts | None = None,
+        ensure_model_is_ready: bool = True,
         access_token: str | None = None,
     ) -> None:
         self._settings = Settings(
@@ -49,6 +55,10 @@ class BaseAsyncioModelClient:
         self._library: ModuleType = tritonclient.grpc if self._settings.is_grpc else tritonclient.http
         self._connection = self._settings.connection(self._library.aio)
         self._facts: asyncio.Task[ModelFacts] | None = None
+        self._given_facts = model_config
+        self._is_to_be_ready = ensure_model_is_ready
+        if not lazy_init and model_config is None:
+            self._facts = asyncio.ensure_future(self._read_facts())
 
     async def __aenter__(self) -> Self:
         await self.model_config
@@ -72,6 +82,8 @@ class BaseAsyncioModelClient:
         Raises:
             ClientTimeoutError: it was not ready in time.
         """
+        if self._given_facts is not None:
+            return self._given_facts
         if self._facts is None or (
             self._facts.done() and (self._facts.cancelled() or self._facts.exception())
         ):
@@ -120,7 +132,8 @@ class BaseAsyncioModelClient:
 
     async def _read_facts(self) -> ModelFacts:
         settings = self._settings
-        await self.wait_for_model(settings.init_timeout_s)
+        if self._is_to_be_ready:
+            await self.wait_for_model(settings.init_timeout_s)
         config = await self._call(
             self._connection.get_model_config(
                 settings.model_name,

@@ -49,6 +49,7 @@ class Settings:
         inference_timeout_s: float | None,
         access_token: str | None,
     ) -> None:
+        self.given_url = url
         self.url = ServerUrl.parse(url)
         self.model_name = model_name
         self.model_version = model_version or ""

@@ -26,6 +26,8 @@ class BaseModelClient:
         lazy_init: wait for the model with the first request, not now.
         init_timeout_s: how long to wait for the server and the model; 300 s by default.
         inference_timeout_s: how long to wait for an answer; 60 s by default.
+        model_config: what another client knows of the model, so that the server is not asked.
+        ensure_model_is_ready: wait for the model before the first request.
         access_token: of a server that wants one.
 
     Raises:
@@ -42,6 +44,8 @@ class BaseModelClient:
         lazy_init: bool = True,
         init_timeout_s: float | None = None,
         inference_timeout_s: float | None = None,
+        model_config: ModelFacts | None = None,
+        ensure_model_is_ready: bool = True,
         access_token: str | None = None,
     ) -> None:
         self._settings = Settings(
@@ -49,9 +53,25 @@ class BaseModelClient:
         )
         self._library: ModuleType = tritonclient.grpc if self._settings.is_grpc else tritonclient.http
         self._connection = self._settings.connection(self._library)
-        self._facts: ModelFacts | None = None
-        if not lazy_init:
+        self._facts = model_config
+        self._is_to_be_ready = ensure_model_is_ready
+        if not lazy_init and self._facts is None:
             self._facts = self._read_facts()
+
+    @classmethod
+    def from_existing_client(cls, existing_client: BaseModelClient) -> Self:
+        """Another client of the same model, which does not ask again what that one knows."""
+        settings = existing_client._settings
+        return cls(
+            settings.given_url,
+            settings.model_name,
+            settings.model_version or None,
+            init_timeout_s=settings.init_timeout_s,
+            inference_timeout_s=settings.inference_timeout_s,
+            model_config=existing_client._facts,
+            ensure_model_is_ready=existing_client._facts is None,
+            access_token=settings.access_token,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -152,7 +172,8 @@ class BaseModelClient:
 
     def _read_facts(self) -> ModelFacts:
         settings = self._settings
-        self.wait_for_model(settings.init_timeout_s)
+        if self._is_to_be_ready:
+            self.wait_for_model(settings.init_timeout_s)
         config = self._call(
             self._connection.get_model_config,
             settings.model_name,

@@ -15,8 +15,12 @@ from importlib.util import find_spec
 _NAME = "pytriton"
 _MODULES = (
     "",
+    ".check",
     ".client",
+    ".client.client",
     ".client.exceptions",
+    ".client.warnings",
+    ".constants",
     ".decorators",
     ".exceptions",
     ".model_config",

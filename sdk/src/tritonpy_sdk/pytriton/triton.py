@@ -16,12 +16,17 @@ from tritonpy.frontends.restriction import CATEGORIES
 from tritonpy.options import ServerOptions
 
 from tritonpy_sdk.clients.connection import TOKEN_HEADER
+from tritonpy_sdk.clients.server_url import ServerUrl
 from tritonpy_sdk.functions.config import ModelConfig
 from tritonpy_sdk.functions.tensors import Tensor
 from tritonpy_sdk.pytriton.exceptions import PyTritonValidationError
+from tritonpy_sdk.remote.address import DEFAULT_PORT
+from tritonpy_sdk.remote.remote_server import RemoteServer
 from tritonpy_sdk.server import Server
 
 _PREFIX = "PYTRITON_TRITON_CONFIG_"
+_BIND_ADDRESS = "TRITONPY_BIND_ADDRESS"
+_CONNECT_S = 120.0
 _NUMBERED = re.compile(r"(.+)_(\d+)")
 _PROTECTED = ("shared-memory", "model-repository", "statistics", "trace", "logging")
 
@@ -185,7 +190,94 @@ class TritonSecurityConfig:
             self.access_token = secrets.token_urlsafe(32)
 
 
-class Triton:
+class TritonBase:
+    """A server with bound functions, here or elsewhere.
+
+    Args:
+        server: that they are bound into.
+        triton_lifecycle_policy: when it starts.
+    """
+
+    def __init__(self, server: Server | RemoteServer, triton_lifecycle_policy: TritonLifecyclePolicy) -> None:
+        self._server = server
+        self._policy = triton_lifecycle_policy
+
+    def bind(
+        self,
+        model_name: str,
+        infer_func: Callable[..., Any] | Sequence[Callable[..., Any]],
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        model_version: int = 1,
+        config: ModelConfig | None = None,
+        strict: bool = False,
+        trace_config: list[str] | None = None,
+    ) -> None:
+        """Serve a function as a model; see `tritonpy_sdk.Server.bind`. It may write to its inputs.
+
+        Args:
+            model_name: letters, digits, `.`, `_` and `-`.
+            infer_func: or several, one for each instance.
+            inputs: of the function.
+            outputs: of the function.
+            model_version: of the model.
+            config: batching and other settings.
+            strict: compare outputs with what is bound.
+            trace_config: has no effect; a server has one configuration of traces, that of `TritonConfig`.
+
+        Raises:
+            TritonError: what is given cannot be served.
+        """
+        more = {} if isinstance(self._server, RemoteServer) else {"writable": True}
+        self._server.bind(
+            model_name,
+            infer_func,
+            inputs,
+            outputs,
+            version=model_version,
+            config=config,
+            strict=strict,
+            **more,
+        )
+
+    def connect(self) -> None:
+        """Start in the background, or connect."""
+        self._server.start()
+
+    def serve(self, monitoring_period_s: float = 10.0) -> None:
+        """Start, and serve until SIGINT or SIGTERM.
+
+        Args:
+            monitoring_period_s: has no effect: the end of the server is noticed at once.
+        """
+        self._server.serve()
+
+    def stop(self) -> bool:
+        """Answer what was accepted, and stop; False where nothing runs."""
+        was_running = self._server.is_running
+        self._server.stop()
+        return was_running
+
+    def is_alive(self) -> bool:
+        """True while the server runs."""
+        return self._server.is_running
+
+    def is_connected(self) -> bool:
+        """True while the server runs."""
+        return self._server.is_running
+
+    def __enter__(self) -> Self:
+        if self._policy.launch_triton_on_startup:
+            self._server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class Triton(TritonBase):
     """A server in this process with bound functions; see `tritonpy_sdk.Server`.
 
     Args:
@@ -211,83 +303,16 @@ class Triton:
         }
         self._config = TritonConfig(**{**from_env, **given})
         policy = VertextAILifecyclePolicy if self._config.allow_vertex_ai else DefaultTritonLifecyclePolicy
-        self._policy = triton_lifecycle_policy or policy
         self._security = security_config or TritonSecurityConfig()
-        self._server = Server(self._options())
-
-    def bind(
-        self,
-        model_name: str,
-        infer_func: Callable[..., Any] | Sequence[Callable[..., Any]],
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
-        model_version: int = 1,
-        config: ModelConfig | None = None,
-        strict: bool = False,
-        trace_config: list[str] | None = None,
-    ) -> None:
-        """Serve a function as a model; see `tritonpy_sdk.Server.bind`.
-
-        Args:
-            model_name: letters, digits, `.`, `_` and `-`.
-            infer_func: or several, one for each instance.
-            inputs: of the function.
-            outputs: of the function.
-            model_version: of the model.
-            config: batching and other settings.
-            strict: compare outputs with what is bound.
-            trace_config: has no effect; a server has one configuration of traces, that of `TritonConfig`.
-
-        Raises:
-            TritonError: what is given cannot be served.
-        """
-        self._server.bind(
-            model_name, infer_func, inputs, outputs, version=model_version, config=config, strict=strict
-        )
+        super().__init__(Server(self._options()), triton_lifecycle_policy or policy)
 
     def run(self) -> None:
         """Start in the background."""
         self._server.start()
 
-    def connect(self) -> None:
-        """Start in the background, too: the server is here."""
-        self._server.start()
-
-    def serve(self, monitoring_period_s: float = 10.0) -> None:
-        """Start, and serve until SIGINT or SIGTERM.
-
-        Args:
-            monitoring_period_s: has no effect: the end of the server is noticed at once.
-        """
-        self._server.serve()
-
-    def stop(self) -> bool:
-        """Answer what was accepted, and stop; False where nothing runs."""
-        was_alive = self.is_alive()
-        self._server.stop()
-        return was_alive
-
-    def is_alive(self) -> bool:
-        """True while the server runs."""
-        return self._server.is_running
-
-    def is_connected(self) -> bool:
-        """True while the server runs."""
-        return self._server.is_running
-
     def get_access_token(self) -> str | None:
         """What restricted calls have to send in the header `triton-access-token`."""
         return self._security.access_token
-
-    def __enter__(self) -> Self:
-        if self._policy.launch_triton_on_startup:
-            self._server.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _options(self) -> ServerOptions:
         flags = self._config.flags()
@@ -298,3 +323,39 @@ class Triton:
         if self._config.model_repository is not None:
             return options_of(flags)
         return replace(options_of(["--model-repository=none", *flags]), model_repositories=())
+
+
+class RemoteTriton(TritonBase):
+    """A server that runs elsewhere, with `--frontend-config bind,…`; see `tritonpy_sdk.RemoteServer`.
+
+    Args:
+        url: of the server. Of `http://` and `grpc://` addresses, or those without a scheme, only the host
+            counts, and the port of the frontend `bind` is 8003; `tcp://HOST:PORT`, `tls://HOST:PORT` and
+            `unix:PATH` are addresses of that frontend. The variable `TRITONPY_BIND_ADDRESS` has one that
+            stands in for them all.
+        workspace: has no effect: nothing is written.
+        access_token: what the frontend has in its `token-file`.
+    """
+
+    def __init__(
+        self, url: str, workspace: Path | str | None = None, access_token: str | None = None
+    ) -> None:
+        address = os.environ.get(_BIND_ADDRESS) or _bind_address(url)
+        remote = RemoteServer(address, token=access_token, connect_timeout_s=_CONNECT_S)
+        super().__init__(remote, DefaultTritonLifecyclePolicy)
+        self._remote = remote
+
+    def is_alive(self) -> bool:
+        """True while it runs, connected or not."""
+        return self._remote.is_running
+
+    def is_connected(self) -> bool:
+        """True while the server is there."""
+        return self._remote.is_connected
+
+
+def _bind_address(url: str) -> str:
+    if url.startswith(("tcp://", "tls://", "unix:")):
+        return url
+    host = ServerUrl.parse(url).address.rpartition(":")[0]
+    return f"tcp://{host}:{DEFAULT_PORT}"
