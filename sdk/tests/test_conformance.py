@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import threading
 
 import numpy as np
 import pytest
-from tritonpy.plugin import InferResponse, Internal, hookimpl
+from tritonpy.plugin import InferResponse, hookimpl
 from tritonpy_sdk import ModelRepository
-from tritonpy_sdk.testing import BackendConformance, driver
+from tritonpy_sdk.testing import BackendConformance, PluginFault, driver
+from tritonpy_sdk.testing.rules import rules_of
 
 
 class TestIdentity(BackendConformance, backend="identity", models="models/identity"): ...
@@ -244,33 +246,149 @@ class CountsFilesInPublic(Scaler):
         return super().respond(instance, request)
 
 
-WRONG = {
-    WritesToInputs: "inputs_are_not_written_to",
-    ReusesItsOutputBuffer: "outputs_stay_as_they_are_while_somebody_reads_them",
-    NeverFinishes: "every_request_ends_with_exactly_one_final_response",
-    AnswersOnlyTheFirst: "every_request_ends_with_exactly_one_final_response",
-    AnswersAllAlike: "batch_of_many_equals_batches_of_one",
-    AnswersTwice: "every_request_ends_with_exactly_one_final_response",
-    GivesDoubles: "outputs_fit_the_configuration",
-    GivesFlatOutputs: "outputs_fit_the_configuration",
-    GivesOneOutput: "requested_outputs_are_in_the_response",
-    LooksOnlyAtTheFirstWish: "requests_of_one_batch_may_want_different_outputs",
-    ComputesWhatNobodyWants: "requested_outputs_are_in_the_response",
-    LastModelWins: "models_do_not_share_state",
-    LoadsOnce: "model_loads_again_after_it_was_unloaded",
-    StaysBroken: "request_without_its_inputs_does_not_spoil_the_instance",
-    FailsWithoutAWord: "request_without_its_inputs_does_not_spoil_the_instance",
-    DivesAtZeroRows: "request_of_zero_rows_is_answered",
-    SkipsTheCancelled: "cancelled_request_is_still_answered",
-    RunsOneInstanceAtATime: "instances_may_run_at_the_same_time",
-    ReportsAnotherClock: "reported_compute_lies_within_the_execution",
-    IsPerhapsReady: "readiness_is_a_truth_value",
-    ChangesWhatWasGiven: "auto_complete_keeps_what_was_given",
-    CompletesByTheClock: "auto_complete_says_the_same_twice",
-    ChoosesTooLate: "execution_of_a_model_is_told_before_the_backend_is_initialized",
-    CountsFilesInPublic: "model_without_files_leaves_the_others_alone",
-}
-ALL = sorted(name for name in vars(BackendConformance) if name.startswith("test_"))
+class SaysAWord(Scaler):
+    @hookimpl
+    def backend_attributes(self):
+        return "thread"
+
+
+class WritesBesideTheModel(Scaler):
+    @hookimpl
+    def model_initialize(self, model):
+        super().model_initialize(model)
+        (model.directory / "compiled").write_text(str(self))
+
+
+class BeginsThreads(Scaler):
+    def __init__(self):
+        self.end = threading.Event()
+
+    @hookimpl
+    def model_initialize(self, model):
+        super().model_initialize(model)
+        threading.Thread(target=self.end.wait, daemon=True).start()
+
+    def __del__(self):
+        self.end.set()
+
+
+class Prints(Scaler):
+    def respond(self, instance, request):
+        print("executing")
+        return super().respond(instance, request)
+
+
+class IgnoresOverflows(Scaler):
+    states = itertools.cycle(["ignore", "raise"])
+
+    @hookimpl
+    def model_initialize(self, model):
+        super().model_initialize(model)
+        np.seterr(over=next(self.states))
+
+
+WRONG = [
+    (WritesToInputs, "inputs_are_not_written_to", "wrote to the inputs", "write to a copy"),
+    (
+        ReusesItsOutputBuffer,
+        "outputs_stay_as_they_are_while_somebody_reads_them",
+        "changed outputs of an earlier request",
+        "make new arrays",
+    ),
+    (
+        NeverFinishes,
+        "every_request_ends_with_exactly_one_final_response",
+        "no final response",
+        "with final=True once",
+    ),
+    (
+        AnswersOnlyTheFirst,
+        "every_request_ends_with_exactly_one_final_response",
+        "1 responses for 4 requests",
+        "one response per request",
+    ),
+    (
+        AnswersAllAlike,
+        "batch_of_many_equals_batches_of_one",
+        "[1, 2]) and Tensor(",
+        "cut the outputs of the batch",
+    ),
+    (
+        AnswersTwice,
+        "every_request_ends_with_exactly_one_final_response",
+        "and also sent some",
+        "once, not both",
+    ),
+    (GivesDoubles, "outputs_fit_the_configuration", "should be FP32", "convert by .astype"),
+    (GivesFlatOutputs, "outputs_fit_the_configuration", "should have shape", "keep the batch dimension"),
+    (GivesOneOutput, "requested_outputs_are_in_the_response", "no output 'Z'", "request.wants(name)"),
+    (
+        LooksOnlyAtTheFirstWish,
+        "requests_of_one_batch_may_want_different_outputs",
+        "gave the outputs ['Y'] where ['Z'] was wanted",
+        "for each request",
+    ),
+    (ComputesWhatNobodyWants, "requested_outputs_are_in_the_response", "Not equal", "as without the wish"),
+    (LastModelWins, "models_do_not_share_state", "Not equal", "in model.state"),
+    (LoadsOnce, "model_loads_again_after_it_was_unloaded", "closed", "end nothing else in model_finalize"),
+    (
+        StaysBroken,
+        "request_without_its_inputs_does_not_spoil_the_instance",
+        "broken",
+        "keep no state between",
+    ),
+    (
+        FailsWithoutAWord,
+        "request_without_its_inputs_does_not_spoil_the_instance",
+        "without a word",
+        "raise InvalidArg with the name of the input",
+    ),
+    (DivesAtZeroRows, "request_of_zero_rows_is_answered", "should have shape [0, 2]", "outputs of zero rows"),
+    (
+        SkipsTheCancelled,
+        "cancelled_request_is_still_answered",
+        "0 responses for 1",
+        "answer it like the others",
+    ),
+    (RunsOneInstanceAtATime, "instances_may_run_at_the_same_time", "another instance runs", "hold no lock"),
+    (
+        ReportsAnotherClock,
+        "reported_compute_lies_within_the_execution",
+        "reported a computation from 1 to 2",
+        "call instance.now_ns()",
+    ),
+    (IsPerhapsReady, "readiness_is_a_truth_value", "answered None", "`return True` or `return False`"),
+    (
+        ChangesWhatWasGiven,
+        "auto_complete_keeps_what_was_given",
+        "made max_batch_size 4 of 8",
+        "what is missing",
+    ),
+    (CompletesByTheClock, "auto_complete_says_the_same_twice", "otherwise the second time", "no counter"),
+    (
+        ChoosesTooLate,
+        "execution_of_a_model_is_told_before_the_backend_is_initialized",
+        "TypeError",
+        "backend.state is not there yet",
+    ),
+    (
+        CountsFilesInPublic,
+        "model_without_files_leaves_the_others_alone",
+        "closed by another model",
+        "end only what this model began",
+    ),
+    (
+        SaysAWord,
+        "attributes_are_told_before_the_backend_is_initialized",
+        "returned str; expected BackendAttributes",
+        "return BackendAttributes",
+    ),
+    (WritesBesideTheModel, "the_files_of_the_model_are_left_alone", "changed 'compiled'", "of your own"),
+    (BeginsThreads, "nothing_grows_with_the_number_of_loads", "1 more threads", "end threads"),
+    (Prints, "nothing_is_printed", "wrote 'executing", "logging.getLogger"),
+    (IgnoresOverflows, "the_process_stays_as_it_was", "how numpy treats errors", "give paths, modes"),
+]
+ALL = [name for name, _ in rules_of(BackendConformance)]
 
 
 @pytest.fixture
@@ -307,28 +425,22 @@ def test_right_backend_passes(plugin, test, models):
     run(plugin(), models, test)
 
 
-@pytest.mark.parametrize("plugin", WRONG)
-def test_wrong_backend_fails(plugin, models, monkeypatch):
+@pytest.mark.parametrize(
+    ("plugin", "check", "did", "remedy"), WRONG, ids=lambda each: getattr(each, "__name__", "")
+)
+def test_wrong_backend_is_named_with_what_to_do(plugin, check, did, remedy, models, monkeypatch):
     monkeypatch.setattr(driver, "ANSWER_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("tritonpy_sdk.testing.traces._GRACE_S", 0.0)
 
-    with pytest.raises(Exception):  # noqa: B017 (whatever it is, the test must not pass)
-        run(plugin(), models, f"test_{WRONG[plugin]}")
+    with np.errstate(), pytest.raises(PluginFault) as caught:
+        run(plugin(), models, f"test_{check}")
+
+    assert did in caught.value.did
+    assert remedy in caught.value.rule.remedy
 
 
 def test_every_test_of_the_suite_can_fail():
-    about_attributes = {"test_attributes_are_told_before_the_backend_is_initialized"}
-
-    assert {f"test_{name}" for name in WRONG.values()} | about_attributes == set(ALL)
-
-
-def test_attributes_of_another_type_are_refused(models):
-    class SaysAWord(Scaler):
-        @hookimpl
-        def backend_attributes(self):
-            return "thread"
-
-    with pytest.raises(Internal, match="returned str; expected BackendAttributes"):
-        run(SaysAWord(), models, "test_attributes_are_told_before_the_backend_is_initialized")
+    assert {f"test_{check}" for _, check, _, _ in WRONG} == set(ALL)
 
 
 def test_missing_models_are_named():

@@ -43,7 +43,8 @@ def check_fits(response: InferResponse, config: JsonObject, row_count: int, *, i
         )
         assert fits, f"{tensor} should have shape {expected}"
         if datatype.byte_size:
-            assert len(bytes(tensor.wire())) == tensor.element_count * datatype.byte_size
+            size, wanted = len(bytes(tensor.wire())), tensor.element_count * datatype.byte_size
+            assert size == wanted, f"{tensor} has {size} bytes; it should have {wanted}"
 
 
 def check_same(got: Sequence[Tensor], expected: Sequence[Tensor], relative: float, absolute: float) -> None:
@@ -53,7 +54,8 @@ def check_same(got: Sequence[Tensor], expected: Sequence[Tensor], relative: floa
         AssertionError: says where they differ.
     """
     others = {tensor.name: tensor for tensor in expected}
-    assert sorted(tensor.name for tensor in got) == sorted(others)
+    names = sorted(tensor.name for tensor in got)
+    assert names == sorted(others), f"outputs {names}; alone the request got {sorted(others)}"
     for tensor in got:
         other = others[tensor.name]
         assert tensor.datatype == other.datatype, f"{tensor} and {other}"

@@ -23,6 +23,7 @@ from tritonpy.tensor import Array
 from tritonpy_sdk.testing.conformance import find_models
 from tritonpy_sdk.testing.driver import Answer, BackendDriver
 from tritonpy_sdk.testing.outputs import check_same
+from tritonpy_sdk.testing.rules import rule
 from tritonpy_sdk.testing.samples import build_request, sample_inputs
 
 _ISOLATION = """
@@ -99,6 +100,12 @@ class ServedBackendConformance:
         """Make one request's inputs; see `BackendConformance.make_inputs`."""
         return sample_inputs(config, row_count, random)
 
+    @rule(
+        "a model in a server answers as without one, on threads and in processes, until the server stops",
+        "keep nothing outside of model.state and instance.state, and give arrays that nothing changes later",
+        "how-to/write-a-backend.md",
+        is_bounded=False,
+    )
     def test_a_served_model_is_as_by_the_hooks_alone_until_its_server_stops(
         self, model_name: str, execution: str, tmp_path: Path
     ) -> None:
@@ -125,14 +132,26 @@ class ServedBackendConformance:
 
         served, answers, last = asyncio.run(serve())
 
-        assert _without_parameters(served) == _without_parameters(config)
+        shown, alone_shown = _without_parameters(served), _without_parameters(config)
+        differ = [key for key in {**shown, **alone_shown} if shown.get(key) != alone_shown.get(key)]
+        assert not differ, (
+            f"has {differ[0]} {shown.get(differ[0])!r} in a server, {alone_shown.get(differ[0])!r} without"
+        )
         for got, expected in zip([*answers, *last], [*alone, *alone], strict=True):
-            assert got.final_count == 1
-            assert len(got.responses) == len(expected.responses)
+            assert got.final_count == 1, f"gave {got.final_count} final responses to a request"
+            assert len(got.responses) == len(expected.responses), (
+                f"gave {len(got.responses)} responses in a server, and {len(expected.responses)} without"
+            )
             for one, other in zip(got.responses, expected.responses, strict=True):
                 assert one.error is None, one.error
                 check_same(one.outputs, other.outputs, self.relative_tolerance, self.absolute_tolerance)
 
+    @rule(
+        "models are loaded at the same time, each on a thread of its own, also in a process that is new",
+        "import the framework in backend_initialize, once, and guard with a lock what loads share",
+        "reference/hooks.md",
+        is_bounded=False,
+    )
     def test_models_load_at_the_same_time_in_a_new_process(self, tmp_path: Path) -> None:
         """Hooks may import modules for the first time on several threads at once."""
         repositories = [tmp_path / "one", tmp_path / "two"]
