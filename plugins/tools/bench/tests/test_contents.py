@@ -161,7 +161,7 @@ def test_rows_are_sent_in_their_order_until_they_begin_again(
 
     requests = prepare(Load(model="m", batch_size=size), model, read_streams(Inputs(path), model))
 
-    sent = [np.frombuffer(request[-8 * size :], "<i4")[::2].tolist() for request in requests]
+    sent = [np.frombuffer(request.plain()[-8 * size :], "<i4")[::2].tolist() for request in requests]
     assert len(requests) == count
     assert [row for request in sent for row in request] == [number % rows for number in range(count * size)]
 
@@ -182,4 +182,4 @@ def test_parameters_of_a_step_are_those_of_its_request(tmp_path: Path) -> None:
 
     [request] = prepare(Load(model="m"), model, read_streams(Inputs(path), model))
 
-    assert b'"depth":3' in request
+    assert b'"depth":3' in request.plain()

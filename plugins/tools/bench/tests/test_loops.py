@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import repeat
 
 import pytest
@@ -12,6 +12,7 @@ from tritonpy_bench import Concurrency, PeriodicConcurrency, Rate, Schedule
 from tritonpy_bench.calls import Call
 from tritonpy_bench.closed_loop import ClosedLoop
 from tritonpy_bench.open_loop import OpenLoop
+from tritonpy_bench.sources import Repeated, Source
 from tritonpy_bench.tally import Tally
 from tritonpy_sdk.testing import until_async
 
@@ -38,13 +39,13 @@ class Answers:
         call.answered(error)
 
 
-def requests() -> Iterator[bytes]:
-    return repeat(b"")
+def requests() -> Source:
+    return Repeated([b""], 0)
 
 
 async def test_a_closed_loop_keeps_so_many_in_flight_and_ends_at_its_limit() -> None:
     transport, tally = Answers(), Tally()
-    loop = ClosedLoop(transport, requests(), tally, Concurrency(3), 10)
+    loop = ClosedLoop(transport, requests, tally, Concurrency(3), 10)
 
     loop.start()
     await loop.idle.wait()
@@ -57,7 +58,7 @@ async def test_a_closed_loop_keeps_so_many_in_flight_and_ends_at_its_limit() -> 
 async def test_a_closed_loop_goes_on_after_failures_and_counts_each_text() -> None:
     tally = Tally()
     transport = Answers(lambda number: ("odd" if number % 2 else "even") if number <= 4 else None)
-    loop = ClosedLoop(transport, requests(), tally, Concurrency(2), 10)
+    loop = ClosedLoop(transport, requests, tally, Concurrency(2), 10)
 
     loop.start()
     await loop.idle.wait()
@@ -68,7 +69,7 @@ async def test_a_closed_loop_goes_on_after_failures_and_counts_each_text() -> No
 
 async def test_a_growing_loop_grows_after_so_many_answers_and_ends() -> None:
     transport, tally = Answers(), Tally()
-    loop = ClosedLoop(transport, requests(), tally, PeriodicConcurrency(1, 5, 2, 6))
+    loop = ClosedLoop(transport, requests, tally, PeriodicConcurrency(1, 5, 2, 6))
 
     loop.start()
     assert transport.flying == 1
@@ -80,7 +81,7 @@ async def test_a_growing_loop_grows_after_so_many_answers_and_ends() -> None:
 
 async def test_a_stopped_loop_is_idle_when_the_last_answer_is_there() -> None:
     transport = Answers()
-    loop = ClosedLoop(transport, requests(), Tally(), Concurrency(2))
+    loop = ClosedLoop(transport, requests, Tally(), Concurrency(2))
 
     loop.start()
     loop.stop()
@@ -93,7 +94,7 @@ async def test_a_stopped_loop_is_idle_when_the_last_answer_is_there() -> None:
 @pytest.mark.parametrize("pace", [Schedule([0.0, 0.001, 0.002]), Schedule([0.0, 0.0, 0.0])], ids=repr)
 async def test_an_open_loop_sends_each_request_of_a_schedule_and_ends(pace: Schedule) -> None:
     transport, tally = Answers(), Tally()
-    loop = OpenLoop(transport, requests(), tally, pace.times_s())
+    loop = OpenLoop(transport, requests, tally, pace.times_s())
 
     loop.start()
     await loop.idle.wait()
@@ -108,7 +109,7 @@ async def test_a_client_that_is_held_up_makes_all_requests_late_that_were_due_in
             time.sleep(0.2)
 
     tally = Tally()
-    loop = OpenLoop(Answers(hold), requests(), tally, Rate(500).times_s(), 100)
+    loop = OpenLoop(Answers(hold), requests, tally, Rate(500).times_s(), 100)
 
     loop.start()
     await loop.idle.wait()
@@ -131,7 +132,7 @@ async def test_an_open_loop_sends_while_nothing_is_answered_up_to_a_limit() -> N
             self.calls.append(call)
 
     transport, tally = Silent(), Tally()
-    loop = OpenLoop(transport, requests(), tally, repeat(0.0), 1500)
+    loop = OpenLoop(transport, requests, tally, repeat(0.0), 1500)
 
     loop.start()
     await until_async(lambda: len(transport.calls) >= 1024)

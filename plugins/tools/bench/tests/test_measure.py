@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import urllib.request
+from pathlib import Path
 
 import pytest
 from tritonpy_bench import (
@@ -18,8 +21,9 @@ from tritonpy_bench import (
     measure,
     measurement_json,
 )
-from tritonpy_bench.load import Protocol
+from tritonpy_bench.load import Endpoint, Protocol, SequenceShape
 from tritonpy_bench.paces import Pace
+from tritonpy_bench.report_text import text_report
 
 SHORT = Stability(window_s=0.25, windows=2, most_windows=2, warmup_s=0)
 COUNTED = Stability(request_count=24)
@@ -163,3 +167,137 @@ def test_what_a_process_cannot_do_is_told_in_its_words(urls: dict[str, str]) -> 
 
     with pytest.raises(BenchError, match="none of the requests to model 'echo' succeeded"):
         measure(load, COUNTED, processes=2)
+
+
+@pytest.mark.parametrize(("protocol", "endpoint"), [("grpc", "stream"), ("http", "generate_stream")])
+def test_responses_of_a_decoupled_model_are_counted(
+    urls: dict[str, str], tmp_path: Path, protocol: Protocol, endpoint: Endpoint
+) -> None:
+    data = tmp_path / "data.json"
+    data.write_text(json.dumps({"data": [{"IN": [4]}]}))
+    load = Load(
+        model="square",
+        url=urls[protocol],
+        protocol=protocol,
+        endpoint=endpoint,
+        pace=Concurrency(2),
+        inputs=Inputs(data),
+    )
+
+    measured = measure(load, COUNTED)
+
+    total = measured.total
+    assert (total.request_count, total.error_count, total.response_count) == (24, 0, 96)
+    assert (total.first_ns.count, total.between_ns.count) == (24, 72)
+    assert total.first_ns.greatest <= total.latency_ns.greatest
+    assert total.responses_per_s == pytest.approx(4 * total.requests_per_s)
+    assert "responses/s; first after mean" in text_report([measured])
+
+
+@pytest.mark.parametrize(
+    ("model", "protocol", "endpoint"),
+    [("echo", "grpc", "stream"), ("echo", "http", "generate"), ("texts", "http", "generate_stream")],
+)
+def test_models_with_one_response_are_asked_by_every_endpoint(
+    urls: dict[str, str], model: str, protocol: Protocol, endpoint: Endpoint
+) -> None:
+    load = Load(
+        model=model,
+        url=urls[protocol],
+        protocol=protocol,
+        endpoint=endpoint,
+        pace=Concurrency(2),
+        inputs=Inputs(shapes={"INPUT0": (1,)} if model == "texts" else {}),
+    )
+
+    total = measure(load, COUNTED).total
+
+    assert (total.request_count, total.response_count, total.errors) == (24, 24, {})
+
+
+@pytest.mark.parametrize(("protocol", "endpoint"), [("grpc", "stream"), ("grpc", "infer"), ("http", "infer")])
+def test_errors_are_those_of_their_requests_and_others_are_answered(
+    urls: dict[str, str], tmp_path: Path, protocol: Protocol, endpoint: Endpoint
+) -> None:
+    steps = [{"INPUT0": [1.0, 2.0]}, {"INPUT0": [1.0, 2.0], "parameters": {"sequence_start": "x"}}]
+    data = tmp_path / "data.json"
+    data.write_text(json.dumps({"data": steps}))
+    load = Load(model="single", url=urls[protocol], protocol=protocol, endpoint=endpoint, inputs=Inputs(data))
+
+    total = measure(load, Stability(request_count=8)).total
+
+    assert (total.request_count, total.error_count) == (4, 4)
+    assert all("sequence_start" in text for text in total.errors)
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("pace", [Concurrency(3), Rate(300)], ids=str)
+def test_sequences_begin_go_on_and_end(urls: dict[str, str], protocol: Protocol, pace: Pace) -> None:
+    load = Load(
+        model="counted",
+        url=urls[protocol],
+        protocol=protocol,
+        pace=pace,
+        sequences=SequenceShape(length=4, variation=0.5, count=3),
+    )
+
+    measured = measure(load, COUNTED)
+
+    assert measured.total.errors == {}  # a request without its flags would be refused
+    assert 24 <= measured.latency_ns.count == measured.total.sent_count == measured.server[0].success_count
+
+
+def test_correlation_ids_must_be_enough(urls: dict[str, str]) -> None:
+    shape = SequenceShape(id_count=2)
+
+    with pytest.raises(BenchError, match="2 correlation ids are too few for 3 sequences at a time"):
+        measure(Load(model="counted", url=urls["http"], pace=Concurrency(3), sequences=shape), COUNTED)
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("model", ["echo", "counted"])
+def test_tensors_in_shared_memory(urls: dict[str, str], protocol: Protocol, model: str) -> None:
+    load = Load(
+        model=model,
+        url=urls[protocol],
+        protocol=protocol,
+        pace=Concurrency(2),
+        batch_size=2 if model == "echo" else 1,
+        shared_memory=True,
+        output_byte_size=128,
+    )
+    before = {*os.listdir("/dev/shm")}
+
+    measured = measure(load, COUNTED)
+
+    assert measured.total.errors == {}
+    assert measured.latency_ns.count >= 24
+    assert not [
+        name for name in {*os.listdir("/dev/shm")} - before if f"tritonpy_bench_{os.getpid()}_" in name
+    ]
+    regions = urllib.request.urlopen(f"http://{urls['http']}/v2/systemsharedmemory/status").read()
+    assert json.loads(regions) == []
+
+
+def test_the_steps_of_an_ensemble_are_told_of_too(urls: dict[str, str]) -> None:
+    measured = measure(Load(model="chain", url=urls["http"]), COUNTED)
+
+    assert [(side.model, side.success_count) for side in measured.server] == [("chain", 24), ("single", 24)]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": "square"}, "'square' is decoupled.*--streaming.*generate_stream"),
+        ({"endpoint": "stream"}, "endpoint 'stream' is one of grpc, not of http"),
+        ({"model": "counted", "endpoint": "generate"}, "has neither sequences nor shared memory"),
+    ],
+    ids=str,
+)
+def test_endpoints_that_do_not_fit_are_refused(
+    urls: dict[str, str], change: dict[str, object], words: str
+) -> None:
+    given: dict[str, object] = {"model": "echo", "url": urls["http"], **change}
+
+    with pytest.raises(BenchError, match=words):
+        measure(Load(**given), COUNTED)  # type: ignore[arg-type]

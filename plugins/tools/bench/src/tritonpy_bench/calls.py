@@ -10,13 +10,14 @@ from typing import Protocol
 
 
 class Call(Protocol):
-    """Waits for the answer to a request.
+    """Waits for the answer to a request."""
 
-    Attributes:
-        sent_ns: when it was sent, by `time.perf_counter_ns`.
-    """
+    @property
+    def sent_ns(self) -> int:
+        """When it was sent, by `time.perf_counter_ns`."""
 
-    sent_ns: int
+    def responded(self) -> None:
+        """A response has come; told only where a request may have several."""
 
     def answered(self, error: str | None) -> None:
         """The request is over: all is received, or it failed."""

@@ -207,6 +207,66 @@ class _Range(click.ParamType[Any]):
     metavar="MS",
     help="End a range at the first load that is slower, by the percentile or the mean.",
 )
+@click.option("--streaming", is_flag=True, help="With gRPC: send over streams, as decoupled models need it.")
+@click.option(
+    "--endpoint",
+    type=click.Choice(("infer", "generate", "generate_stream")),
+    default="infer",
+    show_default=True,
+    help="With HTTP: to what requests are sent.",
+)
+@click.option(
+    "--shared-memory",
+    type=click.Choice(("none", "system")),
+    default="none",
+    show_default=True,
+    help="Put tensors into shared memory; the server is on this machine.",
+)
+@click.option(
+    "--output-shared-memory-size",
+    "output_byte_size",
+    type=click.IntRange(1),
+    default=102400,
+    show_default=True,
+    help="Bytes for each output there.",
+)
+@click.option(
+    "--sequence-length",
+    type=click.IntRange(1),
+    help="Requests of a sequence.  [default: those of its input data, or 20]",
+)
+@click.option(
+    "--sequence-length-variation",
+    "sequence_variation",
+    type=click.FloatRange(0, 100),
+    default=20.0,
+    show_default=True,
+    help="By how many percent sequences are longer or shorter.",
+)
+@click.option(
+    "--num-of-sequences",
+    "sequence_count",
+    type=click.IntRange(1),
+    default=4,
+    show_default=True,
+    help="Sequences at a time, where requests are sent at a rate.",
+)
+@click.option(
+    "--start-sequence-id",
+    "first_id",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="The least correlation id.",
+)
+@click.option(
+    "--sequence-id-range",
+    "id_count",
+    type=click.IntRange(1),
+    default=1 << 30,
+    show_default=True,
+    help="Correlation ids before they begin again.",
+)
 @click.option(
     "-H", "--header", "headers", multiple=True, metavar="NAME:VALUE", help="Sent with each request."
 )
@@ -219,6 +279,20 @@ class _Range(click.ParamType[Any]):
 )
 @click.option(
     "--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds for an answer."
+)
+@click.option(
+    "-f",
+    "--latency-report-file",
+    "csv",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the table as CSV, with the columns of perf_analyzer.",
+)
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write a page with plots, which opens without a network.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def bench(**options: Any) -> int:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import cycle, islice
 from urllib.parse import urlsplit
 
 from tritonpy_bench.calls import Loop, Place, Transport
 from tritonpy_bench.closed_loop import ClosedLoop
 from tritonpy_bench.errors import BenchError
-from tritonpy_bench.load import Load, Protocol
+from tritonpy_bench.load import Endpoint, Load, Protocol
 from tritonpy_bench.measurement import Window
-from tritonpy_bench.open_loop import OpenLoop
+from tritonpy_bench.open_loop import MOST_FLYING, OpenLoop
 from tritonpy_bench.paces import Concurrency, Pace, PeriodicConcurrency
+from tritonpy_bench.sources import Repeated, SequencePlan, Sequences, SequenceSource, Source
 from tritonpy_bench.tally import Tally
 
 _OPEN_LOOP_CONNECTIONS = 8
@@ -30,8 +30,11 @@ class Plan:
     Attributes:
         protocol: by which requests are sent.
         place: of the server.
+        endpoint: to what.
         requests: as bytes, sent one after the other, again and again.
         offset: the request that is sent first.
+        sequences: sent instead of `requests`; None for models without.
+        sequence_count: sequences at a time in an open loop.
         pace: when requests are sent, by this client.
         request_limit: how many this client sends in all; 0 for no limit.
         timeout_s: after which a request has failed.
@@ -39,9 +42,12 @@ class Plan:
     """
 
     protocol: Protocol
+    endpoint: Endpoint
     place: Place
     requests: Sequence[bytes]
     offset: int
+    sequences: SequencePlan | None
+    sequence_count: int
     pace: Pace
     request_limit: int
     timeout_s: float
@@ -57,23 +63,23 @@ class Client:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._transport: Transport
-        if plan.protocol == "http":
-            from tritonpy_bench.http_transport import HttpTransport
-
-            self._transport = HttpTransport(plan.place, plan.timeout_s)
-        else:
-            from tritonpy_bench.grpc_transport import GrpcTransport
-
-            self._transport = GrpcTransport(plan.place, plan.timeout_s, plan.metadata)
+        self._transport = _transport(plan)
         self._tally = Tally()
-        requests = islice(cycle(plan.requests), plan.offset % len(plan.requests), None)
+        sources: Callable[[], Source]
+        most_flying = MOST_FLYING
+        if plan.sequences is None:
+            repeated = Repeated(plan.requests, plan.offset)
+            sources = lambda: repeated  # noqa: E731 - all calls share it
+        else:
+            sequences = Sequences(plan.sequences)
+            sources = lambda: SequenceSource(sequences)  # noqa: E731
+            most_flying = plan.sequence_count
         self._loop: Loop
         pace, limit = plan.pace, plan.request_limit
         if isinstance(pace, Concurrency | PeriodicConcurrency):
-            self._loop = ClosedLoop(self._transport, requests, self._tally, pace, limit)
+            self._loop = ClosedLoop(self._transport, sources, self._tally, pace, limit)
         else:
-            self._loop = OpenLoop(self._transport, requests, self._tally, pace.times_s(), limit)
+            self._loop = OpenLoop(self._transport, sources, self._tally, pace.times_s(), limit, most_flying)
 
     async def open(self) -> None:
         """Open the connections.
@@ -102,6 +108,20 @@ class Client:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._loop.idle.wait(), wait_s)
         await self._transport.close()
+
+
+def _transport(plan: Plan) -> Transport:
+    if plan.protocol == "http":
+        from tritonpy_bench.http_transport import HttpTransport
+
+        return HttpTransport(plan.place, plan.timeout_s, plan.endpoint == "generate_stream")
+    if plan.endpoint == "stream":
+        from tritonpy_bench.stream_transport import StreamTransport
+
+        return StreamTransport(plan.place, plan.timeout_s, plan.metadata)
+    from tritonpy_bench.grpc_transport import GrpcTransport
+
+    return GrpcTransport(plan.place, plan.timeout_s, plan.metadata)
 
 
 def _connections(pace: Pace) -> int:

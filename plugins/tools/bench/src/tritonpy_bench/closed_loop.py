@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 
 from tritonpy_bench.calls import Transport
 from tritonpy_bench.paces import Concurrency, PeriodicConcurrency
+from tritonpy_bench.sources import Source
 from tritonpy_bench.tally import Tally
+from tritonpy_bench.timed_call import TimedCall
 
 _PAUSE_S = 0.02  # after a failure, so that a server that is gone is not asked a million times
 
@@ -18,7 +20,7 @@ class ClosedLoop:
 
     Args:
         transport: carries them.
-        requests: the next one each time; it never ends.
+        sources: makes the source of each of the requests at a time.
         tally: counts them.
         pace: how many at a time.
         limit: send so many in all; 0 for no limit.
@@ -27,14 +29,14 @@ class ClosedLoop:
     def __init__(
         self,
         transport: Transport,
-        requests: Iterator[bytes],
+        sources: Callable[[], Source],
         tally: Tally,
         pace: Concurrency | PeriodicConcurrency,
         limit: int = 0,
     ) -> None:
         self.idle = asyncio.Event()  # nothing is in flight, and nothing will be sent
         self._transport = transport
-        self._requests = requests
+        self._sources = sources
         self._tally = tally
         self._left = limit or -1
         self._pace = pace
@@ -52,7 +54,7 @@ class ClosedLoop:
         self._wanted = requests
         while self._flying < self._wanted and self._left:
             self._flying += 1
-            self._send(_ClosedCall(self))
+            self._send(TimedCall(self._sources(), self._tally, self._answered))
         self._look()
 
     def stop(self) -> None:
@@ -60,24 +62,31 @@ class ClosedLoop:
         self._left = 0
         self.set_concurrency(0)
 
-    def _send(self, call: _ClosedCall) -> None:
-        self._left -= 1
+    def _send(self, call: TimedCall) -> None:
+        if self._left > 0:
+            self._left -= 1
         self._tally.sent_count += 1
-        call.sent_ns = time.perf_counter_ns()
-        self._transport.send(next(self._requests), call)
+        request = call.source.next()
+        call.begin()
+        self._transport.send(request, call)
 
-    def _answered(self, call: _ClosedCall, error: str | None) -> None:
+    def _goes_on(self, call: TimedCall) -> bool:
+        """True if another request follows; a sequence that has begun comes to its end in any case."""
+        return bool(self._left and self._flying <= self._wanted) or call.source.is_open
+
+    def _answered(self, call: TimedCall, error: str | None) -> None:
         if error is None:
-            self._tally.succeeded(time.perf_counter_ns() - call.sent_ns)
+            self._tally.latency.add(time.perf_counter_ns() - call.sent_ns)
             self._until_step -= 1
             if not self._until_step:
                 self._grow()
-            if self._left and self._flying <= self._wanted:
+            if self._goes_on(call):
                 self._send(call)
                 return
         else:
             self._tally.failed(error)
-            if self._left and self._flying <= self._wanted:
+            call.source.abandon()
+            if self._goes_on(call):
                 asyncio.get_running_loop().call_later(_PAUSE_S, self._again, call)
                 return
         self._end()
@@ -91,8 +100,8 @@ class ClosedLoop:
         self._until_step = pace.period
         self.set_concurrency(min(pace.end, self._wanted + pace.step))
 
-    def _again(self, call: _ClosedCall) -> None:
-        if self._left and self._flying <= self._wanted:
+    def _again(self, call: TimedCall) -> None:
+        if self._goes_on(call):
             self._send(call)
         else:
             self._end()
@@ -104,16 +113,3 @@ class ClosedLoop:
     def _look(self) -> None:
         if not self._flying and (not self._left or not self._wanted):
             self.idle.set()
-
-
-class _ClosedCall:
-    """One of the requests that are in flight; satisfies `Call`."""
-
-    __slots__ = ("_loop", "sent_ns")
-
-    def __init__(self, loop: ClosedLoop) -> None:
-        self.sent_ns = 0
-        self._loop = loop
-
-    def answered(self, error: str | None) -> None:
-        self._loop._answered(self, error)

@@ -11,7 +11,7 @@ from typing import Literal
 import click
 
 from tritonpy_bench.errors import BenchError
-from tritonpy_bench.load import Inputs, Load, Stability
+from tritonpy_bench.load import Inputs, Load, SequenceShape, Stability
 from tritonpy_bench.measurement import Measurement, Window
 from tritonpy_bench.paces import (
     Concurrency,
@@ -23,11 +23,11 @@ from tritonpy_bench.paces import (
 )
 from tritonpy_bench.progress import Say, live_line
 from tritonpy_bench.ranges import numbers
+from tritonpy_bench.report_csv import csv_report
+from tritonpy_bench.report_html import html_report
 from tritonpy_bench.report_json import measurement_json
 from tritonpy_bench.report_text import text_report
 from tritonpy_bench.run import OnWindow, measure
-
-_TYPES = ("bool", "int", "double", "string")
 
 
 def run(
@@ -58,9 +58,20 @@ def run(
     warmup_s: float,
     request_count: int,
     threshold_ms: float | None,
+    streaming: bool,
+    endpoint: Literal["infer", "generate", "generate_stream"],
+    shared_memory: Literal["none", "system"],
+    output_byte_size: int,
+    sequence_length: int | None,
+    sequence_variation: float,
+    sequence_count: int,
+    first_id: int,
+    id_count: int,
     headers: Sequence[str],
     parameters: Sequence[str],
     timeout_s: float,
+    csv: Path | None,
+    html: Path | None,
     as_json: bool,
 ) -> int:
     """Measure, and print; the options are those of the command."""
@@ -74,6 +85,16 @@ def run(
         inputs=Inputs(_source(sources), dict(map(_shape, shapes)), string_length, string_data),
         headers=dict(map(_header, headers)),
         parameters=dict(map(_parameter, parameters)),
+        endpoint="stream" if streaming else endpoint,
+        sequences=SequenceShape(
+            length=sequence_length,
+            variation=sequence_variation / 100,
+            count=sequence_count,
+            first_id=first_id,
+            id_count=id_count,
+        ),
+        shared_memory=shared_memory == "system",
+        output_byte_size=output_byte_size,
         timeout_s=timeout_s,
     )
     stability = Stability(
@@ -108,11 +129,21 @@ def run(
     except BenchError as error:
         raise click.ClickException(str(error)) from None
     measured = _measure_all(load, paces, stability, processes, threshold_ms)
+    for path, report in ((csv, csv_report), (html, html_report)):
+        if path is not None:
+            _write(path, report(measured))
     if as_json:
         click.echo(json.dumps([*map(measurement_json, measured)], indent=2))
     else:
         click.echo(text_report(measured))
     return 0
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise click.ClickException(f"'{path}': {error.strerror}") from None
 
 
 def _measure_all(
@@ -199,5 +230,5 @@ def _parameter(text: str) -> tuple[str, str | int | float | bool]:
     except ValueError:
         pass
     raise click.UsageError(
-        f"--request-parameter '{text}': expected NAME:VALUE:TYPE with a type of {', '.join(_TYPES)}"
+        f"--request-parameter '{text}': expected NAME:VALUE:TYPE with a type of bool, int, double or string"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -49,13 +50,17 @@ class GrpcTarget:
     def reasons(self, model: str, version: str) -> list[JsonObject]:
         return self._http.reasons(model, version) if self._http else []
 
-    def call(self, method: str, request: Any) -> None:  # Any: a message
-        """Call a method whose answer matters only if it is an error.
+    def register(self, region: str, key: str, byte_size: int) -> None:
+        self._ask(
+            "SystemSharedMemoryRegister",
+            messages.SystemSharedMemoryRegisterRequest(name=region, key=key, byte_size=byte_size),
+        )
 
-        Raises:
-            BenchError: it is one.
-        """
-        self._ask(method, request)
+    def unregister(self, region: str) -> None:
+        with suppress(BenchError):
+            self._ask(
+                "SystemSharedMemoryUnregister", messages.SystemSharedMemoryUnregisterRequest(name=region)
+            )
 
     def _ask(self, method: str, request: Any, instead: JsonObject | None = None) -> JsonObject:
         answers = getattr(messages, type(request).__name__.replace("Request", "Response"))

@@ -56,7 +56,7 @@ class GrpcTransport:
         self._timeout_ns = int(timeout_s * 1e9)
         self._context = place.context(["h2"])
         self._headers = request_headers(place, "ModelInfer", metadata)
-        self._connections: list[_Connection] = []
+        self._connections: list[Connection] = []
         self._opening: set[asyncio.Task[None]] = set()
         self._turn = 0
         self._sweeper: asyncio.TimerHandle | None = None
@@ -76,7 +76,7 @@ class GrpcTransport:
             self._turn = (self._turn + 1) % len(connections)
             connection = connections[self._turn]
             if len(connection.calls) < CALLS_OF_A_CONNECTION and not connection.is_leaving:
-                connection.send(request, call)
+                self._begin(connection, request, call)
                 return
         task = asyncio.get_running_loop().create_task(self._open_and_send(request, call))
         self._opening.add(task)
@@ -92,9 +92,9 @@ class GrpcTransport:
             connection.transport.abort()
         await asyncio.sleep(0)  # the connections hear of it
 
-    async def _connect(self) -> _Connection:
+    async def _connect(self) -> Connection:
         _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: _Connection(self._headers, self._connections),
+            self._new_connection,
             self._place.host,
             self._place.port,
             ssl=self._context,
@@ -107,7 +107,13 @@ class GrpcTransport:
         except OSError as error:
             call.answered(f"no connection: {error.strerror or error}")
             return
+        self._begin(connection, request, call)
+
+    def _begin(self, connection: Connection, request: bytes, call: Call) -> None:
         connection.send(request, call)
+
+    def _new_connection(self) -> Connection:
+        return Connection(self._headers, self._connections)
 
     def _sweep(self) -> None:
         limit_ns = time.perf_counter_ns() - self._timeout_ns
@@ -116,12 +122,12 @@ class GrpcTransport:
         self._sweeper = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
 
 
-class _Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One connection of HTTP/2, and the calls on it by their streams."""
 
     transport: asyncio.Transport
 
-    def __init__(self, headers: Headers, connections: list[_Connection]) -> None:
+    def __init__(self, headers: Headers, connections: list[Connection]) -> None:
         self.calls: dict[int, Call] = {}
         self.is_leaving = False  # it takes no new calls
         self._headers = headers
@@ -144,13 +150,38 @@ class _Connection(asyncio.Protocol):
             stream = self._engine.send_request(self._headers)
             self._engine.send_data(stream, request, end_stream=True)
         except NGH2Error as error:  # the server has said that it closes this connection
-            self._leave()
+            self.leave()
             asyncio.get_running_loop().call_soon(call.answered, f"no call was possible: {error}")
             return
         self.calls[stream] = call
-        if not self._is_flushing:
-            self._is_flushing = True
-            asyncio.get_running_loop().call_soon(self._flush)
+        self._flush_soon()
+
+    def begin_stream(self, call: Call) -> int:
+        """Begin a call of which several messages are sent; its number.
+
+        Raises:
+            NGH2Error: the server takes no more calls.
+        """
+        stream = self._engine.send_request(self._headers)
+        self.calls[stream] = call
+        self._flush_soon()
+        return stream
+
+    def send_on(self, stream: int, message: bytes) -> None:
+        """Send a message on a stream.
+
+        Raises:
+            NGH2Error: the stream is gone.
+        """
+        self._engine.send_data(stream, message)
+        self._flush_soon()
+
+    def reset(self, stream: int, code: int) -> None:
+        """End a call from this side, which is told nothing more."""
+        self.calls.pop(stream, None)
+        with suppress(NGH2Error):
+            self._engine.reset_stream(stream, code)
+        self._flush_soon()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -159,10 +190,14 @@ class _Connection(asyncio.Protocol):
             self._end(f"what the server answered is no HTTP/2: {error}")
             return
         for event in self._engine.events():
-            told = _TOLD.get(type(event))
-            if told is not None:
-                told(self, event)
+            self.told(event)
         self._flush()
+
+    def told(self, event: events.Event) -> None:
+        """Do what follows from something that the server has sent."""
+        follows = _TOLD.get(type(event))
+        if follows is not None:
+            follows(self, event)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(str(exc) if exc else _CLOSED)
@@ -177,6 +212,12 @@ class _Connection(asyncio.Protocol):
         if late:
             self._flush()
 
+    def _flush_soon(self) -> None:
+        """Send all that is begun in this turn of the loop at once."""
+        if not self._is_flushing:
+            self._is_flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
     def _flush(self) -> None:
         self._is_flushing = False
         if data := self._engine.data_to_send():
@@ -187,7 +228,8 @@ class _Connection(asyncio.Protocol):
         if call is not None:
             call.answered(error)
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Take no new calls, and close when the last is over."""
         self.is_leaving = True
         if not self.calls:
             self.transport.close()
@@ -218,11 +260,11 @@ class _Connection(asyncio.Protocol):
         """A call is over; one without a status has failed."""
         self._answer(event.stream_id, "the call ended without a status")
         if self.is_leaving:
-            self._leave()
+            self.leave()
 
     def on_goaway(self, event: events.GoAwayReceived) -> None:
         """The server takes no new calls on this connection."""
-        self._leave()
+        self.leave()
 
 
 def status_error(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
@@ -240,10 +282,10 @@ def status_error(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
     return f"{name}: {unquote(found.get(b'grpc-message', b'').decode(errors='replace'))}"
 
 
-_TOLD: dict[type[events.Event], Callable[[_Connection, Any], None]] = {
-    events.ResponseReceived: _Connection.on_response,
-    events.TrailersReceived: _Connection.on_trailers,
-    events.StreamReset: _Connection.on_reset,
-    events.StreamClosed: _Connection.on_closed,
-    events.GoAwayReceived: _Connection.on_goaway,
+_TOLD: dict[type[events.Event], Callable[[Connection, Any], None]] = {
+    events.ResponseReceived: Connection.on_response,
+    events.TrailersReceived: Connection.on_trailers,
+    events.StreamReset: Connection.on_reset,
+    events.StreamClosed: Connection.on_closed,
+    events.GoAwayReceived: Connection.on_goaway,
 }

@@ -23,9 +23,11 @@ class HttpTransport:
     Args:
         place: of the server.
         timeout_s: after which a call fails and its connection is closed.
+        has_events: answers are streams of events, each a response.
     """
 
-    def __init__(self, place: Place, timeout_s: float) -> None:
+    def __init__(self, place: Place, timeout_s: float, has_events: bool = False) -> None:
+        self._kind = _EventConnection if has_events else _Connection
         self._place = place
         self._timeout_ns = int(timeout_s * 1e9)
         self._context = place.context()
@@ -69,7 +71,7 @@ class HttpTransport:
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
         _, made = await loop.create_connection(
-            lambda: _Connection(self._idle, self._all), self._place.host, self._place.port, ssl=self._context
+            lambda: self._kind(self._idle, self._all), self._place.host, self._place.port, ssl=self._context
         )
         return made
 
@@ -127,7 +129,10 @@ class _Connection(asyncio.Protocol):
             self._idle.append(self)
         else:
             self.transport.close()
-        call.answered(None if status == 200 else f"HTTP {status}: {_error(b''.join(body))}")
+        call.answered(self._outcome(status, body))
+
+    def _outcome(self, status: int, body: list[bytes]) -> str | None:
+        return None if status == 200 else f"HTTP {status}: {_error(b''.join(body))}"
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._all.discard(self)
@@ -141,6 +146,31 @@ class _Connection(asyncio.Protocol):
         self.transport.abort()
         if call is not None:
             call.answered(text)
+
+
+class _EventConnection(_Connection):
+    """One whose answers are events, which begin with `data: ` and end with an empty line."""
+
+    def __init__(self, idle: list[_Connection], connections: set[_Connection]) -> None:
+        super().__init__(idle, connections)
+        self._partial = b""
+        self._event_error: str | None = None
+
+    def on_body(self, data: bytes) -> None:
+        if self._parser.get_status_code() != 200:
+            super().on_body(data)
+            return
+        *events, self._partial = (self._partial + data).split(b"\n\n")
+        for event in events:
+            if event.startswith(b'data: {"error"') or event.startswith(b'data:{"error"'):
+                self._event_error = _error(event.partition(b":")[2])
+            elif self.call is not None:
+                self.call.responded()
+
+    def _outcome(self, status: int, body: list[bytes]) -> str | None:
+        error, self._event_error = self._event_error, None
+        self._partial = b""
+        return error or super()._outcome(status, body)
 
 
 def _error(body: bytes) -> str:

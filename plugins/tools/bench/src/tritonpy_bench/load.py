@@ -13,6 +13,9 @@ from tritonpy_bench.paces import Concurrency, Pace
 Protocol: TypeAlias = Literal["http", "grpc"]
 """By what requests are sent."""
 
+Endpoint: TypeAlias = Literal["infer", "stream", "generate", "generate_stream"]
+"""To what: `stream` is `ModelStreamInfer` of gRPC, the last two are of HTTP."""
+
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
@@ -35,6 +38,25 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceShape:
+    """What the sequences of a stateful model look like.
+
+    Attributes:
+        length: requests of each; None for those of the stream of input data, or 20 where it is made up.
+        variation: part of the length by which sequences are longer or shorter.
+        count: sequences at a time, where requests are sent at a rate; else each of a concurrency is one.
+        first_id: the least correlation id.
+        id_count: how many ids follow each other before they begin again.
+    """
+
+    length: int | None = None
+    variation: float = 0.2
+    count: int = 4
+    first_id: int = 1
+    id_count: int = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """A model, and the requests that are sent to it.
 
@@ -49,6 +71,10 @@ class Load:
             batches closed; None for nowhere.
         headers: of HTTP, or metadata of gRPC, sent with each request.
         parameters: of each request.
+        endpoint: to what they are sent; decoupled models need one that streams.
+        sequences: for models with sequences.
+        shared_memory: tensors lie in the system's shared memory; the server is on this machine.
+        output_byte_size: room for each output there.
         timeout_s: after which a request counts as failed, and connections are given up.
     """
 
@@ -62,7 +88,21 @@ class Load:
     http_url: str | None = None
     headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     parameters: Mapping[str, str | int | float | bool] = field(default_factory=lambda: MappingProxyType({}))
+    endpoint: Endpoint = "infer"
+    sequences: SequenceShape = field(default_factory=lambda: SequenceShape())
+    shared_memory: bool = False
+    output_byte_size: int = 100 << 10
     timeout_s: float = 60.0
+
+    @property
+    def is_generate(self) -> bool:
+        """True if requests and responses are flat JSON objects."""
+        return self.endpoint in ("generate", "generate_stream")
+
+    @property
+    def is_streaming(self) -> bool:
+        """True if a request may have several responses."""
+        return self.endpoint in ("stream", "generate_stream")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

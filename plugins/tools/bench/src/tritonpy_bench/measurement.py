@@ -25,6 +25,8 @@ class Window:
         sent_count: requests sent in it.
         client_cpu_s: processor time that the clients used.
         client_count: how many processes sent.
+        first_ns: where requests may have several responses: from a request to its first response.
+        between_ns: likewise, from one response to the next.
         service_ns: in an open loop, as `latency_ns` but from when they were sent; empty in a closed one.
     """
 
@@ -35,6 +37,18 @@ class Window:
     client_cpu_s: float = 0.0
     client_count: int = 1
     service_ns: Histogram = field(default_factory=Histogram)
+    first_ns: Histogram = field(default_factory=Histogram)
+    between_ns: Histogram = field(default_factory=Histogram)
+
+    @property
+    def response_count(self) -> int:
+        """Responses; as many as requests where each has one."""
+        return self.first_ns.count + self.between_ns.count or self.request_count
+
+    @property
+    def responses_per_s(self) -> float:
+        """Responses in a second; tokens, where a response is one."""
+        return self.response_count / self.duration_s if self.duration_s else 0.0
 
     @property
     def request_count(self) -> int:
@@ -73,6 +87,8 @@ def _together(windows: Sequence[Window], duration_s: float, client_count: int) -
         sum(w.client_cpu_s for w in windows),
         client_count,
         Histogram.merged(w.service_ns for w in windows),
+        Histogram.merged(w.first_ns for w in windows),
+        Histogram.merged(w.between_ns for w in windows),
     )
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tritonpy_bench.alarm import Alarm
 from tritonpy_bench.calls import Transport
+from tritonpy_bench.sources import Source
 from tritonpy_bench.tally import Tally
+from tritonpy_bench.timed_call import TimedCall
 
-_MOST_FLYING = 1024  # further ones wait here, which their latencies tell
+MOST_FLYING = 1024
+"""Requests that an open loop has in flight at most."""
+
 _MOST_AT_ONCE = 64  # are sent before answers are looked at again
 
 
@@ -23,29 +27,32 @@ class OpenLoop:
 
     Args:
         transport: carries the requests.
-        requests: the next one each time; it never ends.
+        sources: makes the sources of requests; of sequences, each has one request at a time.
         tally: counts them.
         times_s: when each is due, in seconds from the start.
         limit: send so many in all; 0 for no limit.
+        most_flying: requests at a time; further ones wait here, which their latencies tell.
     """
 
     def __init__(
         self,
         transport: Transport,
-        requests: Iterator[bytes],
+        sources: Callable[[], Source],
         tally: Tally,
         times_s: Iterator[float],
         limit: int = 0,
+        most_flying: int = MOST_FLYING,
     ) -> None:
         self.idle = asyncio.Event()
         self._transport = transport
-        self._requests = requests
+        self._sources = sources
+        self._most_flying = most_flying
         self._tally = tally
         self._times_s = times_s
         self._left = limit or -1
         self._flying = 0
         self._waiting: deque[int] = deque()
-        self._free: list[_OpenCall] = []
+        self._free: list[TimedCall] = []
         self._start_ns = 0
         self._next_ns = 0
         self._alarm: Alarm | None = None
@@ -81,7 +88,7 @@ class OpenLoop:
             if not self._left or self._next_ns > time.monotonic_ns():
                 break
             self._left -= 1
-            if self._flying < _MOST_FLYING:
+            if self._flying < self._most_flying:
                 self._send(self._next_ns)
             else:
                 self._waiting.append(self._next_ns)
@@ -90,21 +97,23 @@ class OpenLoop:
             self._alarm.set(self._next_ns)
 
     def _send(self, due_ns: int) -> None:
-        call = self._free.pop() if self._free else _OpenCall(self)
+        call = self._free.pop() if self._free else TimedCall(self._sources(), self._tally, self._answered)
         self._flying += 1
         self._tally.sent_count += 1
-        call.sent_ns = time.perf_counter_ns()
+        request = call.source.next()
+        call.begin()
         call.late_ns = time.monotonic_ns() - due_ns
-        self._transport.send(next(self._requests), call)
+        self._transport.send(request, call)
 
-    def _answered(self, call: _OpenCall, error: str | None) -> None:
+    def _answered(self, call: TimedCall, error: str | None) -> None:
         self._flying -= 1
         if error is None:
             service_ns = time.perf_counter_ns() - call.sent_ns
-            self._tally.succeeded(service_ns + call.late_ns)
-            self._tally.served(service_ns)
+            self._tally.latency.add(service_ns + call.late_ns)
+            self._tally.service.add(service_ns)
         else:
             self._tally.failed(error)
+            call.source.abandon()
         self._free.append(call)
         if self._waiting:
             self._send(self._waiting.popleft())
@@ -114,16 +123,3 @@ class OpenLoop:
     def _look(self) -> None:
         if not self._left and not self._flying and not self._waiting:
             self.idle.set()
-
-
-class _OpenCall:
-    """A request that is in flight; satisfies `Call`."""
-
-    __slots__ = ("_loop", "late_ns", "sent_ns")
-
-    def __init__(self, loop: OpenLoop) -> None:
-        self._loop = loop
-        self.late_ns = self.sent_ns = 0
-
-    def answered(self, error: str | None) -> None:
-        self._loop._answered(self, error)

@@ -21,6 +21,8 @@ def measurement_json(measurement: Measurement) -> JsonObject:
             "protocol": load.protocol,
             "pace": str(load.pace),
             "batch_size": load.batch_size,
+            "endpoint": load.endpoint,
+            "shared_memory": load.shared_memory,
         },
         "is_stable": measurement.is_stable,
         "requests_per_s": measurement.requests_per_s,
@@ -29,6 +31,7 @@ def measurement_json(measurement: Measurement) -> JsonObject:
         "service_us": latencies_json(measurement.total.service_ns)
         if measurement.total.service_ns.count
         else None,
+        "responses": _responses(measurement.total),
         "errors": dict(measurement.total.errors.most_common()),
         "client_busy": measurement.client_busy,
         "total": _window(measurement.total),
@@ -47,6 +50,18 @@ def latencies_json(histogram: Histogram) -> JsonObject:
         "greatest": histogram.greatest / 1000,
         **{f"p{percent:g}": histogram.percentile(percent) / 1000 for percent in PERCENTILES},
         "buckets_ns": histogram.bins(),
+    }
+
+
+def _responses(total: Window) -> JsonObject | None:
+    """What is known where a request may have several responses."""
+    if not total.first_ns.count:
+        return None
+    return {
+        "count": total.response_count,
+        "per_s": total.responses_per_s,
+        "first_us": latencies_json(total.first_ns),
+        "between_us": latencies_json(total.between_ns),
     }
 
 

@@ -35,14 +35,20 @@ def text_report(measurements: Sequence[Measurement]) -> str:
         format_table(_HEADER, map(_row, measurements)),
     ]
     for measurement in measurements:
-        if notes := [
-            *_service(measurement),
-            *_server(measurement),
-            *_errors(measurement),
-            *_warnings(measurement),
-        ]:
-            lines += ["", str(measurement.load.pace), *(f"  {note}" for note in notes)]
+        if said := notes(measurement):
+            lines += ["", str(measurement.load.pace), *(f"  {line}" for line in said)]
     return "\n".join(lines)
+
+
+def notes(measurement: Measurement) -> list[str]:
+    """What there is to say of a load beside its row."""
+    return [
+        *_service(measurement),
+        *_responses(measurement),
+        *_server(measurement),
+        *_errors(measurement),
+        *_warnings(measurement),
+    ]
 
 
 def _row(measurement: Measurement) -> Sequence[str]:
@@ -105,6 +111,20 @@ def _service(measurement: Measurement) -> Iterator[str]:
             f"from when requests were sent, not when they were due: mean {service.mean / 1000:.0f}, "
             f"p50 {service.percentile(50) / 1000:.0f}, p99 {service.percentile(99) / 1000:.0f} µs"
         )
+
+
+def _responses(measurement: Measurement) -> Iterator[str]:
+    total = measurement.total
+    if not total.first_ns.count:
+        return
+    parts = [f"{total.responses_per_s:.1f} responses/s"]
+    for title, histogram in (("first after", total.first_ns), ("then one each", total.between_ns)):
+        if histogram.count:
+            parts.append(
+                f"{title} mean {histogram.mean / 1000:.0f}, p50 {histogram.percentile(50) / 1000:.0f}, "
+                f"p99 {histogram.percentile(99) / 1000:.0f} µs"
+            )
+    yield "; ".join(parts)
 
 
 def _warnings(measurement: Measurement) -> Iterator[str]:

@@ -1,10 +1,9 @@
-"""Requests as bytes that are ready to be sent."""
+"""Requests from the contents of inputs, ready to be sent."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import gcd
-from typing import Any
 
 import orjson
 from tritonpy.cli.http_client import model_path
@@ -14,101 +13,177 @@ from tritonpy.tensor import Tensor
 from tritonpy_bench.contents import Step, Stream, join_rows
 from tritonpy_bench.errors import BenchError
 from tritonpy_bench.load import Load
+from tritonpy_bench.request_parts import GrpcParts, HttpParts, Parts, WholeRequest, set_parameter
+from tritonpy_bench.shared_memory import Region, Regions
 from tritonpy_bench.target import JsonObject, ModelFacts
 
 _MOST_BYTES = 2 << 30  # of all prepared requests together
-_MOST_INT64 = 2**63
+_JSON_HEADERS = {"Content-Type": "application/json"}
 
 
-def prepare(load: Load, facts: ModelFacts, streams: Sequence[Stream]) -> list[bytes]:
+def prepare(
+    load: Load, facts: ModelFacts, streams: Sequence[Stream], regions: Regions | None = None
+) -> list[Parts]:
     """The requests that a load sends one after the other, again and again.
+
+    Args:
+        load: what is sent.
+        facts: about the model.
+        streams: rows.
+        regions: the shared memory in which tensors are put; None to send them.
 
     Raises:
         BenchError: the model takes no such batch, or rows do not fit together.
     """
-    check_batch_size(load, facts)
+    check(load, facts)
     steps = [step for stream in streams for step in stream]
     size = load.batch_size
-    requests, total = [], 0
     # After so many requests the rows begin again with the first.
-    for number in range(len(steps) // gcd(len(steps), size)):
-        rows = [steps[(number * size + row) % len(steps)] for row in range(size)]
-        requests.append(request_bytes(load, facts, rows))
-        total += len(requests[-1])
+    count = len(steps) // gcd(len(steps), size)
+    chosen = ([steps[(number * size + row) % len(steps)] for row in range(size)] for number in range(count))
+    return _bounded(chosen, lambda rows: request_parts(load, facts, rows, regions))
+
+
+def prepare_streams(
+    load: Load, facts: ModelFacts, streams: Sequence[Stream], regions: Regions | None = None
+) -> list[list[Parts]]:
+    """The requests of sequences, of which each takes a stream; a request has a row, as many times as asked.
+
+    Raises:
+        BenchError: as of `prepare`.
+    """
+    check(load, facts)
+    return [
+        _bounded(
+            ([step] * load.batch_size for step in stream),
+            lambda rows: request_parts(load, facts, rows, regions),
+        )
+        for stream in streams
+    ]
+
+
+def check(load: Load, facts: ModelFacts) -> None:
+    """Refuse what the model would refuse, or what its endpoint cannot do.
+
+    Raises:
+        BenchError: with what would do.
+    """
+    most = max(1, facts.max_batch_size)
+    if not 1 <= load.batch_size <= most:
+        why = f"at most {most}" if facts.max_batch_size else "1, since the model has no batch dimension"
+        raise BenchError(f"batch size {load.batch_size}: model '{facts.name}' takes {why}")
+    wanted = "grpc" if load.endpoint == "stream" else "http" if load.is_generate else load.protocol
+    if load.protocol != wanted:
+        raise BenchError(f"endpoint '{load.endpoint}' is one of {wanted}, not of {load.protocol}")
+    if facts.is_decoupled and load.endpoint == "infer":
+        raise BenchError(
+            f"model '{facts.name}' is decoupled, a request may have any number of responses: measure it over "
+            f"gRPC with --streaming, or over HTTP with --endpoint generate_stream"
+        )
+    if load.is_generate and (facts.is_sequence or load.shared_memory):
+        raise BenchError(f"endpoint '{load.endpoint}' has neither sequences nor shared memory")
+
+
+def request_parts(
+    load: Load, facts: ModelFacts, rows: Sequence[Step], regions: Regions | None = None
+) -> Parts:
+    """One request."""
+    tensors, own = join_rows(rows, facts)
+    parameters: dict[str, object] = {**load.parameters, **own}
+    if load.is_generate:
+        return _generate(load, tensors, parameters)
+    inputs = [regions.put(tensor) if regions else None for tensor in tensors]
+    outputs = regions.outputs if regions else {}
+    make = _http if load.protocol == "http" else _grpc
+    return make(load, tensors, parameters, inputs, outputs)
+
+
+def _bounded(chosen: Iterable[Sequence[Step]], make: Callable[[Sequence[Step]], Parts]) -> list[Parts]:
+    requests, total = [], 0
+    for rows in chosen:
+        requests.append(make(rows))
+        total += len(requests[-1].plain())
         if total > _MOST_BYTES:
             raise BenchError(f"input data: all requests together have more than {_MOST_BYTES >> 30} GiB")
     return requests
 
 
-def check_batch_size(load: Load, facts: ModelFacts) -> None:
-    """Refuse a batch that the model would refuse."""
-    most = max(1, facts.max_batch_size)
-    if not 1 <= load.batch_size <= most:
-        why = f"at most {most}" if facts.max_batch_size else "1, since the model has no batch dimension"
-        raise BenchError(f"batch size {load.batch_size}: model '{facts.name}' takes {why}")
-
-
-def request_bytes(load: Load, facts: ModelFacts, rows: Sequence[Step]) -> bytes:
-    """One request, as it goes over the wire."""
-    tensors, parameters = join_rows(rows, facts)
-    parameters = {**load.parameters, **parameters}
-    if load.protocol == "http":
-        return _http(load, tensors, parameters)
-    return _grpc(load, tensors, parameters)
-
-
-def _http(load: Load, tensors: Sequence[Tensor], parameters: Mapping[str, object]) -> bytes:
-    wires = [bytes(tensor.wire()) for tensor in tensors]
-    head: JsonObject = {"parameters": {**parameters, "binary_data_output": True}}
-    head["inputs"] = [
-        {
-            "name": tensor.name,
-            "datatype": tensor.datatype,
-            "shape": tensor.shape,
-            "parameters": {"binary_data_size": len(wire)},
-        }
-        for tensor, wire in zip(tensors, wires, strict=True)
-    ]
-    document = orjson.dumps(head)
-    body = b"".join((document, *wires))
-    headers = {
-        "Content-Type": "application/octet-stream",
-        "Inference-Header-Content-Length": str(len(document)),
+def _http(
+    load: Load,
+    tensors: Sequence[Tensor],
+    parameters: Mapping[str, object],
+    inputs: Sequence[Region | None],
+    outputs: Mapping[str, Region],
+) -> Parts:
+    wires = [b"" if region else bytes(tensor.wire()) for tensor, region in zip(tensors, inputs, strict=True)]
+    document: JsonObject = {
+        "inputs": [
+            {
+                "name": tensor.name,
+                "datatype": tensor.datatype,
+                "shape": tensor.shape,
+                "parameters": region.parameters if region else {"binary_data_size": len(wire)},
+            }
+            for tensor, wire, region in zip(tensors, wires, inputs, strict=True)
+        ]
     }
-    return http_head(load, model_path(load.model, load.version) + "/infer", len(body), headers) + body
+    if outputs:
+        document["outputs"] = [
+            {"name": name, "parameters": region.parameters} for name, region in outputs.items()
+        ]
+    before = orjson.dumps({"parameters": {**parameters, "binary_data_output": True}})[:-2]
+    rest = b"}," + orjson.dumps(document)[1:]
+    path = model_path(load.model, load.version) + "/infer"
+    head = _http_head(load, path, {"Content-Type": "application/octet-stream"})
+    return HttpParts(head, before, rest, b"".join(wires))
 
 
-def http_head(load: Load, path: str, length: int, headers: Mapping[str, str]) -> bytes:
-    """The head of a POST request."""
+def _http_head(load: Load, path: str, headers: Mapping[str, str]) -> bytes:
+    """The head of a POST request, without what tells of lengths."""
     _, _, host = load.url.rpartition("://")
     host, slash, prefix = host.partition("/")
     lines = [f"POST {(slash + prefix).rstrip('/')}{path} HTTP/1.1", f"Host: {host}"]
     lines += [f"{name}: {value}" for name, value in {**headers, **load.headers}.items()]
-    lines.append(f"Content-Length: {length}")
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+    return ("\r\n".join(lines) + "\r\n").encode("latin-1")
 
 
-def _grpc(load: Load, tensors: Sequence[Tensor], parameters: Mapping[str, object]) -> bytes:
+def _generate(load: Load, tensors: Sequence[Tensor], parameters: Mapping[str, object]) -> Parts:
+    document: JsonObject = {"parameters": parameters} if parameters else {}
+    for tensor in tensors:
+        if tensor.datatype in ("FP16", "BF16"):
+            raise BenchError(f"input '{tensor.name}': {tensor.datatype} cannot be written in JSON")
+        elements = tensor.numpy().reshape(-1).tolist()
+        if tensor.datatype == "BYTES":
+            elements = [element.decode(errors="replace") for element in elements]
+        document[tensor.name] = elements[0] if len(elements) == 1 else elements
+    body = orjson.dumps(document)
+    path = f"{model_path(load.model, load.version)}/{load.endpoint}"
+    return WholeRequest(
+        _http_head(load, path, _JSON_HEADERS) + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    )
+
+
+def _grpc(
+    load: Load,
+    tensors: Sequence[Tensor],
+    parameters: Mapping[str, object],
+    inputs: Sequence[Region | None],
+    outputs: Mapping[str, Region],
+) -> Parts:
     request = messages.ModelInferRequest(model_name=load.model, model_version=load.version)
+    if load.endpoint == "stream":  # so that a decoupled model says when it has answered
+        parameters = {**parameters, "triton_enable_empty_final_response": True}
     for name, value in parameters.items():
         set_parameter(request.parameters[name], value)
-    for tensor in tensors:
-        request.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
-        request.raw_input_contents.append(bytes(tensor.wire()))
-    message = request.SerializeToString()
-    return b"\0" + len(message).to_bytes(4, "big") + message
-
-
-def set_parameter(parameter: Any, value: object) -> None:  # Any: a message `InferParameter`
-    """Write a value into the field of its type."""
-    match value:
-        case bool():
-            parameter.bool_param = value
-        case int() if value < _MOST_INT64:
-            parameter.int64_param = value
-        case int():
-            parameter.uint64_param = value
-        case float():
-            parameter.double_param = value
-        case _:
-            parameter.string_param = str(value)
+    for tensor, region in zip(tensors, inputs, strict=True):
+        entry = request.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        if region is None:
+            request.raw_input_contents.append(bytes(tensor.wire()))
+        else:
+            for name, value in region.parameters.items():
+                set_parameter(entry.parameters[name], value)
+    for name, region in outputs.items():
+        output = request.outputs.add(name=name)
+        for key, value in region.parameters.items():
+            set_parameter(output.parameters[key], value)
+    return GrpcParts(request.SerializeToString())

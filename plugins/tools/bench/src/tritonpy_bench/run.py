@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import NoReturn
 
 from tritonpy_bench.client import Client, Plan, place_of
@@ -12,10 +12,11 @@ from tritonpy_bench.contents import read_streams
 from tritonpy_bench.errors import BenchError
 from tritonpy_bench.load import Load, Stability
 from tritonpy_bench.measurement import Measurement, Window, after, beside
-from tritonpy_bench.paces import request_count, split_pace
+from tritonpy_bench.paces import request_count
+from tritonpy_bench.plans import make_plans, shared_byte_size
 from tritonpy_bench.processes import RemoteClient, loop_factory
-from tritonpy_bench.requests import prepare
 from tritonpy_bench.server_side import Counts, between, look
+from tritonpy_bench.shared_memory import open_regions
 from tritonpy_bench.stability import agree
 from tritonpy_bench.target import HttpTarget, Target, all_steps, model_facts
 
@@ -49,30 +50,19 @@ def measure(
     Raises:
         BenchError: the load cannot be made, or not one request succeeded; the text says why.
     """
-    place = place_of(load)
-    with open_target(load) as target:
+    place_of(load)  # is said first if it is none
+    with ExitStack() as stack:
+        target = stack.enter_context(open_target(load))
         facts = model_facts(target, load.model, load.version)
-        requests = prepare(load, facts, read_streams(load.inputs, facts))
+        streams = read_streams(load.inputs, facts)
+        regions = None
+        if load.shared_memory:
+            size = shared_byte_size(load, facts, streams)
+            regions = stack.enter_context(open_regions(target, facts, size, load.output_byte_size))
+        plans = make_plans(load, facts, streams, regions, stability.request_count, processes)
         models = [(load.model, load.version), *((step, "") for step in all_steps(target, facts))]
-        paces = split_pace(load.pace, processes)
-        limit = stability.request_count
-        metadata = [(name.lower(), value) for name, value in load.headers.items()]
-        plans = [
-            Plan(
-                load.protocol,
-                place,
-                requests,
-                number * len(requests) // len(paces),
-                pace,
-                limit // len(paces) + (number < limit % len(paces)),
-                load.timeout_s,
-                metadata,
-            )
-            for number, pace in enumerate(paces)
-        ]
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            run = _Run(load, stability, target, models, on_window)
-            return runner.run(run.run(plans))
+        runner = stack.enter_context(asyncio.Runner(loop_factory=loop_factory()))
+        return runner.run(_Run(load, stability, target, models, on_window).run(plans))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tritonpy_bench.histogram import Histogram
 from tritonpy_bench.measurement import Window
 
-_MOST_WAITING = 1 << 16  # latencies that wait to be put into the histogram, which is quicker for many at once
+_MOST_WAITING = 1 << 16  # values that wait to be put into a histogram, which is quicker for many at once
 _MOST_TEXTS = 50
 _MOST_CHARACTERS = 300
 
@@ -17,8 +17,38 @@ Clock = Callable[[], int]
 """Nanoseconds that only go forward."""
 
 
+class Series:
+    """Durations in nanoseconds, which become a histogram."""
+
+    __slots__ = ("_histogram", "_waiting")
+
+    def __init__(self) -> None:
+        self._histogram = Histogram()
+        self._waiting: list[int] = []
+
+    def add(self, duration_ns: int) -> None:
+        """Count one."""
+        waiting = self._waiting
+        waiting.append(duration_ns)
+        if len(waiting) >= _MOST_WAITING:
+            self._histogram.add(waiting)
+            waiting.clear()
+
+    def take(self) -> Histogram:
+        """What was counted since the last call."""
+        histogram = self._histogram
+        histogram.add(self._waiting)
+        self._waiting.clear()
+        self._histogram = Histogram()
+        return histogram
+
+
 class Tally:
     """Collects what a window holds.
+
+    Attributes:
+        latency, service, first, between: the durations of the window's fields of these names.
+        sent_count: requests sent since the last look.
 
     Args:
         clock: for the length of windows.
@@ -30,34 +60,19 @@ class Tally:
         "_cpu_clock",
         "_cpu_ns",
         "_errors",
-        "_latency",
-        "_served",
-        "_service",
         "_since_ns",
-        "_waiting",
+        "between",
+        "first",
+        "latency",
         "sent_count",
+        "service",
     )
 
     def __init__(self, clock: Clock = time.perf_counter_ns, cpu_clock: Clock = time.thread_time_ns) -> None:
         self._clock = clock
         self._cpu_clock = cpu_clock
+        self.latency, self.service, self.first, self.between = Series(), Series(), Series(), Series()
         self._begin()
-
-    def succeeded(self, latency_ns: int) -> None:
-        """Count a request that was answered."""
-        waiting = self._waiting
-        waiting.append(latency_ns)
-        if len(waiting) >= _MOST_WAITING:
-            self._latency.add(waiting)
-            waiting.clear()
-
-    def served(self, service_ns: int) -> None:
-        """Note how long a request took from when it was sent, where its latency began before."""
-        served = self._served
-        served.append(service_ns)
-        if len(served) >= _MOST_WAITING:
-            self._service.add(served)
-            served.clear()
 
     def failed(self, text: str) -> None:
         """Count a request that failed; beyond the fiftieth, new texts are counted together."""
@@ -68,22 +83,20 @@ class Tally:
 
     def take(self) -> Window:
         """What came since the last call, and begin anew."""
-        self._latency.add(self._waiting)
-        self._service.add(self._served)
         window = Window(
             (self._clock() - self._since_ns) / 1e9,
-            self._latency,
+            self.latency.take(),
             self._errors,
             self.sent_count,
             (self._cpu_clock() - self._cpu_ns) / 1e9,
-            service_ns=self._service,
+            service_ns=self.service.take(),
+            first_ns=self.first.take(),
+            between_ns=self.between.take(),
         )
         self._begin()
         return window
 
     def _begin(self) -> None:
         self._since_ns, self._cpu_ns = self._clock(), self._cpu_clock()
-        self._latency, self._service, self._errors = Histogram(), Histogram(), Counter[str]()
-        self._waiting: list[int] = []
-        self._served: list[int] = []
+        self._errors = Counter[str]()
         self.sent_count = 0

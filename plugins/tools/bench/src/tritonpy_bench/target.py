@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -65,6 +67,16 @@ class Target(Protocol):
     def reasons(self, model: str, version: str) -> list[JsonObject]:
         """What `/explain` tells of a model's versions; empty if the server has no such thing."""
 
+    def register(self, region: str, key: str, byte_size: int) -> None:
+        """Register a region of the system's shared memory.
+
+        Raises:
+            BenchError: the server does not take it.
+        """
+
+    def unregister(self, region: str) -> None:
+        """Forget a region; a server that is gone has forgotten it."""
+
     def close(self) -> None:
         """End the connection."""
 
@@ -96,13 +108,13 @@ class HttpTarget:
     def reasons(self, model: str, version: str) -> list[JsonObject]:
         return list(self._get(model_path(model, version) + "/explain", {}).get("models", ()))
 
-    def post(self, path: str, body: bytes) -> None:
-        """Send a request whose answer matters only if it is an error.
+    def register(self, region: str, key: str, byte_size: int) -> None:
+        body = json.dumps({"key": key, "offset": 0, "byte_size": byte_size}).encode()
+        self._post(f"/v2/systemsharedmemory/region/{region}/register", body)
 
-        Raises:
-            BenchError: it is one.
-        """
-        self._ask("POST", path, body)
+    def unregister(self, region: str) -> None:
+        with suppress(BenchError):
+            self._post(f"/v2/systemsharedmemory/region/{region}/unregister", b"")
 
     def _get(self, path: str, instead: JsonObject | None = None) -> Any:  # Any: JSON
         try:
@@ -116,9 +128,9 @@ class HttpTarget:
         except click.ClickException as error:
             raise BenchError(error.message) from None
 
-    def _ask(self, method: str, path: str, body: bytes) -> None:
+    def _post(self, path: str, body: bytes) -> None:
         try:
-            answer = self._client.send(method, path, body, self._headers)
+            answer = self._client.send("POST", path, body, self._headers)
         except click.ClickException as error:
             raise BenchError(error.message) from None
         if answer.status != 200:

@@ -1,0 +1,142 @@
+"""Requests over streams of gRPC (`ModelStreamInfer`), a request at a time on each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from ngh2 import events
+from ngh2.exceptions import NGH2Error
+from tritonpy.protos import messages
+
+from tritonpy_bench.calls import Call, Place
+from tritonpy_bench.errors import BenchError
+from tritonpy_bench.grpc_transport import Connection, GrpcTransport, request_headers
+
+_CANCEL = 8
+_HEAD = 5  # bytes before each message: whether it is compressed, and its length
+_NEVER = 1 << 62
+_ERROR_TAG = 0x0A  # of the field `error_message`
+# The parameter of a response after which no other follows, as every protobuf library writes it.
+_FINAL = b"triton_final_response\x12\x02\x08\x01"
+
+
+class StreamTransport(GrpcTransport):
+    """Satisfies `Transport`, with as many streams as there are calls at a time."""
+
+    def __init__(self, place: Place, timeout_s: float, metadata: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(place, timeout_s, metadata)
+        self._headers = request_headers(place, "ModelStreamInfer", metadata)
+        self._idle: list[_Stream] = []
+
+    async def open(self, count: int) -> None:
+        await super().open(count)
+        try:
+            for number in range(len(self._idle), count):
+                connection = self._connections[number % len(self._connections)]
+                self._idle.append(_Stream(connection, self._idle))
+        except NGH2Error as error:
+            raise BenchError(f"no stream can be opened at {self._place}: {error}") from None
+
+    def send(self, request: bytes, call: Call) -> None:
+        while self._idle:
+            stream = self._idle.pop()
+            if stream.send(request, call):
+                return
+        super().send(request, call)
+
+    def _begin(self, connection: Connection, request: bytes, call: Call) -> None:
+        try:
+            stream = _Stream(connection, self._idle)
+        except NGH2Error as error:  # the server has said that it closes this connection
+            connection.leave()
+            asyncio.get_running_loop().call_soon(call.answered, f"no stream was possible: {error}")
+            return
+        stream.send(request, call)
+
+    def _new_connection(self) -> Connection:
+        return _StreamConnection(self._headers, self._connections)
+
+
+class _StreamConnection(Connection):
+    """A connection whose calls want what comes before their end."""
+
+    def on_data(self, event: events.DataReceived) -> None:
+        """A part of the responses of a stream."""
+        stream = self.calls.get(event.stream_id)
+        if isinstance(stream, _Stream):
+            stream.received(event.data)
+
+    def told(self, event: events.Event) -> None:
+        if isinstance(event, events.DataReceived):
+            self.on_data(event)
+        else:
+            super().told(event)
+
+
+class _Stream:
+    """One stream; to its connection it is a call."""
+
+    def __init__(self, connection: Connection, idle: list[_Stream]) -> None:
+        self._connection = connection
+        self._idle = idle
+        self._call: Call | None = None
+        self._data = bytearray()
+        self._number = connection.begin_stream(self)
+
+    @property
+    def sent_ns(self) -> int:
+        """When the request in flight was sent."""
+        return self._call.sent_ns if self._call is not None else _NEVER
+
+    def send(self, request: bytes, call: Call) -> bool:
+        """Send a request; False if the stream is gone."""
+        try:
+            self._connection.send_on(self._number, request)
+        except NGH2Error:
+            return False
+        self._call = call
+        return True
+
+    def responded(self) -> None:
+        raise AssertionError("what comes is told by `received`")
+
+    def answered(self, error: str | None) -> None:
+        """The server has ended the stream."""
+        with suppress(ValueError):
+            self._idle.remove(self)
+        call, self._call = self._call, None
+        if call is not None:
+            call.answered(error or "the stream ended without a final response")
+
+    def received(self, data: bytes) -> None:
+        """Take bytes of responses."""
+        buffer = self._data
+        buffer += data
+        while len(buffer) >= _HEAD:
+            end = _HEAD + int.from_bytes(buffer[1:_HEAD], "big")
+            if len(buffer) < end:
+                return
+            message = bytes(memoryview(buffer)[_HEAD:end])
+            del buffer[:end]
+            self._response(message)
+
+    def _response(self, message: bytes) -> None:
+        call = self._call
+        if call is None:
+            return  # of a request that has failed
+        if message and message[0] == _ERROR_TAG:
+            self._call = None
+            # More may come for the failed request: another stream takes the next one.
+            self._connection.reset(self._number, _CANCEL)
+            call.answered(messages.ModelStreamInferResponse.FromString(message).error_message)
+            return
+        if _FINAL not in message:
+            call.responded()
+            return
+        if messages.ModelStreamInferResponse.FromString(message).infer_response.outputs:
+            call.responded()
+        self._call = None
+        self._idle.append(self)
+        call.answered(None)
