@@ -27,6 +27,7 @@ def values(step: Step) -> dict[str, list[object]]:
 
 NUMBERS = TensorFacts("NUMBERS", "INT32", (2,))
 TEXTS = TensorFacts("TEXTS", "BYTES", (-1,))
+LENGTHS = b"\2\0\0\0ab\1\0\0\0c"
 EXTRA = TensorFacts("EXTRA", "FP32", (1,), is_optional=True)
 
 
@@ -78,10 +79,23 @@ def test_made_up_contents_are_the_same_for_a_seed_and_leave_out_optional_inputs(
             },
             {"NUMBERS": [5, 6], "TEXTS": [b"\xff\0"]},
         ),
+        (
+            {"NUMBERS": [1, 2], "TEXTS": {"b64": base64.b64encode(LENGTHS).decode(), "shape": [2]}},
+            {"NUMBERS": [1, 2], "TEXTS": [b"ab", b"c"]},
+        ),
     ],
 )
 def test_steps_of_json(tmp_path: Path, step: object, expected: object) -> None:
     assert read(tmp_path, {"data": [step]}, NUMBERS, TEXTS, EXTRA) == [[expected]]
+
+
+def test_elements_in_base64_have_their_lengths_before_them(tmp_path: Path) -> None:
+    step = {"TEXTS": {"b64": base64.b64encode(b"abc").decode(), "shape": [2]}}
+
+    with pytest.raises(
+        BenchError, match="'b64' has no 2 elements, each with its length in four bytes before it"
+    ):
+        read(tmp_path, {"data": [step]}, TEXTS)
 
 
 def test_json_has_steps_or_streams_of_steps(tmp_path: Path) -> None:

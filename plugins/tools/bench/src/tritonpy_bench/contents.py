@@ -262,13 +262,28 @@ def _base64(entry: TensorFacts, text: object, shape: tuple[int, ...], where: str
     except binascii.Error as error:
         raise BenchError(f"{where}: 'b64' cannot be decoded: {error}") from None
     if entry.datatype == "BYTES":
+        # perf_analyzer wants the length before each element; one element alone may come without.
+        if _element_count(data) == prod(shape):
+            return Content(entry, shape, data)
         if prod(shape) != 1:
-            raise BenchError(f"{where}: 'b64' is one element, expected {prod(shape)} for {_shown(shape)}")
+            raise BenchError(
+                f"{where}: 'b64' has no {prod(shape)} elements, each with its length in four bytes "
+                f"before it, for {_shown(shape)}"
+            )
         return Content(entry, shape, _packed([data]))
     expected = prod(shape) * DATATYPES[entry.datatype].byte_size
     if len(data) != expected:
         raise BenchError(f"{where}: got {len(data)} bytes, expected {expected} for {_shown(shape)}")
     return Content(entry, shape, data)
+
+
+def _element_count(wire: bytes) -> int:
+    """Elements of BYTES in the protocol's binary form; -1 if it is not that."""
+    position = count = 0
+    while position + 4 <= len(wire):
+        position += 4 + int.from_bytes(wire[position : position + 4], "little")
+        count += 1
+    return count if position == len(wire) else -1
 
 
 def _flat(value: object) -> Iterator[object]:

@@ -136,6 +136,7 @@ class Connection(asyncio.Protocol):
         self._is_flushing = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.Protocol`."""
         self.transport = cast(asyncio.Transport, transport)
         self._engine.initiate_connection(
             {ngh2.Setting.ENABLE_PUSH: 0, ngh2.Setting.INITIAL_WINDOW_SIZE: _WINDOW}
@@ -184,11 +185,13 @@ class Connection(asyncio.Protocol):
         self._flush_soon()
 
     def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
         try:
             self._engine.receive_data(data)
         except NGH2Error as error:
             self._end(f"what the server answered is no HTTP/2: {error}")
             return
+        self._is_flushing = True  # what is sent meanwhile leaves with the rest below
         for event in self._engine.events():
             self.told(event)
         self._flush()
@@ -200,6 +203,7 @@ class Connection(asyncio.Protocol):
             follows(self, event)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
         self._end(str(exc) if exc else _CLOSED)
 
     def give_up(self, limit_ns: int, text: str) -> None:
