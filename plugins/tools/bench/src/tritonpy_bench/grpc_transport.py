@@ -18,8 +18,8 @@ from tritonpy.protos.pool import SERVICE_NAME
 from tritonpy_bench.calls import Call, Place
 from tritonpy_bench.errors import BenchError
 
-CALLS_OF_A_CONNECTION = 64
-"""So many calls are made at once before another connection is opened."""
+CALLS_OF_A_CONNECTION = 6
+"""So many calls are made at once before another connection is opened; perf_analyzer does so, too."""
 
 _SWEEP_S = 1.0
 _WINDOW = 1 << 24
