@@ -25,6 +25,9 @@ BUILT_IN = {
     "trace": ("tritonpy.cli.trace", "Show where the time of traced requests went."),
 }
 
+REPLACEABLE = frozenset({"explain"})
+"""Of these a distribution that is installed may bring a command of the same name that does more."""
+
 # name: distribution that adds a command of that name
 ELSEWHERE = {
     "analyze": "tritonpy-analyze",
@@ -50,7 +53,9 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command called `cmd_name`."""
-        if cmd_name in BUILT_IN:
+        if cmd_name in REPLACEABLE:
+            self._ask_plugins()
+        if cmd_name in BUILT_IN and not (cmd_name in REPLACEABLE and cmd_name in self.commands):
             command = getattr(importlib.import_module(BUILT_IN[cmd_name][0]), cmd_name)
             assert isinstance(command, click.Command)
             return command

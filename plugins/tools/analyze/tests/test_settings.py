@@ -76,6 +76,12 @@ def test_a_space_knows_its_points() -> None:
             4,
             {"max_batch_size": 4, "dynamic_batching": {"preferred_batch_size": [4]}},
         ),
+        (
+            {"max_batch_size": 8, "dynamic_batching": {"preferred_batch_size": [8]}},
+            "max_batch_size",
+            16,
+            {"max_batch_size": 16, "dynamic_batching": {}},
+        ),
         ({}, "queue_delay_us", 50, {"dynamic_batching": {"max_queue_delay_microseconds": 50}}),
         (
             {"dynamic_batching": {"max_queue_delay_microseconds": 50}},

@@ -1,4 +1,4 @@
-"""The command `corectl analyze`; the rest of the distribution is imported when it is called."""
+"""The commands `corectl analyze` and `explain`; the rest is imported when they are called."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tritonpy.hookspecs import hookimpl  # `tritonpy.plugin` imports numpy, and 
 def cli_commands(group: click.Group) -> None:
     """See `CliHooks`."""
     group.add_command(analyze)
+    group.add_command(explain)
 
 
 @click.command(short_help="Find the configuration with which models answer best.")
@@ -272,3 +273,47 @@ def _shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
             raise click.UsageError(f"--shape '{text}': expected INPUT:DIMS, such as IMAGE:3,224,224")
         shapes[name] = tuple(int(part) for part in dims.split(","))
     return shapes
+
+
+@click.command(short_help="Say why a model answers as it does, and what would change it.")
+@click.argument("model")
+@click.option("--model-version", default="", help="Only this version.  [default: all that are loaded]")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Look twice, so far apart, and tell of what came between.  [default: everything since the load]",
+)
+@click.option(
+    "--load",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Send N requests at once between the looks, of random contents.  [default: none]",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: the numbers, and what was found in them.")
+@click.option(
+    "--url",
+    default="http://localhost:8000",
+    show_default=True,
+    help="Where the HTTP port is, of this server or of Triton.",
+)
+@click.option(
+    "--timeout", "timeout_s", type=float, default=10.0, show_default=True, help="Seconds to wait for it."
+)
+def explain(
+    model: str,
+    model_version: str,
+    seconds: float,
+    load: int | None,
+    as_json: bool,
+    url: str,
+    timeout_s: float,
+) -> None:
+    """Say why a model answers as it does, and what would change it.
+
+    Its batches, queue and instances are described from what the server counts. A queueing model of them says
+    what other numbers of instances, batch sizes and delays would come to, at the rate at which requests come.
+    """
+    from tritonpy_analyze.explaining import explain as run
+
+    run(model, model_version, seconds, as_json, url, timeout_s, load or 0)

@@ -57,7 +57,9 @@ def overridden(config: JsonObject, settings: Mapping[str, Value], backend: str =
         changed["dynamic_batching"] = {}
     batching = changed.get("dynamic_batching", {})
     if "max_batch_size" in settings and "preferred_batch_size" in batching:
-        fitting = [size for size in batching["preferred_batch_size"] if size <= most]
+        preferred = batching["preferred_batch_size"]
+        is_default = preferred == [config.get("max_batch_size")] and "preferred_batch_size" not in settings
+        fitting = [] if is_default else [size for size in preferred if size <= most]
         batching["preferred_batch_size"] = fitting
         if not fitting:
             del batching["preferred_batch_size"]

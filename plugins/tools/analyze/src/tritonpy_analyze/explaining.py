@@ -1,0 +1,92 @@
+"""`corectl explain` with predictions: what a model's numbers say, and what would change them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+import click
+from tritonpy.cli.explain_findings import findings
+from tritonpy.cli.explain_text import describe
+from tritonpy.cli.http_client import HttpClient
+from tritonpy_bench import BenchError, Concurrency, Load, Stability, measure
+from tritonpy_bench.measurement import Measurement
+from tritonpy_bench.report_json import measurement_json
+
+from tritonpy_analyze.facts import LOOK_S, look_twice
+from tritonpy_analyze.outlook import further_findings, outlook, outlook_json, outlook_text, steps_text
+from tritonpy_analyze.progress import progress
+
+JsonObject = dict[str, Any]  # Any: JSON
+
+
+def explain(
+    model: str, version: str, seconds: float, as_json: bool, url: str, timeout_s: float, load: int
+) -> None:
+    """Look, perhaps under a load of so many requests at once, and print.
+
+    Raises:
+        click.ClickException: the server has no such model, or does not answer.
+    """
+    brought: list[Measurement] = []
+
+    def bring(for_s: float) -> None:
+        if load:
+            place = client.url.partition("://")[2] if client.url.startswith("http://") else client.url
+            wanted = Load(model=model, version=version, url=place, pace=Concurrency(load))
+            window = Stability(window_s=for_s, windows=1, most_windows=1, warmup_s=0)
+            try:
+                brought.append(measure(wanted, window))
+            except BenchError as exc:
+                raise click.ClickException(str(exc)) from exc
+        else:
+            time.sleep(for_s)
+
+    with closing(HttpClient(url, timeout_s)) as client, progress(f"explain {model}", None) as say:
+        say(f"{load} requests at once" if load else "looking")
+        wanted_s = seconds or (LOOK_S if load else 0.0)
+        found = look_twice(client, model, version, wanted_s, bring)
+        steps = _steps(client, found)
+    if as_json:
+        click.echo(json.dumps([_json(facts, brought) for facts in found], indent=2))
+        return
+    click.echo("\n\n".join(_text(facts, steps, brought) for facts in found))
+
+
+def _steps(client: HttpClient, found: Sequence[JsonObject]) -> list[JsonObject]:
+    """The facts of the steps of an ensemble since their load."""
+    settings = found[0]["scheduler"]["settings"] if found else {}
+    names = dict.fromkeys(step["model_name"] for step in settings.get("step", ()))
+    return [facts for name in names for facts in look_twice(client, name, "", 0.0)]
+
+
+def _json(facts: JsonObject, brought: Sequence[Measurement]) -> JsonObject:
+    predicted = outlook(facts)
+    told = {key: value for key, value in facts.items() if key != "config"}
+    return {
+        **told,
+        "findings": [*findings(facts), *further_findings(facts, predicted)],
+        "outlook": outlook_json(predicted) if predicted is not None else None,
+        "clients": [measurement_json(measurement) for measurement in brought],
+    }
+
+
+def _text(facts: JsonObject, steps: Sequence[JsonObject], brought: Sequence[Measurement]) -> str:
+    predicted = outlook(facts)
+    parts = [describe(facts, [*findings(facts), *further_findings(facts, predicted)])]
+    if steps:
+        parts.append(steps_text(steps))
+    if predicted is not None:
+        parts.append(outlook_text(predicted))
+    for measurement in brought:
+        server_us = facts["durations_ns"]["success"] / max(1, facts["requests"]["success"]) / 1000
+        outside = max(0.0, measurement.latency_us() - server_us)
+        parts.append(
+            f"Clients sent {measurement.requests_per_s:.4g} requests a second, {measurement.load.pace}: mean "
+            f"{measurement.latency_us() / 1000:.3g} ms, p99 {measurement.latency_us(99) / 1000:.3g} ms; "
+            f"{outside:.0f} µs of the mean are outside of the model: protocol, network and the client."
+        )
+    return "\n\n".join(parts)
