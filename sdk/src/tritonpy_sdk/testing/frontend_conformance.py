@@ -537,13 +537,13 @@ def _connection_error(address: Address) -> OSError | None:
 def _failures() -> Iterator[list[str]]:
     """Collect what the server's log says of frontends that fail."""
 
-    class Collector(logging.Handler):
+    class _Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             error = record.exc_info[1] if record.exc_info else None
             lines.append(f"{record.getMessage()}{f': {exception_text(error)}' if error else ''}")
 
     lines: list[str] = []
-    collector, logger = Collector(logging.ERROR), logging.getLogger("tritonpy.server")
+    collector, logger = _Collector(logging.ERROR), logging.getLogger("tritonpy.server")
     logger.addHandler(collector)
     try:
         yield lines

@@ -537,11 +537,11 @@ def _contents(directory: Path) -> dict[str, bytes]:
 def _logged(texts: list[str]) -> Iterator[None]:
     """Collect the lines that are logged meanwhile, whatever their level."""
 
-    class Collector(logging.Handler):
+    class _Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             texts.append(self.format(record))
 
-    collector, root = Collector(), logging.getLogger()
+    collector, root = _Collector(), logging.getLogger()
     level = root.level
     root.addHandler(collector)
     root.setLevel(logging.NOTSET)
