@@ -34,6 +34,7 @@ ELSEWHERE = {
     "bench": "tritonpy-bench",
     "compose": "tritonpy-compose",
     "new": "tritonpy-sdk",
+    "route": "tritonpy-router",
 }
 
 

@@ -37,6 +37,7 @@ class RequestHead:
     """The contents of the headers of a call.
 
     Attributes:
+        headers: as they came.
         path: the full name of the call.
         http_status: of the answer to what is no gRPC call; "" for one that is.
         refusal: status and text of a call that can go no further.
@@ -47,11 +48,11 @@ class RequestHead:
     """
 
     __slots__ = (
-        "_headers",
         "_metadata",
         "accepts_gzip",
         "byte_size",
         "coding",
+        "headers",
         "http_status",
         "path",
         "refusal",
@@ -59,7 +60,7 @@ class RequestHead:
     )
 
     def __init__(self, headers: Headers) -> None:
-        self._headers = headers
+        self.headers = headers
         self._metadata: tuple[tuple[str, str | bytes], ...] | None = None
         self.path = ""
         self.http_status = b""
@@ -103,7 +104,7 @@ class RequestHead:
         if self._metadata is None:
             self._metadata = tuple(
                 entry
-                for name, value in self._headers
+                for name, value in self.headers
                 if name not in _NO_METADATA and not name.startswith(b":")
                 for entry in _entries(name, value)
             )

@@ -1,0 +1,104 @@
+"""The router's own metrics; those of replicas are theirs to show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from tritonpy.errors import TritonError
+
+from tritonpy_router.replica import Replica
+
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class RouterMetrics:
+    """Counts what the router does; on the loop only.
+
+    Args:
+        registry: of the page.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._duration = Histogram(
+            "tritonpy_router_request_duration_seconds",
+            "From the arrival of a request to the end of its answer",
+            ("protocol", "replica"),
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self._refused = Counter(
+            "tritonpy_router_refused",
+            "Requests that no replica got, by the code of their error",
+            ("protocol", "code"),
+            registry=registry,
+        )
+        self._retried = Counter(
+            "tritonpy_router_retries", "Requests sent to another replica", ("replica",), registry=registry
+        )
+        self._lost = Counter(
+            "tritonpy_router_lost",
+            "Requests whose replica was lost before it answered",
+            ("replica",),
+            registry=registry,
+        )
+        self._observers: dict[tuple[str, str], Callable[[float], None]] = {}
+
+    def answered(self, protocol: str, replica: Replica, duration_s: float) -> None:
+        """A replica has answered."""
+        key = protocol, replica.name
+        observe = self._observers.get(key)
+        if observe is None:
+            observe = self._observers[key] = self._duration.labels(*key).observe
+        observe(duration_s)
+
+    def refused(self, protocol: str, error: TritonError) -> None:
+        """A request ended with an error of the router's own."""
+        self._refused.labels(protocol, error.code.name.lower()).inc()
+
+    def retried(self, replica: Replica) -> None:
+        """A request goes to another replica than this one."""
+        self._retried.labels(replica.name).inc()
+
+    def lost(self, replica: Replica) -> None:
+        """A request was lost with this replica."""
+        self._lost.labels(replica.name).inc()
+
+
+class ReplicaCollector(Collector):
+    """The state of each replica, at the moment of a scrape.
+
+    Args:
+        rows: gives, for each replica, its name, the requests under way there, whether it takes requests, and
+            its models.
+        queued: gives the requests that wait in the router.
+    """
+
+    def __init__(
+        self, rows: Callable[[], list[tuple[str, int, bool, int]]], queued: Callable[[], int]
+    ) -> None:
+        self._rows = rows
+        self._queued = queued
+
+    def collect(self) -> Iterable[Metric]:
+        """See `prometheus_client`."""
+        inflight = GaugeMetricFamily(
+            "tritonpy_router_inflight", "Requests of this router under way", labels=("replica",)
+        )
+        takes = GaugeMetricFamily(
+            "tritonpy_router_replica_up", "1 for a replica that gets requests", labels=("replica",)
+        )
+        models = GaugeMetricFamily(
+            "tritonpy_router_replica_models", "Models that a replica serves", labels=("replica",)
+        )
+        for name, under_way, is_up, count in self._rows():
+            inflight.add_metric((name,), under_way)
+            takes.add_metric((name,), float(is_up))
+            models.add_metric((name,), count)
+        queued = GaugeMetricFamily(
+            "tritonpy_router_queued", "Requests that wait for a replica that is less busy"
+        )
+        queued.add_metric((), self._queued())
+        return inflight, takes, models, queued

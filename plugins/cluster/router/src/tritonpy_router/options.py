@@ -1,0 +1,44 @@
+"""The settings of a router."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tritonpy.options import ServerOptions
+
+from tritonpy_router.dispatcher import QueueLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterOptions:
+    """What `corectl route` is told; its help says what each is for.
+
+    Attributes:
+        ports: addresses, certificates and limits of the router's own ports, as of a server.
+        policy: a name of `picking.POLICIES`.
+        limits: of what is under way and waits.
+        probe_interval_s: between two questions to one replica.
+        load_timeout_s: how long a replica may take to load a model.
+        exit_timeout_s: how long requests under way are waited for at the end.
+        drain_delay_s: how long the router is not ready, and takes requests, before that.
+        shares_host: replicas are on this machine.
+        replica_tls: the ports of replicas are encrypted.
+        replica_ca: file with the certificates that those of replicas are checked by; "" for the system's.
+        replica_certificate, replica_key: files that the router shows to replicas.
+        replica_headers: sent with the router's own questions, such as the keys of restricted calls.
+    """
+
+    ports: ServerOptions
+    policy: str = "two-choices"
+    limits: QueueLimits = field(default_factory=QueueLimits)
+    probe_interval_s: float = 0.25
+    load_timeout_s: float = 600.0
+    exit_timeout_s: float = 30.0
+    drain_delay_s: float = 0.0
+    shares_host: bool = False
+    replica_tls: bool = False
+    replica_ca: str = ""
+    replica_certificate: str = ""
+    replica_key: str = ""
+    replica_headers: Mapping[str, str] = field(default_factory=dict)

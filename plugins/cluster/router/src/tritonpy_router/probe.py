@@ -1,0 +1,207 @@
+"""Asks each replica whether it is ready, what it has and how busy it is, for as long as it is a member.
+
+It asks over HTTP what every server of the protocol answers, so that a replica may be any of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import aiohttp
+import orjson
+
+from tritonpy_router.replica import ModelFacts, Place, Replica
+from tritonpy_router.view import View
+
+_log = logging.getLogger("tritonpy.router")
+
+_ANSWER_S = 2.0
+_MISSES = 3
+"""Answers in a row that a replica may fail to give before it counts as gone."""
+_INDEX_EVERY = 4
+"""Looks at the index, in looks at readiness; between them it is asked for only when readiness has changed."""
+
+
+class Prober:
+    """The looks at all replicas; on the loop only.
+
+    Args:
+        view: is told what they say.
+        every_s: between two looks at one replica.
+        tls: how their HTTP ports are encrypted; None for not.
+        headers: sent with each question, such as the keys of restricted calls.
+        on_hung: called with a replica that takes connections and answers nothing.
+        on_change: called when another replica may have requests, or has other models.
+        catch_up: awaited with each replica that has become ready, before it gets requests.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        every_s: float,
+        tls: ssl.SSLContext | None,
+        headers: dict[str, str],
+        on_hung: Callable[[Replica], None],
+        on_change: Callable[[], None],
+        catch_up: Callable[[Replica], Awaitable[None]],
+    ) -> None:
+        self._view = view
+        self._every_s = every_s
+        self._tls = tls
+        self._headers = headers
+        self._on_hung = on_hung
+        self._on_change = on_change
+        self._catch_up = catch_up
+        self._tasks: dict[Replica, asyncio.Task[None]] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    def add(self, replica: Replica) -> None:
+        """Begin to ask a replica."""
+        self._tasks[replica] = asyncio.get_running_loop().create_task(self._watch(replica))
+
+    def remove(self, replica: Replica) -> None:
+        """Ask it no more."""
+        task = self._tasks.pop(replica, None)
+        if task is not None:
+            task.cancel()
+
+    async def close(self) -> None:
+        """Ask nobody any more."""
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+    async def look(self, replica: Replica) -> None:
+        """Ask a replica for everything now.
+
+        Raises:
+            aiohttp.ClientError, TimeoutError, ValueError: it does not answer, or not in JSON.
+        """
+        was_ready = replica.is_ready
+        status, body = await self.ask(replica.place, "GET", "/v2/health/ready")
+        is_ready = takes_requests(status, body)
+        if is_ready and not was_ready:
+            await self._catch_up(replica)
+        if is_ready:
+            await self._read_index(replica)
+        if is_ready == was_ready:
+            return
+        replica.is_ready = is_ready
+        replica.unready = "" if is_ready else _reason(body)
+        if is_ready:
+            replica.ejection.answered()
+            _log.info("replica '%s' is ready, with %d models", replica.name, len(replica.models))
+        else:
+            _log.warning("replica '%s' %s", replica.name, replica.unready)
+        self._on_change()
+
+    async def ask(
+        self, place: Place, method: str, path: str, body: bytes | None = None, timeout_s: float = _ANSWER_S
+    ) -> tuple[int, bytes]:
+        """Ask a replica something.
+
+        Raises:
+            aiohttp.ClientError, TimeoutError: it does not answer.
+        """
+        if self._session is None:
+            self._session = aiohttp.ClientSession(headers=self._headers)
+        host = f"[{place.host}]" if ":" in place.host else place.host
+        scheme = "http" if self._tls is None else "https"
+        async with self._session.request(
+            method,
+            f"{scheme}://{host}:{place.http_port}{path}",
+            data=body,
+            ssl=True if self._tls is None else self._tls,
+            timeout=aiohttp.ClientTimeout(total=timeout_s),
+        ) as response:
+            return response.status, await response.read()
+
+    async def _watch(self, replica: Replica) -> None:
+        misses = looks = 0
+        while True:
+            try:
+                if looks % _INDEX_EVERY == 0 or not replica.is_ready:
+                    await self.look(replica)
+                else:
+                    await self._ask_whether_ready(replica)
+                looks += 1
+                misses = 0
+            except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as exc:
+                misses += 1
+                refuses = isinstance(exc, aiohttp.ClientConnectorError)
+                if replica.is_ready and (misses >= _MISSES or refuses):
+                    reason = f"does not answer: {exc or type(exc).__name__}"
+                    _log.warning("replica '%s' %s", replica.name, reason)
+                    self._view.gone(replica, reason)
+                    if not refuses:  # one that has closed its port may answer what it has accepted
+                        self._on_hung(replica)
+                    self._on_change()
+                elif not replica.is_ready:
+                    replica.unready = f"does not answer: {exc or type(exc).__name__}"
+            await asyncio.sleep(self._every_s)
+
+    async def _ask_whether_ready(self, replica: Replica) -> None:
+        status, body = await self.ask(replica.place, "GET", "/v2/health/ready")
+        if not takes_requests(status, body):
+            await self.look(replica)
+
+    async def _read_index(self, replica: Replica) -> None:
+        status, body = await self.ask(replica.place, "POST", "/v2/repository/index", b'{"ready":true}')
+        if status != 200:
+            raise ValueError(f"its index is not to be had: {_reason(body)}")
+        models: dict[str, set[str]] = {}
+        for row in orjson.loads(body):
+            models.setdefault(str(row["name"]), set()).add(str(row.get("version", "")))
+        new = {name: frozenset(versions) for name, versions in models.items()}
+        if new == replica.models:
+            return
+        changed = [name for name in new if new[name] != replica.models.get(name)]
+        for name in changed:
+            replica.facts[name] = await self._read_facts(replica, name)
+        for name in replica.models.keys() - new.keys():
+            replica.facts.pop(name, None)
+        replica.models = new
+        self._on_change()
+
+    async def _read_facts(self, replica: Replica, model: str) -> ModelFacts:
+        status, body = await self.ask(replica.place, "GET", f"/v2/models/{model}/config")
+        return facts_of(orjson.loads(body)) if status == 200 else ModelFacts()
+
+
+def takes_requests(status: int, body: bytes) -> bool:
+    """Whether a server takes requests for the models that it has, by its answer about readiness.
+
+    One that waits for models takes those for others: ours names them. One that is starting or stopping names
+    none. What Triton answers says nothing of that: which models are ready decides.
+    """
+    if status == 200 or not body:
+        return True
+    try:
+        return bool(orjson.loads(body).get("models"))
+    except (orjson.JSONDecodeError, AttributeError):
+        return True
+
+
+def facts_of(config: dict[str, Any]) -> ModelFacts:  # Any: JSON
+    """What a model's configuration says to a router; the JSON of `/v2/models/<name>/config`."""
+    sequences = config.get("sequence_batching")
+    idle_us = int((sequences or {}).get("max_sequence_idle_microseconds") or 0) or 1_000_000
+    retry = config.get("parameters", {}).get("retry_on_replica_loss", {}).get("string_value", "")
+    return ModelFacts(sequences is not None, idle_us / 1e6, retry.lower() in ("true", "1", "yes", "on"))
+
+
+def _reason(body: bytes) -> str:
+    """The text of an error, as a part of a sentence."""
+    try:
+        found = orjson.loads(body)["error"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return "is not ready"
+    return f"is not ready: {found}"

@@ -1,0 +1,214 @@
+"""The router: builds everything, follows the membership, starts and stops in order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections.abc import Awaitable, Sequence
+
+from prometheus_client import CollectorRegistry
+from tritonpy.admission import Admission
+from tritonpy.errors import InvalidArg
+from tritonpy.frontends.certificates import server_context
+from tritonpy.frontends.grpc.native.listener import GrpcListener
+from tritonpy.frontends.http.listener import HttpListener
+from tritonpy.frontends.http.router import Router as Routes
+from tritonpy.frontends.metrics import MetricsPort
+from tritonpy.frontends.sockets import most_connections
+from tritonpy.metrics.exposition import MetricsPage
+from tritonpy.options import ServerOptions
+
+from tritonpy_router.control import Control
+from tritonpy_router.dispatcher import Dispatcher
+from tritonpy_router.grpc_front import make_calls
+from tritonpy_router.http_front import make_routes
+from tritonpy_router.membership import Membership
+from tritonpy_router.metrics import ReplicaCollector, RouterMetrics
+from tritonpy_router.options import RouterOptions
+from tritonpy_router.picking import POLICIES
+from tritonpy_router.probe import Prober
+from tritonpy_router.replica import Place, Replica
+from tritonpy_router.traffic import Traffic
+from tritonpy_router.view import View
+from tritonpy_router.watching import Readiness
+
+_log = logging.getLogger("tritonpy.router")
+
+_SCRATCH_BYTE_SIZE = 256 * 1024
+_SHARE = 1 / 3  # of the descriptors that ports may have; each request has one to a replica, too
+_MOST_CONNECTIONS = 16_384
+_LAST_BYTES_S = 5.0
+_SWEEP_EVERY_S = 1.0
+
+
+class Router:
+    """One router; on the loop only.
+
+    Args:
+        options: its settings.
+        membership: tells which servers there are.
+
+    Attributes:
+        view: the replicas.
+        control: all of them as one.
+        http_port, grpc_port, metrics_port: listened on, once started; 0 for a port that is off.
+
+    Raises:
+        InvalidArg: an option cannot be met.
+    """
+
+    def __init__(self, options: RouterOptions, membership: Membership) -> None:
+        self._options = options
+        self._membership = membership
+        ports = options.ports
+        registry = CollectorRegistry()
+        http_tls, grpc_tls = _replica_tls(options, ()), _replica_tls(options, ("h2",))
+        self.view = View(time.monotonic, POLICIES[options.policy])
+        self._readiness = Readiness(self.view)
+        self._dispatcher = Dispatcher(self.view, options.limits)
+        self._traffic = Traffic(self.view, self._dispatcher, RouterMetrics(registry), http_tls, grpc_tls)
+        self._prober = Prober(
+            self.view,
+            options.probe_interval_s,
+            http_tls,
+            dict(options.replica_headers),
+            self._traffic.drop,
+            self._changed,
+            self._catch_up,
+        )
+        self.control = Control(self.view, self._prober, options.load_timeout_s)
+        registry.register(ReplicaCollector(self._rows, lambda: self._dispatcher.queued))
+        self._page = MetricsPage(registry, ())
+        admission = Admission(ports.max_inflight_byte_size)
+        routes = Routes(
+            make_routes(self._traffic, self.control, options.shares_host), ports.http_restricted_apis
+        )
+        self._http = HttpListener(
+            routes,
+            admission,
+            most_connections(ports.http_max_connection_count, _SHARE, _MOST_CONNECTIONS),
+            json_limit=ports.http_max_input_byte_size,
+            scratch_byte_size=_SCRATCH_BYTE_SIZE,
+            when_crowded=routes.health_alone,
+            idle_timeout_s=ports.idle_timeout_s,
+            tls=server_context(ports.https_certificate, ports.https_key),
+        )
+        calls = make_calls(self._traffic, self.control, self._readiness, options.shares_host)
+        self._grpc = GrpcListener(calls, admission, ports)
+        self._metrics = MetricsPort(self._page)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._members_known = asyncio.Event()
+        self._is_listening = False
+        self.http_port = self.grpc_port = self.metrics_port = 0
+
+    async def start(self) -> None:
+        """Ask the replicas for the first time, then listen.
+
+        Raises:
+            InvalidArg: nobody knows an address.
+            Unavailable: an address cannot be had.
+        """
+        loop = asyncio.get_running_loop()
+        self._tasks += [loop.create_task(self._follow()), loop.create_task(self._sweep())]
+        ports = self._options.ports
+        try:
+            await self._listen(ports)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _listen(self, ports: ServerOptions) -> None:
+        if ports.allow_http:
+            self.http_port = await self._http.start(
+                ports.http_address, ports.http_port, ports.http_reuse_port
+            )
+        if ports.allow_grpc:
+            await self._grpc.start()
+            self.grpc_port = self._grpc.port
+        if ports.allow_metrics:
+            self.metrics_port = await self._metrics.start(ports.metrics_address, ports.metrics_port)
+        self._is_listening = True
+
+    async def stop(self) -> None:
+        """Be unready for the drain delay, refuse new requests, answer what was accepted, and close."""
+        options = self._options
+        self._readiness.end()
+        if options.drain_delay_s and self._is_listening:
+            await asyncio.sleep(options.drain_delay_s)
+        http = asyncio.get_running_loop().create_task(self._stop_http())
+        await self._grpc.stop(options.exit_timeout_s, self._dispatcher.drained, lambda: None)
+        await http
+        self._dispatcher.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._prober.close()
+        self._traffic.close()
+        await self._metrics.stop()
+
+    async def _stop_http(self) -> None:
+        await self._http.stop_accepting()
+        await self._http.stop(self._options.exit_timeout_s + _LAST_BYTES_S)
+
+    async def _follow(self) -> None:
+        async for places in self._membership.changes():
+            self._take_members(places)
+
+    def _take_members(self, places: Sequence[Place]) -> None:
+        joined, left = self.view.set_members(places)
+        for replica in left:
+            _log.info("replica '%s' has left", replica.name)
+            self._leave(replica)
+        for replica in joined:
+            _log.info("replica '%s' at %s has joined", replica.name, replica.place.host)
+            self._prober.add(replica)
+        self._members_known.set()
+        self._changed()
+
+    def _leave(self, replica: Replica) -> None:
+        self._prober.remove(replica)
+        self._traffic.leave(replica)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP_EVERY_S)
+            for replica in self.view.sweep():
+                self._leave(replica)
+
+    def _changed(self) -> None:
+        self._readiness.may_have_changed()
+        self._dispatcher.retry()
+
+    def _catch_up(self, replica: Replica) -> Awaitable[None]:
+        return self.control.catch_up(replica)
+
+    def _rows(self) -> list[tuple[str, int, bool, int]]:
+        now_s = self.view.now_s()
+        return [
+            (replica.name, replica.inflight, replica.takes(now_s), len(replica.models))
+            for replica in self.view
+        ]
+
+
+def _replica_tls(options: RouterOptions, protocols: Sequence[str]) -> ssl.SSLContext | None:
+    """How the ports of replicas are encrypted; None for not.
+
+    Raises:
+        InvalidArg: a file cannot be used.
+    """
+    if not options.replica_tls:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=options.replica_ca or None)
+        if options.replica_certificate:
+            context.load_cert_chain(options.replica_certificate, options.replica_key or None)
+    except (OSError, ssl.SSLError) as exc:
+        raise InvalidArg(
+            f"--replica-ca '{options.replica_ca}', --replica-cert '{options.replica_certificate}' and "
+            f"--replica-key '{options.replica_key}' cannot be used: {exc}"
+        ) from None
+    if protocols:
+        context.set_alpn_protocols(list(protocols))
+    return context

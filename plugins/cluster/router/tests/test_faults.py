@@ -1,0 +1,402 @@
+"""Replicas that go, hang or refuse, clients that leave: each request is answered once, and none is sent twice
+unless its model says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc
+import trustme
+from tritonclient.utils import InferenceServerException
+from tritonpy.errors import TritonError
+from tritonpy.server import Server
+from tritonpy_router.dispatcher import QueueLimits
+from tritonpy_router.membership import FileMembership
+from tritonpy_router.replica import Place
+from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import DEADLINE_S, until
+
+from .conftest import BODY, ECHO, RouterThread, asked, local_ports
+
+Make = Callable[..., Any]
+
+
+def infer(address: str, model: str = "echo", timeout_s: float | None = None) -> str:
+    """Ask over gRPC; "OK", or how the call ended."""
+    with tritonclient.grpc.InferenceServerClient(address) as client:
+        tensor = tritonclient.grpc.InferInput("INPUT0", [1, 2], "FP32")
+        tensor.set_data_from_numpy(np.ones((1, 2), np.float32))
+        try:
+            client.infer(model, [tensor], client_timeout=timeout_s)
+        except InferenceServerException as exc:
+            return str(exc)
+        return "OK"
+
+
+def inflight(router: RouterThread) -> int:
+    return router.call(lambda: sum(each.inflight for each in router.router.view))
+
+
+def model_inflight(server: Server, name: str) -> int:
+    async def count() -> int:
+        return server.runtime.registry.find(name).inflight_count
+
+    return asyncio.run_coroutine_threadsafe(count(), server.loop).result(DEADLINE_S)
+
+
+class Fake:
+    """A replica that is healthy and has the model `echo`, and does not answer inference; on a thread.
+
+    Args:
+        parameters: of the model's configuration.
+        before_head: what it sends of an answer before it closes the connection.
+    """
+
+    def __init__(self, parameters: dict[str, Any], before_head: bytes = b"") -> None:
+        self.parameters = parameters
+        self.before_head = before_head
+        self.asked = 0
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.place = Place(
+            "fake", "127.0.0.1", self._listening.getsockname()[1], self._listening.getsockname()[1]
+        )
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._listening.close()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as stream:
+            while line := stream.readline():
+                length = 0
+                while (header := stream.readline().lower()) not in (b"\r\n", b""):
+                    if header.startswith(b"content-length:"):
+                        length = int(header.partition(b":")[2])
+                stream.read(length)
+                path = line.split(b" ")[1]
+                if path.endswith((b"/infer", b"/generate_stream")):
+                    self.asked += 1
+                    connection.sendall(self.before_head)
+                    return
+                document: Any = {}
+                if path.endswith(b"/index"):
+                    document = [{"name": "echo", "version": "1", "state": "READY"}]
+                elif path.endswith(b"/config"):
+                    document = {"name": "echo", "parameters": self.parameters}
+                body = json.dumps(document).encode()
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+
+@contextmanager
+def fake(parameters: dict[str, Any] | None = None, before_head: bytes = b"") -> Iterator[Fake]:
+    made = Fake(parameters or {}, before_head)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_request_whose_replica_was_lost_is_answered_with_what_is_known(make_router: Make) -> None:
+    with fake() as replica:
+        router = make_router(places=[replica.place])
+
+        status, headers, answer = asked(router.http, "/v2/models/echo/infer", BODY)
+
+    assert (status, headers["Retry-After"], replica.asked) == (503, "1", 1)
+    assert b"replica 'fake' was lost before it answered" in answer
+    assert b"whether it has executed the request is not known" in answer
+    assert inflight(router) == 0
+
+
+def test_a_request_is_sent_again_where_its_model_says_that_it_may(
+    make_router: Make, make_server: Make
+) -> None:
+    with fake({"retry_on_replica_loss": {"string_value": "true"}}) as replica:
+        router = make_router(make_server("echo"), places=[replica.place], policy="round-robin")
+
+        answers = [asked(router.http, "/v2/models/echo/infer", BODY)[0] for _ in range(4)]
+
+    assert answers == [200] * 4
+    assert replica.asked >= 1
+
+
+def test_an_answer_that_ends_in_the_middle_ends_the_clients_connection_too(make_router: Make) -> None:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: text/event-stream\r\n\r\n"
+    begun = head + b"5\r\ndata:\r\n"
+    with fake(before_head=begun) as replica:
+        router = make_router(places=[replica.place])
+        with socket.create_connection(("127.0.0.1", router.router.http_port), timeout=DEADLINE_S) as client:
+            client.sendall(b"POST /v2/models/echo/generate_stream HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
+            received = b""
+            while data := _received(client):
+                received += data
+
+    assert b"5\r\ndata:\r\n" in received
+    assert not received.endswith(b"0\r\n\r\n")
+
+
+def _received(client: socket.socket) -> bytes:
+    try:
+        return client.recv(65536)
+    except ConnectionResetError:
+        return b""
+
+
+def test_an_answer_that_is_no_http_is_an_error(make_router: Make) -> None:
+    with fake(before_head=b"no HTTP at all\r\n\r\n") as replica:
+        router = make_router(places=[replica.place])
+
+        status, _, answer = asked(router.http, "/v2/models/echo/infer", BODY)
+
+    assert status == 503
+    assert b"its answer cannot be read" in answer
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_when_a_server_stops_no_request_is_lost(make_router: Make, make_server: Make, protocol: str) -> None:
+    servers = [make_server("echo", drain_delay_s=1) for _ in range(2)]
+    router = make_router(*servers)
+    going = threading.Thread(target=servers[0].stop)
+
+    def ask() -> str:
+        if protocol == "grpc":
+            return infer(router.grpc)
+        status, _, answer = asked(router.http, "/v2/models/echo/infer", BODY)
+        return "OK" if status == 200 else answer.decode()
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(ask) for _ in range(10)]
+        going.start()
+        answers += [pool.submit(ask) for _ in range(30)]
+        ends = {answer.result() for answer in answers}
+    going.join()
+
+    assert ends == {"OK"}
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_client_that_leaves_takes_its_request_with_it(
+    make_router: Make, make_server: Make, protocol: str
+) -> None:
+    server = make_server("slow")
+    router = make_router(server)
+    if protocol == "grpc":
+        ends = infer(router.grpc, "slow", timeout_s=0.5)
+        assert "Deadline Exceeded" in ends
+    else:
+        with socket.create_connection(("127.0.0.1", router.router.http_port)) as client:
+            client.sendall(
+                b"POST /v2/models/slow/infer HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
+            )
+            until(lambda: model_inflight(server, "slow") == 1)
+
+    until(lambda: inflight(router) == 0)
+
+
+def test_above_the_limit_requests_wait_and_are_refused_when_too_many_do(
+    make_router: Make, make_server: Make
+) -> None:
+    server = make_server("slow", "echo")
+    router = make_router(server, limits=QueueLimits(1, 1, 60.0))
+    waiting = []
+    for count in (1, 2):
+        client = socket.create_connection(("127.0.0.1", router.router.http_port))
+        client.sendall(
+            b"POST /v2/models/slow/infer HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
+        )
+        waiting.append(client)
+        until(lambda count=count: inflight(router) + router.router._dispatcher.queued == count)
+
+    status, headers, answer = asked(router.http, "/v2/models/slow/infer", BODY)
+    over_grpc = infer(router.grpc, "slow")
+
+    assert (status, headers["Retry-After"]) == (503, "1")
+    assert b"see --max-replica-inflight and --max-queued" in answer
+    assert "see --max-replica-inflight and --max-queued" in over_grpc
+    for client in waiting:
+        client.close()
+    until(lambda: inflight(router) + router.router._dispatcher.queued == 0)
+
+
+def test_a_replica_that_joins_is_brought_to_what_clients_have_wanted(
+    make_router: Make, make_server: Make, tmp_path: Path
+) -> None:
+    one, other = make_server("echo"), make_server("echo", "slow")
+    file = tmp_path / "servers"
+    lines = [
+        f"{name}=127.0.0.1:{each.http_port}:{each.grpc_port}\n"
+        for name, each in zip("ab", (one, other), strict=True)
+    ]
+    file.write_text(lines[0])
+
+    async def soon(_: float) -> None:
+        await asyncio.sleep(0.02)
+
+    router = make_router(membership=FileMembership(file, 1, print, soon), ready=1)
+    config = json.dumps({"parameters": {"config": json.dumps({"backend": "identity", "max_batch_size": 5})}})
+    asked(router.http, "/v2/repository/models/echo/load", config.encode())
+    asked(router.http, "/v2/repository/models/slow/load", b"")
+    asked(router.http, "/v2/repository/models/slow/unload", b"")
+
+    file.write_text("".join(lines))
+    router.wait_until_ready(2)
+
+    address = f"127.0.0.1:{other.http_port}"
+    assert json.loads(asked(address, "/v2/models/echo/config")[2])["max_batch_size"] == 5
+    assert asked(address, "/v2/models/slow/ready")[0] == 400
+
+
+def test_what_one_replica_refuses_is_told_with_its_name(
+    make_router: Make, make_server: Make, tmp_path: Path
+) -> None:
+    one = make_server("echo")
+    with Server(one.options.__class__((str(tmp_path),), **local_ports(model_control_mode="none"))) as other:
+        router = make_router(one, other)
+
+        status, _, answer = asked(router.http, "/v2/repository/models/seq/load", b"")
+
+    assert status == 503
+    assert answer.startswith(b'{"error":"1 of 2 replicas failed: replica \'b\': ')
+    assert b"explicit model load / unload is not allowed" in answer
+
+
+def test_a_router_that_stops_answers_what_it_has_accepted(make_router: Make, make_server: Make) -> None:
+    router = make_router(make_server("brief"), exit_timeout_s=60.0)
+    with ThreadPoolExecutor(2) as pool:
+        over_http = pool.submit(asked, router.http, "/v2/models/brief/infer", BODY)
+        over_grpc = pool.submit(infer, router.grpc, "brief")
+        until(lambda: inflight(router) == 2)
+
+        router.stop()
+
+    assert (over_http.result()[0], over_grpc.result()) == (200, "OK")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", router.router.http_port))
+
+
+def test_a_port_that_is_taken_ends_the_start(make_router: Make) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(TritonError, match="already in use"):
+        make_router(ports={"http_port": taken.getsockname()[1]})
+
+
+def test_both_sides_are_encrypted(make_router: Make, make_server: Make, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost", "127.0.0.1")
+    paths = {name: str(tmp_path / name) for name in ("ca", "cert", "key")}
+    authority.cert_pem.write_to_path(paths["ca"])
+    certificate.cert_chain_pems[0].write_to_path(paths["cert"])
+    certificate.private_key_pem.write_to_path(paths["key"])
+    tls = {
+        "https_certificate": paths["cert"],
+        "https_key": paths["key"],
+        "grpc_use_ssl": True,
+        "grpc_server_cert": paths["cert"],
+        "grpc_server_key": paths["key"],
+    }
+    router = make_router(make_server("echo", **tls), ports=tls, replica_tls=True, replica_ca=paths["ca"])
+
+    with tritonclient.grpc.InferenceServerClient(
+        f"localhost:{router.router.grpc_port}", ssl=True, root_certificates=paths["ca"]
+    ) as client:
+        tensor = tritonclient.grpc.InferInput("INPUT0", [1, 2], "FP32")
+        tensor.set_data_from_numpy(np.ones((1, 2), np.float32))
+        answer = client.infer("echo", [tensor]).as_numpy("OUTPUT0")
+
+    assert answer.tolist() == [[1, 1]]
+    with pytest.raises(TritonError, match="--replica-ca"):
+        make_router(replica_tls=True, replica_ca=str(tmp_path / "nosuch"))
+
+
+def test_the_standard_health_service_follows_the_replicas(make_router: Make, make_server: Make) -> None:
+    server = make_server("echo")
+    router = make_router(server)
+    with grpc.insecure_channel(router.grpc) as channel:
+        watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=DEADLINE_S)
+
+        first = next(watch)
+        server.stop()
+        second = next(watch)
+        watch.cancel()
+
+    assert (first, second) == (b"\x08\x01", b"\x08\x02")
+
+
+def test_a_server_that_is_killed_takes_only_what_it_was_doing(
+    make_router: Make, corectl: Make, tmp_path: Path
+) -> None:
+    delayed = {**ECHO, "parameters": {"execute_delay_ms": {"string_value": "700"}}}
+    delayed["parameters"]["retry_on_replica_loss"] = {"string_value": "true"}
+    ModelRepository(tmp_path).model("again", delayed)
+    del delayed["parameters"]["retry_on_replica_loss"]
+    ModelRepository(tmp_path).model("once", delayed)
+    servers = [corectl(f"--model-repository={tmp_path}") for _ in range(2)]
+    places = [
+        Place(name, "127.0.0.1", server.ports["HTTPService"], server.ports["GRPCInferenceService"])
+        for name, server in zip("ab", servers, strict=True)
+    ]
+    router = make_router(places=places, policy="round-robin")
+    with ThreadPoolExecutor(8) as pool:
+        again = [pool.submit(asked, router.http, "/v2/models/again/infer", BODY) for _ in range(2)]
+        again_over_grpc = [pool.submit(infer, router.grpc, "again") for _ in range(2)]
+        until(lambda: inflight(router) == 4)
+        once = []
+        for count in (5, 6):  # one goes to each
+            once.append(pool.submit(infer, router.grpc, "once"))
+            until(lambda count=count: inflight(router) == count)
+
+        servers[0].process.send_signal(signal.SIGKILL)
+
+        ends = [call.result()[0] for call in again], [call.result() for call in again_over_grpc]
+        ends_once = sorted(call.result() for call in once)
+    later = [asked(router.http, "/v2/models/once/infer", BODY)[0] for _ in range(4)]
+
+    assert ends == ([200, 200], ["OK", "OK"])
+    assert ends_once[0] == "OK"
+    assert "replica 'a' was lost before it answered" in ends_once[1]
+    assert later == [200] * 4
+
+
+def test_a_server_that_hangs_is_given_up_with_what_it_was_doing(
+    make_router: Make, corectl: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tritonpy_router.probe._ANSWER_S", 0.3)
+    ModelRepository(tmp_path).model(
+        "echo", {**ECHO, "parameters": {"execute_delay_ms": {"string_value": "100"}}}
+    )
+    server = corectl(f"--model-repository={tmp_path}")
+    place = Place("a", "127.0.0.1", server.ports["HTTPService"], server.ports["GRPCInferenceService"])
+    router = make_router(places=[place])
+    try:
+        server.process.send_signal(signal.SIGSTOP)
+
+        status, _, answer = asked(router.http, "/v2/models/echo/infer", BODY)
+        over_grpc = infer(router.grpc)
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+    router.wait_until_ready(1)
+
+    assert (status, b"replica 'a' was lost" in answer) == (503, True)
+    assert "no replica is ready: 'a' does not answer" in over_grpc
+    assert asked(router.http, "/v2/models/echo/infer", BODY)[0] == 200
