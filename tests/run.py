@@ -76,7 +76,9 @@ TOUCHES: dict[str, tuple[str, ...]] = {
     "plugins/abi/": ("plugins/abi", "tests/shared_objects", "tests/plugins", "tests/docs/test_shared"),
     "plugins/backends/python/": ("tests/python_backend", "tests/environments", "tests/stress"),
     "plugins/backends/onnxruntime/": ("tests/devices", "tests/gpu"),
-    "plugins/backends/pytorch/": ("plugins/backends/pytorch", "tests/gpu"),
+    "plugins/backends/pytorch/": (
+        "plugins/backends/pytorch", "tests/gpu", "tests/docs/test_custom_operators",
+    ),
     "plugins/backends/litert/": ("plugins/backends/litert", "tests/frameworks"),
     "plugins/backends/tensorflow/": ("plugins/backends/tensorflow", "tests/frameworks"),
     "plugins/batching/": ("tests/examples/test_batching_strategies", "tests/batching"),

@@ -48,6 +48,7 @@ def infer(port: int, model: str) -> Any:
         return json.loads(answer.read())["outputs"][0]["data"]
 
 
+@pytest.mark.stress  # PyTorch is imported by four processes
 def test_models_find_their_operators(folder: Path, served: Callable[..., Any]) -> None:
     _, command = re.findall(
         r"^\$ corectl serve (.*)$", PAGE, re.MULTILINE

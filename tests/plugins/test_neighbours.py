@@ -75,6 +75,7 @@ def answers(tmp_path: Path) -> Callable[[Environment], None]:
     return ask
 
 
+@pytest.mark.emulator  # fetches the client and all that core needs, which is the same until core needs others
 def test_a_client_behind_the_server(environment: Environment, answers: Callable[[Environment], None]) -> None:
     environment.download("tritonclient[grpc]")
 

@@ -225,14 +225,11 @@ class PluginManager:
 
     def _find(self, entries: Iterable[EntryPoint]) -> None:
         for entry in entries:
-            dist = entry.dist
-            info = PluginInfo(
-                entry.name,
-                self.kind,
-                distribution=dist.name if dist else "",
-                version=dist.version if dist else "",
-                entry=entry,
-            )
+            distribution, version = "", ""
+            if entry.dist is not None:
+                metadata = entry.dist.metadata  # is read and parsed whenever it is asked for
+                distribution, version = metadata["Name"], metadata["Version"]
+            info = PluginInfo(entry.name, self.kind, distribution, version, entry=entry)
             rival = self._plugins.setdefault(entry.name, info)
             if rival.distribution != info.distribution:
                 rival.state = "failed"
