@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import runpy
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,16 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
+import tritonpy_sdk
 from tritonpy.options import ServerOptions
-from tritonpy_sdk import Server
+from tritonpy.plugin import InferRequest
+from tritonpy_sdk import LOCAL, LocalModel, ModelConfig, Request, Server, Tensor
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/serve-a-python-function.md").read_text()
 FILES = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
 INSIDE = (Path(__file__).parents[2] / "docs/how-to/server-inside-a-program.md").read_text()
+PYTRITON = (Path(__file__).parents[2] / "docs/how-to/move-from-pytriton.md").read_text()
+VECTOR = Tensor((-1,), "f4", "x")
 HOSTS = "http_address='127.0.0.1', http_port=0, grpc_address='127.0.0.1', grpc_port=0, allow_metrics=False"
 
 
@@ -92,3 +98,64 @@ def test_models_of_a_repository_are_asked_inside_a_program(
     shapes, count = capsys.readouterr().out.splitlines()
     assert shapes.startswith("{")
     assert int(count) > 0
+
+
+def second_column(page: str, heading: str) -> list[str]:
+    """What the second column of the table below a line says, row by row."""
+    table = page.partition(heading)[2].partition("\n\n")[0]
+    return [row.split(" | ", 1)[1] for row in table.splitlines() if row.startswith("| ")][1:]
+
+
+def test_all_that_stands_for_triton_s_api_is_there() -> None:
+    rows = second_column(INSIDE, "(`tritonserver`):\n\n")
+    asked = set(inspect.signature(InferRequest).parameters) | {
+        "sequence_id",
+        "sequence_start",
+        "sequence_end",
+    }
+    known = {*dir(Server), *dir(LocalModel), *asked, "Server", "TritonError", "bytes", "id", "tritonpy"}
+
+    assert len(rows) >= 16
+    assert not [(name, row) for row in rows for name in re.findall(r"`(\w+)", row) if name not in known]
+
+
+def test_attributes_of_a_request_are_those_of_calls_inside_the_program() -> None:
+    with Server(LOCAL) as server:
+        server.bind(
+            "same", lambda requests: [{"y": r["x"]} for r in requests], [VECTOR], [Tensor((-1,), "f4", "y")]
+        )
+        given = {"id": "7", "parameters": {"a": 1}, "priority": 0, "timeout_us": 10**7, "sequence_id": 3}
+        flags = {"sequence_start": True, "sequence_end": True}
+
+        answer = server.model("same").infer({"x": np.ones((1, 2), np.float32)}, **given, **flags)
+
+    assert answer["y"].tolist() == [[1, 1]]
+
+
+def test_settings_and_decorators_of_the_page_are_there() -> None:
+    settings = re.findall(r"`(ModelConfig\(.*?\))`", PAGE)
+    decorators = re.findall(r"^\| `@(\w+)", PAGE, re.MULTILINE)
+    [listed] = re.findall(r"Requests have (.*?)\.\n", PAGE, re.DOTALL)
+
+    public = {name: getattr(tritonpy_sdk, name) for name in tritonpy_sdk.__all__}
+    assert [type(eval(text, public)) for text in settings] == [ModelConfig] * len(settings)
+    assert len(settings) >= 4
+    assert len(decorators) == 8
+    assert all(hasattr(tritonpy_sdk, name) for name in decorators)
+    assert all(hasattr(Request({}), name) for name in re.findall(r"`(\w+)", listed))
+
+
+def test_modules_and_names_of_pytriton_are_where_the_page_says() -> None:
+    rows = second_column(PYTRITON, "change the imports:\n\n")
+    names = [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
+    modules = [name for name in names if name.startswith("tritonpy_sdk.")]
+
+    assert len(modules) == 6
+    for name in modules:
+        import_module(name)
+    assert [
+        import_module(f"tritonpy_sdk.pytriton.{name}")
+        for name in ("client.exceptions", "model_config.common")
+    ]
+    triton = import_module("tritonpy_sdk.pytriton.triton")
+    assert all(hasattr(triton, name) for name in names if name.startswith("Triton"))

@@ -139,6 +139,23 @@ def test_inputs_may_be_written_to_where_a_function_is_bound_so(bind: Any) -> Non
         bind(add_one).infer({"x": received})
 
 
+@pytest.mark.parametrize("decorate", [batch, None])
+def test_a_function_cannot_write_to_what_its_caller_has(bind: Any, decorate: Any) -> None:
+    given = X.copy()
+
+    def add_one(x: Any) -> Any:
+        x += 1
+        return {"y": x}
+
+    plain = batch(add_one) if decorate else lambda requests: [add_one(request["x"]) for request in requests]
+    model = bind(plain)
+
+    with pytest.raises(TritonError, match="read-only"):
+        model.infer({"x": given})
+    assert given.tolist() == X.tolist()
+    assert given.flags.writeable
+
+
 def test_inputs_may_come_by_dlpack_as_lists_or_with_a_datatype(bind: Any) -> None:
     model = bind(double)
     bits = bind(

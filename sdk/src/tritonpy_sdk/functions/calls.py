@@ -46,7 +46,7 @@ class FunctionInstance:
         enter_context(context)
         function = bound.functions[context.instance]
         self._function = function() if isinstance(function, type) else function
-        self._is_writable = bound.is_writable and not owns_inputs
+        self._owns_inputs = owns_inputs
         self._is_joined = is_joining(called(self._function))
         if (initialize := getattr(self._function, "initialize", None)) is not None:
             initialize()
@@ -77,7 +77,12 @@ class FunctionInstance:
         raise failure  # not from within: what has failed would keep the requests by its traceback
 
     def _read(self, request: InferRequest) -> Request:
-        return Request.read(request, is_writable=self._is_writable, is_joined=self._is_joined)
+        return Request.read(
+            request,
+            is_writable=self._bound.is_writable,
+            is_owned=self._owns_inputs,
+            is_joined=self._is_joined,
+        )
 
     async def _wait(self, returned: Any, requests: Sequence[InferRequest]) -> Any:
         enter_context(self._context)

@@ -14,7 +14,8 @@ from tritonpy.tensor import Array
 class Request(dict[str, Array]):
     """A request: its inputs by name, and what the client said beside them.
 
-    Arrays are views of received bytes, which cannot be written to, unless the function was bound as writable.
+    Arrays are views of received bytes, or of those that a program has handed over. They cannot be written to,
+    unless the function was bound as writable.
 
     Args:
         data: the inputs.
@@ -39,18 +40,29 @@ class Request(dict[str, Array]):
         self._of = of
 
     @classmethod
-    def read(cls, request: InferRequest, *, is_writable: bool = False, is_joined: bool = False) -> Request:
+    def read(
+        cls,
+        request: InferRequest,
+        *,
+        is_writable: bool = False,
+        is_owned: bool = False,
+        is_joined: bool = False,
+    ) -> Request:
         """The request that a batcher has handed over.
 
         Args:
             request: of the batcher.
-            is_writable: the function may write to its inputs, which others may look at.
+            is_writable: the function may write to its inputs.
+            is_owned: nobody else looks at them, and they can be written to as they are.
             is_joined: the function gets arrays that `@batch` puts together, which are copies anyway.
         """
         inputs = {name: tensor.numpy() for name, tensor in request.inputs.items()}
-        if is_writable and not is_joined:
+        if not (is_writable or is_owned):
+            inputs = {name: _read_only(array) for name, array in inputs.items()}
+        is_to_be_copied = is_writable and not is_owned
+        if is_to_be_copied and not is_joined:
             inputs = {name: array.copy() for name, array in inputs.items()}
-        return cls(inputs, request.parameters, request, is_to_be_copied=is_writable and is_joined)
+        return cls(inputs, request.parameters, request, is_to_be_copied=is_to_be_copied and is_joined)
 
     def replaced(self, data: Mapping[str, Array]) -> Request:
         """The same request with other inputs."""
@@ -102,3 +114,11 @@ class Request(dict[str, Array]):
     def is_cancelled(self) -> bool:
         """True once the client has given up."""
         return self._of is not None and self._of.is_cancelled()
+
+
+def _read_only(array: Array) -> Array:
+    """The same memory: what a program has handed over is its own, and others may read what was received."""
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
