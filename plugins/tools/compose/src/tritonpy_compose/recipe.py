@@ -168,5 +168,7 @@ def compose_file(recipe: Recipe) -> str:
     if recipe.uses_gpus:
         device: Mapping[str, object] = {"driver": "nvidia", "count": "all", "capabilities": ["gpu"]}
         service["deploy"] = {"resources": {"reservations": {"devices": [device]}}}
-    text = yaml.safe_dump({"services": {"server": service}}, sort_keys=False, width=100)
+    # Compose takes `$` for the beginning of a variable, in all values; `$$` stands for it.
+    file = json.loads(json.dumps({"services": {"server": service}}).replace("$", "$$"))
+    text = yaml.safe_dump(file, sort_keys=False, width=100)
     return f"{MARK} {__version__}; the next run writes it anew.\n\n{text}"
