@@ -16,7 +16,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PATH": f"{scripts}{os.pathsep}{os.environ['PATH']}", "no_proxy": "*"}
 
 
-def run(command: str, folder: Path) -> str:
+def run(command: str, folder: Path, deadline_s: float = DEADLINE_S) -> str:
     """What a command prints that succeeds."""
     done = subprocess.run(
         command,
@@ -25,7 +25,7 @@ def run(command: str, folder: Path) -> str:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=DEADLINE_S,
+        timeout=deadline_s,
         check=False,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
