@@ -54,15 +54,13 @@ def test_models_are_saved_served_and_asked(served: Callable[..., Any], tmp_path:
     assert (output["name"], output["data"]) == ("y", [3, 6])
 
 
-def test_a_repository_of_tensorflow_serving_is_served_with_one_line(
+def test_a_repository_of_tensorflow_serving_is_served_where_it_lies(
     served: Callable[..., Any], tmp_path: Path
 ) -> None:
     run(blocks("python")["save.py"], tmp_path)
     (tmp_path / "models/scale/1/model.savedmodel").rename(tmp_path / "saved")
     (tmp_path / "models/scale/1").rmdir()
     (tmp_path / "saved").rename(tmp_path / "models/scale/1")
-    for name, text in blocks("protobuf", HOW_TO / "move-from-tensorflow-serving.md").items():
-        (tmp_path / name).write_text(text)
     server = served(f"--model-repository={tmp_path}/models", "--frontend-config=tfserving,port=0")
 
     x = {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}

@@ -36,6 +36,7 @@ def derived(text: str, directory: Path, files: Sequence[str], *, name: str = "m"
     ("file", "expected"),
     [
         ("model.savedmodel", ("tensorflow", "tensorflow_savedmodel", "model.savedmodel")),
+        ("saved_model.pb", ("tensorflow", "tensorflow_savedmodel", "model.savedmodel")),
         ("model.graphdef", ("tensorflow", "tensorflow_graphdef", "model.graphdef")),
         ("model.plan", ("tensorrt", "tensorrt_plan", "model.plan")),
         ("model.onnx", ("onnxruntime", "onnxruntime_onnx", "model.onnx")),

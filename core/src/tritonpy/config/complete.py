@@ -60,9 +60,22 @@ _DEFAULT_SEQUENCE_IDLE_US = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class _KnownBackend:
+    """A kind of files.
+
+    Attributes:
+        backend, platform: that serve them.
+        filename: of the model.
+        sign: what a version directory of this kind has, where that is not called as the model.
+    """
+
     backend: str
     platform: str
     filename: str
+    sign: str = ""
+
+    def is_in(self, present: frozenset[str]) -> bool:
+        """True if a version directory with these files is of this kind."""
+        return (self.sign or self.filename) in present
 
 
 # In the order in which a version directory is searched: a file of an earlier line wins.
@@ -76,6 +89,8 @@ _KNOWN = (
     _KnownBackend("pytorch", "pytorch_libtorch", "model.pt"),
     _KnownBackend("pytorch", "torch_aoti", "model.pt2"),
     _KnownBackend("python", "", "model.py"),
+    # A version directory of TensorFlow Serving, which is the model itself.
+    _KnownBackend("tensorflow", "tensorflow_savedmodel", "model.savedmodel", "saved_model.pb"),
 )
 
 
@@ -142,11 +157,11 @@ def _recognise(config: ModelConfig, present: frozenset[str]) -> _KnownBackend | 
     elif config.default_model_filename:
         candidates = tuple(known for known in candidates if known.filename == config.default_model_filename)
     else:
-        candidates = tuple(known for known in candidates if known.filename in present)
+        candidates = tuple(known for known in candidates if known.is_in(present))
     if config.backend and len(candidates) > 1:  # one backend, several kinds of files
         named = {config.platform, config.default_model_filename} - {""}
         by_config = tuple(known for known in candidates if {known.platform, known.filename} & named)
-        by_file = tuple(known for known in candidates if known.filename in present)
+        by_file = tuple(known for known in candidates if known.is_in(present))
         candidates = by_config or by_file or (() if config.backend == "tensorflow" else candidates)
     return candidates[0] if candidates else None
 
