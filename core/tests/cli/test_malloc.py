@@ -195,6 +195,42 @@ print(told, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 PAGES_OF_ALL_ROUNDS = 20 * 4 * (1 << 20) // os.sysconf("SC_PAGE_SIZE") if sys.platform == "linux" else 0
 
 
+# Calls on threads that hold more or less already: some of them fill a heap of 64 MiB up to its end.
+CALLS_ON_THREADS = """
+import ctypes, resource, threading
+from tritonpy.cli.malloc import keep_freed_memory
+
+keep_freed_memory()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+pages = []
+
+def call():
+    blocks = [libc.malloc(8 << 20) for _ in range(3)]
+    for block in blocks:
+        ctypes.memset(block, 1, 8 << 20)
+    for block in reversed(blocks):
+        libc.free(block)
+
+def run(held):
+    for _ in range(held):
+        libc.malloc(1 << 20)
+    call()
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    for _ in range(4):
+        call()
+    pages.append(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
+
+for held in range(0, 64, 4):
+    thread = threading.Thread(target=run, args=(held,))
+    thread.start()
+    thread.join()
+print(max(pages))
+"""
+PAGES_OF_A_CALL = 3 * (8 << 20) // os.sysconf("SC_PAGE_SIZE") if sys.platform == "linux" else 0
+
+
 def touched_pages(**variables: str) -> tuple[bool, int]:
     """Whether the allocator was told, and the pages that the system had to give in all rounds."""
     environ = {key: value for key, value in os.environ.items() if "MALLOC" not in key and "LD_" not in key}
@@ -216,6 +252,15 @@ def test_buffers_of_the_next_requests_are_those_of_the_last() -> None:
 
     assert told
     assert pages < PAGES_OF_ALL_ROUNDS // 20
+
+
+@GLIBC
+def test_a_call_on_a_thread_gets_the_memory_of_the_last_one_whatever_the_thread_holds() -> None:
+    environ = {key: value for key, value in os.environ.items() if "MALLOC" not in key and "LD_" not in key}
+    command = [sys.executable, "-c", CALLS_ON_THREADS]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=environ)
+
+    assert int(result.stdout) < PAGES_OF_A_CALL // 4
 
 
 @GLIBC
