@@ -214,6 +214,37 @@ async def test_a_quick_one_is_fed_ahead_and_one_that_is_slow_is_not(serve: Serve
     assert slow.instance.capacity == 1
 
 
+async def test_quick_executions_go_together_at_the_end_of_a_turn_in_their_order(serve: Serve) -> None:
+    seen: list[str] = []
+
+    def note(requests: Sequence[InferRequest]) -> Outcome:
+        seen.extend(request.id for request in requests)
+        return [InferResponse() for _ in requests]
+
+    served = await serve(Obedient(note))
+    served.instance._read_ahead.is_quick = True
+    served.ask("a")
+    second, third = served.ask("b", "c"), served.ask("d")
+    assert not served.executor._waiting
+    second.requests[0].cancel()
+    third.requests[0].cancel()
+    await served.client.has(*"abcd")
+
+    assert seen == ["a", "c"]
+    assert [len(answers) for answers in served.client.answers.values()] == [1] * 4
+    assert served.instance.depth == 0
+
+
+async def test_what_has_not_gone_when_it_is_closed_by_force_is_answered(serve: Serve) -> None:
+    served = await serve(Obedient())
+    served.instance._read_ahead.is_quick = True
+    served.ask("a", "b")
+    await served.instance.close(Unavailable("Server is stopping"))
+
+    assert served.client.answers == {"a": ["Server is stopping"], "b": ["Server is stopping"]}
+    assert (served.executor.story[-1], served.instance.depth) == ("closed", 0)
+
+
 @pytest.mark.parametrize(
     ("outcome", "said"),
     [

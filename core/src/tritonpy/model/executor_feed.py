@@ -41,13 +41,34 @@ class ExecutorFeed:
         self._loop = asyncio.get_running_loop()
         self._descriptor = descriptor
         self._submitted: dict[int, Execution] = {}
+        self._held: list[Execution] = []
         self._number = 0
         self._fault: TritonError | None = None
         self._is_reading = True
         self._loop.add_reader(self._descriptor, self._take)
 
-    def submit(self, execution: Execution) -> None:
-        """Have it executed after those before it."""
+    def submit(self, execution: Execution, *, waits_for_others: bool = False) -> None:
+        """Have it executed after those before it.
+
+        Args:
+            execution: the next one.
+            waits_for_others: it goes at the end of the loop's turn, with those that come until then: waking a
+                thread for each costs more than quick executions take.
+        """
+        if self._held:
+            self._held.append(execution)
+        elif waits_for_others:
+            self._held.append(execution)
+            self._loop.call_soon(self._submit_held)
+        else:
+            self._submit(execution)
+
+    def _submit_held(self) -> None:
+        held, self._held = self._held, []
+        for execution in held:
+            self._submit(execution)
+
+    def _submit(self, execution: Execution) -> None:
         if self._fault is not None:
             self._loop.call_soon(self._on_finished, execution, None, self._fault)
             return
@@ -64,7 +85,11 @@ class ExecutorFeed:
 
     def withdraw(self) -> list[Execution]:
         """Take back all that has not begun."""
-        return [self._submitted.pop(batch) for batch in tuple(self._submitted) if self._takes_back(batch)]
+        held, self._held = self._held, []
+        return [
+            *(self._submitted.pop(batch) for batch in tuple(self._submitted) if self._takes_back(batch)),
+            *held,
+        ]
 
     def cancel(self, request: InferRequest) -> Execution | None:
         """Answer a request that was cancelled before its execution has begun.
@@ -73,14 +98,20 @@ class ExecutorFeed:
             The execution that it was in, taken back: it is to be submitted again, unless it has no requests
             left.
         """
+        execution = self._take_back_with(request)
+        if execution is not None:
+            error = Cancelled(f"{request.label}request was cancelled while it waited")
+            execution.fail_one(execution.requests.index(request), error)
+        return execution
+
+    def _take_back_with(self, request: InferRequest) -> Execution | None:
+        for execution in self._held:
+            if request in execution.requests:
+                self._held.remove(execution)
+                return execution
         for batch, execution in self._submitted.items():
             if request in execution.requests:
-                if not self._takes_back(batch):
-                    return None
-                del self._submitted[batch]
-                error = Cancelled(f"{request.label}request was cancelled while it waited")
-                execution.fail_one(execution.requests.index(request), error)
-                return execution
+                return self._submitted.pop(batch) if self._takes_back(batch) else None
         return None
 
     def _takes_back(self, batch: int) -> bool:
@@ -113,6 +144,8 @@ class ExecutorFeed:
             self._stop_reading()
         if self._submitted:
             self.fail(None)
+        if self._fault is None:
+            self._fault = Internal(f"instance '{self._name}' is closed")
         try:
             self._executor.close()
         except Exception:

@@ -34,7 +34,7 @@ from tritonpy.model.execution import (
 )
 from tritonpy.model.executor_feed import ExecutorFeed
 from tritonpy.model.placement import Slot
-from tritonpy.model.read_ahead import ReadAhead, SpinWait, ThreadReadAhead
+from tritonpy.model.read_ahead import ReadAhead, ThreadReadAhead
 from tritonpy.own_thread import on_own_thread
 from tritonpy.plugin_manager import Hook
 from tritonpy.request import COUNTED, InferRequest, RequestOwner
@@ -266,7 +266,6 @@ class ThreadInstance:
         self._feed: ExecutorFeed | None = None
         self._read_ahead = ReadAhead()
         self._thread_read_ahead = ThreadReadAhead()
-        self._spin_wait = SpinWait(asyncio.get_running_loop(), self)
         self._probing: asyncio.Future[bool] | None = None
         self._open: set[_OpenRequest] = set()  # not answered when their execution was over
         self._drained: asyncio.Future[None] | None = None
@@ -335,9 +334,7 @@ class ThreadInstance:
         if feed is None:
             self._queue.put(execution)
             return
-        feed.submit(execution)
-        if self.depth == 1 and self._read_ahead.is_quick:
-            self._spin_wait.begin()
+        feed.submit(execution, waits_for_others=self._read_ahead.is_quick)
 
     def request_cancelled(self, request: InferRequest) -> None:
         """Answer a request of a batch that waits; of the one that is executed, the model can see it."""
