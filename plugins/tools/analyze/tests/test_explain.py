@@ -21,6 +21,18 @@ TENSORS = {
     "input": [{"name": "INPUT0", "data_type": "TYPE_FP32", "dims": [2]}],
     "output": [{"name": "OUTPUT0", "data_type": "TYPE_FP32", "dims": [2]}],
 }
+REPEAT = {
+    "model_transaction_policy": {"decoupled": True},
+    "input": [
+        {"name": "IN", "data_type": "TYPE_INT32", "dims": [-1]},
+        {"name": "DELAY", "data_type": "TYPE_UINT32", "dims": [-1]},
+        {"name": "WAIT", "data_type": "TYPE_UINT32", "dims": [1]},
+    ],
+    "output": [
+        {"name": "OUT", "data_type": "TYPE_INT32", "dims": [1]},
+        {"name": "IDX", "data_type": "TYPE_UINT32", "dims": [1]},
+    ],
+}
 PHASES = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
 STEPS = [
     {"model_name": name, "model_version": -1, "input_map": {"INPUT0": a}, "output_map": {"OUTPUT0": b}}
@@ -34,6 +46,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     batched = {"backend": "identity", "max_batch_size": 4, "dynamic_batching": {}, **TENSORS}
     repository.model("quick", batched)
     repository.model("slow", {**batched, "parameters": {"execute_delay_ms": {"string_value": "5"}}})
+    repository.model("counts", {"backend": "repeat", **REPEAT})
     repository.model(
         "both",
         {"platform": "ensemble", "max_batch_size": 4, **TENSORS, "ensemble_scheduling": {"step": STEPS}},
@@ -85,6 +98,8 @@ def test_a_model_that_nobody_asked_gets_no_predictions(url: str, capsys: pytest.
     assert main(["explain", "nothing", f"--url={url}"]) == 1
     assert "nothing" in capsys.readouterr().err
     assert main(["explain", "slow", f"--url={url}", "--model-version=7"]) == 1
+    assert main(["explain", "counts", f"--url={url}", "--load=2"]) == 1
+    assert "bring a load with corectl bench --streaming" in capsys.readouterr().err
 
 
 class StatisticsOnly(HttpClient):

@@ -117,6 +117,9 @@ def test_a_space_knows_its_points() -> None:
         ({}, "parameters.KEY", "v", {"parameters": {"KEY": {"string_value": "v"}}}),
         ({}, "config.response_cache.enable", "true", {"response_cache": {"enable": "true"}}),
         ({"max_batch_size": 8}, "instances", None, {"max_batch_size": 8}),
+        ({}, "queue_delay_us", 0, {}),
+        ({}, "preferred_batch_size", None, {}),
+        ({}, "config.response_cache.enable", None, {}),
     ],
 )
 def test_a_setting_changes_its_field(

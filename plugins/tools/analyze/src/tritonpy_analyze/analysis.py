@@ -87,6 +87,12 @@ class Analysis:
     resumed_count: int = 0
 
     @property
+    def point_count(self) -> int:
+        """How many of the trials are points of the space."""
+        space = self.space
+        return sum(space.choice(space.point(trial.choice)) == trial.choice for trial in self.trials)
+
+    @property
     def ranked(self) -> list[Trial]:
         """The trials, the best first; those of the same score in the order in which they were made."""
         return sorted(self.trials, key=lambda trial: trial.score, reverse=True)
@@ -137,11 +143,14 @@ class Analyzer:
         self._open = _Open(launcher)
         self.analysis = Analysis(goal, space)
         self._known: dict[Point, Trial] = {}
+        self._elsewhere: dict[str, Trial] = {}  # by its choice, what is no point of the space
         for found in checkpoint.trials if checkpoint is not None else ():
             trial = trial_of(found, goal)
             point = space.point(trial.choice)
-            if space.choice(point) == trial.choice and point not in self._known:
-                self._known[point] = trial
+            if space.choice(point) == trial.choice:
+                self._known.setdefault(point, trial)
+            else:
+                self._elsewhere[repr(sorted(trial.choice.items()))] = trial
 
     def run(self, search: Search) -> Analysis:
         """Try what the search asks for. An interrupt (Ctrl-C) ends it, and what was measured stays.
@@ -170,8 +179,25 @@ class Analyzer:
             self._open.close()
         return analysis
 
+    def try_choice(self, choice: Choice) -> Trial:
+        """Try values that need not be a point of the space; not anew what was tried before.
+
+        Raises:
+            KeyboardInterrupt: somebody said stop; nothing is kept of it.
+        """
+        tried = next((trial for trial in self.analysis.trials if trial.choice == choice), None)
+        if tried is None:
+            try:
+                tried = self._elsewhere.get(repr(sorted(choice.items()))) or self._measure(choice)
+            finally:
+                self._open.close()
+            self.analysis.trials.append(tried)
+        return tried
+
     def _try(self, point: Point) -> Trial:
-        choice = self.analysis.space.choice(point)
+        return self._measure(self.analysis.space.choice(point))
+
+    def _measure(self, choice: Choice) -> Trial:
         self._on_point(choice)
         load = {name: value for name, value in choice.items() if name in LOAD_SETTINGS}
         settings = {name: value for name, value in choice.items() if name not in LOAD_SETTINGS}

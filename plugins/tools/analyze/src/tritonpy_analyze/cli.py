@@ -46,6 +46,9 @@ def cli_commands(group: click.Group) -> None:
     "--concurrency", metavar="VALUES", help="Requests at once, likewise.  [default: 1:32:x2, 1 to 32]"
 )
 @click.option(
+    "--rate", metavar="VALUES", help="Requests in a second, by chance, instead of so many at once; likewise."
+)
+@click.option(
     "--objective",
     "objectives",
     multiple=True,
@@ -134,6 +137,7 @@ def cli_commands(group: click.Group) -> None:
     metavar="HOST:PORT",
     help="Load configurations into a server that runs (HTTP port; model control mode explicit).",
 )
+@click.option("--grpc-url", default="", metavar="HOST:PORT", help="Its gRPC port, for decoupled models.")
 @click.option("--metrics-url", default="", metavar="HOST:PORT", help="Where the metrics of that server are.")
 @click.option(
     "--serve-option",
@@ -171,6 +175,7 @@ def analyze(
     plan_file: Path | None,
     settings: Sequence[str],
     concurrency: str | None,
+    rate: str | None,
     objectives: Sequence[str],
     most: Sequence[str],
     least: Sequence[str],
@@ -187,6 +192,7 @@ def analyze(
     no_discover: bool,
     in_process: bool,
     url: str,
+    grpc_url: str,
     metrics_url: str,
     serve_options: Sequence[str],
     start_timeout_s: float,
@@ -221,8 +227,8 @@ def analyze(
         plan = read_plan(plan_file) if plan_file is not None else Plan()
         for text in settings:
             add_setting(plan, text, [*models, *composing, *_names(repositories)])
-        if concurrency is not None:
-            plan.concurrency, plan.rate = concurrency, None
+        if concurrency is not None or rate is not None:
+            plan.concurrency, plan.rate = concurrency, rate
         if objectives:
             plan.weights = parse_weights(tuple(objectives))
         plan.constraints += [parse_constraint(text, is_least=False) for text in most]
@@ -235,6 +241,7 @@ def analyze(
                 plan,
                 tuple(repositories),
                 remote=url.removeprefix("http://").rstrip("/"),
+                grpc=grpc_url,
                 metrics=metrics_url.removeprefix("http://").partition("/")[0],
                 in_process=in_process,
                 serve_options=tuple(serve_options),

@@ -28,6 +28,7 @@ from tritonpy_analyze.models import (
     load_dimension,
     read_models,
     start_of,
+    streaming,
 )
 from tritonpy_analyze.plan import Plan
 from tritonpy_analyze.progress import progress
@@ -54,7 +55,8 @@ class Wishes:
         names: of the models that are asked.
         plan: of the search.
         repositories: directories of models.
-        remote, metrics: `host:port` of a server that runs, and of its metrics; "" for servers of our own.
+        remote, metrics, grpc: `host:port` of a server that runs, of its metrics and of its gRPC port; "" for
+            servers of our own.
         in_process: serve in this process.
         serve_options: further options of `corectl serve`.
         batch_size, inputs: of requests.
@@ -74,6 +76,7 @@ class Wishes:
     repositories: Sequence[Path] = ()
     remote: str = ""
     metrics: str = ""
+    grpc: str = ""
     in_process: bool = False
     serve_options: Sequence[str] = ()
     batch_size: int = 1
@@ -102,8 +105,7 @@ def run(wishes: Wishes) -> int:
         raise InvalidArg(
             "--apply writes into a local repository; of a remote server only the text is printed"
         )
-    workload = Workload(tuple(wishes.names), wishes.batch_size, wishes.inputs)
-    with _launcher(wishes, workload) as (launcher, models):
+    with _launcher(wishes) as (launcher, models):
         found = dimensions(models, wishes.plan.settings)
         load = load_dimension(wishes.plan.concurrency, wishes.plan.rate)
         space = Space([*found, load])
@@ -118,11 +120,18 @@ def run(wishes: Wishes) -> int:
 
 
 @contextmanager
-def _launcher(wishes: Wishes, workload: Workload) -> Iterator[tuple[Launcher, dict[str, AnalyzedModel]]]:
+def _launcher(wishes: Wishes) -> Iterator[tuple[Launcher, dict[str, AnalyzedModel]]]:
     if wishes.remote:
-        remote = RemoteServer(wishes.remote, workload, wishes.metrics, wishes.start_timeout_s)
+        asked = _workload(wishes, {})
+        remote = RemoteServer(wishes.remote, asked, wishes.metrics, wishes.grpc, wishes.start_timeout_s)
         models = remote.read_models([*wishes.names, *wishes.plan.composing])
         try:
+            remote.workload = _workload(wishes, models)
+            if remote.workload.streaming and not wishes.grpc:
+                raise InvalidArg(
+                    f"model '{min(remote.workload.streaming)}' is decoupled and is asked over gRPC: say with "
+                    f"--grpc-url where that server's gRPC port is"
+                )
             if _may_call(wishes, models):
                 with remote.open({}) as target:
                     called = called_models(target, list(models), _DISCOVERY_S)
@@ -132,12 +141,19 @@ def _launcher(wishes: Wishes, workload: Workload) -> Iterator[tuple[Launcher, di
             remote.restore()
         return
     models = read_models(wishes.repositories, [*wishes.names, *wishes.plan.composing])
+    workload = _workload(wishes, models)
     if _may_call(wishes, models):
         models = read_models(wishes.repositories, [*models, *_called(wishes, workload, models)])
     yield (
         OwnServers(models, workload, wishes.serve_options, wishes.in_process, wishes.start_timeout_s),
         models,
     )
+
+
+def _workload(wishes: Wishes, models: dict[str, AnalyzedModel]) -> Workload:
+    names = tuple(wishes.names)
+    streams = streaming(models, names) if models else frozenset[str]()
+    return Workload(names, wishes.batch_size, wishes.inputs, streaming=streams)
 
 
 def _may_call(wishes: Wishes, models: dict[str, AnalyzedModel]) -> bool:
@@ -222,26 +238,22 @@ def _search(
             if analysis.was_interrupted and not reasons:
                 raise Unavailable("interrupted before anything was measured")
             raise Unavailable("no configuration could be measured: " + "; ".join(reasons[:3]))
-        return analysis, _baseline(analyzer, space, begin)
+        return analysis, _baseline(analyzer, start)
 
 
-def _baseline(analyzer: Analyzer, space: Space, begin: Point) -> Trial | None:
+def _baseline(analyzer: Analyzer, start: Choice) -> Trial | None:
     """The configuration of now, under the load of the best one; measured if it was not."""
     best = analyzer.analysis.best
     assert best is not None
-    there = space.point(best.choice)
-    names = [dimension.name for dimension in space.dimensions]
-    point = tuple(there[index] if name in LOAD_SETTINGS else begin[index] for index, name in enumerate(names))
-    choice = space.choice(point)
-    tried = next((trial for trial in analyzer.analysis.trials if trial.choice == choice), None)
-    if tried is None and not analyzer.analysis.was_interrupted:
-        analyzer.run(_once(point))
-        tried = next((trial for trial in analyzer.analysis.trials if trial.choice == choice), None)
-    return tried
-
-
-def _once(point: Point) -> Search:
-    yield point
+    load = {name: value for name, value in best.choice.items() if name in LOAD_SETTINGS}
+    choice = {name: load.get(name, start.get(name)) for name in best.choice}
+    if analyzer.analysis.was_interrupted:
+        return next((trial for trial in analyzer.analysis.trials if trial.choice == choice), None)
+    try:
+        return analyzer.try_choice(choice)
+    except KeyboardInterrupt:
+        analyzer.analysis.was_interrupted = True
+        return None
 
 
 def _named(name: str, space: Space, begin: Point, trials: int, seed: int) -> Search:

@@ -16,7 +16,7 @@ from tritonpy_bench import BenchError, Concurrency, Load, Stability, measure
 from tritonpy_bench.measurement import Measurement
 from tritonpy_bench.report_json import measurement_json
 
-from tritonpy_analyze.facts import LOOK_S, look_twice
+from tritonpy_analyze.facts import LOOK_S, look, look_twice
 from tritonpy_analyze.outlook import further_findings, outlook, outlook_json, outlook_text, steps_text
 from tritonpy_analyze.progress import progress
 
@@ -48,12 +48,23 @@ def explain(
     with closing(HttpClient(url, timeout_s)) as client, progress(f"explain {model}", None) as say:
         say(f"{load} requests at once" if load else "looking")
         wanted_s = seconds or (LOOK_S if load else 0.0)
+        if load:
+            _check_load(client, model, version)
         found = look_twice(client, model, version, wanted_s, bring)
         steps = _steps(client, found)
     if as_json:
         click.echo(json.dumps([_json(facts, brought) for facts in found], indent=2))
         return
     click.echo("\n\n".join(_text(facts, steps, brought) for facts in found))
+
+
+def _check_load(client: HttpClient, model: str, version: str) -> None:
+    policy = look(client, model, version)[0]["config"].get("model_transaction_policy") or {}
+    if policy.get("decoupled"):
+        raise click.ClickException(
+            f"model '{model}' is decoupled, and --load sends requests that have one response: bring a load "
+            f"with corectl bench --streaming, and explain the model with --seconds meanwhile"
+        )
 
 
 def _steps(client: HttpClient, found: Sequence[JsonObject]) -> list[JsonObject]:

@@ -60,6 +60,9 @@ class Window:
             return self.parts[model].metric(name) if model in self.parts else math.nan
         if name == "throughput":
             return self.rows / self.seconds if self.seconds else 0.0
+        if name == "responses":
+            count = self.first_response.count + self.between_responses.count
+            return (count or self.latency.count) / self.seconds if self.seconds else 0.0
         if name in _PLAIN:
             return float(getattr(self, _PLAIN[name])) / (MIB if name.endswith("memory") else 1)
         histogram, _, statistic = name.rpartition("_")
@@ -84,6 +87,7 @@ _STATISTICS = ("avg", "p50", "p90", "p95", "p99")
 
 METRICS: Mapping[str, int] = {
     "throughput": 1,
+    "responses": 1,
     **{f"{time}_{statistic}": -1 for time in _TIMES for statistic in _STATISTICS},
     "memory": -1,
     "cpu": -1,

@@ -57,7 +57,8 @@ class AnalyzedModel:
     @property
     def is_decoupled(self) -> bool:
         """True if it may answer a request several times."""
-        return bool(self.config.get("model_transaction_policy", {}).get("decoupled", False))
+        policy = (self.settled or self.config).get("model_transaction_policy", {})
+        return bool(policy.get("decoupled", False))
 
 
 def read_models(
@@ -227,6 +228,15 @@ def _executed(models: Mapping[str, AnalyzedModel], ensemble: AnalyzedModel) -> l
     for step in ensemble.steps:
         names += _executed(models, models[step]) if models[step].is_ensemble else [step]
     return names
+
+
+def streaming(models: Mapping[str, AnalyzedModel], asked: Sequence[str]) -> frozenset[str]:
+    """Those of the models that are asked that may answer several times, themselves or in a step."""
+
+    def streams(name: str) -> bool:
+        return models[name].is_decoupled or any(map(streams, models[name].steps))
+
+    return frozenset(filter(streams, asked))
 
 
 def config_path(model: AnalyzedModel) -> Path:

@@ -107,6 +107,8 @@ def _set_batching(config: JsonObject, name: str, value: Value) -> None:
                 f"model '{config.get('name', '')}': the direct strategy of sequences has no preferred sizes"
             )
         batching = sequences.setdefault(kind, {})
+    elif value is None or value == 0:
+        batching = config.get("dynamic_batching", {})
     else:
         batching = config.setdefault("dynamic_batching", {})
     field = "max_queue_delay_microseconds" if name == "queue_delay_us" else name
@@ -127,6 +129,8 @@ def _set_parameter(config: JsonObject, key: str, value: Value, *, removes: bool 
 
 
 def _set_path(config: JsonObject, path: str, value: Value) -> None:
+    if value is None:
+        return
     *parents, last = path.split(".")
     place = config
     for parent in parents:
@@ -135,8 +139,7 @@ def _set_path(config: JsonObject, path: str, value: Value) -> None:
             raise InvalidArg(
                 f"model '{config.get('name', '')}': config.{path} leads through '{parent}', a list"
             )
-    if value is not None:
-        place[last] = list(value) if isinstance(value, tuple) else value
+    place[last] = list(value) if isinstance(value, tuple) else value
 
 
 def current(config: JsonObject, name: str, backend: str = "") -> Value:

@@ -82,7 +82,7 @@ def summary(analysis: Analysis) -> list[str]:
     trials = analysis.trials
     failed = [trial for trial in trials if trial.error]
     stopped = [trial for trial in trials if trial.verdict is not None and trial.verdict.is_hopeless]
-    line = f"{len(trials)} of {analysis.space.size} points tried for {analysis.goal}"
+    line = f"{analysis.point_count} of {analysis.space.size} points tried for {analysis.goal}"
     parts = []
     if analysis.resumed_count:
         parts.append(f"{analysis.resumed_count} of them before")

@@ -32,7 +32,7 @@ from tritonpy_analyze.workload import Workload
 
 JsonObject = dict[str, Any]  # Any: JSON
 
-_STARTED = re.compile(r"Started (HTTPService|Metrics Service) at 127\.0\.0\.1:(\d+)\D")
+_STARTED = re.compile(r"Started (HTTPService|GRPCInferenceService|Metrics Service) at 127\.0\.0\.1:(\d+)\D")
 _STOP_S = 15.0
 _POLL_S = 0.02
 
@@ -44,10 +44,11 @@ class ServedTarget:
     url: str
     workload: Workload
     meter: UsageMeter
+    grpc_url: str = ""
 
     def measure(self, load: Mapping[str, Value], seconds: float) -> Window:
         """See `Target`."""
-        return self.workload.measure(self.url, load, seconds, self.meter)
+        return self.workload.measure(self.url, load, seconds, self.meter, self.grpc_url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,31 +79,38 @@ class OwnServers:
             for name, config in configurations(self.models, choice).items():
                 link_model(self.models[name], config, repository)
             serve = self._here if self.in_process else self._process
-            with serve(repository) as (http_port, meter):
-                yield ServedTarget(f"127.0.0.1:{http_port}", self.workload, meter)
+            with serve(repository) as (http_port, grpc_port, meter):
+                places = (f"127.0.0.1:{http_port}", f"127.0.0.1:{grpc_port}")
+                yield ServedTarget(places[0], self.workload, meter, places[1])
 
     @contextmanager
-    def _here(self, repository: Path) -> Iterator[tuple[int, UsageMeter]]:
+    def _here(self, repository: Path) -> Iterator[tuple[int, int, UsageMeter]]:
         options = ServerOptions(
             (str(repository),),
             http_address="127.0.0.1",
             http_port=0,
-            allow_grpc=False,
+            grpc_address="127.0.0.1",
+            grpc_port=0,
             metrics_address="127.0.0.1",
             metrics_port=0,
         )
         with Server(options) as server:
-            yield server.http_port, ProcessMeter(os.getpid(), metrics_of(server.metrics_port))
+            yield (
+                server.http_port,
+                server.grpc_port,
+                ProcessMeter(os.getpid(), metrics_of(server.metrics_port)),
+            )
 
     @contextmanager
-    def _process(self, repository: Path) -> Iterator[tuple[int, UsageMeter]]:
+    def _process(self, repository: Path) -> Iterator[tuple[int, int, UsageMeter]]:
         log = repository.parent / "server.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "tritonpy.cli.main", "serve"),
                     f"--model-repository={repository}",
-                    *("--http-address=127.0.0.1", "--http-port=0", "--allow-grpc=false"),
+                    *("--http-address=127.0.0.1", "--http-port=0"),
+                    *("--grpc-address=127.0.0.1", "--grpc-port=0"),
                     *("--metrics-address=127.0.0.1", "--metrics-port=0"),
                     *self.arguments,
                 ],
@@ -114,7 +122,8 @@ class OwnServers:
         guard = _guard(process.pid)
         try:
             ports = _await_start(process, log, self.start_timeout_s)
-            yield ports["HTTPService"], ProcessMeter(process.pid, metrics_of(ports["Metrics Service"]))
+            meter = ProcessMeter(process.pid, metrics_of(ports["Metrics Service"]))
+            yield ports["HTTPService"], ports["GRPCInferenceService"], meter
         finally:
             _stop(process)
             if guard is not None:
@@ -139,7 +148,7 @@ def _await_start(process: subprocess.Popen[bytes], log: Path, timeout_s: float) 
         has_ended = process.poll() is not None
         text = log.read_text(errors="replace")
         ports = {service: int(port) for service, port in _STARTED.findall(text)}
-        if len(ports) == 2 and not has_ended:
+        if len(ports) == 3 and not has_ended:
             return ports
         if has_ended:
             raise Unavailable(f"the server ended with status {process.returncode}: {_last_error(text)}")
@@ -205,12 +214,14 @@ class RemoteServer:
         url: `host:port` of HTTP.
         workload: that is put on it.
         metrics_url: where its metrics are, "" for nowhere.
+        grpc_url: `host:port` of gRPC, for models that stream.
         timeout_s: of a load.
     """
 
     url: str
     workload: Workload
     metrics_url: str = ""
+    grpc_url: str = ""
     timeout_s: float = 300.0
     models: Mapping[str, AnalyzedModel] = field(default_factory=dict)
 
@@ -241,7 +252,7 @@ class RemoteServer:
             self._load(name, configs[name])
         port_host = self.metrics_url.rpartition(":")
         meter = MetricsMeter(metrics_of(int(port_host[2]), port_host[0]) if self.metrics_url else lambda: "")
-        yield ServedTarget(self.url, self.workload, meter)
+        yield ServedTarget(self.url, self.workload, meter, self.grpc_url)
 
     def restore(self) -> None:
         """Load all models as the repository of the server has them.

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from tritonpy.errors import InvalidArg, Unavailable
-from tritonpy_bench import BenchError, Concurrency, Inputs, Load, Stability, measure
+from tritonpy.errors import Unavailable
+from tritonpy_bench import BenchError, Concurrency, Inputs, Load, Rate, Stability, measure
 from tritonpy_bench.histogram import Histogram as BenchHistogram
 from tritonpy_bench.measurement import Measurement, ServerSide
 
@@ -28,15 +28,26 @@ class Workload:
         batch_size: rows of each request.
         inputs: contents, for all models.
         timeout_s: of a request.
+        streaming: those of the models that are asked over streams of gRPC, because they are decoupled.
     """
 
     models: tuple[str, ...]
     batch_size: int = 1
     inputs: Inputs = field(default_factory=Inputs)
     timeout_s: float = 60.0
+    streaming: frozenset[str] = frozenset()
 
-    def measure(self, url: str, load: Mapping[str, Value], seconds: float, meter: UsageMeter) -> Window:
-        """Ask the models of the server at `host:port` for so long.
+    def measure(
+        self, url: str, load: Mapping[str, Value], seconds: float, meter: UsageMeter, grpc_url: str = ""
+    ) -> Window:
+        """Ask the models of a server for so long.
+
+        Args:
+            url: `host:port` of HTTP.
+            load: requests at once, or in a second: by chance, as of many clients.
+            seconds: how long.
+            meter: of what the server uses.
+            grpc_url: `host:port` of gRPC, for models that stream.
 
         Raises:
             Unavailable: a model answered nothing; says why.
@@ -44,8 +55,11 @@ class Workload:
         loads = [
             Load(
                 model=model,
-                url=url,
-                pace=self._pace(load),
+                url=grpc_url if model in self.streaming else url,
+                protocol="grpc" if model in self.streaming else "http",
+                endpoint="stream" if model in self.streaming else "infer",
+                http_url=url if model in self.streaming else None,
+                pace=_pace(load),
                 batch_size=self.batch_size,
                 inputs=self.inputs,
                 timeout_s=self.timeout_s,
@@ -64,21 +78,23 @@ class Workload:
             raise Unavailable(str(exc)) from exc
         return _window(found, meter.end())
 
-    def _pace(self, load: Mapping[str, Value]) -> Concurrency:
-        concurrency = load.get("concurrency", 1)
-        if "rate" in load:
-            raise InvalidArg("loads by rate are not there yet: give a concurrency")
-        return Concurrency(concurrency if isinstance(concurrency, int) else 1)
+
+def _pace(load: Mapping[str, Value]) -> Concurrency | Rate:
+    rate, concurrency = load.get("rate"), load.get("concurrency", 1)
+    if isinstance(rate, int | float):
+        return Rate(float(rate), "poisson")
+    return Concurrency(concurrency if isinstance(concurrency, int) else 1)
 
 
 def _window(found: Sequence[Measurement], usage: Usage) -> Window:
     parts = {each.load.model: _part(each, usage) for each in found}
     if len(parts) == 1:
         return next(iter(parts.values()))
-    latency = Histogram()
+    latency, first, between = Histogram(), Histogram(), Histogram()
     sizes: Counter[int] = Counter()
     for part in parts.values():
-        latency += part.latency
+        latency, first = latency + part.latency, first + part.first_response
+        between += part.between_responses
         sizes.update(part.batch_sizes)
     requests = max(1, latency.count)
 
@@ -90,6 +106,8 @@ def _window(found: Sequence[Measurement], usage: Usage) -> Window:
         sum(part.rows for part in parts.values()),
         sum(part.failed for part in parts.values()),
         latency,
+        first,
+        between,
         memory_byte_size=usage.memory_byte_size,
         cpu_cores=usage.cpu_cores,
         gpu_memory_byte_size=usage.gpu_memory_byte_size,
@@ -110,6 +128,8 @@ def _part(found: Measurement, usage: Usage) -> Window:
         found.total.request_count * found.load.batch_size,
         found.error_count,
         _histogram(found.latency_ns),
+        _histogram(found.total.first_ns),
+        _histogram(found.total.between_ns),
         memory_byte_size=usage.memory_byte_size,
         cpu_cores=usage.cpu_cores,
         gpu_memory_byte_size=usage.gpu_memory_byte_size,
@@ -128,5 +148,7 @@ def _mean_us(sides: Sequence[ServerSide], *phases: str) -> float:
 
 
 def _histogram(found: BenchHistogram) -> Histogram:
+    if not found.count:
+        return Histogram()
     durations = [(value / 1000, count) for value, count in found.bins()]
     return Histogram.weighted(durations, found.mean / 1000 * found.count)
