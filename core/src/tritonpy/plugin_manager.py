@@ -47,19 +47,22 @@ LIBRARY_KINDS = frozenset({"backends", "batching", "caches", "repo_agents"})
 
 OWN_DISTRIBUTIONS = frozenset(
     {
+        "tritonpy-analyze",
         "tritonpy-backend-litert",
         "tritonpy-backend-onnxruntime",
-        "tritonpy-backend-pytorch",
         "tritonpy-backend-python",
+        "tritonpy-backend-pytorch",
         "tritonpy-backend-tensorflow",
         "tritonpy-batching-pad",
         "tritonpy-batching-single",
         "tritonpy-batching-volume",
+        "tritonpy-bench",
         "tritonpy-cache-redis",
         "tritonpy-compose",
         "tritonpy-frontend-bind",
         "tritonpy-frontend-tfserving",
         "tritonpy-repo-agent-checksum",
+        "tritonpy-router",
         "tritonpy-store-cloud",
     }
 )
@@ -73,7 +76,12 @@ _PREFIXES = {
     "repo_agents": "repo-agent",
 }
 _OTHERS = {
-    "cli": {"compose": "tritonpy-compose"},
+    "cli": {
+        "analyze": "tritonpy-analyze",
+        "bench": "tritonpy-bench",
+        "compose": "tritonpy-compose",
+        "route": "tritonpy-router",
+    },
     "stores": dict.fromkeys(("as", "gs", "s3"), "tritonpy-store-cloud"),
 }
 
