@@ -119,6 +119,21 @@ def test_a_client_made_of_another_one_does_not_ask_what_that_one_knows(url: str)
         absent.infer_batch(rows, rows)
 
 
+def test_a_client_tells_what_it_knows_of_its_model(url: str) -> None:
+    with ModelClient(url, "add", "1") as client, ModelClient(url, "upper") as strings:
+        facts, texts = client.model_config, strings.model_config
+
+    assert (facts.name, facts.model_name, facts.version, facts.model_version) == ("add", "add", "1", 1)
+    assert (facts.batching, facts.max_batch_size, facts.decoupled) == (True, 4, False)
+    assert [(tensor.name, tensor.dtype, tensor.shape, tensor.optional) for tensor in facts.inputs] == [
+        ("a", np.float32, (1,), False),
+        ("b", np.float32, (1,), False),
+    ]
+    assert [tensor.name for tensor in facts.outputs] == ["sum", "difference"]
+    assert (texts.model_version, texts.batching) == (-1, False)
+    assert [(tensor.datatype, tensor.dtype) for tensor in texts.inputs] == [("BYTES", np.object_)]
+
+
 async def test_an_asyncio_client_takes_what_another_one_knows(url: str) -> None:
     async with AsyncioModelClient(url, "add", lazy_init=False) as client:
         facts = await client.model_config

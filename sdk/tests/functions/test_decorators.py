@@ -241,3 +241,40 @@ def test_the_model_is_given_where_it_is_asked_for() -> None:
 
     with pytest.raises(InvalidArg, match="called through a server"):
         name([ONE])
+
+
+def test_the_model_is_given_through_decorators_below() -> None:
+    @triton_context
+    @group_by_keys
+    @fill_optionals(x=np.zeros(1, np.float32))
+    @batch
+    def plain(x: Any, triton_context: FunctionContext) -> Any:
+        return {"y": x + len(triton_context.name)}
+
+    @triton_context
+    @group_by_keys
+    @batch
+    async def awaited(x: Any, triton_context: FunctionContext) -> Any:
+        return {"y": x + len(triton_context.name)}
+
+    @triton_context
+    @group_by_keys
+    @batch
+    def yielding(x: Any, triton_context: FunctionContext) -> Any:
+        yield {"y": x + len(triton_context.name)}
+
+    @triton_context
+    @sample
+    def alone(x: Any, triton_context: FunctionContext) -> Any:
+        return {"y": x + len(triton_context.name)}
+
+    inputs = [Tensor((1,), np.float32, "x")]
+    assert lists(in_context(lambda: plain([ONE]), {"max_batch_size": 8}, inputs)) == [{"y": [[2.0]]}]
+    assert lists(in_context(lambda: alone([ONE]), {})) == [{"y": [[2.0]]}]
+    assert lists(in_context(lambda: next(yielding([ONE])), {})) == [{"y": [[2.0]]}]
+
+    async def called() -> Any:
+        enter_context(FunctionContext("m", {}, (), (), 0))
+        return await awaited([ONE])
+
+    assert lists(asyncio.run(called())) == [{"y": [[2.0]]}]

@@ -110,11 +110,8 @@ def bound(
     Raises:
         InvalidArg: what is given cannot be served; its text says why.
     """
-    if not _NAME.fullmatch(name):
-        raise InvalidArg(
-            f"model name: got '{name}', expected letters, digits, '.', '_' and '-', the first of them "
-            "a letter or digit"
-        )
+    if fault := name_fault(name):
+        raise InvalidArg(fault)
     if version < 1:
         raise InvalidArg(f"model '{name}': version: got {version}, expected 1 or more")
     settings = config or ModelConfig()
@@ -147,6 +144,16 @@ def bound(
         strict,
         decoupled,
         writable,
+    )
+
+
+def name_fault(name: str) -> str:
+    """The reason why a model cannot have this name; "" if it can."""
+    if _NAME.fullmatch(name):
+        return ""
+    return (
+        f"model name: got '{name}', expected letters, digits, '.', '_' and '-', the first of them "
+        "a letter or digit"
     )
 
 

@@ -36,9 +36,9 @@ def batch(function: Function) -> Function:
         ValueError: requests have different inputs, or outputs other numbers of rows than inputs.
     """
 
-    def enter(*args: Any) -> Arguments:
+    def enter(*args: Any, **more: Any) -> Arguments:
         *me, requests = args
-        return tuple(me), _joined(requests), lambda outputs: _rows_apart(outputs, requests)
+        return tuple(me), {**_joined(requests), **more}, lambda outputs: _rows_apart(outputs, requests)
 
     return marked_as_joining(around(function, enter))
 
@@ -50,14 +50,14 @@ def sample(function: Function) -> Function:
         ValueError: there are several requests.
     """
 
-    def enter(*args: Any) -> Arguments:
+    def enter(*args: Any, **more: Any) -> Arguments:
         *me, requests = args
         if len(requests) != 1:
             raise ValueError(
                 f"got {len(requests)} requests, expected one: a function of single samples is bound with "
                 "batching=False"
             )
-        return tuple(me), dict(requests[0]), lambda outputs: [outputs]
+        return tuple(me), {**requests[0], **more}, lambda outputs: [outputs]
 
     return around(function, enter)
 
@@ -137,11 +137,11 @@ def fill_optionals(**defaults: Array) -> Callable[[Function], Function]:
         repeated = {name: np.repeat(array[None], rows, axis=0) for name, array in given.items()}
         return request.replaced({**request, **repeated})
 
-    def enter(*args: Any) -> Arguments:
+    def enter(*args: Any, **more: Any) -> Arguments:
         *me, requests = args
         if is_called_by_server():
             check()
-        return (*me, [filled(request) for request in requests]), {}, _as_it_is
+        return (*me, [filled(request) for request in requests]), more, _as_it_is
 
     return lambda function: around(function, enter)
 

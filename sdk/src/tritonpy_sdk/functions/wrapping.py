@@ -75,37 +75,37 @@ def per_group(
     if inspect.isasyncgenfunction(function):
 
         @wraps(function)
-        async def stream(*args: Any) -> AsyncIterator[list[Any]]:
+        async def stream(*args: Any, **more: Any) -> AsyncIterator[list[Any]]:
             *me, members = args
             for places, group in groups(members):
-                async for given in function(*me, group):
+                async for given in function(*me, group, **more):
                     yield placed(len(members), places, given)
 
         return stream
     if inspect.isgeneratorfunction(function):
 
         @wraps(function)
-        def generate(*args: Any) -> Iterator[list[Any]]:
+        def generate(*args: Any, **more: Any) -> Iterator[list[Any]]:
             *me, members = args
             for places, group in groups(members):
-                for given in function(*me, group):
+                for given in function(*me, group, **more):
                     yield placed(len(members), places, given)
 
         return generate
     if inspect.iscoroutinefunction(function):
 
         @wraps(function)
-        async def wait(*args: Any) -> list[Any]:
+        async def wait(*args: Any, **more: Any) -> list[Any]:
             *me, members = args
-            found = [(places, await function(*me, group)) for places, group in groups(members)]
+            found = [(places, await function(*me, group, **more)) for places, group in groups(members)]
             return _merged(len(members), found)
 
         return wait
 
     @wraps(function)
-    def call(*args: Any) -> list[Any]:
+    def call(*args: Any, **more: Any) -> list[Any]:
         *me, members = args
-        found = [(places, function(*me, group)) for places, group in groups(members)]
+        found = [(places, function(*me, group, **more)) for places, group in groups(members)]
         return _merged(len(members), found)
 
     return call

@@ -17,6 +17,7 @@ from tritonpy.options import ServerOptions
 
 from tritonpy_sdk.clients.connection import TOKEN_HEADER
 from tritonpy_sdk.clients.server_url import ServerUrl
+from tritonpy_sdk.functions.bound import name_fault
 from tritonpy_sdk.functions.config import ModelConfig
 from tritonpy_sdk.functions.tensors import Tensor
 from tritonpy_sdk.pytriton.exceptions import PyTritonValidationError
@@ -226,8 +227,11 @@ class TritonBase:
             trace_config: has no effect; a server has one configuration of traces, that of `TritonConfig`.
 
         Raises:
+            PyTritonValidationError: a model cannot have this name.
             TritonError: what is given cannot be served.
         """
+        if fault := name_fault(model_name):
+            raise PyTritonValidationError(fault)
         more = {} if isinstance(self._server, RemoteServer) else {"writable": True}
         self._server.bind(
             model_name,

@@ -539,6 +539,7 @@ def _logged(texts: list[str]) -> Iterator[None]:
 
     class _Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
+            """Keep the line."""
             texts.append(self.format(record))
 
     collector, root = _Collector(), logging.getLogger()
