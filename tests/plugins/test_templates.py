@@ -37,6 +37,7 @@ pytestmark = [
 NAME = "by-tenant"
 PLUGINS = ("core", "sdk", "plugins/abi", "plugins/backends/python", "plugins/backends/pytorch")
 TOOLS = ("hatchling", "mypy", "pytest")
+OF_TEMPLATES = ("aiohttp",)  # what a template needs beside tritonpy
 KINDS = {
     f"agent {NAME}": '"model_version":"1"',
     f"backend {NAME}": '"data":[-2.0,-1.0,7.0]',
@@ -61,8 +62,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     names = [path.name.partition("-")[0].replace("_", "-") for path in wheelhouse.iterdir()]
     clean = Environment(tmp_path_factory.mktemp("clean") / "venv", *names)
     frameworks = ["torch"] if find_torch() else []
-    for tool in (*TOOLS, *frameworks):
-        for name in (tool, *dependencies_of(tool)):
+    for linked in (*TOOLS, *OF_TEMPLATES, *frameworks):
+        for name in (linked, *dependencies_of(linked)):
             link_distribution(name, clean.site_packages)
     clean.install(wheelhouse, *names)
     clean.download("editables")  # for hatchling; 5 kB, and nobody here needs it but this test
