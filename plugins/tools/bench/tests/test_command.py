@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tritonpy.cli.main import main
+from tritonpy_bench import Concurrency
+from tritonpy_bench.command import halving
 
 COUNTED = ("--request-count", "8")
 
@@ -103,6 +106,30 @@ def test_a_load_beyond_the_threshold_is_the_last(
     assert "concurrency 2" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("quick", range(9))
+def test_halving_finds_the_last_that_is_quick(quick: int) -> None:
+    paces = [Concurrency(requests) for requests in range(1, 9)]
+    order = halving(paces)
+    asked = [next(order)]
+
+    with suppress(StopIteration):
+        while True:
+            asked.append(order.send(asked[-1].requests <= quick))
+
+    assert len(asked) <= 4
+    within = [pace.requests for pace in asked if pace.requests <= quick]
+    assert max(within, default=0) == quick
+
+
+def test_a_range_is_searched_by_halves(urls: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["bench", "echo", "-u", urls["http"], "--concurrency-range", "1:8", *COUNTED, "--binary-search"]
+
+    assert main([*words, "-l", "0.000001", "--json"]) == 0
+
+    measured = json.loads(capsys.readouterr().out)
+    assert [one["load"]["pace"] for one in measured] == [f"concurrency {count}" for count in (5, 3, 2, 1)]
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -123,6 +150,7 @@ def test_a_load_beyond_the_threshold_is_the_last(
         (["--input-data", "absent"], "input data 'absent': No such file"),
         (["--replay", "absent"], "'absent': No such file"),
         (["--html", "/absent/x", *COUNTED], "'/absent/x': No such file"),
+        (["--binary-search"], "--binary-search wants a --latency-threshold"),
         (["--streaming"], "endpoint 'stream' is one of grpc, not of http"),
     ],
     ids=str,

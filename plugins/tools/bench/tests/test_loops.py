@@ -79,6 +79,16 @@ async def test_a_growing_loop_grows_after_so_many_answers_and_ends() -> None:
     assert 18 <= tally.take().request_count < 18 + 5
 
 
+async def test_a_growing_loop_ends_though_all_of_its_requests_fail() -> None:
+    tally = Tally()
+    loop = ClosedLoop(Answers(lambda number: "why"), requests, tally, PeriodicConcurrency(1, 2, 1, 3))
+
+    loop.start()
+    await loop.idle.wait()
+
+    assert set(tally.take().errors) == {"why"}
+
+
 async def test_a_stopped_loop_is_idle_when_the_last_answer_is_there() -> None:
     transport = Answers()
     loop = ClosedLoop(transport, requests, Tally(), Concurrency(2))

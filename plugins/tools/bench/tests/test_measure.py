@@ -272,9 +272,7 @@ def test_tensors_in_shared_memory(urls: dict[str, str], protocol: Protocol, mode
 
     assert measured.total.errors == {}
     assert measured.latency_ns.count >= 24
-    assert not [
-        name for name in {*os.listdir("/dev/shm")} - before if f"tritonpy_bench_{os.getpid()}_" in name
-    ]
+    assert not [name for name in {*os.listdir("/dev/shm")} - before if f"bench_{os.getpid()}_" in name]
     regions = urllib.request.urlopen(f"http://{urls['http']}/v2/systemsharedmemory/status").read()
     assert json.loads(regions) == []
 

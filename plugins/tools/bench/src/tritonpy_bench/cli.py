@@ -207,6 +207,11 @@ class _Range(click.ParamType[Any]):
     metavar="MS",
     help="End a range at the first load that is slower, by the percentile or the mean.",
 )
+@click.option(
+    "--binary-search",
+    is_flag=True,
+    help="Find the last load of a range within --latency-threshold by halves.",
+)
 @click.option("--streaming", is_flag=True, help="With gRPC: send over streams, as decoupled models need it.")
 @click.option(
     "--endpoint",

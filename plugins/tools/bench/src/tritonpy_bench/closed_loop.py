@@ -75,11 +75,12 @@ class ClosedLoop:
         return bool(self._left and self._flying <= self._wanted) or call.source.is_open
 
     def _answered(self, call: TimedCall, error: str | None) -> None:
+        latency_ns = time.perf_counter_ns() - call.sent_ns
+        self._until_step -= 1
+        if not self._until_step:
+            self._grow()
         if error is None:
-            self._tally.latency.add(time.perf_counter_ns() - call.sent_ns)
-            self._until_step -= 1
-            if not self._until_step:
-                self._grow()
+            self._tally.latency.add(latency_ns)
             if self._goes_on(call):
                 self._send(call)
                 return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -58,6 +58,7 @@ def run(
     warmup_s: float,
     request_count: int,
     threshold_ms: float | None,
+    binary_search: bool,
     streaming: bool,
     endpoint: Literal["infer", "generate", "generate_stream"],
     shared_memory: Literal["none", "system"],
@@ -128,7 +129,10 @@ def run(
             paces = [Concurrency(requests) for requests in numbers(*concurrencies)]
     except BenchError as error:
         raise click.ClickException(str(error)) from None
-    measured = _measure_all(load, paces, stability, processes, threshold_ms)
+    if binary_search and threshold_ms is None:
+        raise click.UsageError("--binary-search wants a --latency-threshold")
+    order = halving(paces) if binary_search else ascending(paces)
+    measured = _measure_all(load, order, stability, processes, threshold_ms)
     for path, report in ((csv, csv_report), (html, html_report)):
         if path is not None:
             _write(path, report(measured))
@@ -147,17 +151,21 @@ def _write(path: Path, text: str) -> None:
 
 
 def _measure_all(
-    load: Load, paces: Sequence[Pace], stability: Stability, processes: int, threshold_ms: float | None
+    load: Load,
+    order: Generator[Pace, bool, None],
+    stability: Stability,
+    processes: int,
+    threshold_ms: float | None,
 ) -> list[Measurement]:
-    """Measure each pace; the first that is too slow, or cannot be measured after others, is the last."""
+    """Measure one pace after the other; one that cannot be measured, after others, is the last."""
     measured: list[Measurement] = []
     with live_line(f"{load.model}") as say:
-        for pace in paces:
+        pace: Pace | None = next(order)
+        while pace is not None:
             try:
                 one = measure(
                     replace(load, pace=pace), stability, processes=processes, on_window=_telling(say, pace)
                 )
-                measured.append(one)
             except BenchError as error:
                 if not measured:
                     raise click.ClickException(str(error)) from None
@@ -167,12 +175,31 @@ def _measure_all(
                 if not measured:
                     raise
                 break
-            if (
-                threshold_ms is not None
-                and measured[-1].latency_us(stability.percentile) > threshold_ms * 1000
-            ):
-                break
+            measured.append(one)
+            is_quick = threshold_ms is None or one.latency_us(stability.percentile) <= threshold_ms * 1000
+            try:
+                pace = order.send(is_quick)
+            except StopIteration:
+                pace = None
     return measured
+
+
+def ascending(paces: Sequence[Pace]) -> Generator[Pace, bool, None]:
+    """One pace after the other, up to the first that was not quick enough."""
+    for pace in paces:
+        if not (yield pace):
+            return
+
+
+def halving(paces: Sequence[Pace]) -> Generator[Pace, bool, None]:
+    """The middle of the paces that are left, until the last that is quick enough is found."""
+    low, high = 0, len(paces)
+    while low < high:
+        middle = (low + high) // 2
+        if (yield paces[middle]):
+            low = middle + 1
+        else:
+            high = middle
 
 
 def _telling(say: Say, pace: Pace) -> OnWindow:

@@ -56,7 +56,7 @@ class Regions:
         self, target: Target, input_byte_size: int, outputs: Sequence[str], output_byte_size: int
     ) -> None:
         self._target = target
-        self._name = f"tritonpy_bench_{os.getpid()}_{secrets.token_hex(4)}"
+        self._name = f"bench_{os.getpid()}_{secrets.token_hex(4)}"  # macOS takes no 32 characters
         self._end = 0
         self._stack = ExitStack()
         self.outputs: dict[str, Region] = {}
