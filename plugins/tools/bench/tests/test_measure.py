@@ -25,7 +25,7 @@ from tritonpy_bench.load import Endpoint, Protocol, SequenceShape
 from tritonpy_bench.paces import Pace
 from tritonpy_bench.report_text import text_report
 
-SHORT = Stability(window_s=0.25, windows=2, most_windows=2, warmup_s=0)
+SHORT = Stability(window_s=0.5, windows=2, most_windows=2, warmup_s=0)
 COUNTED = Stability(request_count=24)
 PROTOCOLS = pytest.mark.parametrize("protocol", ["http", "grpc"])
 
@@ -75,9 +75,7 @@ def test_windows_are_measured_until_there_are_enough(urls: dict[str, str], proto
 def test_who_sees_a_window_can_end_the_load(urls: dict[str, str]) -> None:
     load = Load(model="echo", url=urls["http"])
 
-    measured = measure(
-        load, Stability(window_s=0.25, windows=3, most_windows=50), on_window=lambda window: True
-    )
+    measured = measure(load, Stability(window_s=1, windows=3, most_windows=50), on_window=lambda window: True)
 
     assert (len(measured.windows), measured.is_stable) == (1, False)
 
