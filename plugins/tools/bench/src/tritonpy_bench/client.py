@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from tritonpy_bench.calls import Loop, Place, Transport
@@ -115,6 +116,8 @@ def _transport(plan: Plan) -> Transport:
         from tritonpy_bench.http_transport import HttpTransport
 
         return HttpTransport(plan.place, plan.timeout_s, plan.endpoint == "generate_stream")
+    if find_spec("ngh2") is None:
+        raise BenchError("gRPC needs the distribution ngh2, which is not installed: pip install ngh2")
     if plan.endpoint == "stream":
         from tritonpy_bench.stream_transport import StreamTransport
 
