@@ -89,8 +89,8 @@ class CacheConformance:
     def test_it_begins_and_ends_with_its_server(self) -> None:
         for _ in range(2):
             with self._open() as cache:
-                cache.insert(_key(0), b"entry")
                 cache.lookup(_key(0))
+                cache.insert(_key(0), b"entry")
         with self._open():
             pass  # a server that never got a request
 
