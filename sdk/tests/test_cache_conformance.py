@@ -350,7 +350,7 @@ class CannotBeCancelled(Waits):
     async def cache_lookup(self, cache, key):
         for _ in range(2):
             try:
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(0.8)
             except asyncio.CancelledError:
                 continue
         return cache.state.get(key)
@@ -359,7 +359,7 @@ class CannotBeCancelled(Waits):
 class RetriesWithoutEnd(Waits):
     @hookimpl
     async def cache_insert(self, cache, key, entry):
-        end = time.monotonic() + 0.5
+        end = time.monotonic() + 1.0
         while self.is_lost and time.monotonic() < end:
             try:
                 await asyncio.sleep(0.01)

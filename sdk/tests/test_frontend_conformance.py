@@ -229,7 +229,7 @@ class WaitsForItsClients(Lines):
 
 class TriesForGood(WaitsForItsClients):
     async def infer(self, frontend, asked):
-        for _ in range(250):  # more than the kit has patience for
+        for _ in range(450):  # more than the kit has patience for
             try:
                 return await super().infer(frontend, asked)
             except TritonError as error:
@@ -360,7 +360,7 @@ def test_right_frontend_passes(check):
 )
 def test_wrong_frontend_is_named_with_what_to_do(plugin, check, did, remedy, little_patience, monkeypatch):
     if plugin in TAKES_ITS_TIME:
-        monkeypatch.setattr("tritonpy_sdk.testing.frontend_conformance._PATIENCE_S", 1.5)
+        monkeypatch.setattr("tritonpy_sdk.testing.frontend_conformance._PATIENCE_S", 2.5)
     with pytest.raises(PluginFault) as caught:
         run(plugin, f"test_{check}")
 
