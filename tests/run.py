@@ -85,6 +85,7 @@ TOUCHES: dict[str, tuple[str, ...]] = {
     "plugins/caches/": ("plugins/caches", "tests/cache", "tests/docs/test_response_cache"),
     "plugins/stores/": ("tests/stores", "plugins/stores"),
     "plugins/repo_agents/": ("tests/lifecycle/test_repo_agents",),
+    "plugins/tools/analyze/": ("plugins/tools/analyze", "tests/tools/test_analyze"),
     "plugins/tools/bench/": ("plugins/tools/bench", "tests/clients/test_bench"),
     "sdk/src/tritonpy_sdk/include/": ("plugins/abi", "tests/plugins", "tests/shared_objects"),
     "sdk/src/tritonpy_sdk/template": ("tests/plugins/test_templates", "sdk/tests/test_new"),
