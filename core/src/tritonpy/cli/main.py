@@ -32,6 +32,7 @@ REPLACEABLE = frozenset({"explain"})
 ELSEWHERE = {
     "analyze": "tritonpy-analyze",
     "bench": "tritonpy-bench",
+    "cluster": "tritonpy-router",
     "compose": "tritonpy-compose",
     "new": "tritonpy-sdk",
     "route": "tritonpy-router",

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from tritonpy_router import cli
+from tritonpy_router import cli, cluster_cli
 from tritonpy_router.options import RouterOptions
 
 from .conftest import BODY, asked
@@ -61,11 +61,12 @@ def test_options_of_ports_mean_what_they_mean_to_a_server(monkeypatch: pytest.Mo
 
 def test_each_option_of_its_page_is_there() -> None:
     page = (ROOT / "docs/how-to/route-to-several-servers.md").read_text()
-    known = {name for option in cli.route.params if isinstance(option, click.Option) for name in option.opts}
+    options = [*cli.route.params, *cluster_cli.local.params]
+    known = {name for option in options if isinstance(option, click.Option) for name in option.opts}
 
     named = set(re.findall(r"(--[a-z][a-z-]+)", page))
 
-    unknown = {flag for flag in named - known if not cli._PORT_FLAG.fullmatch(flag)}
+    unknown = {flag for flag in named - known if not cli.PORT_FLAG.fullmatch(flag)}
     assert unknown <= {"--load-model", "--help"}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from tritonpy.hookspecs import hookimpl  # `tritonpy.plugin` imports numpy, and this runs for `corectl --help`
@@ -14,18 +14,22 @@ if TYPE_CHECKING:
     from tritonpy.options import ServerOptions
 
     from tritonpy_router.membership import Membership
+    from tritonpy_router.options import RouterOptions
 
-_PORT_FLAG = re.compile(
+PORT_FLAG = re.compile(
     r"--((https?|grpc|log)-[\w-]+|metrics-(address|port)|allow-(http|grpc|metrics)|max-inflight-bytes|idle-timeout"
     r"|reuse-(http|grpc)-port|exit-timeout-secs|drain-delay-s(ecs)?)"
 )
-_FAULTS_ARE_LOGGED = "tritonpy.router"
+_LOGGER = "tritonpy.router"
 
 
 @hookimpl
 def cli_commands(group: click.Group) -> None:
     """See `CliHooks`."""
+    from tritonpy_router.cluster_cli import cluster
+
     group.add_command(route)
+    group.add_command(cluster)
 
 
 @click.command(
@@ -116,25 +120,13 @@ def cli_commands(group: click.Group) -> None:
 )
 @click.argument("port_flags", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
-def route(
+def route(  # Any: one per option
     ctx: click.Context,
     /,
     servers: Sequence[str],
     servers_file: Path | None,
     servers_name: str | None,
-    policy: str,
-    max_replica_inflight: int,
-    max_queued: int,
-    queue_timeout_secs: float,
-    probe_interval_secs: float,
-    load_timeout_secs: float,
-    replicas_share_host: bool,
-    replica_tls: bool,
-    replica_ca: str,
-    replica_cert: str,
-    replica_key: str,
-    headers: Sequence[str],
-    port_flags: Sequence[str],
+    **given: Any,
 ) -> int:
     """Stand before several servers as one: HTTP and gRPC, the models of all of them.
 
@@ -145,31 +137,41 @@ def route(
     from tritonpy.cli.serve import SWITCH_INTERVAL_S
     from tritonpy.errors import TritonError
 
-    from tritonpy_router.dispatcher import QueueLimits
-    from tritonpy_router.options import RouterOptions
     from tritonpy_router.program import run
 
-    ports = _ports(ctx, port_flags)
-    options = RouterOptions(
-        ports=ports,
-        policy=policy,
-        limits=QueueLimits(max_replica_inflight, max_queued, queue_timeout_secs),
-        probe_interval_s=probe_interval_secs,
-        load_timeout_s=load_timeout_secs,
-        exit_timeout_s=ports.exit_timeout_s,
-        drain_delay_s=ports.drain_delay_s,
-        shares_host=replicas_share_host,
-        replica_tls=replica_tls,
-        replica_ca=replica_ca,
-        replica_certificate=replica_cert,
-        replica_key=replica_key,
-        replica_headers=_headers(ctx, headers),
-    )
+    options = router_options(ctx, given)
     try:
         membership = _membership(ctx, servers, servers_file, servers_name)
     except TritonError as exc:
         raise click.UsageError(exc.message, ctx) from None
     return run(options, membership, SWITCH_INTERVAL_S)
+
+
+def router_options(ctx: click.Context, given: dict[str, Any]) -> RouterOptions:  # Any: as in `route`
+    """The router's settings from the options of `route` that do not say which servers there are.
+
+    Raises:
+        click.UsageError: they do not go together.
+    """
+    from tritonpy_router.dispatcher import QueueLimits
+    from tritonpy_router.options import RouterOptions
+
+    ports = _ports(ctx, given["port_flags"])
+    return RouterOptions(
+        ports=ports,
+        policy=given["policy"],
+        limits=QueueLimits(given["max_replica_inflight"], given["max_queued"], given["queue_timeout_secs"]),
+        probe_interval_s=given["probe_interval_secs"],
+        load_timeout_s=given["load_timeout_secs"],
+        exit_timeout_s=ports.exit_timeout_s,
+        drain_delay_s=ports.drain_delay_s,
+        shares_host=given["replicas_share_host"],
+        replica_tls=given["replica_tls"],
+        replica_ca=given["replica_ca"],
+        replica_certificate=given["replica_cert"],
+        replica_key=given["replica_key"],
+        replica_headers=_headers(ctx, given["headers"]),
+    )
 
 
 def _ports(ctx: click.Context, flags: Sequence[str]) -> ServerOptions:
@@ -180,7 +182,7 @@ def _ports(ctx: click.Context, flags: Sequence[str]) -> ServerOptions:
         flag = word.partition("=")[0]
         if not word.startswith("-") and expects_value:
             expects_value = False
-        elif _PORT_FLAG.fullmatch(flag):
+        elif PORT_FLAG.fullmatch(flag):
             expects_value = "=" not in word
         else:
             raise click.UsageError(f"unrecognized option '{flag}'", ctx)
@@ -216,7 +218,7 @@ def _membership(
     given = [bool(servers), file is not None, name is not None]
     if sum(given) != 1:
         raise click.UsageError("expected one of --server, --servers-file and --servers-name", ctx)
-    warn = logging.getLogger(_FAULTS_ARE_LOGGED).warning
+    warn = logging.getLogger(_LOGGER).warning
     if file is not None:
         return FileMembership(file, 1.0, warn)
     if name is not None:
