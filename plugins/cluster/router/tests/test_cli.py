@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from tritonpy_router import cli, cluster_cli
+from tritonpy_router import cluster_cli, route_cli
 from tritonpy_router.options import RouterOptions
 
 from .conftest import BODY, asked
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[4]
     ],
 )
 def test_what_it_cannot_do_is_refused(arguments: list[str], text: str) -> None:
-    result = CliRunner().invoke(cli.route, arguments)
+    result = CliRunner().invoke(route_cli.route, arguments)
 
     assert (result.exit_code, text in result.output) == (2, True), result.output
 
@@ -51,7 +51,7 @@ def test_options_of_ports_mean_what_they_mean_to_a_server(monkeypatch: pytest.Mo
         "--drain-delay-s=2",
     ]
 
-    CliRunner().invoke(cli.route, [*arguments, "--replica-header=key:v", "--max-replica-inflight=4"])
+    CliRunner().invoke(route_cli.route, [*arguments, "--replica-header=key:v", "--max-replica-inflight=4"])
 
     [options] = seen
     assert (options.ports.http_port, options.ports.grpc_port) == (81, 82)
@@ -61,12 +61,12 @@ def test_options_of_ports_mean_what_they_mean_to_a_server(monkeypatch: pytest.Mo
 
 def test_each_option_of_its_page_is_there() -> None:
     page = (ROOT / "docs/how-to/route-to-several-servers.md").read_text()
-    options = [*cli.route.params, *cluster_cli.local.params]
+    options = [*route_cli.route.params, *cluster_cli.local.params]
     known = {name for option in options if isinstance(option, click.Option) for name in option.opts}
 
     named = set(re.findall(r"(--[a-z][a-z-]+)", page))
 
-    unknown = {flag for flag in named - known if not cli.PORT_FLAG.fullmatch(flag)}
+    unknown = {flag for flag in named - known if not route_cli.PORT_FLAG.fullmatch(flag)}
     assert unknown <= {"--load-model", "--help"}
 
 

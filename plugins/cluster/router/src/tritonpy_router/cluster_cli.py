@@ -52,7 +52,7 @@ def local(
     """
     from tritonpy.cli.serve import options_of
 
-    from tritonpy_router.cli import route, router_options
+    from tritonpy_router.route_cli import route, router_options
 
     if not repositories:
         raise click.UsageError("--model-repository must be specified", ctx)
@@ -124,7 +124,7 @@ def split_flags(ctx: click.Context, flags: Sequence[str]) -> tuple[list[str], li
     Raises:
         click.UsageError: a word stands where a flag is expected.
     """
-    from tritonpy_router.cli import PORT_FLAG, route
+    from tritonpy_router.route_cli import PORT_FLAG, route
 
     own = {name for option in route.params if isinstance(option, click.Option) for name in option.opts}
     router: list[str] = []

@@ -1,0 +1,219 @@
+"""The command `corectl route`; the rest of the distribution is imported when it is called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from tritonpy.options import ServerOptions
+
+    from tritonpy_router.membership import Membership
+    from tritonpy_router.options import RouterOptions
+
+PORT_FLAG = re.compile(
+    r"--((https?|grpc|log)-[\w-]+|metrics-(address|port)|allow-(http|grpc|metrics)|max-inflight-bytes|idle-timeout"
+    r"|reuse-(http|grpc)-port|exit-timeout-secs|drain-delay-s(ecs)?)"
+)
+_LOGGER = "tritonpy.router"
+
+
+@click.command(
+    short_help="Stand before several servers as one.",
+    context_settings={"ignore_unknown_options": True},
+)
+@click.option(
+    "--server",
+    "servers",
+    multiple=True,
+    metavar="[NAME=]HOST[:HTTP_PORT[:GRPC_PORT]]",
+    help="A server; its ports are 8000 and 8001 unless it says others. May be repeated.",
+)
+@click.option(
+    "--servers-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file with one server to a line, which is read again when it changes.",
+)
+@click.option(
+    "--servers-name",
+    metavar="HOST[:HTTP_PORT[:GRPC_PORT]]",
+    help="A name whose addresses are the servers, such as that of a headless service.",
+)
+@click.option(
+    "--policy",
+    type=click.Choice(("two-choices", "least-busy", "round-robin")),
+    default="two-choices",
+    show_default=True,
+    help="Which of the servers that have a model gets a request.",
+)
+@click.option(
+    "--max-replica-inflight",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="COUNT",
+    help="Requests of this router under way at one server, above which they wait here; 0: any number.",
+)
+@click.option(
+    "--max-queued",
+    type=click.IntRange(0),
+    default=1000,
+    show_default=True,
+    metavar="COUNT",
+    help="Requests that may wait.",
+)
+@click.option(
+    "--queue-timeout-secs",
+    type=click.FloatRange(0, min_open=True),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a request may wait.",
+)
+@click.option(
+    "--probe-interval-secs",
+    type=click.FloatRange(0.01),
+    default=0.25,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often each server is asked whether it is ready.",
+)
+@click.option(
+    "--load-timeout-secs",
+    type=click.FloatRange(0, min_open=True),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a server may take to load a model that a client asks for.",
+)
+@click.option(
+    "--replicas-share-host",
+    is_flag=True,
+    help="The servers run on this machine, so that clients may send tensors in shared memory.",
+)
+@click.option("--replica-tls", is_flag=True, help="The ports of the servers are encrypted.")
+@click.option(
+    "--replica-ca", default="", metavar="PATH", help="Certificates that those of servers are checked by."
+)
+@click.option("--replica-cert", default="", metavar="PATH", help="The certificate to show to servers.")
+@click.option("--replica-key", default="", metavar="PATH", help="Its private key.")
+@click.option(
+    "--replica-header",
+    "headers",
+    multiple=True,
+    metavar="NAME:VALUE",
+    help="A header for the router's own questions, such as a key that servers ask for. May be repeated.",
+)
+@click.argument("port_flags", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def route(  # Any: one per option
+    ctx: click.Context,
+    /,
+    servers: Sequence[str],
+    servers_file: Path | None,
+    servers_name: str | None,
+    **given: Any,
+) -> int:
+    """Stand before several servers as one: HTTP and gRPC, the models of all of them.
+
+    Those of `corectl serve`'s options that are about its ports and its log mean the same here: --http-...,
+    --https-..., --grpc-..., --metrics-..., --allow-http, --allow-grpc, --allow-metrics, --max-inflight-bytes,
+    --idle-timeout, --drain-delay-secs, --exit-timeout-secs, --log-....
+    """
+    from tritonpy.cli.serve import SWITCH_INTERVAL_S
+    from tritonpy.errors import TritonError
+
+    from tritonpy_router.program import run
+
+    options = router_options(ctx, given)
+    try:
+        membership = _membership(ctx, servers, servers_file, servers_name)
+    except TritonError as exc:
+        raise click.UsageError(exc.message, ctx) from None
+    return run(options, membership, SWITCH_INTERVAL_S)
+
+
+def router_options(ctx: click.Context, given: dict[str, Any]) -> RouterOptions:  # Any: as in `route`
+    """The router's settings from the options of `route` that do not say which servers there are.
+
+    Raises:
+        click.UsageError: they do not go together.
+    """
+    from tritonpy_router.dispatcher import QueueLimits
+    from tritonpy_router.options import RouterOptions
+
+    ports = _ports(ctx, given["port_flags"])
+    return RouterOptions(
+        ports=ports,
+        policy=given["policy"],
+        limits=QueueLimits(given["max_replica_inflight"], given["max_queued"], given["queue_timeout_secs"]),
+        probe_interval_s=given["probe_interval_secs"],
+        load_timeout_s=given["load_timeout_secs"],
+        exit_timeout_s=ports.exit_timeout_s,
+        drain_delay_s=ports.drain_delay_s,
+        shares_host=given["replicas_share_host"],
+        replica_tls=given["replica_tls"],
+        replica_ca=given["replica_ca"],
+        replica_certificate=given["replica_cert"],
+        replica_key=given["replica_key"],
+        replica_headers=_headers(ctx, given["headers"]),
+    )
+
+
+def _ports(ctx: click.Context, flags: Sequence[str]) -> ServerOptions:
+    from tritonpy.cli.serve import options_of
+
+    expects_value = False
+    for word in flags:
+        flag = word.partition("=")[0]
+        if not word.startswith("-") and expects_value:
+            expects_value = False
+        elif PORT_FLAG.fullmatch(flag):
+            expects_value = "=" not in word
+        else:
+            raise click.UsageError(f"unrecognized option '{flag}'", ctx)
+    try:
+        return options_of(["--model-repository=/", *flags])
+    except click.UsageError as exc:
+        raise click.UsageError(exc.message, ctx) from None
+
+
+def _headers(ctx: click.Context, headers: Sequence[str]) -> dict[str, str]:
+    named: dict[str, str] = {}
+    for header in headers:
+        name, colon, value = header.partition(":")
+        if not colon or not name:
+            raise click.UsageError(f"--replica-header '{name}' is not understood; expected NAME:VALUE", ctx)
+        named[name.strip()] = value.strip()
+    return named
+
+
+def _membership(
+    ctx: click.Context, servers: Sequence[str], file: Path | None, name: str | None
+) -> Membership:
+    import logging
+
+    from tritonpy_router.membership import (
+        FileMembership,
+        NameMembership,
+        StaticMembership,
+        check_names,
+        read_place,
+    )
+
+    given = [bool(servers), file is not None, name is not None]
+    if sum(given) != 1:
+        raise click.UsageError("expected one of --server, --servers-file and --servers-name", ctx)
+    warn = logging.getLogger(_LOGGER).warning
+    if file is not None:
+        return FileMembership(file, 1.0, warn)
+    if name is not None:
+        place = read_place(name)
+        return NameMembership(place.host, place.http_port, place.grpc_port, 2.0, warn)
+    places = [read_place(server) for server in servers]
+    check_names(places)
+    return StaticMembership(places)
