@@ -83,6 +83,7 @@ TOUCHES: dict[str, tuple[str, ...]] = {
     "plugins/backends/tensorflow/": ("plugins/backends/tensorflow", "tests/frameworks"),
     "plugins/batching/": ("tests/examples/test_batching_strategies", "tests/batching"),
     "plugins/caches/": ("plugins/caches", "tests/cache", "tests/docs/test_response_cache"),
+    "plugins/cluster/": ("plugins/cluster",),
     "plugins/stores/": ("tests/stores", "plugins/stores"),
     "plugins/repo_agents/": ("tests/lifecycle/test_repo_agents",),
     "plugins/tools/analyze/": ("plugins/tools/analyze", "tests/tools/test_analyze"),
