@@ -31,6 +31,7 @@ class Trial:
         score: of all windows together.
         verdict: why it ended before its last window; None if it did not.
         error: why it could not be measured; "" otherwise.
+        is_now: the configuration was left as it is; the choice says what it has.
     """
 
     choice: Choice
@@ -38,6 +39,7 @@ class Trial:
     score: Score
     verdict: Verdict | None = None
     error: str = ""
+    is_now: bool = False
 
     @property
     def window(self) -> Window:
@@ -57,6 +59,7 @@ class Trial:
             "windows": [window.json() for window in self.windows],
             "verdict": None if verdict is None else [verdict.is_hopeless, verdict.confidence, verdict.reason],
             "error": self.error,
+            "is_now": self.is_now,
         }
 
 
@@ -65,7 +68,8 @@ def trial_of(found: JsonObject, goal: Goal) -> Trial:
     windows = tuple(map(window_of, found["windows"]))
     score = goal.score(together(windows)) if windows and not found["error"] else WORST
     verdict = Verdict(*found["verdict"]) if found["verdict"] else None
-    return Trial(choice_of(found["choice"]), windows, score, verdict, found["error"])
+    choice = choice_of(found["choice"])
+    return Trial(choice, windows, score, verdict, found["error"], bool(found.get("is_now")))
 
 
 @dataclass(slots=True)
@@ -90,7 +94,8 @@ class Analysis:
     def point_count(self) -> int:
         """How many of the trials are points of the space."""
         space = self.space
-        return sum(space.choice(space.point(trial.choice)) == trial.choice for trial in self.trials)
+        sought = (trial.choice for trial in self.trials if not trial.is_now)
+        return sum(space.choice(space.point(choice)) == choice for choice in sought)
 
     @property
     def ranked(self) -> list[Trial]:
@@ -147,7 +152,7 @@ class Analyzer:
         for found in checkpoint.trials if checkpoint is not None else ():
             trial = trial_of(found, goal)
             point = space.point(trial.choice)
-            if space.choice(point) == trial.choice:
+            if space.choice(point) == trial.choice and not trial.is_now:
                 self._known.setdefault(point, trial)
             else:
                 self._elsewhere[repr(sorted(trial.choice.items()))] = trial
@@ -179,28 +184,29 @@ class Analyzer:
             self._open.close()
         return analysis
 
-    def try_choice(self, choice: Choice) -> Trial:
-        """Try values that need not be a point of the space; not anew what was tried before.
+    def try_now(self, choice: Choice) -> Trial:
+        """Try the configurations as they are, under the load of a choice; not anew what was tried before.
+
+        Args:
+            choice: of the load, and what the configurations have; it need not be a point of the space.
 
         Raises:
             KeyboardInterrupt: somebody said stop; nothing is kept of it.
         """
-        tried = next((trial for trial in self.analysis.trials if trial.choice == choice), None)
-        if tried is None:
-            try:
-                tried = self._elsewhere.get(repr(sorted(choice.items()))) or self._measure(choice)
-            finally:
-                self._open.close()
-            self.analysis.trials.append(tried)
+        try:
+            tried = self._elsewhere.get(repr(sorted(choice.items()))) or self._measure(choice, is_now=True)
+        finally:
+            self._open.close()
+        self.analysis.trials.append(tried)
         return tried
 
     def _try(self, point: Point) -> Trial:
         return self._measure(self.analysis.space.choice(point))
 
-    def _measure(self, choice: Choice) -> Trial:
+    def _measure(self, choice: Choice, *, is_now: bool = False) -> Trial:
         self._on_point(choice)
         load = {name: value for name, value in choice.items() if name in LOAD_SETTINGS}
-        settings = {name: value for name, value in choice.items() if name not in LOAD_SETTINGS}
+        settings = {name: value for name, value in choice.items() if name not in LOAD_SETTINGS and not is_now}
         windows: list[Window] = []
         verdict, error = None, ""
         try:
@@ -215,7 +221,7 @@ class Analyzer:
             error = failure.message
             self._open.close()
         score = self._goal.score(together(windows)) if windows and not error else WORST
-        trial = Trial(choice, tuple(windows), score, verdict, error)
+        trial = Trial(choice, tuple(windows), score, verdict, error, is_now)
         if self._checkpoint is not None:
             self._checkpoint.add(trial.json())
         return trial

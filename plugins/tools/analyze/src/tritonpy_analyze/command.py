@@ -25,6 +25,7 @@ from tritonpy_analyze.models import (
     config_path,
     configurations,
     dimensions,
+    is_as_now,
     load_dimension,
     read_models,
     start_of,
@@ -112,7 +113,7 @@ def run(wishes: Wishes) -> int:
         start = start_of(models, found) | {load.name: load.values[(len(load.values) - 1) // 2]}
         checkpoint = _checkpoint(wishes, models)
         try:
-            analysis, baseline = _search(wishes, space, start, launcher, checkpoint)
+            analysis, baseline = _search(wishes, space, start, launcher, checkpoint, models)
         finally:
             if checkpoint is not None:
                 checkpoint.close()
@@ -207,6 +208,7 @@ def _search(
     start: Choice,
     launcher: Launcher,
     checkpoint: Checkpoint | None,
+    models: dict[str, AnalyzedModel],
 ) -> tuple[Analysis, Trial | None]:
     goal = wishes.plan.goal(wishes.names)
     begin = space.point(start)
@@ -238,19 +240,23 @@ def _search(
             if analysis.was_interrupted and not reasons:
                 raise Unavailable("interrupted before anything was measured")
             raise Unavailable("no configuration could be measured: " + "; ".join(reasons[:3]))
-        return analysis, _baseline(analyzer, start)
+        return analysis, _baseline(analyzer, start, models)
 
 
-def _baseline(analyzer: Analyzer, start: Choice) -> Trial | None:
-    """The configuration of now, under the load of the best one; measured if it was not."""
+def _baseline(analyzer: Analyzer, start: Choice, models: dict[str, AnalyzedModel]) -> Trial | None:
+    """The configuration of now, under the load of the best one; measured if no point is the same."""
     best = analyzer.analysis.best
     assert best is not None
     load = {name: value for name, value in best.choice.items() if name in LOAD_SETTINGS}
     choice = {name: load.get(name, start.get(name)) for name in best.choice}
+    if is_as_now(models, choice):
+        for trial in analyzer.analysis.trials:
+            if trial.choice == choice:
+                return trial
     if analyzer.analysis.was_interrupted:
-        return next((trial for trial in analyzer.analysis.trials if trial.choice == choice), None)
+        return None
     try:
-        return analyzer.try_choice(choice)
+        return analyzer.try_now(choice)
     except KeyboardInterrupt:
         analyzer.analysis.was_interrupted = True
         return None
@@ -270,7 +276,7 @@ def _tell(
 ) -> int:
     best = analysis.best
     assert best is not None
-    configs = configurations(models, best.choice)
+    configs = configurations(models, {} if best.is_now else best.choice)
     changed = {name: config for name, config in configs.items() if config != models[name].config}
     texts = {name: config_text(config, name) for name, config in changed.items()}
     lines = [line] if (line := gain(analysis, baseline)) else []
@@ -326,6 +332,7 @@ def _document(analysis: Analysis, configs: dict[str, JsonObject]) -> JsonObject:
             "metrics": metrics,
             "batch_sizes": {} if each.error else {str(k): v for k, v in each.window.batch_sizes.items()},
             "keeps_constraints": each.is_within,
+            "is_now": each.is_now,
             "stopped": None
             if verdict is None
             else {

@@ -223,6 +223,12 @@ def configurations(models: Mapping[str, AnalyzedModel], choice: Choice) -> dict[
     return found
 
 
+def is_as_now(models: Mapping[str, AnalyzedModel], choice: Choice) -> bool:
+    """True if the values of a choice are those that the models have when they are loaded as they are."""
+    settled = {name: replace(model, config=model.settled) for name, model in models.items()}
+    return configurations(settled, choice) == configurations(settled, {})
+
+
 def _executed(models: Mapping[str, AnalyzedModel], ensemble: AnalyzedModel) -> list[str]:
     names = []
     for step in ensemble.steps:

@@ -66,7 +66,7 @@ def ranking(analysis: Analysis, count: int) -> str:
 
 def note(analysis: Analysis, trial: Trial) -> str:
     """What is to be known of a trial beside its numbers."""
-    parts = []
+    parts = ["now"] if trial.is_now else []
     if trial.score.within:
         missed = [each for each in analysis.goal.constraints if each.excess(trial.window) > 0]
         parts.append(f"misses {', '.join(each.metric for each in missed)}" if missed else "nothing answered")
