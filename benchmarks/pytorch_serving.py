@@ -33,6 +33,7 @@ from bench_servers import OURS_COMMAND, RunningServer, start
 from machine_facts import machine_facts
 from process_tree import cpu_time_us, memory
 from pytorch_models import KINDS, SHAPES, Files, files_of, module_of, write_model
+from served_share import Batches, compare
 from tritonpy.cli.malloc import keep_freed_memory
 from tritonpy_sdk import ModelRepository
 
@@ -137,10 +138,9 @@ def kinds_that_compile(names: list[str], times: int = 1) -> dict[tuple[str, str]
 
 
 def measure_conv(rounds: int, seconds: float) -> dict[str, object]:
-    """Images per second through the server and of a bare loop of the same module, in batches of 16.
+    """Images per second of a bare loop, behind sockets, and through the server, in batches of 16.
 
-    Rates of processes with one thread and with several do not compare on a machine with neighbours; the CPU
-    time of an image does, of all threads of the server beside that of the loop. The loop tells glibc's
+    See `served_share`. Then single images, of which the server makes the batches. The loop tells glibc's
     allocator what `corectl serve` tells it; without that it takes thousands of page faults a batch, and half
     as long again.
     """
@@ -153,30 +153,35 @@ def measure_conv(rounds: int, seconds: float) -> dict[str, object]:
             module, (torch.zeros(2, *SHAPES["conv"]),), dynamic_shapes=({0: torch.export.Dim("batch")},)
         ).module(),
     }
-    batch = torch.rand(rows, *SHAPES["conv"])
+    batch = np.random.default_rng(0).random((rows, *SHAPES["conv"]), np.float32)
     models = {f"conv_{kind}": ("conv", kind, files_of("conv", kind)) for kind in loops}
+    one = [{"kind": "KIND_CPU", "count": 1}]
     found: dict[str, object] = {}
-    with torch.inference_mode(), serving(models, dynamic_batching={}) as server:
+    with serving(models, dynamic_batching={}, instance_group=one) as server:
         for kind, loop in loops.items():
-            full = [Client(server, f"conv_{kind}", "conv", kind, rows) for _ in range(3)]
+
+            def call(array: np.ndarray, loop: Callable[[torch.Tensor], object] = loop) -> None:
+                with torch.inference_mode():  # a matter of each thread
+                    loop(torch.from_numpy(array))
+
+            batches = Batches(f"conv_{kind}", "x", batch)
+            result = compare(call, server, batches, rounds * 3, seconds / 3)
             single = [Client(server, f"conv_{kind}", "conv", kind, 1) for _ in range(3 * rows)]
             table: list[dict[str, float]] = []
             for _ in range(rounds):
                 begin = time.thread_time()
-                row = {"bare": rows * bare_rate(lambda loop=loop: loop(batch), seconds)}
+                row = {"bare": rows * bare_rate(lambda call=call: call(batch), seconds)}
                 row["bare CPU µs"] = 1e6 * (time.thread_time() - begin) / (row["bare"] * seconds)
-                for title, clients, count in (("full batches", full, rows), ("single images", single, 1)):
-                    spent_us = cpu_time_us(server.root_pid)
-                    row[title] = count * rate_of(clients, seconds)
-                    spent_us = cpu_time_us(server.root_pid) - spent_us
-                    row[f"{title} CPU µs"] = spent_us / (row[title] * seconds)
+                spent_us = cpu_time_us(server.root_pid)
+                row["single images"] = rate_of(single, seconds)
+                spent_us = cpu_time_us(server.root_pid) - spent_us
+                row["single images CPU µs"] = spent_us / (row["single images"] * seconds)
                 table.append(row)
             sizes = server.ask(f"/v2/models/conv_{kind}/stats")["model_stats"][0]["batch_stats"]
             found[kind] = {
+                "full_batches": result,
                 "images_per_s": medians(table),
-                "share_full": ratio(table, "full batches", "bare"),
                 "share_single": ratio(table, "single images", "bare"),
-                "cpu_share_full": ratio(table, "bare CPU µs", "full batches CPU µs"),
                 "cpu_share_single": ratio(table, "bare CPU µs", "single images CPU µs"),
                 "batches": {
                     int(entry["batch_size"]): int(entry["compute_infer"]["count"]) for entry in sizes

@@ -1,11 +1,11 @@
 """What is left of TensorFlow's speed end to end, and what instances hold in memory.
 
-A convolutional model gets full batches over HTTP from a few connections at a time, and the rows per second
-are compared with a bare loop that calls the same session with the same batch; both in turns, and the median
-of the rounds' ratios counts. Beside it stands the CPU time of a row, in the server's processes and in the
-bare loop, which other load on the machine changes less. Then a model with 64 MiB of weights is served with
-one and several instances, on threads and in processes, and the memory of the server's processes is told once
-they have answered. Needs `tensorflow`:
+A convolutional model gets full batches over HTTP, beside a bare loop that calls the same session, and beside
+the same calls behind sockets; see `served_share`. Once with one thread and one instance, which leaves a core
+for all else on a machine with two, and once with nothing configured: two instances, whose operators use all
+cores, as the bare loop's do. Then a model with 64 MiB of weights is served with one and several instances, on
+threads and in processes, and the memory of the server's processes is told once they have answered. Needs
+`tensorflow`:
 
     python benchmarks/tensorflow_served.py --output benchmarks/results/tensorflow_served.json
 """
@@ -13,22 +13,17 @@ they have answered. Needs `tensorflow`:
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import os
-import statistics
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import process_tree
-from bench_servers import RunningServer, start
+from bench_servers import start
 from machine_facts import machine_facts
+from served_share import Batches, Client, compare
 from tritonpy.plugin import InferRequest, Tensor
 from tritonpy_sdk import ModelRepository
 from tritonpy_sdk.testing import BackendDriver
@@ -43,7 +38,13 @@ COMMAND = (
     "{corectl} serve --model-repository {repository} --http-port {http} --grpc-port {grpc} "
     "--metrics-port {metrics}"
 )
-CONNECTIONS = 3
+THREADS = {
+    "one thread": "parameters { key: 'TF_NUM_INTRA_THREADS' value { string_value: '1' } } "
+    "instance_group [ { kind: KIND_CPU count: 1 } ]",
+    "defaults": "",
+}
+"""What the model's configuration says, for the server and for the loop beside it."""
+
 PROCESS = {"TRITONPY_ISOLATION": {"string_value": "process"}}
 OWN_SESSIONS = {"MAX_SESSION_SHARE_COUNT": {"string_value": "1"}}
 INSTANCES: dict[str, tuple[int, dict[str, dict[str, str]]]] = {
@@ -56,103 +57,26 @@ INSTANCES: dict[str, tuple[int, dict[str, dict[str, str]]]] = {
 WEIGHTS = 4096  # squared, of 4 bytes
 
 
-def body_of(batch: np.ndarray) -> tuple[bytes, dict[str, str]]:
-    """The body of a request with one binary tensor, and its headers."""
-    tensor = {
-        "name": "x",
-        "datatype": "FP32",
-        "shape": batch.shape,
-        "parameters": {"binary_data_size": batch.nbytes},
-    }
-    header = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
-    return header + batch.tobytes(), {"Inference-Header-Content-Length": str(len(header))}
-
-
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """Rows per second, and CPU time for a row."""
-
-    rows_per_s: float
-    cpu_us: float
-
-
-def served_rate(server: RunningServer, name: str, batch: np.ndarray, seconds: float) -> Rate:
-    """Rows over some connections, each with one request at a time; the CPU time is the server's."""
-    body, headers = body_of(batch)
-    counts = [0] * CONNECTIONS
-    end = time.perf_counter() + seconds
-
-    def ask(index: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", server.ports["http"], timeout=60)
-        while time.perf_counter() < end:
-            connection.request("POST", f"/v2/models/{name}/infer", body, headers)
-            answer = connection.getresponse()
-            answer.read()
-            if answer.status != 200:
-                raise RuntimeError(f"status {answer.status}")
-            counts[index] += 1
-        connection.close()
-
-    threads = [threading.Thread(target=ask, args=(index,)) for index in range(CONNECTIONS)]
-    begin, cpu = time.perf_counter(), process_tree.cpu_time_us(server.root_pid)
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    rows = sum(counts) * len(batch)
-    return Rate(
-        rows / (time.perf_counter() - begin), (process_tree.cpu_time_us(server.root_pid) - cpu) / rows
-    )
-
-
-def bare_rate(call: Callable[[np.ndarray], object], batch: np.ndarray, seconds: float) -> Rate:
-    """Rows of a loop that only calls."""
-    count, begin, cpu = 0, time.perf_counter(), time.process_time()
-    while time.perf_counter() - begin < seconds:
-        call(batch)
-        count += 1
-    rows = count * len(batch)
-    return Rate(rows / (time.perf_counter() - begin), (time.process_time() - cpu) / rows * 1e6)
-
-
-def speed(folder: Path, rounds: int, seconds: float) -> dict[str, object]:
-    """Rows per second in both ways, and the ratio."""
+def speed(folder: Path, configuration: str, rounds: int, seconds: float) -> dict[str, object]:
+    """The rates of the convolutional model in full batches; see `served_share`."""
     shape = SHAPES["conv"]
     batch = np.random.default_rng(0).random(shape, np.float32)
-    config = f"backend: 'tensorflow' max_batch_size: {shape[0]} parameters {{ key: 'TF_NUM_INTRA_THREADS' "
-    config += "value { string_value: '1' } } instance_group [ { kind: KIND_CPU count: 1 } ]"
+    folder.mkdir()
     write_models(folder)
-    (folder / "conv/config.pbtxt").write_text(config)
+    (folder / "conv/config.pbtxt").write_text(
+        f"backend: 'tensorflow' max_batch_size: {shape[0]} {configuration}"
+    )
     driver = BackendDriver("tensorflow", folder)
-    server = start("ours", COMMAND, folder, folder.parent / "speed.log")
-    try:
-        with driver.load("conv") as model:
-            request = InferRequest("conv", {"x": Tensor.from_numpy("x", batch)})
-            request.batch_size = len(batch)
-            model.execute([request])
-            (bare,) = model.instances[0].state._graph._callables.values()
-            served_rate(server, "conv", batch, seconds)
-            found = []
-            for index in range(rounds):
-                ways = [
-                    lambda: bare_rate(bare, batch, seconds),
-                    lambda: served_rate(server, "conv", batch, seconds),
-                ]
-                turn = -1 if index % 2 else 1  # neither always follows the other
-                found.append([way() for way in ways[::turn]][::turn])
-    finally:
-        server.stop()
-    bares, serveds = zip(*found, strict=True)
-    return {
-        "batch": list(shape),
-        "connections": CONNECTIONS,
-        "bare_rows_per_s": round(statistics.median(rate.rows_per_s for rate in bares), 1),
-        "served_rows_per_s": round(statistics.median(rate.rows_per_s for rate in serveds), 1),
-        "share": round(statistics.median(served.rows_per_s / bare.rows_per_s for bare, served in found), 3),
-        "shares": [round(served.rows_per_s / bare.rows_per_s, 3) for bare, served in found],
-        "bare_cpu_us_per_row": round(statistics.median(rate.cpu_us for rate in bares), 1),
-        "served_cpu_us_per_row": round(statistics.median(rate.cpu_us for rate in serveds), 1),
-    }
+    with driver.load("conv") as model:
+        request = InferRequest("conv", {"x": Tensor.from_numpy("x", batch)})
+        request.batch_size = len(batch)
+        model.execute([request])
+        (bare,) = model.instances[0].state._graph._callables.values()
+        server = start("ours", COMMAND, folder, folder.with_suffix(".log"))
+        try:
+            return compare(bare, server, Batches("conv", "x", batch), rounds, seconds)
+        finally:
+            server.stop()
 
 
 def memory(folder: Path) -> dict[str, dict[str, object]]:
@@ -170,7 +94,7 @@ def memory(folder: Path) -> dict[str, dict[str, object]]:
     module = Large()
     path = folder / "large/1/model.savedmodel"
     tf.saved_model.save(module, str(path), signatures=module.call)
-    body = body_of(np.ones((1, WEIGHTS), np.float32))
+    request = Batches("large", "x", np.ones((1, WEIGHTS), np.float32)).request()
     found: dict[str, dict[str, object]] = {}
     for kind, (count, parameters) in INSTANCES.items():
         config = {
@@ -182,10 +106,9 @@ def memory(folder: Path) -> dict[str, dict[str, object]]:
         ModelRepository(folder).model("large", config)
         server = start("ours", COMMAND, folder, folder.parent / "memory.log")
         try:
-            connection = http.client.HTTPConnection("127.0.0.1", server.ports["http"], timeout=60)
-            for _ in range(8 * count):
-                connection.request("POST", "/v2/models/large/infer", *body)
-                assert len(connection.getresponse().read()) > 4 * WEIGHTS
+            client = Client(server.ports["http"], request)
+            client.run(count)
+            client.close()
             held = process_tree.memory(server.root_pid)
         finally:
             server.stop()
@@ -199,20 +122,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--part", choices=["full_batches", "instances"], help="default: both")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
-    facts = machine_facts()
+    result: dict[str, object] = {"machine": machine_facts(), "tensorflow": tf.__version__}
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "speed").mkdir()
-        (Path(folder) / "memory").mkdir()
-        result = {
-            "machine": facts,
-            "tensorflow": tf.__version__,
-            "full_batches": speed(Path(folder) / "speed", options.rounds, options.seconds),
-            "instances_of_64_mib": memory(Path(folder) / "memory"),
-        }
+        if options.part != "instances":
+            result["full_batches"] = {
+                name: speed(Path(folder, name), configuration, options.rounds, options.seconds)
+                for name, configuration in THREADS.items()
+            }
+        if options.part != "full_batches":
+            Path(folder, "memory").mkdir()
+            result["instances_of_64_mib"] = memory(Path(folder, "memory"))
     print(json.dumps(result, indent=1))
     if options.output is not None:
         options.output.write_text(json.dumps(result, indent=1) + "\n")
