@@ -83,7 +83,7 @@ def run(command: list[str], variables: dict[str, str]) -> Any:
     return json.loads(ended.stdout.splitlines()[-1])
 
 
-@pytest.mark.parity
+@pytest.mark.neighbours
 @pytest.mark.timeout(PROGRAM_S + 600)  # the download takes what it takes
 def test_a_program_that_uses_all_of_pytriton_gets_the_same_answers(
     environment: tuple[Path, dict[str, str]],
