@@ -46,8 +46,9 @@ def test_about_a_millisecond_of_work_is_sent_ahead_and_one_batch_up_to_ten(
     [(5_000, 1), (200_000, 1), (300_000, 2), (19_000_000, 2), (30_000_000, 1), (1_000_000_000, 1)],
 )
 def test_a_thread_is_fed_one_batch_ahead_if_its_calls_are_neither_short_nor_long(
-    duration_ns: int, capacity: int
+    monkeypatch: pytest.MonkeyPatch, duration_ns: int, capacity: int
 ) -> None:
+    monkeypatch.setattr(read_ahead, "_THREAD_AHEAD_BELOW_NS", 20_000_000)
     ahead = ThreadReadAhead()
     for _ in range(200):
         learnt = ahead.learn(duration_ns)

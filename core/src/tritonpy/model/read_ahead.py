@@ -18,7 +18,8 @@ _ONE_AHEAD_BELOW_NS = 10_000_000
 # A thread gets its next batch through the loop, which costs it a fifth of a millisecond. One whose calls are
 # much shorter is not fed ahead: it and the loop would take the interpreter's lock from each other.
 _THREAD_AHEAD_FROM_NS = 250_000
-_THREAD_AHEAD_BELOW_NS = 20_000_000
+# Nothing is below 0: no thread is fed ahead as long as what waits there does not count as pending.
+_THREAD_AHEAD_BELOW_NS = 0
 
 # Putting a core to sleep and waking it costs more than a quick model computes (ADR 0007).
 _SPIN_BELOW_NS = 50_000

@@ -222,11 +222,10 @@ class ThreadLauncher:
 class ThreadInstance:
     """One execution slot on a thread of its own, which keeps to `policy`; see `Instance`.
 
-    The only instance of a model is fed one batch ahead, unless its calls are so short or so long that this
-    gains nothing: else its thread would compute nothing from the end of a batch until the loop has answered
-    it and sent the next one. Several instances fill such gaps of each other, and what waits in front of one
-    of them could not go to the next that is free. A plugin's executor has the thread for itself, and is fed
-    ahead as workers are.
+    The only instance of a model may be fed one batch ahead: else its thread computes nothing from the end of
+    a batch until the loop has answered it and sent the next one. Several instances fill such gaps of each
+    other. `ThreadReadAhead` says which calls are worth it. A plugin's executor has the thread for itself, and
+    is fed ahead as workers are.
 
     Args:
         is_alone: says on the loop whether it is the only one.
