@@ -30,7 +30,7 @@ TENSORS = {
 }
 ECHO = {"backend": "identity", "max_batch_size": 8, **TENSORS}
 SLOW = {**ECHO, "parameters": {"execute_delay_ms": {"string_value": "60000"}}}
-BRIEF = {**ECHO, "parameters": {"execute_delay_ms": {"string_value": "500"}}}
+BRIEF = {**ECHO, "parameters": {"execute_delay_ms": {"string_value": "2000"}}}
 SEQUENCES = {**ECHO, "sequence_batching": {"max_sequence_idle_microseconds": 60_000_000}}
 REPEAT = {
     "backend": "repeat",

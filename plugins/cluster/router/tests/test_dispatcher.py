@@ -61,6 +61,28 @@ def test_above_the_limit_requests_wait_in_their_order(loop: asyncio.AbstractEven
     assert wishes[2].told == [view.replicas["b"]]
 
 
+def test_a_request_that_is_over_as_soon_as_it_is_placed_makes_way_for_the_next(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    view = make_view("a")
+    dispatcher = Dispatcher(view, QueueLimits(1))
+
+    class Brief(Wish):
+        def go(self, replica: Replica) -> None:
+            super().go(replica)
+            dispatcher.release(replica)
+
+    first, waiting = Wish(), [Brief() for _ in range(3)]
+    on(loop, lambda: [dispatcher.take(Asked("echo"), wish) for wish in (first, *waiting)])
+
+    on(loop, lambda: dispatcher.release(view.replicas["a"]))
+    on(loop, dispatcher.retry)
+
+    assert [len(wish.told) for wish in waiting] == [1, 1, 1]
+    assert (dispatcher.queued, view.replicas["a"].inflight) == (0, 0)
+    on(loop, dispatcher.close)
+
+
 def test_a_full_queue_refuses_and_names_the_options(loop: asyncio.AbstractEventLoop) -> None:
     dispatcher = Dispatcher(make_view("a"), QueueLimits(1, 1))
     wishes = [Wish() for _ in range(3)]

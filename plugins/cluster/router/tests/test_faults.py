@@ -213,6 +213,7 @@ def test_a_client_that_leaves_takes_its_request_with_it(
             until(lambda: model_inflight(server, "slow") == 1)
 
     until(lambda: inflight(router) == 0)
+    until(lambda: router.call(lambda: router.router._grpc.shared.admission.held) == 0)
 
 
 def test_above_the_limit_requests_wait_and_are_refused_when_too_many_do(
@@ -296,6 +297,29 @@ def test_a_router_that_stops_answers_what_it_has_accepted(make_router: Make, mak
         socket.create_connection(("127.0.0.1", router.router.http_port))
 
 
+def test_a_router_that_is_about_to_stop_is_not_ready_and_takes_requests(
+    make_router: Make, make_server: Make
+) -> None:
+    router = make_router(make_server("echo"))
+
+    router.call(router.router._readiness.end)
+
+    status, _, answer = asked(router.http, "/v2/health/ready")
+    assert (status, answer) == (400, b'{"error":"the router is stopping"}')
+    assert asked(router.http, "/v2/models/echo/infer", BODY)[0] == 200
+    assert infer(router.grpc) == "OK"
+
+
+def test_names_in_messages_stay_in_their_place_of_a_path(make_router: Make, make_server: Make) -> None:
+    router = make_router(make_server("echo"))
+    with tritonclient.grpc.InferenceServerClient(router.grpc) as client:
+        for name in ("../repository/models/echo/unload?", "..", "echo/../../repository/models/echo/unload?"):
+            with pytest.raises(InferenceServerException):
+                client.update_trace_settings(name, {"trace_rate": "1"})
+
+        assert client.is_model_ready("echo")
+
+
 def test_a_port_that_is_taken_ends_the_start(make_router: Make) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(TritonError, match="already in use"):
         make_router(ports={"http_port": taken.getsockname()[1]})
@@ -346,7 +370,7 @@ def test_the_standard_health_service_follows_the_replicas(make_router: Make, mak
 def test_a_server_that_is_killed_takes_only_what_it_was_doing(
     make_router: Make, corectl: Make, tmp_path: Path
 ) -> None:
-    delayed = {**ECHO, "parameters": {"execute_delay_ms": {"string_value": "700"}}}
+    delayed = {**ECHO, "parameters": {"execute_delay_ms": {"string_value": "3000"}}}
     delayed["parameters"]["retry_on_replica_loss"] = {"string_value": "true"}
     ModelRepository(tmp_path).model("again", delayed)
     del delayed["parameters"]["retry_on_replica_loss"]
@@ -381,7 +405,7 @@ def test_a_server_that_is_killed_takes_only_what_it_was_doing(
 def test_a_server_that_hangs_is_given_up_with_what_it_was_doing(
     make_router: Make, corectl: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tritonpy_router.probe._ANSWER_S", 0.3)
+    monkeypatch.setattr("tritonpy_router.probe._ANSWER_S", 1.0)
     ModelRepository(tmp_path).model(
         "echo", {**ECHO, "parameters": {"execute_delay_ms": {"string_value": "100"}}}
     )

@@ -130,6 +130,7 @@ def test_a_fleet_restarts_what_dies_scales_and_ends(fleet: Callable[..., Running
     address = running.http
 
     os.kill(first["pid"], signal.SIGKILL)
+    until(lambda: running.servers[0]["pid"] != first["pid"])  # what it had accepted is lost with it
     meanwhile = [asked(address, "/v2/models/echo/infer", BODY)[0] for _ in range(5)]
     until(lambda: running.servers[0]["restarts"] == 1 and running.servers[0]["state"] == "ready")
     running.ask(do="scale", count=1)

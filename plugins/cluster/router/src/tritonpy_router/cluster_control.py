@@ -46,7 +46,13 @@ class ControlSocket:
         Raises:
             Unavailable: another fleet of this name runs.
         """
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = self._path.parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+        if found.st_uid != os.getuid() or found.st_mode & 0o022:
+            raise Unavailable(
+                f"'{folder}' is not this user's alone, so anybody could end the fleet: set XDG_RUNTIME_DIR"
+            )
         if self._path.exists():
             if _answers(self._path):
                 raise Unavailable(

@@ -50,8 +50,13 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     ports = _ports_of_servers(options, has_router)
-    fleet = Fleet([*flags, *ports], count, options.exit_timeout_s + _DRAIN_DELAY_S, _echo)
     router: Router | None = None
+
+    async def taken(name: str) -> None:
+        if router is not None:
+            await router.taken(name)
+
+    fleet = Fleet([*flags, *ports], count, options.exit_timeout_s + _DRAIN_DELAY_S, _echo, taken)
     control = ControlSocket(socket_path(name), lambda question: _answer(fleet, router, stop, question))
     try:
         await control.start()

@@ -107,7 +107,7 @@ class Control:
         Raises:
             TritonError: a replica has refused, or does not answer; the text says what each that failed says.
         """
-        replicas = self._reachable()
+        replicas = [replica for replica in self._view if replica.is_ready and replica.is_member]
         if not replicas:
             raise Unavailable(self._view.why_not_ready() or "no replica can be reached")
         outcomes = await asyncio.gather(
@@ -133,16 +133,22 @@ class Control:
 
     async def catch_up(self, replica: Replica) -> None:
         """Bring a replica that joins to the desired state; what it refuses is logged."""
-        for model, wanted in list(self.wanted.items()):
-            error = await self._apply(replica, model, wanted)
-            if error is not None:
-                _log.warning(
-                    "replica '%s' does not %s model '%s' as the others did: %s",
-                    replica.name,
-                    wanted.action,
-                    model,
-                    error.message,
-                )
+        revision = -1
+        while revision != self.revision:  # what is wanted meanwhile reaches it, too
+            revision = self.revision
+            for model, wanted in list(self.wanted.items()):
+                await self._catch_up_with(replica, model, wanted)
+
+    async def _catch_up_with(self, replica: Replica, model: str, wanted: Wanted) -> None:
+        error = await self._apply(replica, model, wanted)
+        if error is not None:
+            _log.warning(
+                "replica '%s' does not %s model '%s' as the others did: %s",
+                replica.name,
+                wanted.action,
+                model,
+                error.message,
+            )
 
     def _keep(self, model: str, wanted: Wanted) -> None:
         self.revision += 1

@@ -78,7 +78,8 @@ class Dispatcher:
         self._queues: dict[_Line, deque[_Waiting]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._under_way = 0
-        self._drained: asyncio.Future[None] | None = None
+        self._idle = asyncio.Event()
+        self._is_retrying = False
         self.queued = 0
 
     def take(self, asked: Asked, routed: Routed, without: Collection[Replica] = ()) -> None:
@@ -126,30 +127,38 @@ class Dispatcher:
         replica.inflight -= 1
         if self.queued:
             self.retry()
-        if self._drained is not None and not (self._under_way or self.queued or self._drained.done()):
-            self._drained.set_result(None)
+        if not (self._under_way or self.queued):
+            self._idle.set()
 
     def retry(self) -> None:
         """Something has changed: see which of those that wait can go."""
-        for key, line in list(self._queues.items()):
-            while line:
-                waiting = line[0]
-                if waiting.routed is not None and not self._place(waiting, waiting.routed):
-                    break
-                line.popleft()
-            if not line:
-                self._queues.pop(key, None)
+        if self._is_retrying:  # what is placed may end another request at once
+            return
+        self._is_retrying = True
+        try:
+            for key, line in list(self._queues.items()):
+                while line:
+                    waiting = line.popleft()
+                    if waiting.routed is not None and not self._place(waiting, waiting.routed):
+                        line.appendleft(waiting)
+                        break
+                if not line:
+                    self._queues.pop(key, None)
+        finally:
+            self._is_retrying = False
 
     async def drained(self) -> None:
         """Return when no request is under way or waits; there are no new ones."""
-        if self._under_way or self.queued:
-            self._drained = asyncio.get_running_loop().create_future()
-            await self._drained
+        while self._under_way or self.queued:
+            self._idle.clear()
+            await self._idle.wait()
 
     def close(self) -> None:
         """Refuse all that wait."""
         lines, self._queues = self._queues, {}
         self.queued = 0
+        if not self._under_way:
+            self._idle.set()
         for line in lines.values():
             for waiting in line:
                 if waiting.routed is not None:

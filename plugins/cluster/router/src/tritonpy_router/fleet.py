@@ -8,9 +8,11 @@ import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from tritonpy.errors import Unavailable
 
 from tritonpy_router.replica import Place
 
@@ -59,15 +61,23 @@ class Fleet:
         count: of servers.
         exit_timeout_s: how long a server may take to end.
         echo: writes a line of a server's log.
+        taken: waits until requests reach a server of a name.
     """
 
     def __init__(
-        self, flags: Sequence[str], count: int, exit_timeout_s: float, echo: Callable[[str, bytes], None]
+        self,
+        flags: Sequence[str],
+        count: int,
+        exit_timeout_s: float,
+        echo: Callable[[str, bytes], None],
+        taken: Callable[[str], Awaitable[None]],
     ) -> None:
         self._flags = list(flags)
         self._count = count
         self._exit_timeout_s = exit_timeout_s
         self._echo = echo
+        self._taken = taken
+        self._is_stopping = False
         self._number = 0
         self._changed = asyncio.Event()
         self._change = asyncio.Lock()
@@ -122,11 +132,13 @@ class Fleet:
                     return f"server '{successor.name}' ended before it served; the others were not replaced"
                 successor.is_wanted = True
                 self._tell()
+                await self._taken(successor.name)
                 await self._end(member)
         return ""
 
     async def stop(self) -> None:
-        """End all servers, side by side."""
+        """End all servers, side by side; none is started any more."""
+        self._is_stopping = True
         await asyncio.gather(*(self._end(member) for member in list(self.members)))
 
     def rows(self) -> list[dict[str, Any]]:  # Any: JSON
@@ -145,6 +157,8 @@ class Fleet:
         ]
 
     def _add(self) -> Member:
+        if self._is_stopping:
+            raise Unavailable("the fleet is stopping")
         self._number += 1
         member = Member(f"server-{self._number}")
         self.members.append(member)
@@ -212,7 +226,8 @@ class Fleet:
                 _log.error("server '%s' does not end and is killed", member.name)
                 process.kill()
                 await asyncio.wait((task,))
-        self.members.remove(member)
+        if member in self.members:  # else it was told to end twice
+            self.members.remove(member)
         self._tell()
 
     def _tell(self) -> None:

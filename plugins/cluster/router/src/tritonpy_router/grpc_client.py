@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol, cast
@@ -20,8 +21,11 @@ REFUSED_STREAM = 7
 """The code of HTTP/2 for a stream that was not looked at, so that it may be sent anew."""
 CANCEL = 8
 
-_STREAM_WINDOW = 4 << 20
-_CONNECTION_WINDOW = 1 << 26
+_MOST_CALLS = 512
+_STREAM_WINDOW = 512 << 10
+_CONNECTION_WINDOW = _MOST_CALLS * _STREAM_WINDOW  # so that clients which take nothing leave room for others
+_RESETS_AT_ONCE, _RESETS_PER_S = 100.0, 25.0
+"""Calls that are cancelled at once, and per second after that: servers end a connection for more."""
 _FRAME = 64 * 1024
 _PIECE = 64 * 1024
 _MOST_PIECES = 8
@@ -74,6 +78,9 @@ class GrpcUpstream(asyncio.Protocol):
         self._is_flush_due = False
         self._is_feeding = False
         self._is_write_paused = False
+        self._resets_left = _RESETS_AT_ONCE
+        self._resets_at = self._loop.time()
+        self._late_resets: deque[int] = deque()
         configuration = ngh2.Configuration(auto_window_update=False, peer_max_concurrent_streams=1024)
         self._engine = ngh2.Connection(ngh2.Role.CLIENT, configuration)
 
@@ -95,6 +102,8 @@ class GrpcUpstream(asyncio.Protocol):
         Raises:
             ConnectionError: the connection takes none any more.
         """
+        if not self.is_open:
+            raise ConnectionResetError("the connection has just ended")
         try:
             stream = self._engine.send_request((*self._pseudo, (b":path", path), *headers))
         except NGH2Error as exc:
@@ -118,9 +127,9 @@ class GrpcUpstream(asyncio.Protocol):
     def cancel(self, stream: int) -> None:
         """The answer of a call is not wanted any more; its `UpstreamCall` hears nothing more."""
         if self._calls.pop(stream, None) is not None:
-            with suppress(NGH2Error):
-                self._engine.reset_stream(stream, CANCEL)
-            self._flush_soon()
+            self._late_resets.append(stream)
+            if len(self._late_resets) == 1:
+                self._reset_some()
 
     def consumed(self, stream: int, byte_size: int) -> None:
         """Let the replica send so much more."""
@@ -170,6 +179,7 @@ class GrpcUpstream(asyncio.Protocol):
         self._on_lost(self)
         calls, self._calls = self._calls, {}
         self._awaiting_flush.clear()
+        self._late_resets.clear()
         for call in calls.values():
             call.on_over(None)
 
@@ -223,6 +233,19 @@ class GrpcUpstream(asyncio.Protocol):
                     call.on_over(event.error_code)
             elif isinstance(event, events.GoAwayReceived):
                 self._retire()
+
+    def _reset_some(self) -> None:
+        """Reset as many streams as the replica lets a connection, and others a little later."""
+        now_s = self._loop.time()
+        refilled = self._resets_left + (now_s - self._resets_at) * _RESETS_PER_S
+        self._resets_left, self._resets_at = min(_RESETS_AT_ONCE, refilled), now_s
+        while self._late_resets and self._resets_left >= 1:
+            self._resets_left -= 1
+            with suppress(NGH2Error):
+                self._engine.reset_stream(self._late_resets.popleft(), CANCEL)
+        if self._late_resets and self._transport is not None:
+            self._loop.call_later(1 / _RESETS_PER_S, self._reset_some)
+        self._flush_soon()
 
     def _flush_soon(self) -> None:
         if not (self._is_flush_due or self._is_feeding):
@@ -281,7 +304,7 @@ class GrpcPool:
         tls: how its port is encrypted; None for not.
     """
 
-    MOST_CALLS = 512
+    MOST_CALLS = _MOST_CALLS
     """Calls of one connection, before another one is made."""
 
     def __init__(self, place: Place, tls: ssl.SSLContext | None) -> None:
@@ -291,6 +314,7 @@ class GrpcPool:
         self._authority = f"{host}:{place.grpc_port}".encode()
         self._open: list[GrpcUpstream] = []
         self._all: set[GrpcUpstream] = set()
+        self._is_closed = False
         self._connecting: asyncio.Task[GrpcUpstream] | None = None
 
     def take(self) -> GrpcUpstream | None:
@@ -314,6 +338,7 @@ class GrpcPool:
 
     def close(self) -> None:
         """Close each connection when its calls are over."""
+        self._is_closed = True
         for connection in list(self._open):
             connection.close()
 
@@ -335,6 +360,8 @@ class GrpcPool:
             )
         self._open.append(connection)
         self._all.add(connection)
+        if self._is_closed:
+            connection.close()
         return connection
 
     def _connected(self, task: asyncio.Task[GrpcUpstream]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import zlib
 from collections import deque
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from tritonpy.errors import TritonError, Unavailable
 from tritonpy.frontends.grpc.errors import status_of
@@ -14,6 +15,7 @@ from tritonpy.frontends.grpc.native.engine import Headers, StreamGone
 from tritonpy.frontends.grpc.native.framing import PREFIX, Body
 from tritonpy.frontends.grpc.native.metadata import RESPONSE_HEADERS, RequestHead
 from tritonpy.frontends.grpc.status import Status
+from tritonpy.frontends.grpc.stream import STOPPING
 from tritonpy.protos import ModelStreamInferResponse
 
 from tritonpy_router.grpc_client import CANCEL, REFUSED_STREAM, GrpcUpstream
@@ -26,8 +28,9 @@ _MOST_QUEUED = 256 * 1024
 """Bytes for a client or a replica that may wait for its windows while more of them are taken."""
 _JOIN_BELOW = 16 * 1024
 _MOST_SCANNED = 1 << 26
-_REFUSALS = (b"GRPC server is shutting down", b"Server is stopping")
-"""How the text of UNAVAILABLE begins of a replica that has not looked at the request."""
+_REFUSAL = STOPPING.encode()
+"""The text of UNAVAILABLE of a replica that is stopping and has not looked at the request."""
+_HEADERS_ALONE = frozenset((b":status", b"content-type", b"grpc-encoding", b"grpc-accept-encoding"))
 
 
 def scanned(flag: int, coding: bytes, body: Body) -> Asked:
@@ -233,6 +236,7 @@ class ForwardedCall(Call):
             try:
                 leg.open(upstream, self._head.path.encode("latin-1"), self._headers())
                 self._traffic.budget.sent()
+                self.leg_flushed(leg)
                 return
             except ConnectionError:
                 pass  # it has just ended
@@ -246,6 +250,7 @@ class ForwardedCall(Call):
             if not self.is_over:
                 leg.open(upstream, self._head.path.encode("latin-1"), self._headers())
                 self._traffic.budget.sent()
+                self.leg_flushed(leg)
         except (OSError, TimeoutError) as exc:
             self._traffic.view.failed(leg.replica)
             if not self.is_over:
@@ -276,8 +281,9 @@ class ForwardedCall(Call):
             return
         self._over()
         try:
-            if self._has_headers:
-                self._connection.engine.trailers(self._stream, status)
+            if self._has_headers:  # those of a replica may have come together with its status
+                trailers = [pair for pair in status if pair[0] not in _HEADERS_ALONE]
+                self._connection.engine.trailers(self._stream, trailers)
             else:
                 self._connection.engine.headers(self._stream, status, True)
         except StreamGone:
@@ -422,15 +428,28 @@ class ForwardedUnary(ForwardedCall):
             self._traffic.dispatcher.withdraw(self)
 
 
+_StreamKey: TypeAlias = tuple[str, str, int | str]
+"""The model, version and sequence of messages that go to one replica, in their order."""
+
+
 class _Awaiting:
-    """A message of a stream that waits for a replica; satisfies `dispatcher.Routed`."""
+    """A message of a stream that waits for a replica; satisfies `dispatcher.Routed`.
 
-    __slots__ = ("asked", "owner", "parts")
+    Attributes:
+        asked: what it says.
+        parts: of the message, with its prefix.
+        tried: replicas that could not be reached with it.
+        behind: messages with the same key that have come since.
+    """
 
-    def __init__(self, owner: ForwardedStream, asked: Asked, parts: Sequence[bytes | memoryview]) -> None:
+    __slots__ = ("asked", "behind", "owner", "parts", "tried")
+
+    def __init__(self, owner: ForwardedStream, asked: Asked, parts: Sequence[Body]) -> None:
         self.owner = owner
         self.asked = asked
         self.parts = parts
+        self.tried: tuple[Replica, ...] = ()
+        self.behind: list[_Awaiting] = []
 
     def go(self, replica: Replica) -> None:
         """Send it there."""
@@ -445,17 +464,18 @@ class ForwardedStream(ForwardedCall):
     """A call of `ModelStreamInfer`, whose requests may go to several replicas.
 
     All requests to one model go to one replica, which answers them in its order; those of sequences go where
-    their sequences are. Nothing is sent again: a replica that is lost ends the stream, since which of its
-    requests were answered is the client's to know.
+    their sequences are. What was sent is not sent again: a replica that is lost ends the stream, since which
+    of its requests were answered is the client's to know.
     """
 
-    __slots__ = ("_awaiting", "_by_model", "_is_ended", "_legs", "_untaken")
+    __slots__ = ("_awaiting", "_by_key", "_early", "_is_ended", "_legs", "_untaken")
 
     def __init__(self, connection: CallConnection, stream: int, head: RequestHead, traffic: Traffic) -> None:
         super().__init__(connection, stream, head, traffic)
         self._legs: dict[Replica, _Leg] = {}
-        self._by_model: dict[tuple[str, str], Replica] = {}
-        self._awaiting: set[_Awaiting] = set()
+        self._by_key: dict[_StreamKey, Replica] = {}
+        self._awaiting: dict[_StreamKey, _Awaiting] = {}
+        self._early: dict[_Leg, list[_Awaiting]] = {}  # what has come for those that are not open yet
         self._is_ended = False
         self._untaken = 0
 
@@ -468,15 +488,25 @@ class ForwardedStream(ForwardedCall):
         if flag:
             self._check_coding(flag)
         asked = scanned(flag, self._head.coding, body)
-        waiting = _Awaiting(self, asked, _framed(flag, body))
-        traffic = self._traffic
-        known = None if traffic.view.is_pinned(asked) else self._by_model.get((asked.model, asked.version))
+        self._route(_Awaiting(self, asked, _framed(flag, body)))
+
+    def _route(self, waiting: _Awaiting) -> None:
+        asked = waiting.asked
+        key = self._key(asked)
+        ahead = self._awaiting.get(key)
+        if ahead is not None:
+            ahead.behind.append(waiting)
+            return
+        known = None if waiting.tried or key[2] else self._by_key.get(key)
         leg = None if known is None else self._legs.get(known)
         if leg is not None and leg.replica.is_ready:
-            leg.send(waiting.parts)
+            self._send_on(leg, waiting)
             return
-        self._awaiting.add(waiting)
-        traffic.dispatcher.take(asked, waiting)
+        self._awaiting[key] = waiting
+        self._traffic.dispatcher.take(asked, waiting, waiting.tried)
+
+    def _key(self, asked: Asked) -> _StreamKey:
+        return asked.model, asked.version, asked.sequence if self._traffic.view.is_pinned(asked) else 0
 
     def _on_end(self) -> None:
         self._is_ended = True
@@ -486,28 +516,39 @@ class ForwardedStream(ForwardedCall):
     # What `_Awaiting` tells.
 
     def send_to(self, replica: Replica, waiting: _Awaiting) -> None:
-        """A message goes to a replica."""
-        self._awaiting.discard(waiting)
+        """A message goes to a replica, and those behind it."""
+        key = self._key(waiting.asked)
+        self._awaiting.pop(key, None)
         leg = self._legs.get(replica)
+        is_new = leg is None
         if leg is None:
             leg = self._legs[replica] = _Leg(self, replica)
-            leg.send(waiting.parts)
+            self._early[leg] = []
+        self._by_key[key] = replica
+        behind, waiting.behind = waiting.behind, []
+        for each in (waiting, *behind):
+            self._send_on(leg, each)
+        if is_new:
             self._open(leg)
         else:
             self._traffic.dispatcher.release(replica)  # a stream counts once for each replica
-            leg.send(waiting.parts)
-        if not self._traffic.view.is_pinned(waiting.asked):
-            self._by_model[waiting.asked.model, waiting.asked.version] = replica
         if self._is_ended and not self._awaiting:
             self._end_legs()
 
+    def _send_on(self, leg: _Leg, waiting: _Awaiting) -> None:
+        leg.send(waiting.parts)
+        early = self._early.get(leg)
+        if early is not None:
+            early.append(waiting)
+
     def refuse_one(self, waiting: _Awaiting, error: TritonError) -> None:
-        """No replica takes a message; the client learns that as it would from a server."""
-        self._awaiting.discard(waiting)
-        self._traffic.metrics.refused("grpc", error)
-        if not self.is_over:
-            self._write_error(error, waiting.asked.id)
-        if self._is_ended and not self._awaiting:
+        """No replica takes a message, nor those behind it; the client is told as by a server."""
+        self._awaiting.pop(self._key(waiting.asked), None)
+        for each in (waiting, *waiting.behind):
+            self._traffic.metrics.refused("grpc", error)
+            if not self.is_over:
+                self._write_error(error, each.asked.id)
+        if self._is_ended and not self._awaiting and not self.is_over:
             self._end_legs()
 
     # What legs tell.
@@ -528,7 +569,7 @@ class ForwardedStream(ForwardedCall):
             self.give_up(*status_of(_lost(leg.replica, code)))
         elif status != b"0":
             leg.replica.ejection.answered()
-            self._cancel_legs()
+            self._abandon()
             self._pass_on_status(leg.status)
         else:
             traffic.metrics.answered("grpc", leg.replica, traffic.now_s() - self._begun_s)
@@ -537,6 +578,7 @@ class ForwardedStream(ForwardedCall):
 
     def leg_flushed(self, leg: _Leg) -> None:
         """Bytes have left for a replica: the client may send more."""
+        self._early.pop(leg, None)
         self._return_room()
 
     def on_flushed(self) -> None:
@@ -588,22 +630,29 @@ class ForwardedStream(ForwardedCall):
         self._connection.sent()
 
     def _leg_unreached(self, leg: _Leg) -> None:
-        self._legs.pop(leg.replica, None)
-        self._traffic.dispatcher.release(leg.replica)
-        self.give_up(*status_of(Unavailable(f"replica '{leg.replica.name}' cannot be reached")))
+        """Nothing was sent there: what came for it goes elsewhere."""
+        replica = leg.replica
+        self._legs.pop(replica, None)
+        self._traffic.metrics.retried(replica)
+        self._traffic.dispatcher.release(replica)
+        self._by_key = {key: where for key, where in self._by_key.items() if where is not replica}
+        for waiting in self._early.pop(leg, []):
+            waiting.tried = (*waiting.tried, replica)
+            self._route(waiting)
 
     def _abandon(self) -> None:
         self._cancel_legs()
-        for waiting in self._awaiting:
+        self._early.clear()
+        awaiting, self._awaiting = self._awaiting, {}
+        for waiting in awaiting.values():
             self._traffic.dispatcher.withdraw(waiting)
-        self._awaiting.clear()
 
 
 def _is_refusal(status: Headers) -> bool:
     """Whether a replica has said that it is stopping, and so has not looked at the request."""
     found = dict(status)
     text = found.get(b"grpc-message", b"").replace(b"%20", b" ")
-    return found.get(b"grpc-status") == b"14" and text.startswith(_REFUSALS)
+    return found.get(b"grpc-status") == b"14" and text == _REFUSAL
 
 
 def _lost(replica: Replica, code: int | None) -> Unavailable:

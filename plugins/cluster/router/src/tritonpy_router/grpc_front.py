@@ -6,6 +6,7 @@ import base64
 import functools
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
+from urllib.parse import quote
 
 import orjson
 from google.protobuf import json_format
@@ -134,7 +135,7 @@ class _WholeCalls:
 
     async def _trace(self, request: protos.TraceSettingRequest) -> Message:
         name = request.model_name
-        path = f"/v2/models/{name}/trace/setting" if name else "/v2/trace/setting"
+        path = f"/v2/models/{quote(name, safe='')}/trace/setting" if name else "/v2/trace/setting"
         settings: dict[str, Any] = {}  # Any: JSON
         for key, setting in request.settings.items():
             values = list(setting.value)
@@ -169,7 +170,7 @@ class _WholeCalls:
     async def _memory(self, kind: str, action: str, request: Any) -> Message:  # Any: one of four
         if not self._shares_host:
             raise InvalidArg(NOT_SHARED)
-        path = f"/v2/{kind}sharedmemory" + (f"/region/{request.name}" if request.name else "")
+        path = f"/v2/{kind}sharedmemory" + (f"/region/{quote(request.name, safe='')}" if request.name else "")
         document: dict[str, Any] = {}  # Any: JSON
         if action == "Register":
             document = {"byte_size": request.byte_size}

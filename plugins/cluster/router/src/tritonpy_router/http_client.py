@@ -225,6 +225,7 @@ class HttpUpstream(asyncio.BufferedProtocol):
         if body is not None:
             exchange.on_body(body)
         if keeps and self.is_open:
+            self.resume()  # its client was slow to the end, and the next one need not be
             self._on_free(self)
         elif self._transport is not None:
             self._transport.close()
@@ -277,6 +278,8 @@ class HttpPool:
                 ssl=self._tls,
             )
         self._all.add(connection)
+        if self._is_closed:
+            connection.drop()
         return connection
 
     def close(self) -> None:

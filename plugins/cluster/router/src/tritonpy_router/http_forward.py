@@ -43,6 +43,8 @@ _OF_THE_CONNECTION = frozenset(
 _STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
+_GONE = refusal(503, "the client is gone", False)
+"""What the access log is shown where nobody can be answered."""
 _NONE: tuple[Replica, ...] = ()
 
 
@@ -163,6 +165,7 @@ class HttpForward:
         if self._stream is not None:
             self._finish()
             self._stream.abort()
+            self._stream.end()
         elif self._traffic.may_retry(self._asked, replica, len(self._tried)):
             self._retry(replica)
         else:
@@ -187,8 +190,10 @@ class HttpForward:
         self._task = None
         if self._is_over:
             upstream.abort()
-        else:
+        elif upstream.is_open:
             self._send(upstream)
+        else:
+            self._not_connected(replica, ConnectionResetError("it closed the connection at once"))
 
     def _not_connected(self, replica: Replica, exc: Exception) -> None:
         """Nothing was sent, so another replica may have it."""
@@ -204,7 +209,16 @@ class HttpForward:
         traffic = self._traffic
         traffic.metrics.retried(replica)
         traffic.dispatcher.release(replica)
-        traffic.dispatcher.take(self._asked, self, self._tried)
+        if self._asked.model:
+            traffic.dispatcher.take(self._asked, self, self._tried)
+            return
+        try:
+            other = traffic.view.any_ready(self._tried)
+        except TritonError as exc:
+            self._answer_error(exc)
+            return
+        traffic.dispatcher.take_any(other)
+        self.go(other)
 
     def _send(self, upstream: HttpUpstream) -> None:
         self._upstream = upstream
@@ -250,6 +264,7 @@ class HttpForward:
             return
         traffic, replica = self._traffic, self._replica
         self._is_over = True
+        self._end_for_nobody()
         if self._upstream is not None:
             self._upstream.abort()
             self._upstream = None
@@ -257,6 +272,13 @@ class HttpForward:
             traffic.dispatcher.release(replica)
         else:
             traffic.dispatcher.withdraw(self)
+
+    def _end_for_nobody(self) -> None:
+        """Say that the request is over: its bytes are counted until then."""
+        if self._stream is not None:
+            self._stream.end()
+        else:
+            self._connection.write(_GONE)
 
     def _finish(self, is_answered: bool = False) -> None:
         self._is_over = True

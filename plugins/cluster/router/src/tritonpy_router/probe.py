@@ -10,9 +10,11 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import orjson
+from yarl import URL
 
 from tritonpy_router.replica import ModelFacts, Place, Replica
 from tritonpy_router.view import View
@@ -111,13 +113,16 @@ class Prober:
         Raises:
             aiohttp.ClientError, TimeoutError: it does not answer.
         """
+        if "/../" in path or "/./" in path:
+            raise ValueError(f"path '{path}' leaves its place")
         if self._session is None:
-            self._session = aiohttp.ClientSession(headers=self._headers)
+            connector = aiohttp.TCPConnector(limit=0)  # loads take long, and must not keep probes waiting
+            self._session = aiohttp.ClientSession(headers=self._headers, connector=connector)
         host = f"[{place.host}]" if ":" in place.host else place.host
         scheme = "http" if self._tls is None else "https"
         async with self._session.request(
             method,
-            f"{scheme}://{host}:{place.http_port}{path}",
+            URL(f"{scheme}://{host}:{place.http_port}{path}", encoded=True),
             data=body,
             ssl=True if self._tls is None else self._tls,
             timeout=aiohttp.ClientTimeout(total=timeout_s),
@@ -136,17 +141,23 @@ class Prober:
                 misses = 0
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as exc:
                 misses += 1
-                refuses = isinstance(exc, aiohttp.ClientConnectorError)
-                if replica.is_ready and (misses >= _MISSES or refuses):
-                    reason = f"does not answer: {exc or type(exc).__name__}"
-                    _log.warning("replica '%s' %s", replica.name, reason)
-                    self._view.gone(replica, reason)
-                    if not refuses:  # one that has closed its port may answer what it has accepted
-                        self._on_hung(replica)
-                    self._on_change()
-                elif not replica.is_ready:
-                    replica.unready = f"does not answer: {exc or type(exc).__name__}"
+                self._missed(replica, exc, misses)
             await asyncio.sleep(self._every_s)
+
+    def _missed(self, replica: Replica, exc: Exception, misses: int) -> None:
+        """A replica has not answered a question, nor the ones before it, `misses` in all."""
+        # One that has closed its port may still answer what it has accepted.
+        cause = exc.os_error if isinstance(exc, aiohttp.ClientConnectorError) else exc
+        refuses = isinstance(cause, ConnectionRefusedError)
+        reason = f"does not answer: {exc or type(exc).__name__}"
+        if misses == _MISSES and not refuses:
+            self._on_hung(replica)
+        if replica.is_ready and (misses >= _MISSES or refuses):
+            _log.warning("replica '%s' %s", replica.name, reason)
+            self._view.gone(replica, reason)
+            self._on_change()
+        elif not replica.is_ready:
+            replica.unready = reason
 
     async def _ask_whether_ready(self, replica: Replica) -> None:
         status, body = await self.ask(replica.place, "GET", "/v2/health/ready")
@@ -172,7 +183,7 @@ class Prober:
         self._on_change()
 
     async def _read_facts(self, replica: Replica, model: str) -> ModelFacts:
-        status, body = await self.ask(replica.place, "GET", f"/v2/models/{model}/config")
+        status, body = await self.ask(replica.place, "GET", f"/v2/models/{quote(model, safe='')}/config")
         return facts_of(orjson.loads(body)) if status == 200 else ModelFacts()
 
 
@@ -185,7 +196,8 @@ def takes_requests(status: int, body: bytes) -> bool:
     if status == 200 or not body:
         return True
     try:
-        return bool(orjson.loads(body).get("models"))
+        models = orjson.loads(body).get("models")  # left out where reasons are for those with a key
+        return models is None or bool(models)
     except (orjson.JSONDecodeError, AttributeError):
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 import time
@@ -99,12 +100,12 @@ class Router:
         self._grpc = GrpcListener(calls, admission, ports)
         self._metrics = MetricsPort(self._page)
         self._tasks: list[asyncio.Task[None]] = []
-        self._members_known = asyncio.Event()
+        self._leaving: set[Replica] = set()
         self._is_listening = False
         self.http_port = self.grpc_port = self.metrics_port = 0
 
     async def start(self) -> None:
-        """Ask the replicas for the first time, then listen.
+        """Begin to ask replicas, and listen.
 
         Raises:
             InvalidArg: nobody knows an address.
@@ -131,6 +132,11 @@ class Router:
             self.metrics_port = await self._metrics.start(ports.metrics_address, ports.metrics_port)
         self._is_listening = True
 
+    async def taken(self, name: str) -> None:
+        """Return when a replica takes requests."""
+        while (replica := self.view.replicas.get(name)) is None or not replica.takes(self.view.now_s()):
+            await self._readiness.change()
+
     async def stop(self) -> None:
         """Be unready for the drain delay, refuse new requests, answer what was accepted, and close."""
         options = self._options
@@ -140,7 +146,6 @@ class Router:
         http = asyncio.get_running_loop().create_task(self._stop_http())
         await self._grpc.stop(options.exit_timeout_s, self._dispatcher.drained, lambda: None)
         await http
-        self._dispatcher.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -150,7 +155,13 @@ class Router:
 
     async def _stop_http(self) -> None:
         await self._http.stop_accepting()
-        await self._http.stop(self._options.exit_timeout_s + _LAST_BYTES_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._options.exit_timeout_s):
+                await self._dispatcher.drained()
+        self._dispatcher.close()
+        for replica in [*self.view, *self._leaving]:  # what is still under way is answered that it is lost
+            self._traffic.drop(replica)
+        await self._http.stop(_LAST_BYTES_S)
 
     async def _follow(self) -> None:
         async for places in self._membership.changes():
@@ -160,11 +171,10 @@ class Router:
         joined, left = self.view.set_members(places)
         for replica in left:
             _log.info("replica '%s' has left", replica.name)
-            self._leave(replica)
+            self._leaving.add(replica)
         for replica in joined:
             _log.info("replica '%s' at %s has joined", replica.name, replica.place.host)
             self._prober.add(replica)
-        self._members_known.set()
         self._changed()
 
     def _leave(self, replica: Replica) -> None:
@@ -174,7 +184,9 @@ class Router:
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(_SWEEP_EVERY_S)
-            for replica in self.view.sweep():
+            self._leaving.update(self.view.sweep())
+            for replica in [each for each in self._leaving if not each.inflight]:
+                self._leaving.remove(replica)
                 self._leave(replica)
 
     def _changed(self) -> None:

@@ -30,6 +30,7 @@ class View:
         replicas: by name, those that left too, while something of theirs is under way.
         pins: the sequences that run.
         lost_sequences: sequences whose replica went away, which are told so once.
+        is_stopping: the router is about to go away, and is not ready though requests are taken.
     """
 
     MOST_LOST = 65_536
@@ -41,6 +42,7 @@ class View:
         self.replicas: dict[str, Replica] = {}
         self.pins = Pins()
         self.lost_sequences: dict[tuple[str, int | str], str] = {}
+        self.is_stopping = False
         self._policy = policy
         self._chance = chance or Random()
 
@@ -86,7 +88,8 @@ class View:
         replica.is_ready = False
         replica.unready = reason
         replica.models.clear()
-        self._lose_sequences(replica.name)
+        if self.replicas.get(replica.name) is replica:  # else another one has its name now
+            self._lose_sequences(replica.name)
 
     def _lose_sequences(self, name: str) -> None:
         for key in self.pins.lose(name):
@@ -144,6 +147,8 @@ class View:
 
     def why_not_ready(self) -> str:
         """The reason why there is no replica that takes requests; "" if there is one."""
+        if self.is_stopping:
+            return "the router is stopping"
         now_s = self.now_s()
         if any(replica.takes(now_s) for replica in self.replicas.values()):
             return ""
@@ -178,10 +183,8 @@ class View:
             chosen = highest(key, [replica.name for replica in able])
             assert chosen is not None  # there is at least one
             replica = self.replicas[chosen]
-        if asked.is_end:
-            self.pins.end(key)
-        else:
-            self.pins.pin(key, replica.name, now_s + facts.idle_s)
+        # Also with its last request, which may have to wait, or to be sent anew; idle pins are forgotten.
+        self.pins.pin(key, replica.name, now_s + facts.idle_s)
         return replica
 
     def _nobody(self, model: str, version: str, without: Collection[Replica]) -> TritonError:

@@ -25,7 +25,7 @@ class Readiness:
     @property
     def status(self) -> int:
         """A value of `HealthCheckResponse.ServingStatus`."""
-        is_ready = not self._is_over and not self._view.why_not_ready()
+        is_ready = not self._view.why_not_ready()
         return HealthCheckResponse.SERVING if is_ready else HealthCheckResponse.NOT_SERVING
 
     def may_have_changed(self) -> None:
@@ -35,8 +35,12 @@ class Readiness:
 
     def end(self) -> None:
         """The router is going away."""
-        self._is_over = True
+        self._is_over = self._view.is_stopping = True
         self.may_have_changed()
+
+    async def change(self) -> None:
+        """Return when a replica has changed."""
+        await self._changed.wait()
 
     async def changes(self) -> AsyncIterator[int]:
         """The status now, and again whenever it has changed, until the end."""

@@ -20,7 +20,6 @@ from tritonpy.frontends.grpc.native.ngh2_engine import Ngh2Engine
 from tritonpy.frontends.grpc.native.stalled_clients import Sweeper, Waiting
 from tritonpy.frontends.grpc.native.tls import GOODBYE_S, HANDSHAKE_S, tls_context
 from tritonpy.frontends.grpc.status import Status
-from tritonpy.frontends.grpc.stream import STOPPING
 from tritonpy.frontends.reserve import Reserve
 from tritonpy.frontends.sockets import (
     forget_unix,
@@ -44,6 +43,9 @@ _LAST_BYTES_S = 5.0
 
 _LEAVING_S = 1.0
 """How long clients may take to hear that they should open no more calls."""
+
+
+_GIVEN_UP = "The request is given up: the exit timeout of the server has expired"
 
 
 class _Everyone:
@@ -171,7 +173,7 @@ class GrpcListener:
         forget_unix(self._options.grpc_address)
         for connection in list(self.connections):
             if not grace_s:
-                connection.refuse_all(Status.UNAVAILABLE, STOPPING)
+                connection.refuse_all(Status.UNAVAILABLE, _GIVEN_UP)
             if connection.has_greeted:
                 connection.leave()
             else:  # it has had the time to
