@@ -1,7 +1,7 @@
 """What the hop through a router costs: the same server asked directly and through `corectl route`, in turns.
 
 One server with a model that returns its input, a router before it, and `tritonpy_bench` as the client, all on
-the cores of this machine. Each round asks both ways; ratios are of one round, and the medians of all are shown.
+the cores of this machine. Each round asks both ways; ratios are of one round, medians of all are shown.
 
     python benchmarks/router_hop.py --rounds 5 --name router-hop
 """
