@@ -21,6 +21,7 @@ from tritonpy_analyze.report import html_report
 from tritonpy_analyze.simulated import SimulatedModel, SimulatedServer
 from tritonpy_analyze.space import Choice, Dimension, Space, Value
 from tritonpy_analyze.stopping import Looks
+from tritonpy_analyze.trial import NothingAnswered
 
 SPACE = Space([Dimension("m.instances", (1, 2, 3)), Dimension("concurrency", (1, 2))])
 SUBJECT = {"models": ["m"]}
@@ -56,6 +57,18 @@ class FakeServer:
 
 def analyzer(server: FakeServer, checkpoint: Checkpoint | None = None) -> Analyzer:
     return Analyzer(SPACE, Goal(), server, looks=Looks(1, 1), checkpoint=checkpoint)
+
+
+def test_a_warm_up_without_an_answer_is_no_error_and_a_window_is() -> None:
+    class Slow(FakeServer):
+        def measure(self, load: Mapping[str, Value], seconds: float) -> Window:
+            if seconds < least_s:
+                raise NothingAnswered("measure longer (--window)")
+            return super().measure(load, seconds)
+
+    for least_s, error in ((1.0, ""), (1.5, "measure longer (--window)")):
+        trying = Analyzer(SPACE, Goal(), Slow(), looks=Looks(1, 1), window_s=1.0, warm_up_s=0.5)
+        assert {trial.error for trial in trying.run(searches.brute(SPACE)).trials} == {error}
 
 
 def test_points_that_differ_in_their_load_share_a_server_and_all_servers_end() -> None:

@@ -33,7 +33,7 @@ def run(repository: ModelRepository, capsys: pytest.CaptureFixture[str]) -> Run:
 
     def call(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        short = ("--window=0.05", "--windows=1", f"--model-repository={repository.path}")
+        short = ("--window=0.5", "--windows=1", f"--model-repository={repository.path}")
         status = main(["analyze", *short, *arguments])
         captured = capsys.readouterr()
         return status, captured.out, captured.err
@@ -47,7 +47,7 @@ def test_each_configuration_is_tried_and_the_best_one_is_applied_on_request(
     slow = {**IDENTITY, "parameters": {"execute_delay_ms": {"string_value": "20"}}}
     path = repository.model("wait", slow) / "config.pbtxt"
     before = path.read_text()
-    tried = ("wait", "--set=instances=1,2", "--concurrency=2", "--search=brute", "--window=0.4")
+    tried = ("wait", "--set=instances=1,2", "--concurrency=2", "--search=brute")
 
     status, out, err = run(*tried, "--in-process")
 
@@ -282,7 +282,7 @@ def test_a_running_server_is_given_each_configuration_and_its_own_at_the_end(
     )
     with Server(options) as server:
         url = f"127.0.0.1:{server.http_port}"
-        common = ["analyze", "copy", f"--url={url}", "--window=0.05", "--windows=1", "--concurrency=2"]
+        common = ["analyze", "copy", f"--url={url}", "--window=0.5", "--windows=1", "--concurrency=2"]
 
         status = main(
             [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from tritonpy_analyze.measurement import Window, together, window_of
 from tritonpy_analyze.searches import Search
 from tritonpy_analyze.space import LOAD_SETTINGS, Choice, Point, Space, Value
 from tritonpy_analyze.stopping import Looks, Verdict
-from tritonpy_analyze.trial import Launcher, Target
+from tritonpy_analyze.trial import Launcher, NothingAnswered, Target
 
 JsonObject = dict[str, Any]  # Any: JSON
 
@@ -212,7 +212,8 @@ class Analyzer:
         try:
             target = self._open.target(settings)
             if self._warm_up_s:
-                target.measure(load, self._warm_up_s)
+                with suppress(NothingAnswered):  # what takes longer than that is what a window tells
+                    target.measure(load, self._warm_up_s)
             best = self._best_windows()
             while len(windows) < self._looks.most and verdict is None:
                 windows.append(target.measure(load, self._window_s))

@@ -6,11 +6,17 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from tritonpy.errors import Unavailable
+
 from tritonpy_analyze.measurement import Window
 from tritonpy_analyze.space import Choice, Value
 
 Progress = Callable[[str], None]
 """Is told what goes on, in the place of what it was told before."""
+
+
+class NothingAnswered(Unavailable):
+    """Nothing was answered, nor failed, in the time of a window."""
 
 
 class Target(Protocol):
@@ -24,6 +30,7 @@ class Target(Protocol):
             seconds: the length of the window.
 
         Raises:
+            NothingAnswered: the window was too short for an answer.
             TritonError: nothing could be asked.
         """
         ...

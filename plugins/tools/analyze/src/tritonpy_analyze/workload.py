@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 
 from tritonpy.errors import Unavailable
 from tritonpy_bench import BenchError, Concurrency, Inputs, Load, Rate, Stability, measure
+from tritonpy_bench.errors import NothingAnswered as NoneAnswered
 from tritonpy_bench.histogram import Histogram as BenchHistogram
 from tritonpy_bench.measurement import Measurement, ServerSide
 
 from tritonpy_analyze.histogram import Histogram
 from tritonpy_analyze.measurement import Window
 from tritonpy_analyze.space import Value
+from tritonpy_analyze.trial import NothingAnswered
 from tritonpy_analyze.usage import Usage, UsageMeter
 
 
@@ -50,6 +52,7 @@ class Workload:
             grpc_url: `host:port` of gRPC, for models that stream.
 
         Raises:
+            NothingAnswered: a model answered nothing, because the time is too short.
             Unavailable: a model answered nothing; says why.
         """
         loads = [
@@ -74,6 +77,8 @@ class Workload:
             else:
                 with ThreadPoolExecutor(len(loads)) as pool:
                     found = list(pool.map(lambda each: measure(each, window), loads))
+        except NoneAnswered as exc:
+            raise NothingAnswered(f"{exc.reason}; measure longer (--window)") from exc
         except BenchError as exc:
             raise Unavailable(str(exc)) from exc
         return _window(found, meter.end())

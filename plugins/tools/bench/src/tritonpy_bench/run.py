@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from tritonpy_bench.client import Client, Plan, place_of
 from tritonpy_bench.contents import read_streams
-from tritonpy_bench.errors import BenchError
+from tritonpy_bench.errors import BenchError, NothingAnswered
 from tritonpy_bench.load import Load, Stability
 from tritonpy_bench.measurement import Measurement, Window, after, beside
 from tritonpy_bench.paces import request_count
@@ -150,10 +150,7 @@ class _Run:
             raise BenchError(
                 f"none of the requests to model '{load.model}' succeeded; {count} times: {text}{more}"
             )
-        raise BenchError(
-            f"no request to model '{load.model}' was answered within {total.duration_s:.1f} s; "
-            f"measure longer (--measurement-interval)"
-        )
+        raise NothingAnswered(load.model, total.duration_s)
 
     async def _look(self) -> list[Counts]:
         return await asyncio.to_thread(look, self._target, self._models)
