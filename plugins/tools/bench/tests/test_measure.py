@@ -150,6 +150,14 @@ def test_each_pace_is_answered_and_counted_by_the_server_too(
     assert bool(measured.total.service_ns.count) == isinstance(pace, Rate | Schedule)
 
 
+def test_there_are_no_more_processes_than_requests(urls: dict[str, str]) -> None:
+    load = Load(model="echo", url=urls["http"], pace=Concurrency(3))
+
+    total = measure(load, Stability(request_count=2), processes=3).total
+
+    assert (total.client_count, total.sent_count, total.request_count) == (2, 2, 2)
+
+
 @PROTOCOLS
 def test_several_processes_share_a_load(urls: dict[str, str], protocol: Protocol) -> None:
     load = Load(model="echo", url=urls[protocol], protocol=protocol, pace=Concurrency(3))

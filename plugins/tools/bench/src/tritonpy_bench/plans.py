@@ -38,7 +38,8 @@ def make_plans(
     Raises:
         BenchError: the model does not take what is sent.
     """
-    paces = split_pace(load.pace, processes)
+    # A client without a request would have no limit.
+    paces = split_pace(load.pace, min(processes, request_limit or processes))
     count = len(paces)
     requests: list[bytes] = []
     sequences: list[SequencePlan | None] = [None] * count
