@@ -145,13 +145,16 @@ def test_perf_analyzer_finds_the_same(tmp_path: Path, protocol: Protocol) -> Non
         rates = {"ours": [], "theirs": []}
         for _ in range(3):
             load = Load(model="waits", url=url, protocol=protocol, pace=Concurrency(2))
-            rates["ours"].append(
-                measure(load, Stability(window_s=0.5, most_windows=3, warmup_s=0)).infer_per_s
-            )
+            measured = measure(load, Stability(window_s=0.5, most_windows=3, warmup_s=0))
+            assert (measured.error_count, measured.server[0].fail_count) == (0, 0)
+            rates["ours"].append(measured.infer_per_s)
             rates["theirs"].append(perf_analyzer(url, protocol, tmp_path / "report.csv"))
+        counted = measure(load, Stability(request_count=20))
+    assert (counted.error_count, counted.latency_ns.count, counted.server[0].success_count) == (0, 20, 20)
 
     ours, theirs = (statistics.median(found) for found in rates.values())
-    assert ours == pytest.approx(theirs, rel=0.1)
+    # A wide bound, for busy machines; the benchmark compares more closely.
+    assert ours == pytest.approx(theirs, rel=0.3)
 
 
 def perf_analyzer(url: str, protocol: str, report: Path) -> float:
