@@ -8,11 +8,13 @@ from collections.abc import Callable
 from itertools import repeat
 
 import pytest
+from tritonpy.protos import messages
 from tritonpy_bench import Concurrency, PeriodicConcurrency, Rate, Schedule
 from tritonpy_bench.calls import Call
 from tritonpy_bench.closed_loop import ClosedLoop
 from tritonpy_bench.open_loop import OpenLoop
-from tritonpy_bench.sources import Repeated, Source
+from tritonpy_bench.request_parts import GrpcParts
+from tritonpy_bench.sources import Repeated, SequencePlan, Sequences, SequenceSource, Source
 from tritonpy_bench.tally import Tally
 from tritonpy_sdk.testing import until_async
 
@@ -154,6 +156,31 @@ async def test_an_open_loop_sends_while_nothing_is_answered_up_to_a_limit() -> N
     loop.stop()
 
     assert tally.take().request_count == 1500
+
+
+async def test_sequences_at_a_rate_are_under_way_at_the_same_time() -> None:
+    class Kept(Answers):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ids: list[int] = []
+
+        def send(self, request: bytes, call: Call) -> None:
+            message = messages.ModelInferRequest.FromString(request[5:])
+            self.ids.append(message.parameters["sequence_id"].int64_param)
+            super().send(request, call)
+
+    transport = Kept()
+    parts = GrpcParts(messages.ModelInferRequest(model_name="m").SerializeToString())
+    sequences = Sequences(SequencePlan([[parts]], 2, 0.0, range(1, 100), 0))
+    loop = OpenLoop(
+        *(transport, lambda: SequenceSource(sequences), Tally(), Rate(500).times_s(), 12, 3), takes_turns=True
+    )
+
+    loop.start()
+    await loop.idle.wait()
+    loop.stop()
+
+    assert transport.ids == [1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6]
 
 
 def test_a_tally_counts_many_kinds_of_errors_together() -> None:

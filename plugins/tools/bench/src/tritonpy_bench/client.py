@@ -80,7 +80,11 @@ class Client:
         if isinstance(pace, Concurrency | PeriodicConcurrency):
             self._loop = ClosedLoop(self._transport, sources, self._tally, pace, limit)
         else:
-            self._loop = OpenLoop(self._transport, sources, self._tally, pace.times_s(), limit, most_flying)
+            takes_turns = plan.sequences is not None
+            self._loop = OpenLoop(
+                *(self._transport, sources, self._tally, pace.times_s(), limit, most_flying),
+                takes_turns=takes_turns,
+            )
 
     async def open(self) -> None:
         """Open the connections.

@@ -32,6 +32,8 @@ class OpenLoop:
         times_s: when each is due, in seconds from the start.
         limit: send so many in all; 0 for no limit.
         most_flying: requests at a time; further ones wait here, which their latencies tell.
+        takes_turns: make so many sources at the start, of which the one sends that has waited longest; so
+            that so many sequences are under way at a time, however soon requests are answered.
     """
 
     def __init__(
@@ -42,6 +44,8 @@ class OpenLoop:
         times_s: Iterator[float],
         limit: int = 0,
         most_flying: int = MOST_FLYING,
+        *,
+        takes_turns: bool = False,
     ) -> None:
         self.idle = asyncio.Event()
         self._transport = transport
@@ -52,7 +56,9 @@ class OpenLoop:
         self._left = limit or -1
         self._flying = 0
         self._waiting: deque[int] = deque()
-        self._free: list[TimedCall] = []
+        self._free: deque[TimedCall] = deque()
+        if takes_turns:
+            self._free.extend(self._new_call() for _ in range(most_flying))
         self._start_ns = 0
         self._next_ns = 0
         self._alarm: Alarm | None = None
@@ -97,13 +103,16 @@ class OpenLoop:
             self._alarm.set(self._next_ns)
 
     def _send(self, due_ns: int) -> None:
-        call = self._free.pop() if self._free else TimedCall(self._sources(), self._tally, self._answered)
+        call = self._free.popleft() if self._free else self._new_call()
         self._flying += 1
         self._tally.sent_count += 1
         request = call.source.next()
         call.begin()
         call.late_ns = time.monotonic_ns() - due_ns
         self._transport.send(request, call)
+
+    def _new_call(self) -> TimedCall:
+        return TimedCall(self._sources(), self._tally, self._answered)
 
     def _answered(self, call: TimedCall, error: str | None) -> None:
         self._flying -= 1
