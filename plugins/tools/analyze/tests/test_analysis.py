@@ -6,17 +6,19 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tritonpy.errors import InvalidArg
 from tritonpy_analyze import searches
-from tritonpy_analyze.analysis import Analyzer, frontier, trial_of
+from tritonpy_analyze.analysis import Analysis, Analyzer, Trial, frontier, trial_of
 from tritonpy_analyze.cases import cases
 from tritonpy_analyze.checkpoint import Checkpoint
-from tritonpy_analyze.goal import WORST, Constraint, Goal
+from tritonpy_analyze.goal import WORST, Constraint, Goal, parse_constraint
 from tritonpy_analyze.histogram import Histogram
 from tritonpy_analyze.measurement import Window
+from tritonpy_analyze.ranking import note
 from tritonpy_analyze.report import html_report
 from tritonpy_analyze.simulated import SimulatedModel, SimulatedServer
 from tritonpy_analyze.space import Choice, Dimension, Space, Value
@@ -25,6 +27,7 @@ from tritonpy_analyze.trial import NothingAnswered
 
 SPACE = Space([Dimension("m.instances", (1, 2, 3)), Dimension("concurrency", (1, 2))])
 SUBJECT = {"models": ["m"]}
+BOUNDS = ("failed", "unanswered")
 
 
 class FakeServer:
@@ -69,6 +72,24 @@ def test_a_warm_up_without_an_answer_is_no_error_and_a_window_is() -> None:
     for least_s, error in ((1.0, ""), (1.5, "measure longer (--window)")):
         trying = Analyzer(SPACE, Goal(), Slow(), looks=Looks(1, 1), window_s=1.0, warm_up_s=0.5)
         assert {trial.error for trial in trying.run(searches.brute(SPACE)).trials} == {error}
+
+
+def test_requests_that_fail_or_a_rate_that_is_not_kept_cost_the_place_unless_a_bound_allows_them() -> None:
+    latency = Histogram.of([1000.0] * 90)
+    clean = Window(1.0, 90, latency=latency)
+    fails, late = replace(clean, rows=900, failed=10), replace(clean, rows=900, due=100, unanswered=10)
+
+    assert Goal().score(fails).within == Goal().score(late).within == -0.1
+    assert Goal().score(clean) > Goal().score(fails)
+    allowed = Goal(constraints=tuple(parse_constraint(f"{name}=10%", is_least=False) for name in BOUNDS))
+    assert allowed.score(fails).within == allowed.score(late).within == 0
+    assert allowed.score(fails) > allowed.score(clean)
+    assert str(Goal()) == "throughput"
+    assert "failed ≤ 10.00%" in str(allowed)
+
+    trials = [Trial({}, (window,), Goal().score(window)) for window in (fails, late)]
+    notes = [note(Analysis(Goal(), SPACE), trial) for trial in trials]
+    assert notes == ["misses failed, 10 failed", "misses unanswered, answers 90% of its rate"]
 
 
 def test_points_that_differ_in_their_load_share_a_server_and_all_servers_end() -> None:

@@ -253,6 +253,24 @@ def test_requests_come_at_a_rate(run: Run, repository: ModelRepository) -> None:
     assert run("copy", "--rate=5", "--concurrency=5")[0] == 1
 
 
+def test_a_rate_that_is_not_kept_is_told_and_ranked_behind_one_that_is(
+    run: Run, repository: ModelRepository
+) -> None:
+    waits = {"execute_delay_ms": {"string_value": "20"}}  # 50 in a second
+    repository.model("wait", {**IDENTITY, "max_batch_size": 0, "parameters": waits})
+
+    status, out, err = run(
+        *("wait", "--set=instances=1", "--rate=20,800", "--in-process", "--search=brute", "--json")
+    )
+
+    assert status == 0, err
+    kept, missed = json.loads(out)["trials"]
+    assert (kept["choice"]["rate"], kept["keeps_constraints"], kept["metrics"]["unanswered"]) == (20, True, 0)
+    assert (missed["choice"]["rate"], missed["keeps_constraints"]) == (800, False)
+    assert 0.5 < missed["metrics"]["unanswered"] < 1
+    assert missed["metrics"]["failed"] == 0
+
+
 def test_several_models_are_asked_at_the_same_time(run: Run, repository: ModelRepository) -> None:
     repository.model("one", IDENTITY)
     repository.model("two", IDENTITY)

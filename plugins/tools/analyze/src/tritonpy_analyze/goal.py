@@ -25,6 +25,8 @@ class Score(NamedTuple):
     value: float
 
 
+_IMPLIED = ("failed", "unanswered")
+
 WORST = Score(-math.inf, -math.inf)
 
 
@@ -62,12 +64,18 @@ class Goal:
     weights: Mapping[str, float] = field(default_factory=lambda: {"throughput": 1.0})
     constraints: tuple[Constraint, ...] = ()
 
+    @property
+    def bounds(self) -> tuple[Constraint, ...]:
+        """The constraints, and those that go without saying: all requests are answered, at the rate asked for."""
+        said = {plain(each.metric) for each in self.constraints}
+        return (*self.constraints, *(Constraint(name, 0.0) for name in _IMPLIED if name not in said))
+
     def score(self, window: Window) -> Score:
         """Judge a measurement; one without any success, or with a metric that nobody knows, is the worst."""
         if not window.rows:
             return WORST
         within = 0.0
-        for constraint in self.constraints:
+        for constraint in self.bounds:
             excess = constraint.excess(window)
             if math.isnan(excess):
                 raise InvalidArg(f"constraint {constraint}: nothing was measured of it here; leave it out")

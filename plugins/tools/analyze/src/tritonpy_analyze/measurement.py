@@ -26,6 +26,8 @@ class Window:
         seconds: its length.
         rows: inferences that succeeded; a request with a batch of four is four.
         failed: requests that failed.
+        due: requests that a rate asked for; 0 of other loads.
+        unanswered: of these, those that were neither answered nor refused; 0 where that may be chance.
         latency: of requests, until their last response.
         first_response, between_responses: of decoupled models, and empty for others.
         memory_byte_size, cpu_cores: of the server and its workers; NaN where nobody can tell.
@@ -49,6 +51,8 @@ class Window:
     queue_us: float = math.nan
     compute_us: float = math.nan
     parts: Mapping[str, Window] = field(default_factory=dict)
+    due: int = 0
+    unanswered: int = 0
 
     def metric(self, name: str) -> float:
         """One of `METRICS`: throughput in inferences a second, times in µs, memory in MiB, CPU in cores.
@@ -63,6 +67,10 @@ class Window:
         if name == "responses":
             count = self.first_response.count + self.between_responses.count
             return (count or self.latency.count) / self.seconds if self.seconds else 0.0
+        if name == "failed":
+            return self.failed / max(1, self.failed + self.latency.count)
+        if name == "unanswered":
+            return self.unanswered / self.due if self.due else 0.0
         if name in _PLAIN:
             return float(getattr(self, _PLAIN[name])) / (MIB if name.endswith("memory") else 1)
         histogram, _, statistic = name.rpartition("_")
@@ -88,6 +96,8 @@ _STATISTICS = ("avg", "p50", "p90", "p95", "p99")
 METRICS: Mapping[str, int] = {
     "throughput": 1,
     "responses": 1,
+    "failed": -1,
+    "unanswered": -1,
     **{f"{time}_{statistic}": -1 for time in _TIMES for statistic in _STATISTICS},
     "memory": -1,
     "cpu": -1,
@@ -151,6 +161,8 @@ def together(windows: Sequence[Window]) -> Window:
             model: together([window.parts[model] for window in windows if model in window.parts])
             for model in dict.fromkeys(model for window in windows for model in window.parts)
         },
+        sum(window.due for window in windows),
+        sum(window.unanswered for window in windows),
     )
 
 
@@ -222,4 +234,6 @@ def shown_quantity(value: float, metric: str) -> str:
         return f"{value:.0f} MiB"
     if metric == "gpu_utilization":
         return f"{value:.0%}"
+    if metric in ("failed", "unanswered"):
+        return f"{value:.2%}"
     return f"{value:.2f}" if metric == "cpu" else f"{value:.4g}" if value < 1000 else f"{value:.0f}"

@@ -68,10 +68,12 @@ def note(analysis: Analysis, trial: Trial) -> str:
     """What is to be known of a trial beside its numbers."""
     parts = ["now"] if trial.is_now else []
     if trial.score.within:
-        missed = [each for each in analysis.goal.constraints if each.excess(trial.window) > 0]
+        missed = [each for each in analysis.goal.bounds if each.excess(trial.window) > 0]
         parts.append(f"misses {', '.join(each.metric for each in missed)}" if missed else "nothing answered")
     if trial.verdict is not None and trial.verdict.is_hopeless:
         parts.append(f"stopped after {len(trial.windows)} windows, {trial.verdict.confidence:.1%} sure")
+    if trial.window.unanswered:
+        parts.append(f"answers {1 - trial.window.metric('unanswered'):.0%} of its rate")
     if trial.window.failed:
         parts.append(f"{trial.window.failed} failed")
     return ", ".join(parts)

@@ -64,7 +64,7 @@ class Looks:
         if any(not window.rows for window in windows):
             return None
         if best:
-            for constraint in goal.constraints:
+            for constraint in goal.bounds:
                 excesses = [constraint.excess(window) for window in windows]
                 sure = self._sure(mean_above(excesses, 0.0), looks)
                 if sure is not None:

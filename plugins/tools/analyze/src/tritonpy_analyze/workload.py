@@ -13,12 +13,17 @@ from tritonpy_bench import BenchError, Concurrency, Inputs, Load, Rate, Stabilit
 from tritonpy_bench.errors import NothingAnswered as NoneAnswered
 from tritonpy_bench.histogram import Histogram as BenchHistogram
 from tritonpy_bench.measurement import Measurement, ServerSide
+from tritonpy_bench.measurement import Window as BenchWindow
 
 from tritonpy_analyze.histogram import Histogram
 from tritonpy_analyze.measurement import Window
 from tritonpy_analyze.space import Value
 from tritonpy_analyze.trial import NothingAnswered
 from tritonpy_analyze.usage import Usage, UsageMeter
+
+
+_LEAST_ANSWERED = 0.97
+"""The part of the requests that are due that a server which keeps a rate answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +126,8 @@ def _window(found: Sequence[Measurement], usage: Usage) -> Window:
         queue_us=mean("queue_us"),
         compute_us=mean("compute_us"),
         parts=parts,
+        due=sum(part.due for part in parts.values()),
+        unanswered=sum(part.unanswered for part in parts.values()),
     )
 
 
@@ -142,7 +149,23 @@ def _part(found: Measurement, usage: Usage) -> Window:
         batch_sizes=dict(sorted(sizes.items())),
         queue_us=_mean_us(found.server, "queue"),
         compute_us=_mean_us(found.server, "compute_input", "compute_infer", "compute_output"),
+        due=found.total.due_count,
+        unanswered=_unanswered(found.total),
     )
+
+
+def _unanswered(total: BenchWindow) -> int:
+    """Requests that a rate asked for and that were not answered; 0 where that may be chance.
+
+    As many as are in flight at the end of a window, more than at its beginning, are answered after it; that
+    goes up and down with about the root of what is in flight on the average, by Little's law.
+    """
+    if not total.due_count:
+        return 0
+    missing = total.due_count - total.request_count - total.error_count
+    flying = total.due_count / total.duration_s * total.latency_ns.mean / 1e9
+    chance = 4 * math.sqrt(flying + 1)
+    return missing if missing > (1 - _LEAST_ANSWERED) * total.due_count + chance else 0
 
 
 def _mean_us(sides: Sequence[ServerSide], *phases: str) -> float:

@@ -27,6 +27,7 @@ class Window:
         client_count: how many processes sent.
         first_ns: where requests may have several responses: from a request to its first response.
         between_ns: likewise, from one response to the next.
+        due_count: in an open loop, requests that were to be sent in it; 0 in a closed one.
         service_ns: in an open loop, as `latency_ns` but from when they were sent; empty in a closed one.
     """
 
@@ -39,6 +40,7 @@ class Window:
     service_ns: Histogram = field(default_factory=Histogram)
     first_ns: Histogram = field(default_factory=Histogram)
     between_ns: Histogram = field(default_factory=Histogram)
+    due_count: int = 0
 
     @property
     def response_count(self) -> int:
@@ -89,6 +91,7 @@ def _together(windows: Sequence[Window], duration_s: float, client_count: int) -
         Histogram.merged(w.service_ns for w in windows),
         Histogram.merged(w.first_ns for w in windows),
         Histogram.merged(w.between_ns for w in windows),
+        sum(w.due_count for w in windows),
     )
 
 

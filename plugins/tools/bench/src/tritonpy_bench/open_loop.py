@@ -94,6 +94,7 @@ class OpenLoop:
             if not self._left or self._next_ns > time.monotonic_ns():
                 break
             self._left -= 1
+            self._tally.due_count += 1
             if self._flying < self._most_flying:
                 self._send(self._next_ns)
             else:

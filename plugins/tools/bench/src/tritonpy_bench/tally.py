@@ -49,6 +49,7 @@ class Tally:
     Attributes:
         latency, service, first, between: the durations of the window's fields of these names.
         sent_count: requests sent since the last look.
+        due_count: requests that an open loop was to send since then.
 
     Args:
         clock: for the length of windows.
@@ -62,6 +63,7 @@ class Tally:
         "_errors",
         "_since_ns",
         "between",
+        "due_count",
         "first",
         "latency",
         "sent_count",
@@ -92,6 +94,7 @@ class Tally:
             service_ns=self.service.take(),
             first_ns=self.first.take(),
             between_ns=self.between.take(),
+            due_count=self.due_count,
         )
         self._begin()
         return window
@@ -99,4 +102,4 @@ class Tally:
     def _begin(self) -> None:
         self._since_ns, self._cpu_ns = self._clock(), self._cpu_clock()
         self._errors = Counter[str]()
-        self.sent_count = 0
+        self.sent_count = self.due_count = 0
