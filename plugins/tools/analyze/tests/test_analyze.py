@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tritonpy.cli.main import main
+from tritonpy.errors import InvalidArg, Unavailable
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
+from tritonpy_analyze.models import model_of
+from tritonpy_analyze.servers import RemoteServer
+from tritonpy_analyze.workload import Workload
 from tritonpy_sdk.repository import ModelRepository
 
 Run = Callable[..., tuple[int, str, str]]
@@ -192,6 +197,7 @@ def test_models_that_a_python_model_calls_are_found_and_searched_with_it(
     )
     repository.model("called", IDENTITY)
     repository.model("idle", IDENTITY)
+    (repository.model("broken", IDENTITY) / "config.pbtxt").write_text("max_batch_size: what")
 
     status, out, err = run(
         "caller", "--set=max_batch_size=4", "--set=called.instances=2", "--concurrency=1", "--json"
@@ -318,6 +324,24 @@ def test_a_running_server_is_given_each_configuration_and_its_own_at_the_end(
     assert sorted(trial["choice"]["copy.max_batch_size"] for trial in document["trials"]) == [2, 3, 4]
     assert all(trial["metrics"]["memory"] for trial in document["trials"])
     assert "--apply writes into a local repository" in capsys.readouterr().err
+
+
+def test_each_model_of_a_running_server_is_restored_though_others_fail() -> None:
+    asked: list[tuple[str, str]] = []
+
+    class Refuses(RemoteServer):
+        def _ask(self, name: str, action: str, body: dict[str, Any]) -> None:
+            asked.append((name, action))
+            if name == "one":
+                raise InvalidArg(f"no {action}")
+
+    models = {name: model_of({"name": name}, "identity") for name in ("one", "two")}
+    server = Refuses("127.0.0.1:1", Workload(("one",)), models=models)
+
+    with pytest.raises(Unavailable, match="models are not as they were: no unload; no load"):
+        server.restore()
+
+    assert asked == [("two", "unload"), ("one", "unload"), ("one", "load"), ("two", "load")]
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,8 @@ def cli_commands(group: click.Group) -> None:
     "composing",
     multiple=True,
     metavar="MODEL",
-    help="A model that those call, searched with them. May be repeated.  [default: found by a short load]",
+    help="A model that those call, searched with them. May be repeated.  [default: found by a short "
+    "load; with --url none]",
 )
 @click.option("--no-discover", is_flag=True, help="Do not look for models that Python models call.")
 @click.option("--in-process", is_flag=True, help="Serve in this process instead of one for each trial.")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
-from tritonpy.errors import InvalidArg, Unavailable
+from tritonpy.errors import InvalidArg, TritonError, Unavailable
 from tritonpy_bench import Inputs
 
 from tritonpy_analyze import searches
@@ -63,7 +63,7 @@ class Wishes:
         batch_size, inputs: of requests.
         looks, window_s, warm_up_s: how a trial goes.
         seed: of the search.
-        discovers: look for models that are called.
+        discovers: look for models that are called, on servers of our own.
         work_dir: for files; None writes none.
         is_fresh: forget the checkpoint.
         applies: write the configuration of the best one.
@@ -133,10 +133,7 @@ def _launcher(wishes: Wishes) -> Iterator[tuple[Launcher, dict[str, AnalyzedMode
                     f"model '{min(remote.workload.streaming)}' is decoupled and is asked over gRPC: say with "
                     f"--grpc-url where that server's gRPC port is"
                 )
-            if _may_call(wishes, models):
-                with remote.open({}) as target:
-                    called = called_models(target, list(models), _DISCOVERY_S)
-                models = remote.read_models([*models, *called])
+            # Models that those call are not looked for: others may ask that server meanwhile.
             yield remote, models
         finally:
             remote.restore()
@@ -175,13 +172,22 @@ def _called(wishes: Wishes, workload: Workload, models: dict[str, AnalyzedModel]
     ]
     if not others:
         return []
-    every = read_models(wishes.repositories, [*models, *others], asks_backends=False)
+    every = models | _readable(wishes.repositories, others)
     options = (*wishes.serve_options, "--exit-on-error=false")
     with progress("looking for models that are called", None) as say:
         say("looking for models that are called")
         servers = OwnServers(every, workload, options, False, wishes.start_timeout_s)
         with servers.open({}) as target:
             return called_models(target, list(models), _DISCOVERY_S)
+
+
+def _readable(repositories: Sequence[Path], names: Sequence[str]) -> dict[str, AnalyzedModel]:
+    """Models that may be called; one that is broken, or made of what is not there, is not."""
+    found: dict[str, AnalyzedModel] = {}
+    for name in names:
+        with suppress(TritonError, OSError):
+            found |= read_models(repositories, [name], asks_backends=False)
+    return found
 
 
 def _checkpoint(wishes: Wishes, models: dict[str, AnalyzedModel]) -> Checkpoint | None:

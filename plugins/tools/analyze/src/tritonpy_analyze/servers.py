@@ -20,7 +20,7 @@ import click
 from tritonpy.cli.http_client import HttpClient, model_path, repository_path
 from tritonpy.config.read import config_from_dict
 from tritonpy.config.write import write_config
-from tritonpy.errors import InvalidArg, Unavailable
+from tritonpy.errors import InvalidArg, TritonError, Unavailable
 from tritonpy.options import ServerOptions
 from tritonpy.server import Server
 
@@ -257,12 +257,22 @@ class RemoteServer:
     def restore(self) -> None:
         """Load all models as the repository of the server has them.
 
-        They are unloaded first: a server may keep what an override has said while the files are the same.
+        They are unloaded first: a server may keep what an override has said while the files are the same. One
+        that fails keeps none of the others from it.
+
+        Raises:
+            Unavailable: a model could not be unloaded or loaded; says which and why.
         """
-        for name in sorted(self.models, key=lambda each: not self.models[each].is_ensemble):
-            self._ask(name, "unload", {})
-        for name in sorted(self.models, key=lambda each: self.models[each].is_ensemble):
-            self._load(name, None)
+        steps_first = sorted(self.models, key=lambda each: self.models[each].is_ensemble)
+        asked = [(name, "unload") for name in reversed(steps_first)] + [(name, "load") for name in steps_first]
+        failures = []
+        for name, action in asked:
+            try:
+                self._ask(name, action, {})
+            except TritonError as exc:
+                failures.append(exc.message)
+        if failures:
+            raise Unavailable(f"models are not as they were: {'; '.join(failures)}")
 
     def _load(self, name: str, config: JsonObject | None) -> None:
         self._ask(name, "load", {} if config is None else {"parameters": {"config": json.dumps(config)}})
