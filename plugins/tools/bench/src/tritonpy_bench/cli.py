@@ -291,7 +291,7 @@ class _Range(click.ParamType[Any]):
     "csv",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Write the table as CSV, with the columns of perf_analyzer.",
+    help="Write the table as CSV, with columns named as perf_analyzer names them.",
 )
 @click.option(
     "--html",
