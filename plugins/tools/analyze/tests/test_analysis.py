@@ -62,16 +62,17 @@ def analyzer(server: FakeServer, checkpoint: Checkpoint | None = None) -> Analyz
     return Analyzer(SPACE, Goal(), server, looks=Looks(1, 1), checkpoint=checkpoint)
 
 
-def test_a_warm_up_without_an_answer_is_no_error_and_a_window_is() -> None:
+@pytest.mark.parametrize(("least_s", "error"), [(1.0, ""), (1.5, "measure longer (--window)")])
+def test_a_warm_up_without_an_answer_is_no_error_and_a_window_is(least_s: float, error: str) -> None:
     class Slow(FakeServer):
         def measure(self, load: Mapping[str, Value], seconds: float) -> Window:
             if seconds < least_s:
                 raise NothingAnswered("measure longer (--window)")
             return super().measure(load, seconds)
 
-    for least_s, error in ((1.0, ""), (1.5, "measure longer (--window)")):
-        trying = Analyzer(SPACE, Goal(), Slow(), looks=Looks(1, 1), window_s=1.0, warm_up_s=0.5)
-        assert {trial.error for trial in trying.run(searches.brute(SPACE)).trials} == {error}
+    trying = Analyzer(SPACE, Goal(), Slow(), looks=Looks(1, 1), window_s=1.0, warm_up_s=0.5)
+
+    assert {trial.error for trial in trying.run(searches.brute(SPACE)).trials} == {error}
 
 
 def test_requests_that_fail_or_a_rate_that_is_not_kept_cost_the_place_unless_a_bound_allows_them() -> None:

@@ -187,6 +187,22 @@ def test_of_one_batch_size_larger_ones_are_told_at_best() -> None:
     assert "Only batches of 1 row were seen" in outlook_text(found)
 
 
+def test_clients_that_wait_for_answers_keep_the_most_a_second_busy() -> None:
+    """Two instances do 200 in a second, so that six requests at once take 30 ms, however seldom they come."""
+    asked, known = outlook(facts()), outlook(facts(), 6)
+
+    assert asked is not None
+    assert known is not None
+    change = "instance_group { count: 2 }"
+    assert dict(asked.others)[change].latency_us < 30_000
+    assert dict(known.others)[change].latency_us == pytest.approx(30_000)
+    assert known.others[0][1].latency_us == min(each.latency_us for _, each in known.others)
+    assert "With 6 requests always under way" in outlook_text(known)
+    assert outlook(facts(cache={"hits": 1, "misses": 899}), 6) == outlook(
+        facts(cache={"hits": 1, "misses": 899})
+    )
+
+
 def test_where_the_model_of_queues_does_not_describe_what_was_measured_it_says_so() -> None:
     """Full batches though instances are idle: clients that send together."""
     sizes = {str(size): {"count": count, "ns": count * 1_000_000} for size, count in ((1, 10), (8, 112))}

@@ -53,9 +53,9 @@ def explain(
         found = look_twice(client, model, version, wanted_s, bring)
         steps = _steps(client, found)
     if as_json:
-        click.echo(json.dumps([_json(facts, brought) for facts in found], indent=2))
+        click.echo(json.dumps([_json(facts, brought, load) for facts in found], indent=2))
         return
-    click.echo("\n\n".join(_text(facts, steps, brought) for facts in found))
+    click.echo("\n\n".join(_text(facts, steps, brought, load) for facts in found))
 
 
 def _check_load(client: HttpClient, model: str, version: str) -> None:
@@ -74,8 +74,8 @@ def _steps(client: HttpClient, found: Sequence[JsonObject]) -> list[JsonObject]:
     return [facts for name in names for facts in look_twice(client, name, "", 0.0)]
 
 
-def _json(facts: JsonObject, brought: Sequence[Measurement]) -> JsonObject:
-    predicted = outlook(facts)
+def _json(facts: JsonObject, brought: Sequence[Measurement], load: int) -> JsonObject:
+    predicted = outlook(facts, load)
     told = {key: value for key, value in facts.items() if key != "config"}
     return {
         **told,
@@ -85,8 +85,8 @@ def _json(facts: JsonObject, brought: Sequence[Measurement]) -> JsonObject:
     }
 
 
-def _text(facts: JsonObject, steps: Sequence[JsonObject], brought: Sequence[Measurement]) -> str:
-    predicted = outlook(facts)
+def _text(facts: JsonObject, steps: Sequence[JsonObject], brought: Sequence[Measurement], load: int) -> str:
+    predicted = outlook(facts, load)
     parts = [describe(facts, [*findings(facts), *further_findings(facts, predicted)])]
     if steps:
         parts.append(steps_text(steps))

@@ -66,7 +66,7 @@ class Goal:
 
     @property
     def bounds(self) -> tuple[Constraint, ...]:
-        """The constraints, and those that go without saying: all requests are answered, at the rate asked for."""
+        """The constraints, and those that go without saying: all requests are answered, at their rate."""
         said = {plain(each.metric) for each in self.constraints}
         return (*self.constraints, *(Constraint(name, 0.0) for name in _IMPLIED if name not in said))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tritonpy.cli.explain_findings import Finding, mean_rows, mean_us
@@ -42,6 +42,8 @@ class Outlook:
         queue_us, compute_us, rows: that were measured.
         now: what the model says of the settings of now.
         others: what would be written into the configuration, and what would come of it, the best first.
+        clients: that ask again when they are answered; 0 where nobody knows of any. So many requests are always
+            under way, and each takes at least as long as the instances need for all of them.
     """
 
     traffic: Traffic
@@ -51,6 +53,7 @@ class Outlook:
     rows: float
     now: Prediction
     others: Sequence[tuple[str, Prediction]]
+    clients: int = 0
 
     @property
     def fits(self) -> bool:
@@ -64,8 +67,13 @@ class Outlook:
         )
 
 
-def outlook(facts: JsonObject) -> Outlook | None:
-    """Predictions for one version; None where its queue is of another kind, or too little was measured."""
+def outlook(facts: JsonObject, clients: int = 0) -> Outlook | None:
+    """Predictions for one version; None where its queue is of another kind, or too little was measured.
+
+    Args:
+        facts: about the version.
+        clients: as many as have sent all of its requests, each again when it was answered; 0 for others.
+    """
     kind, scheduler = facts["scheduler"]["kind"], facts["scheduler"]["settings"]
     ready = [instance for instance in facts["instances"] if instance["is_ready"]]
     served = facts["requests"]["success"]
@@ -104,9 +112,17 @@ def outlook(facts: JsonObject) -> Outlook | None:
             predicted.append((f"{text}, at best", predict(service.at_best, traffic, each)))
         else:
             predicted.append((text, predict(service, traffic, each)))
+    clients = 0 if facts["cache"]["hits"] else clients  # what it answers is quicker than instances are
+    predicted = [(text, _of_clients(each, clients * traffic.rows)) for text, each in predicted]
     notable = [(text, each) for text, each in predicted if _differs(each, now)]
     notable.sort(key=lambda each: (each[1].latency_us, -each[1].most_rows_per_s))
-    return Outlook(traffic, service, queue_us, compute_us, mean_rows(facts), now, notable)
+    return Outlook(traffic, service, queue_us, compute_us, mean_rows(facts), now, notable, clients)
+
+
+def _of_clients(each: Prediction, rows: float) -> Prediction:
+    """With so many rows always under way, of which the most a second bounds the time (Little's law)."""
+    least_us = rows / each.most_rows_per_s * 1e6
+    return replace(each, queue_us=max(each.queue_us, least_us - each.compute_us))
 
 
 def _differs(one: Prediction, now: Prediction) -> bool:
@@ -221,6 +237,11 @@ def outlook_text(found: Outlook) -> str:
         size = found.service.sizes[0]
         seen = f"{size} {'row' if size == 1 else 'rows'}"
         lines.append(f"Only batches of {seen} were seen: 'at best' is if further rows cost nothing.")
+    if found.clients:
+        lines.append(
+            f"With {found.clients} requests always under way, no change gets below what the most rows a second "
+            f"need for {found.clients}."
+        )
     if found.traffic.factor > 2:
         lines.append(
             f"Requests come in bursts: they wait {found.traffic.factor:.1f} times as long as by chance."

@@ -264,7 +264,10 @@ class RemoteServer:
             Unavailable: a model could not be unloaded or loaded; says which and why.
         """
         steps_first = sorted(self.models, key=lambda each: self.models[each].is_ensemble)
-        asked = [(name, "unload") for name in reversed(steps_first)] + [(name, "load") for name in steps_first]
+        asked = [
+            *((name, "unload") for name in reversed(steps_first)),
+            *((name, "load") for name in steps_first),
+        ]
         failures = []
         for name, action in asked:
             try:

@@ -21,7 +21,6 @@ from tritonpy_analyze.space import Value
 from tritonpy_analyze.trial import NothingAnswered
 from tritonpy_analyze.usage import Usage, UsageMeter
 
-
 _LEAST_ANSWERED = 0.97
 """The part of the requests that are due that a server which keeps a rate answers."""
 

@@ -1,4 +1,4 @@
-"""Measurements as CSV with columns named as perf_analyzer names them, and some of our own behind them; pure."""
+"""Measurements as CSV with columns named as perf_analyzer names them, and some of our own; pure."""
 
 from __future__ import annotations
 
