@@ -220,7 +220,8 @@ def _search(
     begin = space.point(start)
     name = wishes.plan.search or SEARCHES[0]
     trials = min(
-        space.size, wishes.plan.trials or (space.size if name == "brute" else max(20, space.size // 4))
+        space.size,
+        wishes.plan.trials or (space.size if name == "brute" else max(20, searches.quarter_of(space))),
     )
     search = _named(name, space, begin, trials, wishes.seed)
     with progress(f"analyze {', '.join(wishes.names)}", trials) as say:

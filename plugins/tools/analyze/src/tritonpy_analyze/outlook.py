@@ -42,8 +42,8 @@ class Outlook:
         queue_us, compute_us, rows: that were measured.
         now: what the model says of the settings of now.
         others: what would be written into the configuration, and what would come of it, the best first.
-        clients: that ask again when they are answered; 0 where nobody knows of any. So many requests are always
-            under way, and each takes at least as long as the instances need for all of them.
+        clients: that ask again when they are answered; 0 where nobody knows of any. So many requests are
+            always under way, and each takes at least as long as the instances need for all of them.
     """
 
     traffic: Traffic
@@ -239,8 +239,8 @@ def outlook_text(found: Outlook) -> str:
         lines.append(f"Only batches of {seen} were seen: 'at best' is if further rows cost nothing.")
     if found.clients:
         lines.append(
-            f"With {found.clients} requests always under way, no change gets below what the most rows a second "
-            f"need for {found.clients}."
+            f"With {found.clients} requests always under way, no change gets below what the most rows a "
+            f"second need for {found.clients}."
         )
     if found.traffic.factor > 2:
         lines.append(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from itertools import combinations
 from typing import Protocol
 
 import numpy as np
@@ -34,7 +33,7 @@ Search = Generator[Point, Score, None]
 
 
 def quarter_of(space: Space) -> int:
-    """The number of trials that `quick` and `optuna` make unless they are told another: a quarter of all."""
+    """A quarter of all points, and one at least: the trials in which `quick` is to find a good one."""
     return max(1, space.size // 4)
 
 
@@ -48,9 +47,9 @@ def quick(space: Space, start: Point, trials: int, *, seed: int = 0) -> Search:
 
     First come the start, the ends and the middle of the space, because settings that only pay together (large
     batches, and requests enough to fill them) have no way up that is made of single steps. Then the best of
-    them is climbed from: along each dimension in turn, by longer steps as long as it gets better, then by
-    pairs of dimensions. Then from the next best of what was seen far from the summits, and from places that
-    nothing is near to, as long as there are trials left.
+    them is climbed from: along each dimension in turn, by longer steps as long as it gets better. Then from
+    the place where what was seen promises most, and now and then from anywhere, as long as there are trials
+    left and they bring something.
 
     Args:
         space: where.
@@ -111,31 +110,20 @@ class _Climber:
             self._order.shuffle(axes)
             for axis in axes:
                 for sign in (1, -1):
-                    reached = yield from self._along(here, ((axis, sign),))
+                    reached = yield from self._along(here, axis, sign)
                     if reached != here:
                         here = reached
                         break
             if here == began:
                 return
 
-    def _pairs(self, here: Point) -> Generator[Point, Score, Point]:
-        """A better place that two dimensions together lead to, or this one."""
-        axes = list(range(len(self._counts)))
-        self._order.shuffle(axes)
-        for one, other in combinations(axes, 2):
-            for signs in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
-                reached = yield from self._along(here, ((one, signs[0]), (other, signs[1])))
-                if reached != here:
-                    return reached
-        return here
-
-    def _along(self, here: Point, moves: tuple[tuple[int, int], ...]) -> Generator[Point, Score, Point]:
+    def _along(self, here: Point, axis: int, sign: int) -> Generator[Point, Score, Point]:
         """Go on in a direction by one, two, four, … as long as that is better."""
         length = 1
         while True:
-            there = self._moved(here, moves, length)
+            there = self._moved(here, axis, sign * length)
             if there is None and length > 1:
-                length, there = 1, self._moved(here, moves, 1)
+                length, there = 1, self._moved(here, axis, sign)
             if there is None:
                 return here
             score = yield from self._try(there)
@@ -146,13 +134,9 @@ class _Climber:
                 continue
             here, length = there, length * 2
 
-    def _moved(self, here: Point, moves: tuple[tuple[int, int], ...], length: int) -> Point | None:
-        there = list(here)
-        for axis, sign in moves:
-            there[axis] += sign * length
-            if not 0 <= there[axis] < self._counts[axis]:
-                return None
-        return tuple(there)
+    def _moved(self, here: Point, axis: int, by: int) -> Point | None:
+        index = here[axis] + by
+        return (*here[:axis], index, *here[axis + 1 :]) if 0 <= index < self._counts[axis] else None
 
     def _next_start(self) -> Point:
         """At first the best that was seen; then in turn the most promising place, and the least known one."""

@@ -35,7 +35,6 @@ class HttpTransport:
         self._all: set[_Connection] = set()
         self._opening: set[asyncio.Task[None]] = set()
         self._sweeper: asyncio.TimerHandle | None = None
-        self._is_closed = False
 
     async def open(self, count: int) -> None:
         if self._sweeper is None:
@@ -58,7 +57,6 @@ class HttpTransport:
         task.add_done_callback(self._opening.discard)
 
     async def close(self) -> None:
-        self._is_closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
         for task in self._opening:
