@@ -193,6 +193,20 @@ def test_hopeless_points_have_fewer_windows_than_the_best() -> None:
     assert other.verdict.is_hopeless
 
 
+def test_what_is_hopeless_for_one_goal_is_tried_anew_for_another(tmp_path: Path) -> None:
+    server = SimulatedServer((SimulatedModel("m", 1000, 10),), cores=8)
+    space = Space([Dimension("m.max_batch_size", (32, 1)), Dimension("concurrency", (64,))])
+    resumed = []
+
+    for goal in (Goal(), Goal(), Goal({"memory": 1.0}), Goal({"memory": 1.0})):
+        checkpoint = Checkpoint(tmp_path / "checkpoint.jsonl", SUBJECT)
+        trying = Analyzer(space, goal, server, looks=Looks(2, 6, precision=0), checkpoint=checkpoint)
+        resumed.append(trying.run(searches.brute(space)).resumed_count)
+        checkpoint.close()
+
+    assert resumed == [0, 2, 1, 2]
+
+
 def test_the_frontier_has_what_nothing_beats_in_both() -> None:
     analysis = analyzer(FakeServer()).run(searches.brute(SPACE))
 

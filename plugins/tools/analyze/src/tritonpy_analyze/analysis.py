@@ -151,6 +151,9 @@ class Analyzer:
         self._elsewhere: dict[str, Trial] = {}  # by its choice, what is no point of the space
         for found in checkpoint.trials if checkpoint is not None else ():
             trial = trial_of(found, goal)
+            is_hopeless = trial.verdict is not None and trial.verdict.is_hopeless
+            if is_hopeless and found.get("goal") != repr(goal):
+                continue  # for another goal, and for this one it may be the best: it is tried anew
             point = space.point(trial.choice)
             if space.choice(point) == trial.choice and not trial.is_now:
                 self._known.setdefault(point, trial)
@@ -224,7 +227,7 @@ class Analyzer:
         score = self._goal.score(together(windows)) if windows and not error else WORST
         trial = Trial(choice, tuple(windows), score, verdict, error, is_now)
         if self._checkpoint is not None:
-            self._checkpoint.add(trial.json())
+            self._checkpoint.add({**trial.json(), "goal": repr(self._goal)})
         return trial
 
     def _best_windows(self) -> Sequence[Window]:
