@@ -42,7 +42,11 @@ def identity(INPUT0: Array) -> dict[str, Array]:
 def bind(server: Server) -> None:
     """Bind the model under the name `identity`."""
     server.bind(
-        "identity", identity, [Tensor((-1,), np.float32, "INPUT0")], [Tensor((-1,), np.float32, "OUTPUT0")]
+        "identity",
+        identity,
+        [Tensor((-1,), np.float32, "INPUT0")],
+        [Tensor((-1,), np.float32, "OUTPUT0")],
+        fresh_outputs=True,
     )
 
 

@@ -84,6 +84,7 @@ class Server:
         config: ModelConfig | None = None,
         strict: bool = False,
         writable: bool = False,
+        fresh_outputs: bool = False,
     ) -> None:
         """Serve a function as a model; one that is bound by that name is replaced, and loses no request.
 
@@ -100,6 +101,8 @@ class Server:
             strict: compare outputs with what is bound, and fail requests where they differ.
             writable: the function may write to its inputs; they are copied for that, unless `@batch` has put
                 them together.
+            fresh_outputs: the function does not write to arrays that it has returned or yielded, nor does
+                anybody else: they are handed on without a copy.
 
         Raises:
             TritonError: what is given cannot be served; what was bound by that name still is.
@@ -113,6 +116,7 @@ class Server:
             config=config,
             strict=strict,
             writable=writable,
+            fresh_outputs=fresh_outputs,
         )
         given.config()
         given.warmup_files()

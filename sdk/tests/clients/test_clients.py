@@ -45,6 +45,14 @@ def count(x: Any) -> Iterator[Any]:
         yield {"y": x * factor}
 
 
+@batch
+def accumulate(x: Any) -> Iterator[Any]:
+    total = np.zeros_like(x)
+    for _ in range(4):
+        total += x
+        yield {"y": total}
+
+
 def refuse(requests: list[Request]) -> Any:
     raise InvalidArg(f"parameters {dict(requests[0].parameters)}")
 
@@ -73,6 +81,7 @@ def server() -> Iterator[Server]:
     with Server(options) as running:
         running.bind("add", add, [number("a"), number("b")], [number("sum"), number("difference")])
         running.bind("count", count, x, y)
+        running.bind("accumulate", accumulate, x, y)
         running.bind("refuse", refuse, x, y)
         running.bind("wait", wait, x, y)
         upper = sample(lambda x: {"y": np.array([text.upper() for text in x], object)})
@@ -232,6 +241,8 @@ def test_responses_come_one_by_one(server: Server) -> None:
             assert [answer["y"].tolist() for answer in client.infer_sample(ONE)] == [[0], [1], [2]]
         assert [answer["y"].tolist() for answer in client.infer_batch(x=ONE[None])] == [[[0]], [[1]], [[2]]]
         next(client.infer_sample(ONE))  # the rest is given up
+    with DecoupledModelClient(url_of(server, "grpc"), "accumulate") as client:
+        assert [answer["y"].tolist() for answer in client.infer_sample(ONE)] == [[1], [2], [3], [4]]
     with (
         DecoupledModelClient(url_of(server, "grpc"), "refuse") as client,
         pytest.raises(InferenceServerError, match=r"parameters \{\}"),

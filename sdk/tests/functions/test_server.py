@@ -106,10 +106,34 @@ def test_arrays_are_handed_on_without_a_copy(bind: Any) -> None:
         given.append(requests[0]["x"])
         return [{"y": request["x"]} for request in requests]
 
-    answer = bind(same).infer({"x": X})
+    answer = bind(same, fresh_outputs=True).infer({"x": X})
 
     assert np.shares_memory(given[0], X)
     assert np.shares_memory(answer["y"], X)
+
+
+def test_a_function_may_use_an_output_again(bind: Any) -> None:
+    kept = np.empty_like(X)
+
+    @batch
+    def into_kept(x: Any) -> Any:
+        np.multiply(x, 2, out=kept)
+        return {"y": kept}
+
+    @batch
+    def accumulate(x: Any) -> Any:
+        total = np.zeros_like(x)
+        for _ in range(4):
+            total += 1
+            yield {"y": total}
+
+    model = bind(into_kept)
+
+    answers = [model.infer({"x": X * factor}) for factor in (1, 2, 3)]
+
+    assert [answer["y"].tolist() for answer in answers] == [[[2, 4]], [[4, 8]], [[6, 12]]]
+    parts = list(bind(accumulate).stream({"x": X}))
+    assert [part["y"][0, 0] for part in parts] == [1, 2, 3, 4]
 
 
 def test_inputs_may_be_written_to_where_a_function_is_bound_so(bind: Any) -> None:

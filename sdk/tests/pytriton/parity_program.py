@@ -282,6 +282,23 @@ def breaks(x):
 
 
 @batch
+def accumulates(x):
+    total = np.zeros_like(x)
+    for _ in range(4):
+        total += x
+        yield {"y": total}
+
+
+kept = np.empty((1, 2), np.float32)
+
+
+@batch
+def into_kept(x):
+    np.multiply(x, 2, out=kept)
+    return {"y": kept}
+
+
+@batch
 def yields_nothing(x):
     return
     yield
@@ -350,7 +367,8 @@ def bind_all(triton):
     )
     triton.bind("batcher", same, x, y, config=ModelConfig(max_batch_size=16, batcher=batcher))
     triton.bind("unbatched", same, x, y, config=ModelConfig(batching=True, max_batch_size=1))
-    for function in (count, count_waiting, breaks, yields_nothing):
+    triton.bind("into_kept", into_kept, x, y, config=ModelConfig(max_batch_size=1))
+    for function in (count, count_waiting, breaks, accumulates, yields_nothing):
         triton.bind(function.__name__, function, x, y, config=stream)
     triton.bind("count_samples", count_samples, x, y, config=ModelConfig(batching=False, decoupled=True))
 
@@ -456,7 +474,7 @@ def late(protocol):
 
 
 def ask_streams():
-    for name in ("count", "count_waiting", "breaks", "yields_nothing"):
+    for name in ("count", "count_waiting", "breaks", "accumulates", "yields_nothing"):
 
         def streamed(name=name):
             parts = []
@@ -472,6 +490,8 @@ def ask_streams():
     with DecoupledModelClient(URLS["grpc"], "count_samples") as client:
         note("stream of samples", lambda: list(client.infer_sample(A[0])))
     note("stream over http", lambda: DecoupledModelClient(URLS["http"], "count"))
+    with FuturesModelClient(URLS["grpc"], "into_kept", max_workers=4, max_queue_size=8) as client:
+        note("kept array", lambda: [each.result() for each in [client.infer_batch(A[:1] * i) for i in range(4)]])
     with ModelClient(URLS["grpc"], "count") as client:
         note("stream by a client of one answer", lambda: client.infer_batch(A))
     with FuturesModelClient(URLS["http"], "same_float32", max_workers=2, max_queue_size=4) as client:

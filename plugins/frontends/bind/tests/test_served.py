@@ -132,6 +132,30 @@ def test_inputs_may_be_written_to(bind):
     assert given.tolist() == X.tolist()
 
 
+def test_a_function_may_use_an_output_again(bind):
+    kept = np.empty((1, 100_000), np.float32)  # too large for a socket to take it at once
+
+    @batch
+    def into_kept(x):
+        kept.fill(x[0, 0])
+        return {"y": kept}
+
+    @batch
+    def accumulate(x):
+        total = np.zeros((1, 100_000), np.float32)
+        for _ in range(4):
+            total += 1
+            yield {"y": total}
+
+    model = bind(into_kept, ALONE)
+
+    futures = [model.submit({"x": X + index}) for index in range(8)]
+    parts = list(bind(accumulate, ALONE).stream({"x": X}))
+
+    assert [np.unique(future.result()["y"]).tolist() for future in futures] == [[1 + i] for i in range(8)]
+    assert [np.unique(part["y"]).tolist() for part in parts] == [[1], [2], [3], [4]]
+
+
 async def waited(requests):
     return [{"y": request["x"] + 1} for request in requests]
 

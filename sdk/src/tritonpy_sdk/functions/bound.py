@@ -35,6 +35,7 @@ class Bound:
         is_strict: outputs are compared with what was bound.
         is_decoupled: a request has any number of responses.
         is_writable: the functions may write to their inputs.
+        has_fresh_outputs: the functions leave arrays alone that they have returned.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Bound:
     is_strict: bool
     is_decoupled: bool
     is_writable: bool = False
+    has_fresh_outputs: bool = False
 
     def config(self) -> JsonObject:
         """The configuration of the model, in the shape of `GET …/config`."""
@@ -94,6 +96,7 @@ def bound(
     config: ModelConfig | None = None,
     strict: bool = False,
     writable: bool = False,
+    fresh_outputs: bool = False,
 ) -> Bound:
     """Check what is to be served.
 
@@ -106,6 +109,7 @@ def bound(
         config: settings.
         strict: compare outputs with what is bound.
         writable: the functions may write to their inputs.
+        fresh_outputs: they leave arrays alone that they have returned, which are handed on without a copy.
 
     Raises:
         InvalidArg: what is given cannot be served; its text says why.
@@ -144,6 +148,7 @@ def bound(
         strict,
         decoupled,
         writable,
+        fresh_outputs,
     )
 
 

@@ -190,6 +190,8 @@ class FunctionInstance:
     def _tensor(self, request: InferRequest, name: str, value: Any) -> WireTensor:
         datatype = self._datatypes[name]
         array = np.asarray(value)
+        if not self._bound.has_fresh_outputs and array.dtype.kind not in "OSU":  # strings are packed at once
+            array = array.copy()  # it is read later, when the function may have written to it again
         if self._bound.is_strict:
             self._check(request, name, array)
         return WireTensor.from_numpy(name, array, "BF16" if datatype == "BF16" else None)

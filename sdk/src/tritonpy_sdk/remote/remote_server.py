@@ -120,6 +120,7 @@ class RemoteServer:
         version: int = 1,
         config: ModelConfig | None = None,
         strict: bool = False,
+        fresh_outputs: bool = False,
     ) -> None:
         """Have the server serve a function as a model; see `Server.bind`.
 
@@ -129,7 +130,16 @@ class RemoteServer:
             TritonError: what is given cannot be served, or the server is not there; what was bound by that
                 name still is.
         """
-        given = bound(name, function, inputs, outputs, version=version, config=config, strict=strict)
+        given = bound(
+            name,
+            function,
+            inputs,
+            outputs,
+            version=version,
+            config=config,
+            strict=strict,
+            fresh_outputs=fresh_outputs,
+        )
         given.config()
         given.warmup_files()
         with self._lock:
