@@ -13,14 +13,15 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from tritonpy.errors import InvalidArg, TritonError, Unavailable
+from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
 from tritonpy.server import Server
 from tritonpy_sdk import RemoteServer
+from tritonpy_sdk.remote import remote_server
 from tritonpy_sdk.remote.proof import PROGRAM, SERVER, new_nonce, prove
 from tritonpy_sdk.remote.wire import MAGIC, FrameReader, encode
 from tritonpy_sdk.testing import DEADLINE_S, until
 
-from .given import X, options
+from .given import X, double, options, vector
 
 CONFIG = {
     "max_batch_size": 4,
@@ -38,9 +39,8 @@ WARMUP = {
 class Peer:
     """The other side of the port, frame by frame."""
 
-    def __init__(self, address):
-        host, port = address.split(":")
-        self._socket = socket.create_connection((host, int(port)), DEADLINE_S)
+    def __init__(self, connected):
+        self._socket = connected
         self._reader = FrameReader(1 << 24, 1 << 24)
         self._frames = []
 
@@ -96,7 +96,8 @@ def connect(address):
     opened = []
 
     def connect(to=address):
-        opened.append(Peer(to))
+        host, port = to.split(":")
+        opened.append(Peer(socket.create_connection((host, int(port)), DEADLINE_S)))
         return opened[-1]
 
     yield connect
@@ -361,11 +362,51 @@ def test_settings_that_cannot_be_end_the_start(token_file, settings, text):
 
 
 @pytest.mark.parametrize(
-    "address", ["", "http://x:1", "tcp://", "x:port", "unix:", "tcp://u@x:1", "x:1/path"]
+    "address", ["", "http://x:1", "tcp://", "x:port", "unix:", "tcp://u@x:1", "x:1/path", "a..b:1", f"{'a' * 64}.b:1"]
 )
 def test_addresses_that_are_none(address):
     with pytest.raises(InvalidArg, match="expected HOST:PORT"):
         RemoteServer(address)
+
+
+def test_a_path_where_the_system_has_no_such_sockets(monkeypatch):
+    monkeypatch.delattr(socket, "AF_UNIX")
+    with pytest.raises(InvalidArg, match="'unix:/tmp/x', expected HOST:PORT: this system has no such sockets"):
+        RemoteServer("unix:/tmp/x")
+
+
+def test_a_start_that_fails_unexpectedly_says_so_at_once(monkeypatch):
+    monkeypatch.setattr(remote_server, "Session", lambda *given: 1 / 0)
+    remote = RemoteServer("127.0.0.1:1", connect_timeout_s=600)
+
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="has failed for good: division by zero"):
+            remote.start()
+    assert not remote.is_running
+
+
+def test_a_connection_that_fails_unexpectedly_ends_the_program(token, monkeypatch):
+    monkeypatch.setattr(remote_server.random, "uniform", lambda *given: 1 / 0)  # before it connects again
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        remote = RemoteServer(f"127.0.0.1:{listener.getsockname()[1]}", token=token, connect_timeout_s=600)
+
+        def take_and_leave():
+            peer = Peer(listener.accept()[0])
+            nonce = new_nonce()
+            peer.send({"kind": "hello", "versions": [1], "nonce": nonce, "server": "x"})
+            proof = prove(token.strip(), SERVER, nonce, peer.next("prove")["nonce"])
+            peer.send({"kind": "welcome", "proof": proof, "most_data_bytes": 1, "silence_s": 600})
+            peer.close()
+
+        thread = threading.Thread(target=take_and_leave, daemon=True)
+        thread.start()
+        with pytest.raises(Internal, match="has failed for good: ZeroDivisionError"):
+            remote.serve()
+        thread.join()
+
+    assert not remote.is_running
+    assert not remote.is_connected
+    remote.bind("later", double, [vector("x")], [vector("y")])
 
 
 def test_a_server_that_does_not_know_the_token_gets_no_function(token):

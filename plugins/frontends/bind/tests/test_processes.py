@@ -13,8 +13,8 @@ from contextlib import suppress
 
 import pytest
 import trustme
-from tritonpy.errors import NotFound, TritonError, Unavailable
-from tritonpy_sdk import RemoteServer, Server
+from tritonpy.errors import InvalidArg, NotFound, TritonError, Unavailable
+from tritonpy_sdk import ModelConfig, ModelWarmup, RemoteServer, Server, WarmupInput
 from tritonpy_sdk.testing import DEADLINE_S, until
 
 from .given import X, double, options, vector
@@ -23,15 +23,27 @@ SHORT_SILENCE = ("silence-ms", str(int(DEADLINE_S * 1000 / 30)))
 
 
 class Load:
-    """Clients that ask one after the other until they are told to stop, and count what they get."""
+    """Clients that ask one after the other until it is left, and count what they get."""
 
     def __init__(self, model, count=4):
         self.answers = Counter()
         self._model = model
         self._is_over = threading.Event()
-        self._threads = [threading.Thread(target=self._ask) for _ in range(count)]
+        self._threads = [threading.Thread(target=self._ask, daemon=True) for _ in range(count)]
+
+    @property
+    def failures(self):
+        return self.answers[NotFound] + self.answers[Unavailable]
+
+    def __enter__(self):
         for thread in self._threads:
             thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join(DEADLINE_S)
 
     def _ask(self):
         while not self._is_over.is_set():
@@ -41,14 +53,7 @@ class Load:
                 self.answers[type(error)] += 1
                 self._is_over.wait(0.005)
             else:
-                assert answer["y"].tolist() == [[2, 4]]
-                self.answers["right"] += 1
-
-    def end(self):
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join()
-        return self.answers
+                self.answers["right" if answer["y"].tolist() == [[2, 4]] else "wrong"] += 1
 
 
 def wait_bound(process):
@@ -67,14 +72,13 @@ def test_a_program_that_is_killed_fails_what_it_had_and_costs_nobody_else_anythi
     wait_bound(process)
     model, neighbour = server.model("killed"), server.model("neighbour")
     waiting = [server.model("killed_slow").submit({"x": X}) for _ in range(8)]
-    load = Load(model)
-    until(lambda: load.answers["right"] > 50)
+    with Load(model) as load:
+        until(lambda: load.answers["right"] > 50)
 
-    process.send_signal(signal.SIGKILL)
-    until(lambda: load.answers[NotFound] + load.answers[Unavailable] > 20)
-    answers = load.end()
+        process.send_signal(signal.SIGKILL)
+        until(lambda: load.failures > 20)
 
-    assert set(answers) <= {"right", NotFound, Unavailable}
+    assert set(load.answers) <= {"right", NotFound, Unavailable}
     for future in waiting:
         with pytest.raises(Unavailable, match="the program that has bound it is gone"):
             future.result(DEADLINE_S)
@@ -177,30 +181,37 @@ class Network:
         self.cut()
 
 
-def test_a_program_comes_back_when_the_network_does(token_file, token):
+def test_a_program_comes_back_when_the_network_does(token_file, token, tmp_path):
+    numbers = tmp_path / "numbers"
+    X.tofile(numbers)
+    warm = WarmupInput(shape=X.shape[1:], dtype=X.dtype, input_data_file=numbers)
+    warmed = ModelConfig(model_warmup=[ModelWarmup(name="numbers", inputs={"x": warm})])
     with Server(options(token_file, SHORT_SILENCE)) as server:
         network = Network(server.port("bind"))
         model = server.model("far")
         try:
             with RemoteServer(f"127.0.0.1:{network.port}", token=token, most_retry_s=0.5) as remote:
                 remote.bind("far", double, [vector("x")], [vector("y")])
-                load = Load(model, count=2)
-                until(lambda: load.answers["right"] > 20)
+                remote.bind("warmed", double, [vector("x")], [vector("y")], config=warmed)
+                numbers.unlink()  # as temporary files are; it was read
+                with Load(model, count=2) as load:
+                    until(lambda: load.answers["right"] > 20)
 
-                network.cut()
-                until(lambda: load.answers[NotFound] + load.answers[Unavailable] > 0)
-                before = load.answers["right"]
-                until(lambda: load.answers["right"] > before + 20)
+                    network.cut()
+                    until(lambda: load.failures > 0)
+                    before = load.answers["right"]
+                    until(lambda: load.answers["right"] > before + 20)
 
-                network.is_lossy = True  # neither side hears that the other is gone
-                failed = load.answers[NotFound] + load.answers[Unavailable]
-                until(lambda: load.answers[NotFound] + load.answers[Unavailable] > failed)
-                until(lambda: not remote.is_connected)
-                network.cut()
-                network.is_lossy = False
-                before = load.answers["right"]
-                until(lambda: load.answers["right"] > before + 20)
-                assert set(load.end()) <= {"right", NotFound, Unavailable}
+                    network.is_lossy = True  # neither side hears that the other is gone
+                    failed = load.failures
+                    until(lambda: load.failures > failed)
+                    until(lambda: not remote.is_connected)
+                    network.cut()
+                    network.is_lossy = False
+                    before = load.answers["right"]
+                    until(lambda: load.answers["right"] > before + 20)
+                    until(lambda: remote.is_served("warmed"))
+                assert set(load.answers) <= {"right", NotFound, Unavailable}
         finally:
             network.close()
 
@@ -241,6 +252,9 @@ def test_an_encrypted_connection(tmp_path, token_file, token, program):
             RemoteServer(f"tls://localhost:{port}", token=token).start()
         with pytest.raises(Unavailable, match="no server at"):
             RemoteServer(f"tcp://localhost:{port}", token=token, connect_timeout_s=1).start()
+        for address in (f"localhost:{port}", f"tcp://localhost:{port}", "unix:/tmp/x"):
+            with pytest.raises(InvalidArg, match="expected tls://HOST:PORT: nothing would be encrypted"):
+                RemoteServer(address, token=token, tls=trusting)
 
 
 def test_a_program_that_hangs_does_not_hold_up_the_stop_of_its_server(token_file, token):

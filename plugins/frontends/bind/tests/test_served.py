@@ -400,6 +400,8 @@ def test_what_cannot_be_served_is_refused_and_leaves_the_server_ready(bind, serv
         bind(double, ModelConfig(parameters={"TRITON_BATCH_STRATEGY_PATH": "/tmp/x.so"}), name="bad")
     with pytest.raises(InvalidArg, match="got 65 instances, expected 1 to 64"):
         bind(double, ModelConfig(instances=65), name="bad")
+    with pytest.raises(InvalidArg, match="model 'bad' cannot be sent to the server: TypeError"):
+        bind(double, ModelConfig(more={"parameters": object()}), name="bad")
     with pytest.raises(ZeroDivisionError):
         bind(type("Broken", (), {"initialize": lambda self: 1 / 0, "__call__": double}), name="bad")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -33,16 +34,19 @@ def read_address(text: str) -> BindAddress:
     """Read `HOST:PORT`, `tcp://HOST:PORT`, `tls://HOST:PORT` or `unix:PATH`.
 
     Raises:
-        InvalidArg: it is none of these.
+        InvalidArg: it is none of these, or this system has no such sockets.
     """
     if text.startswith("unix:"):
         path = text.removeprefix("unix:").removeprefix("//")
+        if not hasattr(socket, "AF_UNIX"):  # Windows
+            raise InvalidArg(f"address: got '{text}', expected HOST:PORT: this system has no such sockets")
         if path:
             return BindAddress(text, path=path)
     else:
         try:
             parts = urlsplit(text if "://" in text else f"tcp://{text}")
             port = parts.port
+            (parts.hostname or "").encode("idna")  # as the system's resolver is asked
         except ValueError:
             pass
         else:

@@ -16,7 +16,7 @@ from itertools import count
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from tritonpy.errors import ErrorCode, NotFound, TritonError, Unavailable
+from tritonpy.errors import ErrorCode, Internal, InvalidArg, NotFound, TritonError, Unavailable
 
 from tritonpy_sdk.functions.bound import Bound, bound
 from tritonpy_sdk.functions.config import ModelConfig
@@ -38,6 +38,7 @@ class _Model:
     Attributes:
         bound: what is served.
         number: of the function, never used again.
+        files: of its warm-up, as they are now: it is bound again when they may be gone.
         instances: its threads.
         outcome: ends when the server serves it for the first time, or cannot.
         ended: ends when the server asks nothing of it any more.
@@ -46,6 +47,7 @@ class _Model:
     def __init__(self, bound: Bound, number: int) -> None:
         self.bound = bound
         self.number = number
+        self.files = bound.warmup_files()
         self.instances = [InstanceThread(bound, index) for index in range(len(bound.functions))]
         self.outcome: Future[None] = Future()
         self.ended: Future[str] = Future()
@@ -99,6 +101,10 @@ class RemoteServer:
         stop_timeout_s: float = 30.0,
     ) -> None:
         self._address = read_address(address)
+        if tls is not None and not self._address.is_tls:
+            raise InvalidArg(
+                f"address: got '{address}' together with tls, expected tls://HOST:PORT: nothing would be encrypted"
+            )
         self._token = (token or "").strip()
         self._tls = tls
         self._connect_timeout_s = connect_timeout_s
@@ -175,8 +181,9 @@ class RemoteServer:
             TritonError: the server refuses the program, or is not there in time, or cannot serve a function.
         """
         with self._lock:
-            if self._program is not None:
+            if self.is_running:
                 return self
+            self.stop()
             program = _Program(self._address, self._token, self._tls, self._most_retry_s)
             program.start()
             try:
@@ -200,6 +207,9 @@ class RemoteServer:
         """Start, serve until SIGINT or SIGTERM, and stop; on the main thread.
 
         Elsewhere it serves until `stop` is called.
+
+        Raises:
+            TritonError: as `start`; or what keeps the connections has failed.
         """
         over = threading.Event()
 
@@ -212,8 +222,8 @@ class RemoteServer:
         try:
             self.start()
             program = self._program
-            while self._program is program and not over.wait(0.2):
-                pass
+            while self._program is program and program is not None and not over.wait(0.2):
+                program.check()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -222,7 +232,8 @@ class RemoteServer:
     @property
     def is_running(self) -> bool:
         """True from a start to a stop, connected or not."""
-        return self._program is not None
+        program = self._program
+        return program is not None and program.failure is None
 
     @property
     def is_connected(self) -> bool:
@@ -244,6 +255,7 @@ class RemoteServer:
         self.stop()
 
     def _bind(self, program: _Program, given: Bound) -> None:
+        program.check()
         model = _Model(given, next(self._numbers))
         model.open()
         before = self._models.get(given.name)
@@ -277,7 +289,11 @@ class RemoteServer:
 
 
 class _Program:
-    """The connections of this program, one after the other, on a loop and thread of its own."""
+    """The connections of this program, one after the other, on a loop and thread of its own.
+
+    Attributes:
+        failure: what has ended it and should not have; None as long as nothing has.
+    """
 
     def __init__(
         self, address: BindAddress, token: str, tls: ssl.SSLContext | None, most_retry_s: float
@@ -296,6 +312,8 @@ class _Program:
         self._last_reason = "it does not answer"
         self._main: asyncio.Task[None] | None = None
         self._over: asyncio.Future[None] | None = None
+        self.failure: BaseException | None = None
+        self._failed = f"the connection to the server at {address.text} has failed for good"
 
     # From any thread.
 
@@ -315,6 +333,11 @@ class _Program:
             raise Unavailable(
                 f"no server at {self._address.text} within {timeout_s:g} s: {self._last_reason}"
             ) from None
+
+    def check(self) -> None:
+        """Raise `Internal` where it has failed."""
+        if (failure := self.failure) is not None:
+            raise Internal(f"{self._failed}: {type(failure).__name__}: {failure}")
 
     def serve(self, model: _Model) -> None:
         """Have a function bound, now and whenever the server is there again."""
@@ -347,7 +370,13 @@ class _Program:
                 self._loop.run_until_complete(self._main)
             for _ in range(3):  # transports end in turns of the loop
                 self._loop.run_until_complete(asyncio.sleep(0))
+        except BaseException as exc:  # nobody waits for this thread: `serve` and `bind` tell
+            _log.exception("%s", self._failed)
+            self.failure = exc
         finally:
+            self._session = None
+            if not self._first.done():
+                self._first.set_exception(Unavailable(f"{self._failed}: {self.failure or 'it was stopped'}"))
             for model in self._models.values():
                 self._close(model, "the program has stopped")
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
@@ -407,12 +436,20 @@ class _Program:
         else:
             self._first.set_result(None)
         for model in list(self._models.values()):
+            self._bind(session, model)
+
+    def _bind(self, session: Session, model: _Model) -> None:
+        try:
             session.bind(model)
+        except Exception as exc:  # of one function: the others are served
+            _log.exception("model '%s' cannot be sent", model.bound.name)
+            text = f"model '{model.bound.name}' cannot be sent to the server: {type(exc).__name__}: {exc}"
+            self.failed(model.number, InvalidArg(text))
 
     def _serve(self, model: _Model) -> None:
         self._models[model.number] = model
         if self._session is not None:
-            self._session.bind(model)
+            self._bind(self._session, model)
 
     def _retire(self, model: _Model) -> None:
         if model.number not in self._models:
@@ -477,7 +514,7 @@ class _Program:
 
     def _try_again(self, model: _Model, session: Session | None) -> None:
         if session is not None and session is self._session and model.number in self._models:
-            session.bind(model)
+            self._bind(session, model)
 
     def ended(self, number: int, reason: str, again: bool) -> None:
         """See `SessionOwner`."""

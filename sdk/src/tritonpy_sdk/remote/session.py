@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -34,6 +34,10 @@ class RemoteModel(Protocol):
     @property
     def number(self) -> int:
         """Its number, never used again."""
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        """Contents of the files that its warm-up names, by path in the model's directory."""
 
     @property
     def instances(self) -> Sequence[InstanceThread]:
@@ -99,8 +103,7 @@ class Session:
 
     def bind(self, model: RemoteModel) -> None:
         """Ask the server to serve a function; `SessionOwner` hears of the outcome."""
-        bound = model.bound
-        files = bound.warmup_files()
+        bound, files = model.bound, model.files
         head = {
             "kind": "bind",
             "binding": model.number,
