@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import logging
 import os
 import random
 import re
 import socket
 import threading
 from contextlib import suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tritonpy.errors import Internal, InvalidArg, TritonError, Unavailable
 from tritonpy.server import Server
+from tritonpy_frontend_bind.bindings import Binding
+from tritonpy_frontend_bind.listener import Listener
+from tritonpy_frontend_bind.settings import Settings
 from tritonpy_sdk import RemoteServer
 from tritonpy_sdk.remote import remote_server
 from tritonpy_sdk.remote.proof import PROGRAM, SERVER, new_nonce, prove
@@ -65,11 +69,14 @@ class Peer:
                 return None
             self._frames += self._reader.feed(data)
 
-    def enter(self, token):
-        hello = self.next("hello")
+    def answer(self, hello, token):
         nonces = (hello["nonce"], new_nonce())
         proof = prove(token.strip(), PROGRAM, *nonces)
         self.send({"kind": "prove", "version": 1, "nonce": nonces[1], "proof": proof, "program": "test"})
+        return nonces
+
+    def enter(self, token):
+        nonces = self.answer(self.next("hello"), token)
         welcome = self.next()
         assert welcome["proof"] == prove(token.strip(), SERVER, *nonces)
         return self
@@ -319,16 +326,40 @@ def test_a_model_that_is_unloaded_on_the_server_is_not_bound_again(peer, server)
     assert peer.bind("unloaded", number=2)["kind"] == "bound"
 
 
-def test_who_knocks_often_fills_no_log(connect, token, caplog):
-    caplog.set_level(logging.INFO, "tritonpy.bind")
+def test_who_knocks_often_fills_no_log(caplog):
+    now_s = 0.0
+    listener = Listener(SimpleNamespace(name="bind"), Settings([]), clock=lambda: now_s)
     for _ in range(30):
-        peer = connect()
-        peer.next("hello")
-        peer.send_bytes(b"GET / HTTP/1.1\r\n\r\n")
-        assert peer.next() is None
+        listener.refused("peer", "no frame")
+        now_s += 0.125
 
-    lines = [record for record in caplog.records if "refused a connection" in record.message]
-    assert len(lines) < 10
+    assert [record.message for record in caplog.records] == [
+        "refused a connection from peer: no frame",
+        *["refused a connection from peer: no frame (and 7 others since the last such line)"] * 3,
+    ]
+
+
+def test_changes_of_a_name_take_turns_and_leave_nothing_behind():
+    done, active = [], set()
+
+    async def offer_model(name, *given):
+        assert name not in active
+        active.add(name)
+        await asyncio.sleep(0)
+        active.remove(name)
+        done.append(name)
+
+    async def change():
+        listener = Listener(SimpleNamespace(dataplane=SimpleNamespace(offer_model=offer_model)), Settings([]))
+        bindings = [Binding(None, number, name, 1, {}) for number, name in enumerate("aaab")]
+        await asyncio.gather(*(listener.serve(binding, {}) for binding in bindings))
+        await asyncio.gather(*(listener.end(binding, "over", again=False) for binding in bindings))
+        return listener
+
+    listener = asyncio.run(change())
+
+    assert sorted(done) == list("aaab")
+    assert not listener._turns
 
 
 def test_the_number_of_programs_is_limited(token_file, token):
@@ -339,6 +370,19 @@ def test_the_number_of_programs_is_limited(token_file, token):
             RemoteServer(address, token=token).start()
         with RemoteServer(address, token=token, connect_timeout_s=DEADLINE_S) as second:
             assert second.is_connected
+
+
+def test_programs_that_connect_at_once_are_counted_when_they_have_proved_themselves(
+    token_file, token, connect
+):
+    given = options(token_file, ("max-programs", "1"))
+    with Server(given) as server:
+        first, second = (connect(f"127.0.0.1:{server.port('bind')}") for _ in range(2))
+        hello = second.next("hello")
+        first.enter(token)
+        second.answer(hello, token)
+
+        assert "no more than 1 are taken" in second.next("refused")["error"]
 
 
 @pytest.mark.parametrize(
@@ -362,7 +406,8 @@ def test_settings_that_cannot_be_end_the_start(token_file, settings, text):
 
 
 @pytest.mark.parametrize(
-    "address", ["", "http://x:1", "tcp://", "x:port", "unix:", "tcp://u@x:1", "x:1/path", "a..b:1", f"{'a' * 64}.b:1"]
+    "address",
+    ["", "http://x:1", "tcp://", "x:port", "unix:", "tcp://u@x:1", "x:1/path", "a..b:1", f"{'a' * 64}.b:1"],
 )
 def test_addresses_that_are_none(address):
     with pytest.raises(InvalidArg, match="expected HOST:PORT"):
@@ -371,7 +416,9 @@ def test_addresses_that_are_none(address):
 
 def test_a_path_where_the_system_has_no_such_sockets(monkeypatch):
     monkeypatch.delattr(socket, "AF_UNIX")
-    with pytest.raises(InvalidArg, match="'unix:/tmp/x', expected HOST:PORT: this system has no such sockets"):
+    with pytest.raises(
+        InvalidArg, match="'unix:/tmp/x', expected HOST:PORT: this system has no such sockets"
+    ):
         RemoteServer("unix:/tmp/x")
 
 

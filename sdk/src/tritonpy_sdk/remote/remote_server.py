@@ -103,7 +103,7 @@ class RemoteServer:
         self._address = read_address(address)
         if tls is not None and not self._address.is_tls:
             raise InvalidArg(
-                f"address: got '{address}' together with tls, expected tls://HOST:PORT: nothing would be encrypted"
+                f"address: got '{address}' with tls, expected tls://HOST:PORT: nothing would be encrypted"
             )
         self._token = (token or "").strip()
         self._tls = tls

@@ -7,8 +7,9 @@ import logging
 import os
 import socket
 import stat
-from collections.abc import Sequence
-from contextlib import suppress
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 
 from tritonpy.plugin import Address, Frontend, InvalidArg, Unavailable
 
@@ -30,23 +31,27 @@ class Listener:
     Args:
         frontend: its handle.
         settings: of the frontend.
+        clock: the time in seconds, for the log.
 
     Attributes:
         settings: as given.
         is_stopping: the server stops; programs will find another one in its place.
     """
 
-    def __init__(self, frontend: Frontend, settings: Settings) -> None:
+    def __init__(
+        self, frontend: Frontend, settings: Settings, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.settings = settings
         self._frontend = frontend
         self._backend = BindBackend(self._offered)
         self._sessions: set[Session] = set()
         self._offers: dict[str, Binding] = {}
         self._served: dict[str, Binding] = {}
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  # and how many have it or wait
         self._ends: set[asyncio.Task[None]] = set()
         self._servers: list[asyncio.Server] = []
         self.is_stopping = False
+        self._clock = clock
         self._line_s = float("-inf")
         self._unsaid_count = 0
         self._all_over: asyncio.Future[None] | None = None
@@ -114,19 +119,22 @@ class Listener:
         self._sessions.add(session)
         if self.is_stopping:
             return "the server stops"
+        strangers = sum(not session.program for session in self._sessions)
+        return self.full() or ("too many connections are being opened" if strangers > _MOST_STRANGERS else "")
+
+    def full(self) -> str:
+        """See `Server`."""
         known = sum(bool(session.program) for session in self._sessions)
-        if known >= self.settings.max_programs:
-            return (
-                f"{known} programs are connected, and no more than {self.settings.max_programs} are taken "
-                f"(--frontend-config={self._frontend.name},max-programs)"
-            )
+        if known < self.settings.max_programs:
+            return ""
         return (
-            "too many connections are being opened" if len(self._sessions) - known > _MOST_STRANGERS else ""
+            f"{known} programs are connected, and no more than {self.settings.max_programs} are taken "
+            f"(--frontend-config={self._frontend.name},max-programs)"
         )
 
     def refused(self, peer: str, reason: str) -> None:
         """See `Server`; a line a second at most, whoever knocks."""
-        now = asyncio.get_running_loop().time()
+        now = self._clock()
         if now - self._line_s < _LINE_S:
             self._unsaid_count += 1
             return
@@ -186,8 +194,18 @@ class Listener:
                 if binding.is_open:
                     await self._frontend.dataplane.withdraw_model(binding.name, BACKEND)
 
-    def _turn(self, name: str) -> asyncio.Lock:
-        return self._locks.setdefault(name, asyncio.Lock())
+    @asynccontextmanager
+    async def _turn(self, name: str) -> AsyncIterator[None]:
+        """One change of a name at a time; keeps nothing of names that nobody changes."""
+        lock, waiting = self._turns.get(name, (asyncio.Lock(), 0))
+        self._turns[name] = (lock, waiting + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, waiting = self._turns.pop(name)
+            if waiting > 1:
+                self._turns[name] = (lock, waiting - 1)
 
     def _offered(self, name: str) -> Binding | None:
         return self._offers.get(name)

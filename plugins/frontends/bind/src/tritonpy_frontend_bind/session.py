@@ -40,6 +40,9 @@ class Server(Protocol):
     def taken(self, session: Session) -> str:
         """A connection has been opened; returns the reason why the program cannot stay, "" for none."""
 
+    def full(self) -> str:
+        """The reason why no more programs are taken; "" if they are."""
+
     def refused(self, peer: str, reason: str) -> None:
         """A connection was not taken."""
 
@@ -194,6 +197,9 @@ class Session:
         token = self._server.settings.token
         if not is_nonce(nonce) or not is_proof(head.get("proof"), token, PROGRAM, self._nonce, str(nonce)):
             self._refuse("it does not know the token")
+            return
+        if reason := self._server.full():  # others were faster to prove themselves
+            self._refuse(reason)
             return
         assert self._deadline is not None  # set when it connected
         self._deadline.cancel()
