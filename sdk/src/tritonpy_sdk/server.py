@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import sys
@@ -26,6 +27,7 @@ from tritonpy_sdk.functions.tensors import Tensor
 from tritonpy_sdk.functions.wrapping import Function
 from tritonpy_sdk.local_model import Caller, LocalModel
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.starting import started
 
 LOCAL = ServerOptions((), allow_http=False, allow_grpc=False, allow_metrics=False)
 """Options of a server that listens nowhere."""
@@ -162,8 +164,11 @@ class Server:
                 for each in self._bound.values():
                     self._write(each)
                 core.start()
-            except BaseException:
+            except BaseException as exc:
+                if not isinstance(exc, Exception):  # Ctrl-C: it starts, on its thread
+                    core.stop()
                 self._folder.cleanup()
+                self._folder = None
                 raise
             self._interval_s = sys.getswitchinterval()
             sys.setswitchinterval(min(self._interval_s, SWITCH_INTERVAL_S))
@@ -193,10 +198,10 @@ class Server:
             over.set()
 
         before: dict[int, Any] = {}  # Any: whatever handled it
-        if threading.current_thread() is threading.main_thread():
-            before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            self.start()
+            self.start()  # which a signal ends as it does elsewhere
+            if threading.current_thread() is threading.main_thread():
+                before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
             core = self._core
             while self._core is core and not over.wait(0.2):
                 pass
@@ -276,6 +281,15 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    async def __aenter__(self) -> Self:
+        await started(self.start, self.stop)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
 
     def _running(self) -> Caller:
         caller = self._caller

@@ -20,6 +20,7 @@ from tritonpy_sdk import (
     DynamicBatcher,
     ModelConfig,
     ModelRepository,
+    RemoteServer,
     Request,
     SequenceBatcher,
     Server,
@@ -29,6 +30,7 @@ from tritonpy_sdk import (
     group_by_keys,
     sample,
 )
+from tritonpy_sdk.starting import started
 from tritonpy_sdk.testing import DEADLINE_S, until
 
 X = np.array([[1.0, 2.0]], np.float32)
@@ -550,6 +552,47 @@ def test_what_is_unbound_is_gone(bind: Any, server: Server) -> None:
         model.infer({"x": X})
     with pytest.raises(NotFound, match="no function is bound by that name"):
         server.unbind(model.name)
+
+
+def test_a_server_in_an_event_loop() -> None:
+    async def ask() -> Any:
+        async with Server(LOCAL) as server:
+            await asyncio.to_thread(server.bind, "double", double, [vector("x")], [vector("y")])
+            answer = await server.model("double").infer_async({"x": X})
+        return answer["y"].tolist(), server.is_running
+
+    assert asyncio.run(ask()) == ([[2, 4]], False)
+
+
+def test_a_start_whose_task_is_cancelled_is_followed_by_a_stop() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    calls = []
+
+    def start() -> None:
+        begun.set()
+        go_on.wait(DEADLINE_S)
+        calls.append("started")
+
+    async def give_up() -> None:
+        entering = asyncio.create_task(started(start, lambda: calls.append("stopped")))
+        assert await asyncio.to_thread(begun.wait, DEADLINE_S)
+        entering.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        await entering
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(give_up())
+    assert calls == ["started", "stopped"]
+
+
+@pytest.mark.parametrize("make", [lambda: Server(LOCAL), lambda: RemoteServer("127.0.0.1:1")])
+def test_a_signal_ends_a_start(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = make()
+    monkeypatch.setattr(server, "start", lambda: signal.raise_signal(signal.SIGINT))
+
+    with pytest.raises(KeyboardInterrupt):
+        server.serve()
 
 
 def test_a_call_that_takes_too_long_is_cancelled(bind: Any) -> None:

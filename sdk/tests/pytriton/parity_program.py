@@ -281,14 +281,6 @@ def breaks(x):
     raise ValueError("in the middle")
 
 
-@batch
-def accumulates(x):
-    total = np.zeros_like(x)
-    for _ in range(4):
-        total += x
-        yield {"y": total}
-
-
 kept = np.empty((1, 2), np.float32)
 
 
@@ -368,7 +360,7 @@ def bind_all(triton):
     triton.bind("batcher", same, x, y, config=ModelConfig(max_batch_size=16, batcher=batcher))
     triton.bind("unbatched", same, x, y, config=ModelConfig(batching=True, max_batch_size=1))
     triton.bind("into_kept", into_kept, x, y, config=ModelConfig(max_batch_size=1))
-    for function in (count, count_waiting, breaks, accumulates, yields_nothing):
+    for function in (count, count_waiting, breaks, yields_nothing):
         triton.bind(function.__name__, function, x, y, config=stream)
     triton.bind("count_samples", count_samples, x, y, config=ModelConfig(batching=False, decoupled=True))
 
@@ -474,7 +466,7 @@ def late(protocol):
 
 
 def ask_streams():
-    for name in ("count", "count_waiting", "breaks", "accumulates", "yields_nothing"):
+    for name in ("count", "count_waiting", "breaks", "yields_nothing"):
 
         def streamed(name=name):
             parts = []
@@ -490,8 +482,11 @@ def ask_streams():
     with DecoupledModelClient(URLS["grpc"], "count_samples") as client:
         note("stream of samples", lambda: list(client.infer_sample(A[0])))
     note("stream over http", lambda: DecoupledModelClient(URLS["http"], "count"))
-    with FuturesModelClient(URLS["grpc"], "into_kept", max_workers=4, max_queue_size=8) as client:
-        note("kept array", lambda: [each.result() for each in [client.infer_batch(A[:1] * i) for i in range(4)]])
+    with FuturesModelClient(URLS["http"], "into_kept", max_workers=4, max_queue_size=8) as client:
+        note(
+            "kept array",
+            lambda: [each.result() for each in [client.infer_batch(A[:1] * i) for i in range(4)]],
+        )
     with ModelClient(URLS["grpc"], "count") as client:
         note("stream by a client of one answer", lambda: client.infer_batch(A))
     with FuturesModelClient(URLS["http"], "same_float32", max_workers=2, max_queue_size=4) as client:

@@ -25,6 +25,7 @@ from tritonpy_sdk.functions.wrapping import Function
 from tritonpy_sdk.remote.address import BindAddress, read_address
 from tritonpy_sdk.remote.instances import InstanceThread
 from tritonpy_sdk.remote.session import Refused, Session
+from tritonpy_sdk.starting import started
 
 _log = logging.getLogger("tritonpy.remote")
 
@@ -217,10 +218,10 @@ class RemoteServer:
             over.set()
 
         before: dict[int, Any] = {}  # Any: whatever handled it
-        if threading.current_thread() is threading.main_thread():
-            before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            self.start()
+            self.start()  # which a signal ends as it does elsewhere
+            if threading.current_thread() is threading.main_thread():
+                before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
             program = self._program
             while self._program is program and program is not None and not over.wait(0.2):
                 program.check()
@@ -253,6 +254,15 @@ class RemoteServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    async def __aenter__(self) -> Self:
+        await started(self.start, self.stop)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
 
     def _bind(self, program: _Program, given: Bound) -> None:
         program.check()
