@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tritonpy_sdk.testing import DEADLINE_S
+from tritonpy_sdk.testing import DEADLINE_S, until
 
 from .clean_environment import (
     ROOT,
@@ -211,11 +211,15 @@ def test_the_agent_chooses_the_version_that_is_served(serve: Callable[..., Serve
 
 
 def test_the_cache_answers_again_after_a_restart(serve: Callable[..., Server], tmp_path: Path) -> None:
-    flags = ("--cache-config", f"xyz,path={tmp_path / 'responses'}")
+    responses = tmp_path / "responses"
+    flags = ("--cache-config", f"xyz,path={responses}")
     path, body = readme_request(CACHE / "README.md")
 
     def ask_twice(server: Server) -> tuple[object, int, int]:
-        answers = [server.ask(path, body)[1]["outputs"][0]["data"] for _ in range(2)]
+        answers = []
+        for _ in range(2):
+            answers.append(server.ask(path, body)[1]["outputs"][0]["data"])
+            until(lambda: list(responses.glob("[0-9]*")))  # kept behind its answer
         [stats] = server.ask("/v2/models/remembered/stats")[1]["model_stats"]
         counts = stats["inference_stats"]
         return answers, counts["cache_hit"]["count"], counts["cache_miss"]["count"]
@@ -225,7 +229,7 @@ def test_the_cache_answers_again_after_a_restart(serve: Callable[..., Server], t
 
     assert first == ([[1.5], [1.5]], 1, 1)
     assert second == ([[1.5], [1.5]], 2, 0)
-    assert len(list((tmp_path / "responses").iterdir())) == 1
+    assert len(list(responses.iterdir())) == 1
 
 
 def test_the_store_serves_an_archive(serve: Callable[..., Server], tmp_path: Path) -> None:
