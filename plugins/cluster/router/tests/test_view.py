@@ -136,10 +136,6 @@ def test_one_after_the_other_all_get_as_many() -> None:
     assert [replica.request_count for replica in view] == [3, 3, 3]
 
 
-def test_what_a_replica_says_that_it_has_counts_as_well_as_what_is_known_here() -> None:
-    assert Replica(Place("a", "", 1, 1), inflight=2, pending=5).load == 5
-
-
 # Failures.
 
 

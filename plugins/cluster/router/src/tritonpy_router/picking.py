@@ -20,13 +20,13 @@ def two_choices(replicas: Sequence[Replica], chance: Random) -> Replica:
     first = int(chance.random() * count)
     second = (first + 1 + int(chance.random() * (count - 1))) % count
     one, other = replicas[first], replicas[second]
-    return one if one.load <= other.load else other
+    return one if one.inflight <= other.inflight else other
 
 
 def least_busy(replicas: Sequence[Replica], chance: Random) -> Replica:
     """The one with the fewest requests under way; one of several by chance."""
-    fewest = min(replica.load for replica in replicas)
-    return chance.choice([replica for replica in replicas if replica.load == fewest])
+    fewest = min(replica.inflight for replica in replicas)
+    return chance.choice([replica for replica in replicas if replica.inflight == fewest])
 
 
 def fewest_sent(replicas: Sequence[Replica], chance: Random) -> Replica:

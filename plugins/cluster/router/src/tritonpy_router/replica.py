@@ -54,7 +54,6 @@ class Replica:
         facts: of models, by name, as far as they were asked for.
         unready: the reason why it is not ready, in words.
         inflight: requests that this router has under way there.
-        pending: requests that it has under way as it last said, whoever sent them.
         ejection: its failures.
         request_count: requests that this router has sent there.
     """
@@ -66,7 +65,6 @@ class Replica:
     facts: dict[str, ModelFacts] = field(default_factory=dict)
     unready: str = "it has not been asked yet"
     inflight: int = 0
-    pending: int = 0
     ejection: Ejection = field(default_factory=Ejection)
     request_count: int = 0
 
@@ -74,11 +72,6 @@ class Replica:
     def name(self) -> str:
         """See `Place`."""
         return self.place.name
-
-    @property
-    def load(self) -> int:
-        """Requests under way: those of this router now, or what the replica has said, whatever is more."""
-        return max(self.inflight, self.pending)
 
     def has(self, model: str, version: str) -> bool:
         """Whether it serves a model, or a version of it."""
