@@ -22,8 +22,12 @@ ROOT = Path(__file__).parents[4]
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "expected one of --server, --servers-file and --servers-name"),
-        (["--server=a", "--servers-name=b"], "expected one of --server, --servers-file and --servers-name"),
+        ([], "expected one of --server, --servers-file, --servers-name and --members"),
+        (["--server=a", "--servers-name=b"], "expected one of --server, --servers-file, --servers-name"),
+        (["--server=a", "--members=static://b"], "expected one of --server, --servers-file, --servers-name"),
+        (["--members=gpu1"], "members 'gpu1' are not understood; expected SCHEME://REST"),
+        (["--members=k8s://ml/models"], "KUBERNETES_SERVICE_HOST is not set"),
+        (["--members=file://servers", "--servers-file="], "--servers-file"),
         (["--server=a:b"], "server 'a:b' is not understood; expected [NAME=]HOST"),
         (["--server=x=a", "--server=x=b"], "two servers are called 'x'"),
         (["--server=a", "--model-repository=m"], "unrecognized option '--model-repository'"),

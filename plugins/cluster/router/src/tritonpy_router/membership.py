@@ -1,26 +1,155 @@
-"""The servers behind the router: a list, a file that may change, or the addresses of a name."""
+"""The servers behind the router, and the door for what tells them: entry points of `tritonpy.memberships`.
+
+The name of an entry point is the scheme of a URL, `--members SCHEME://REST`, and what it names is called
+with REST and `MembershipOptions`, and returns a `Membership`. Those of this distribution come in by the same
+door: a list (`static`), a file that may change (`file`), the addresses of a name (`dns`), and a service of
+Kubernetes (`k8s`, in `endpoint_slices.py`). Each is imported when it is asked for.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Protocol
 
-from tritonpy.errors import InvalidArg
+from tritonpy.errors import InvalidArg, TritonError, exception_text
 
 from tritonpy_router.replica import Place
 
+GROUP = "tritonpy.memberships"
+"""The group of entry points."""
+
 Pause = Callable[[float], Awaitable[None]]
+
+_FILE_EVERY_S, _NAME_EVERY_S = 1.0, 2.0
 
 
 class Membership(Protocol):
     """Tells which servers there are, again whenever that changes."""
 
     def changes(self) -> AsyncIterator[Sequence[Place]]:
-        """All servers, now and after each change; may end when there will be none."""
+        """All servers, now and after each change; may end when there will be none.
+
+        Iterated on the router's loop, by one task, which is cancelled at the end. No two servers have one
+        name, and a name is the same for all routers. What cannot be reached for a while is told to
+        `MembershipOptions.on_fault` and tried again in here, and the servers that are known stay; if this
+        raises, the router logs it, keeps them too, and iterates anew after a pause.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipOptions:
+    """What a membership is opened with.
+
+    Attributes:
+        environ: variables of the environment, for addresses and for files with credentials.
+        on_fault: told in words why servers cannot be looked up; writes a warning. Call it once for each
+            reason, not for each attempt.
+        pause: waits for so many seconds.
+    """
+
+    environ: Mapping[str, str]
+    on_fault: Callable[[str], None]
+    pause: Pause = asyncio.sleep
+
+
+class MembershipOpener(Protocol):
+    """What an entry point of the group names."""
+
+    def __call__(self, rest: str, options: MembershipOptions, /) -> Membership:
+        """A membership for the part of a URL behind `SCHEME://`; does not wait for anything.
+
+        Raises:
+            TritonError: the part has another form than this scheme's; says which one was expected.
+        """
+
+
+def installed_memberships() -> list[EntryPoint]:
+    """The entry points of every installed distribution."""
+    return list(entry_points(group=GROUP))
+
+
+def open_membership(
+    url: str,
+    options: MembershipOptions,
+    installed: Callable[[], Sequence[EntryPoint]] = installed_memberships,
+) -> Membership:
+    """The membership of `SCHEME://REST`.
+
+    Args:
+        url: as given to `--members`.
+        options: for it.
+        installed: finds the schemes there are.
+
+    Raises:
+        InvalidArg: it has another form, no distribution or several bring its scheme, or that cannot be
+            imported.
+        TritonError: the scheme refuses the rest.
+    """
+    scheme, has_rest, rest = url.partition("://")
+    entries = installed()
+    known = ", ".join(sorted({entry.name for entry in entries}))
+    if not has_rest or not scheme:
+        raise InvalidArg(
+            f"members '{url}' are not understood; expected SCHEME://REST, of the schemes {known}"
+        )
+    found = [entry for entry in entries if entry.name == scheme]
+    if not found:
+        raise InvalidArg(
+            f"members '{url}': no installed distribution brings the scheme '{scheme}'; there are {known} "
+            f"(entry points of the group '{GROUP}')"
+        )
+    if len(found) > 1:
+        homes = ", ".join(sorted(f"{entry.dist.name if entry.dist else entry.value}" for entry in found))
+        raise InvalidArg(f"members '{url}': several distributions bring the scheme '{scheme}': {homes}")
+    try:
+        opener: MembershipOpener = found[0].load()
+        return opener(rest, options)
+    except TritonError:
+        raise
+    except Exception as exc:  # of a stranger
+        raise InvalidArg(
+            f"members '{url}': '{found[0].value}' of the scheme '{scheme}' failed: {exception_text(exc)}"
+        ) from exc
+
+
+def open_static(rest: str, options: MembershipOptions) -> StaticMembership:
+    """`static://SERVER[,SERVER...]`: the servers that it names.
+
+    Raises:
+        InvalidArg: a server is not understood, or a name stands there twice.
+    """
+    places = [read_place(server) for server in rest.split(",")]
+    check_names(places)
+    return StaticMembership(places)
+
+
+def open_file(rest: str, options: MembershipOptions) -> FileMembership:
+    """`file://PATH`: the servers of a file; a path may be relative.
+
+    Raises:
+        InvalidArg: there is no path.
+    """
+    if not rest:
+        raise InvalidArg("members 'file://' are not understood; expected file://PATH")
+    return FileMembership(Path(rest), _FILE_EVERY_S, options.on_fault, options.pause)
+
+
+def open_name(rest: str, options: MembershipOptions) -> NameMembership:
+    """`dns://HOST[:HTTP_PORT[:GRPC_PORT]]`: the servers at all addresses of a name.
+
+    Raises:
+        InvalidArg: it has another form.
+    """
+    place = read_place(rest)
+    return NameMembership(
+        place.host, place.http_port, place.grpc_port, _NAME_EVERY_S, options.on_fault, options.pause
+    )
 
 
 def read_place(text: str) -> Place:
@@ -44,7 +173,7 @@ def read_place(text: str) -> Place:
             f"gpu1:8000:8001"
         )
     http_port, grpc_port = (*numbers, *(8000, 8001)[len(numbers) :])
-    return Place(name if has_name else f"{_bracketed(host)}:{http_port}", host, http_port, grpc_port)
+    return Place(name if has_name else f"{bracketed(host)}:{http_port}", host, http_port, grpc_port)
 
 
 class StaticMembership:
@@ -169,7 +298,7 @@ class NameMembership:
                 fault = ""
                 hosts = sorted({str(address[0]) for *_, address in found})
                 places = [
-                    Place(f"{_bracketed(host)}:{http_port}", host, http_port, grpc_port) for host in hosts
+                    Place(f"{bracketed(host)}:{http_port}", host, http_port, grpc_port) for host in hosts
                 ]
                 if places != told:
                     told = places
@@ -177,5 +306,6 @@ class NameMembership:
             await self._pause(self._every_s)
 
 
-def _bracketed(host: str) -> str:
+def bracketed(host: str) -> str:
+    """A host as it stands before a port."""
     return f"[{host}]" if ":" in host else host

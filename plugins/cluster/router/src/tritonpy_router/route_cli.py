@@ -44,6 +44,11 @@ _LOGGER = "tritonpy.router"
     help="A name whose addresses are the servers, such as that of a headless service.",
 )
 @click.option(
+    "--members",
+    metavar="SCHEME://REST",
+    help="What tells which servers there are: k8s://NAMESPACE/SERVICE, or what another distribution brings.",
+)
+@click.option(
     "--policy",
     type=click.Choice(("two-choices", "least-busy", "round-robin")),
     default="two-choices",
@@ -116,6 +121,7 @@ def route(  # Any: one per option
     servers: Sequence[str],
     servers_file: Path | None,
     servers_name: str | None,
+    members: str | None,
     **given: Any,
 ) -> int:
     """Stand before several servers as one: HTTP and gRPC, the models of all of them.
@@ -131,7 +137,7 @@ def route(  # Any: one per option
 
     options = router_options(ctx, given)
     try:
-        membership = _membership(ctx, servers, servers_file, servers_name)
+        membership = _membership(ctx, servers, servers_file, servers_name, members)
     except TritonError as exc:
         raise click.UsageError(exc.message, ctx) from None
     return run(options, membership, SWITCH_INTERVAL_S)
@@ -193,27 +199,19 @@ def _headers(ctx: click.Context, headers: Sequence[str]) -> dict[str, str]:
 
 
 def _membership(
-    ctx: click.Context, servers: Sequence[str], file: Path | None, name: str | None
+    ctx: click.Context, servers: Sequence[str], file: Path | None, name: str | None, members: str | None
 ) -> Membership:
     import logging
+    import os
 
-    from tritonpy_router.membership import (
-        FileMembership,
-        NameMembership,
-        StaticMembership,
-        check_names,
-        read_place,
-    )
+    from tritonpy_router.membership import MembershipOptions, open_membership
 
-    given = [bool(servers), file is not None, name is not None]
-    if sum(given) != 1:
-        raise click.UsageError("expected one of --server, --servers-file and --servers-name", ctx)
-    warn = logging.getLogger(_LOGGER).warning
-    if file is not None:
-        return FileMembership(file, 1.0, warn)
-    if name is not None:
-        place = read_place(name)
-        return NameMembership(place.host, place.http_port, place.grpc_port, 2.0, warn)
-    places = [read_place(server) for server in servers]
-    check_names(places)
-    return StaticMembership(places)
+    given = [
+        *([f"static://{','.join(servers)}"] if servers else []),
+        *([f"file://{file}"] if file is not None else []),
+        *([f"dns://{name}"] if name is not None else []),
+        *([members] if members is not None else []),
+    ]
+    if len(given) != 1:
+        raise click.UsageError("expected one of --server, --servers-file, --servers-name and --members", ctx)
+    return open_membership(given[0], MembershipOptions(os.environ, logging.getLogger(_LOGGER).warning))

@@ -42,6 +42,7 @@ _SHARE = 1 / 3  # of the descriptors that ports may have; each request has one t
 _MOST_CONNECTIONS = 16_384
 _LAST_BYTES_S = 5.0
 _SWEEP_EVERY_S = 1.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0  # after a fault of the membership
 
 
 class Router:
@@ -164,8 +165,18 @@ class Router:
         await self._http.stop(_LAST_BYTES_S)
 
     async def _follow(self) -> None:
-        async for places in self._membership.changes():
-            self._take_members(places)
+        """Take the members as they change; a membership may be a stranger's, and its faults end nothing."""
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                async for places in self._membership.changes():
+                    self._take_members(places)
+                    pause_s = _FIRST_PAUSE_S
+                return
+            except Exception:
+                _log.exception("the servers cannot be followed; trying again in %g s", pause_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _take_members(self, places: Sequence[Place]) -> None:
         joined, left = self.view.set_members(places)
