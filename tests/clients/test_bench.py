@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tritonpy_bench import Concurrency, Inputs, Load, Rate, Stability, measure
-from tritonpy_bench.load import Endpoint, Protocol
+from tritonpy_bench.load import Endpoint, Protocol, SharedMemory
 from tritonpy_bench.paces import Pace
 from tritonpy_sdk.repository import ModelRepository
 from tritonpy_sdk.testing import ServerProcess
@@ -78,15 +78,15 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.mark.parametrize(
     ("model", "pace", "shared_memory"),
     [
-        ("echo", Concurrency(4), False),
-        ("echo", Rate(200), False),
-        ("echo", Concurrency(2), True),
-        ("counted", Concurrency(2), False),
+        ("echo", Concurrency(4), "none"),
+        ("echo", Rate(200), "none"),
+        ("echo", Concurrency(2), "system"),
+        ("counted", Concurrency(2), "none"),
     ],
     ids=str,
 )
 def test_a_real_triton_is_measured(
-    real: Server, protocol: Protocol, model: str, pace: Pace, shared_memory: bool
+    real: Server, protocol: Protocol, model: str, pace: Pace, shared_memory: SharedMemory
 ) -> None:
     load = Load(
         model=model,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -60,9 +61,10 @@ class HttpClient:
     Args:
         url: `http://host:port`, where the scheme and the port may be left out.
         timeout_s: how long to wait for an answer.
+        context: what encrypts connections to `https://`; None for what trusts whom the system trusts.
     """
 
-    def __init__(self, url: str, timeout_s: float) -> None:
+    def __init__(self, url: str, timeout_s: float, context: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         try:
             port = parts.port
@@ -77,7 +79,7 @@ class HttpClient:
         self._timeout_s = timeout_s
         if parts.scheme == "https":
             self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                parts.hostname, port, timeout=timeout_s
+                parts.hostname, port, timeout=timeout_s, context=context
             )
         else:
             self._connection = http.client.HTTPConnection(parts.hostname, port or 8000, timeout=timeout_s)

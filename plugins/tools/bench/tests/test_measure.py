@@ -269,7 +269,7 @@ def test_tensors_in_shared_memory(urls: dict[str, str], protocol: Protocol, mode
         protocol=protocol,
         pace=Concurrency(2),
         batch_size=2 if model == "echo" else 1,
-        shared_memory=True,
+        shared_memory="system",
         output_byte_size=128,
     )
     before = {*os.listdir("/dev/shm")}

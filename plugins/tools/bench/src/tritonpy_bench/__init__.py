@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     )
     from tritonpy_bench.report_json import measurement_json
     from tritonpy_bench.run import measure
+    from tritonpy_bench.tls import TlsFiles
 
 __all__ = [
     "BenchError",
@@ -31,6 +32,7 @@ __all__ = [
     "Schedule",
     "ServerSide",
     "Stability",
+    "TlsFiles",
     "Window",
     "measure",
     "measurement_json",
@@ -47,6 +49,7 @@ _NAMES = {
     "paces": ("Concurrency", "PeriodicConcurrency", "Rate", "Schedule", "read_intervals", "read_replay"),
     "report_json": ("measurement_json",),
     "run": ("measure",),
+    "tls": ("TlsFiles",),
 }
 
 

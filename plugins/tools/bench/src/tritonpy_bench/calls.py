@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
+
+from tritonpy_bench.answers import Outputs
+from tritonpy_bench.tls import TlsFiles
 
 
 class Call(Protocol):
@@ -15,6 +18,13 @@ class Call(Protocol):
     @property
     def sent_ns(self) -> int:
         """When it was sent, by `time.perf_counter_ns`."""
+
+    def read(self, outputs: Outputs) -> str | None:
+        """Look at a response, before the call is told of it; only where responses are read.
+
+        Returns:
+            What is wrong with it; None if nothing is.
+        """
 
     def responded(self) -> None:
         """A response has come; told only where a request may have several."""
@@ -64,20 +74,21 @@ class Place:
         host: name or address.
         port: its number.
         is_tls: the connection is encrypted.
+        tls: files for that.
     """
 
     host: str
     port: int
     is_tls: bool = False
+    tls: TlsFiles = field(default_factory=TlsFiles)
 
     def context(self, protocols: Sequence[str] = ()) -> ssl.SSLContext | None:
-        """What encrypts a connection, with the protocols that are offered inside it; None for nothing."""
-        if not self.is_tls:
-            return None
-        context = ssl.create_default_context()
-        if protocols:
-            context.set_alpn_protocols(list(protocols))
-        return context
+        """What encrypts a connection, with the protocols that are offered inside it; None for nothing.
+
+        Raises:
+            BenchError: a file cannot be used.
+        """
+        return self.tls.context(protocols) if self.is_tls else None
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"

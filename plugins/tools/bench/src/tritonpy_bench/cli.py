@@ -56,6 +56,33 @@ class _Range(click.ParamType[Any]):
     "[default: localhost:8000, for gRPC localhost:8001]",
 )
 @click.option(
+    "--tls-ca",
+    "--ssl-https-ca-certificates-file",
+    "--ssl-grpc-root-certifications-file",
+    "ca",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Certificates that the server's may be signed with, in PEM.  [default: those the system trusts]",
+)
+@click.option(
+    "--tls-cert",
+    "--ssl-https-client-certificate-file",
+    "--ssl-grpc-certificate-chain-file",
+    "certificate",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Certificate of this client, for servers that want one.",
+)
+@click.option(
+    "--tls-key",
+    "--ssl-https-private-key-file",
+    "--ssl-grpc-private-key-file",
+    "key",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Key of it, if it is not in the same file.",
+)
+@click.option(
     "--http-url",
     metavar="HOST:PORT",
     help="With gRPC: where HTTP is, which alone tells why batches closed.",
@@ -222,10 +249,18 @@ class _Range(click.ParamType[Any]):
 )
 @click.option(
     "--shared-memory",
-    type=click.Choice(("none", "system")),
+    type=click.Choice(("none", "system", "cuda")),
     default="none",
     show_default=True,
-    help="Put tensors into shared memory; the server is on this machine.",
+    help="Put tensors into shared memory, or that of a GPU; the server is on this machine.",
+)
+@click.option(
+    "--cuda-device",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="The number of that GPU.",
 )
 @click.option(
     "--output-shared-memory-size",
@@ -234,6 +269,13 @@ class _Range(click.ParamType[Any]):
     default=102400,
     show_default=True,
     help="Bytes for each output there.",
+)
+@click.option(
+    "--tokens",
+    default="",
+    metavar="OUTPUT",
+    help="Count the elements of an output, as those of language models: in a second, and the time between "
+    "them.",
 )
 @click.option(
     "--sequence-length",

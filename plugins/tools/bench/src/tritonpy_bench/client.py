@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
+from tritonpy_bench.answers import Expected, Reader
 from tritonpy_bench.calls import Loop, Place, Transport
 from tritonpy_bench.closed_loop import ClosedLoop
 from tritonpy_bench.errors import BenchError
@@ -16,7 +17,7 @@ from tritonpy_bench.load import Endpoint, Load, Protocol
 from tritonpy_bench.measurement import Window
 from tritonpy_bench.open_loop import MOST_FLYING, OpenLoop
 from tritonpy_bench.paces import Concurrency, Pace, PeriodicConcurrency
-from tritonpy_bench.sources import Repeated, SequencePlan, Sequences, SequenceSource, Source
+from tritonpy_bench.sources import Checked, Repeated, SequencePlan, Sequences, SequenceSource, Source
 from tritonpy_bench.tally import Tally
 
 _OPEN_LOOP_CONNECTIONS = 8
@@ -40,6 +41,9 @@ class Plan:
         request_limit: how many this client sends in all; 0 for no limit.
         timeout_s: after which a request has failed.
         metadata: of each call of gRPC.
+        expected: what the answer to each of the requests has to be; empty if nobody says it.
+        tokens: the output whose elements are counted; empty to count none.
+        reader: of responses; None if nobody looks at them.
     """
 
     protocol: Protocol
@@ -53,6 +57,9 @@ class Plan:
     request_limit: int
     timeout_s: float
     metadata: Sequence[tuple[str, str]]
+    expected: Sequence[Sequence[Expected]] = ()
+    tokens: str = ""
+    reader: Reader | None = None
 
 
 class Client:
@@ -65,11 +72,15 @@ class Client:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._transport = _transport(plan)
-        self._tally = Tally()
+        self._tally = Tally(tokens=plan.tokens)
         sources: Callable[[], Source]
         most_flying = MOST_FLYING
         if plan.sequences is None:
-            repeated = Repeated(plan.requests, plan.offset)
+            repeated: Source = (
+                Checked(plan.requests, plan.expected, plan.offset)
+                if plan.expected
+                else Repeated(plan.requests, plan.offset)
+            )
             sources = lambda: repeated  # noqa: E731 - all calls share it
         else:
             sequences = Sequences(plan.sequences)
@@ -119,16 +130,16 @@ def _transport(plan: Plan) -> Transport:
     if plan.protocol == "http":
         from tritonpy_bench.http_transport import HttpTransport
 
-        return HttpTransport(plan.place, plan.timeout_s, plan.endpoint == "generate_stream")
+        return HttpTransport(plan.place, plan.timeout_s, plan.endpoint == "generate_stream", plan.reader)
     if find_spec("ngh2") is None:
         raise BenchError("gRPC needs the distribution ngh2, which is not installed: pip install ngh2")
     if plan.endpoint == "stream":
         from tritonpy_bench.stream_transport import StreamTransport
 
-        return StreamTransport(plan.place, plan.timeout_s, plan.metadata)
+        return StreamTransport(plan.place, plan.timeout_s, plan.metadata, plan.reader is not None)
     from tritonpy_bench.grpc_transport import GrpcTransport
 
-    return GrpcTransport(plan.place, plan.timeout_s, plan.metadata)
+    return GrpcTransport(plan.place, plan.timeout_s, plan.metadata, plan.reader is not None)
 
 
 def _connections(pace: Pace) -> int:
@@ -143,7 +154,7 @@ def _connections(pace: Pace) -> int:
 
 
 def place_of(load: Load) -> Place:
-    """Where the server of a load listens.
+    """Where the server of a load listens; files for TLS ask for it where the URL does not say.
 
     Raises:
         BenchError: its URL is none.
@@ -156,5 +167,8 @@ def place_of(load: Load) -> Place:
         raise BenchError(f"url '{load.url}': {error}") from None
     if not parts.hostname or parts.scheme not in _SCHEMES[load.protocol]:
         raise BenchError(f"url '{load.url}': expected something like localhost:{_PORTS[load.protocol]}")
+    if load.tls and parts.scheme in ("http", "grpc"):
+        raise BenchError(f"url '{load.url}': files for TLS go with https:// or grpcs://")
     is_tls = parts.scheme in ("https", "grpcs")
-    return Place(parts.hostname, port or (443 if is_tls else _PORTS[load.protocol]), is_tls)
+    default = 443 if is_tls else _PORTS[load.protocol]
+    return Place(parts.hostname, port or default, is_tls or bool(load.tls), load.tls)

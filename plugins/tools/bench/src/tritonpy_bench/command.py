@@ -11,7 +11,7 @@ from typing import Literal
 import click
 
 from tritonpy_bench.errors import BenchError
-from tritonpy_bench.load import Inputs, Load, SequenceShape, Stability
+from tritonpy_bench.load import Inputs, Load, SequenceShape, SharedMemory, Stability
 from tritonpy_bench.measurement import Measurement, Window
 from tritonpy_bench.paces import (
     Concurrency,
@@ -28,6 +28,7 @@ from tritonpy_bench.report_html import html_report
 from tritonpy_bench.report_json import measurement_json
 from tritonpy_bench.report_text import text_report
 from tritonpy_bench.run import OnWindow, measure
+from tritonpy_bench.tls import TlsFiles
 
 
 def run(
@@ -36,6 +37,9 @@ def run(
     model_version: str,
     protocol: Literal["http", "grpc"],
     url: str | None,
+    ca: Path | None,
+    certificate: Path | None,
+    key: Path | None,
     http_url: str | None,
     concurrencies: tuple[int, int, int],
     growing: tuple[int, int, int] | None,
@@ -61,8 +65,10 @@ def run(
     binary_search: bool,
     streaming: bool,
     endpoint: Literal["infer", "generate", "generate_stream"],
-    shared_memory: Literal["none", "system"],
+    shared_memory: SharedMemory,
+    cuda_device: int,
     output_byte_size: int,
+    tokens: str,
     sequence_length: int | None,
     sequence_variation: float,
     sequence_count: int,
@@ -94,8 +100,11 @@ def run(
             first_id=first_id,
             id_count=id_count,
         ),
-        shared_memory=shared_memory == "system",
+        shared_memory=shared_memory,
+        cuda_device=cuda_device,
         output_byte_size=output_byte_size,
+        tokens=tokens,
+        tls=TlsFiles(ca, certificate, key),
         timeout_s=timeout_s,
     )
     stability = Stability(

@@ -5,16 +5,18 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tritonpy.datatypes import DATATYPES
-from tritonpy.errors import TritonError
-from tritonpy.tensor import Array, Tensor
+from tritonpy.tensor import Tensor
 
+from tritonpy_bench.answers import Expected
+from tritonpy_bench.elements import flat, packed, wire_of
 from tritonpy_bench.errors import BenchError
 from tritonpy_bench.load import Inputs
 from tritonpy_bench.target import JsonObject, ModelFacts, TensorFacts
@@ -39,10 +41,19 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """All inputs of a row, and parameters that its request gets."""
+    """All inputs of a row.
+
+    Attributes:
+        contents: one for each input.
+        parameters: that its request gets.
+        expected: the outputs that `validation_data` has for it.
+        where: it stands in the input data.
+    """
 
     contents: Sequence[Content]
     parameters: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    expected: Sequence[Content] = ()
+    where: str = ""
 
 
 Stream = Sequence[Step]
@@ -99,6 +110,32 @@ def join_rows(steps: Sequence[Step], facts: ModelFacts) -> tuple[list[Tensor], d
     return tensors, dict(first.parameters)
 
 
+def expected_outputs(steps: Sequence[Step]) -> list[Expected]:
+    """What the response to one request of several rows has to hold.
+
+    Raises:
+        BenchError: rows of one request expect different outputs.
+    """
+    first = steps[0]
+    names = [content.facts.name for content in first.expected]
+    for step in steps:
+        if [content.facts.name for content in step.expected] != names:
+            raise BenchError(
+                f"{step.where}: 'validation_data' has other outputs than the step before, and both are rows "
+                f"of one request; use a batch size of 1"
+            )
+    return [
+        Expected(content.facts.name, content.facts.datatype, _joined(steps, index), first.where)
+        for index, content in enumerate(first.expected)
+    ]
+
+
+def _joined(steps: Sequence[Step], index: int) -> bytes:
+    """What is expected of all rows, one behind the other; of an output without rows, of the first."""
+    is_batched = steps[0].expected[index].facts.is_batched
+    return b"".join(step.expected[index].wire for step in (steps if is_batched else steps[:1]))
+
+
 def _made_up(inputs: Inputs, facts: ModelFacts) -> Step:
     random = np.random.default_rng(inputs.seed)
     return Step(
@@ -140,7 +177,7 @@ def _elements(
             texts = [b""] * count
         else:
             texts = [random.choice(_LETTERS, inputs.string_length).tobytes() for _ in range(count)]
-        return _packed(texts)
+        return packed(texts)
     dtype = DATATYPES[entry.datatype].numpy
     if inputs.source == "zero":
         return bytes(count * dtype.itemsize)
@@ -167,7 +204,7 @@ def _directory(folder: Path, inputs: Inputs, facts: ModelFacts) -> Step:
         if entry.datatype == "BYTES":
             lines = data.decode(errors="surrogateescape").split("\n")
             texts = [line.encode(errors="surrogateescape") for line in (lines if lines[-1] else lines[:-1])]
-            data, count = _packed(texts), len(texts)
+            data, count = packed(texts), len(texts)
         else:
             count = len(data) // DATATYPES[entry.datatype].byte_size
         shape = _shape(entry, inputs)
@@ -192,24 +229,53 @@ def _file(path: Path, inputs: Inputs, facts: ModelFacts) -> list[Stream]:
     data = document.get("data") if isinstance(document, dict) else None
     if not isinstance(data, list) or not data:
         raise BenchError(f"input data '{path}': expected an object with a list 'data' of steps or streams")
-    streams = data if isinstance(data[0], list) else [data]
+    streams = _lists(data, path, "stream")
+    wanted = _wanted(document, streams, path)
     read: list[Stream] = []
     for number, stream in enumerate(streams):
-        if not isinstance(stream, list) or not all(isinstance(step, dict) for step in stream) or not stream:
-            raise BenchError(f"input data '{path}': stream {number} is not a list of objects")
         where = f"input data '{path}', stream {number}, step "
-        read.append([_step(step, inputs, facts, f"{where}{index}") for index, step in enumerate(stream)])
+        read.append(
+            [
+                _step(step, wanted[number][index], inputs, facts, f"{where}{index}")
+                for index, step in enumerate(stream)
+            ]
+        )
     return read
 
 
-def _step(step: JsonObject, inputs: Inputs, facts: ModelFacts, where: str) -> Step:
+def _lists(data: list[Any], path: Path, name: str) -> list[list[JsonObject]]:
+    """Streams of objects; without lists in it, the list is one stream."""
+    streams = data if isinstance(data[0], list) else [data]
+    for number, stream in enumerate(streams):
+        if not isinstance(stream, list) or not all(isinstance(step, dict) for step in stream) or not stream:
+            raise BenchError(f"input data '{path}': {name} {number} is not a list of objects")
+    return streams
+
+
+def _wanted(document: JsonObject, streams: list[list[JsonObject]], path: Path) -> list[list[JsonObject]]:
+    """What `validation_data` has for each step; empty objects where there is no such thing."""
+    data = document.get("validation_data")
+    if data is None:
+        return [[{} for _ in stream] for stream in streams]
+    if not isinstance(data, list) or not data:
+        raise BenchError(f"input data '{path}': expected a list 'validation_data' of steps or streams")
+    wanted = _lists(data, path, "'validation_data', stream")
+    if [*map(len, wanted)] != [*map(len, streams)]:
+        had, needed = (" and ".join(str(len(stream)) for stream in each) for each in (wanted, streams))
+        raise BenchError(
+            f"input data '{path}': 'validation_data' has {had} steps, 'data' {needed}: each needs one"
+        )
+    return wanted
+
+
+def _step(step: JsonObject, wanted: JsonObject, inputs: Inputs, facts: ModelFacts, where: str) -> Step:
     contents = []
     for entry in facts.inputs:
         if entry.name not in step:
             if entry.is_optional:
                 continue
             raise BenchError(f"{where}: input '{entry.name}' is missing")
-        contents.append(_value(entry, step[entry.name], inputs, where))
+        contents.append(_value(entry, step[entry.name], inputs, f"{where}, input '{entry.name}'"))
     known = {entry.name for entry in facts.inputs} | {"parameters"}
     if unknown := step.keys() - known:
         raise BenchError(
@@ -217,11 +283,20 @@ def _step(step: JsonObject, inputs: Inputs, facts: ModelFacts, where: str) -> St
             f"{', '.join(entry.name for entry in facts.inputs)}"
         )
     parameters = step.get("parameters", {}) if all(e.name != "parameters" for e in facts.inputs) else {}
-    return Step(contents, parameters)
+    outputs = {entry.name: entry for entry in facts.outputs}
+    if unknown := wanted.keys() - outputs.keys():
+        raise BenchError(
+            f"{where}: '{min(unknown)}' in 'validation_data' is no output of model '{facts.name}', which has "
+            f"{', '.join(outputs)}"
+        )
+    expected = [
+        _value(outputs[name], value, Inputs(), f"{where}, output '{name}' of 'validation_data'")
+        for name, value in wanted.items()
+    ]
+    return Step(contents, parameters, expected, where)
 
 
 def _value(entry: TensorFacts, value: object, inputs: Inputs, where: str) -> Content:
-    where = f"{where}, input '{entry.name}'"
     told = None
     content = value
     if isinstance(value, dict):
@@ -232,7 +307,7 @@ def _value(entry: TensorFacts, value: object, inputs: Inputs, where: str) -> Con
         if "content" not in value:
             raise BenchError(f"{where}: expected a list, or an object with 'content' or 'b64'")
         content = value["content"]
-    elements = [*_flat(content)]
+    elements = [*flat(content)]
     shape = told or inputs.shapes.get(entry.name) or entry.shape
     if -1 in shape and tuple(shape).count(-1) == 1:  # the number of elements tells it
         known = prod(size for size in shape if size != -1)
@@ -241,19 +316,7 @@ def _value(entry: TensorFacts, value: object, inputs: Inputs, where: str) -> Con
     shape = _shape(entry, inputs, tuple(shape))
     if len(elements) != prod(shape):
         raise BenchError(f"{where}: got {len(elements)} elements, expected {prod(shape)} for {_shown(shape)}")
-    return Content(entry, shape, _wire(entry, elements, where))
-
-
-def _wire(entry: TensorFacts, elements: list[object], where: str) -> bytes:
-    from tritonpy.cli.tensor_input import WantedInput, build_input
-
-    if entry.datatype == "BYTES":
-        return _packed([text.encode() if isinstance(text, str) else str(text).encode() for text in elements])
-    try:
-        flat = build_input(WantedInput(entry.name, entry.datatype, (len(elements),)), json.dumps(elements))
-    except (TritonError, ValueError, TypeError) as error:
-        raise BenchError(f"{where}: {error}") from None
-    return bytes(flat.wire())
+    return Content(entry, shape, wire_of(entry, elements, where))
 
 
 def _base64(entry: TensorFacts, text: object, shape: tuple[int, ...], where: str) -> Content:
@@ -270,7 +333,7 @@ def _base64(entry: TensorFacts, text: object, shape: tuple[int, ...], where: str
                 f"{where}: 'b64' has no {prod(shape)} elements, each with its length in four bytes "
                 f"before it, for {_shown(shape)}"
             )
-        return Content(entry, shape, _packed([data]))
+        return Content(entry, shape, packed([data]))
     expected = prod(shape) * DATATYPES[entry.datatype].byte_size
     if len(data) != expected:
         raise BenchError(f"{where}: got {len(data)} bytes, expected {expected} for {_shown(shape)}")
@@ -284,20 +347,6 @@ def _element_count(wire: bytes) -> int:
         position += 4 + int.from_bytes(wire[position : position + 4], "little")
         count += 1
     return count if position == len(wire) else -1
-
-
-def _flat(value: object) -> Iterator[object]:
-    if not isinstance(value, list):
-        yield value
-        return
-    for element in value:
-        yield from _flat(element)
-
-
-def _packed(texts: Sequence[bytes]) -> bytes:
-    array: Array = np.empty(len(texts), object)
-    array[:] = texts
-    return bytes(Tensor.from_numpy("", array).wire())
 
 
 def _shown(shape: Sequence[int]) -> str:

@@ -13,6 +13,7 @@ from tritonpy.protos.pool import SERVICE_NAME
 from tritonpy_bench.errors import BenchError
 from tritonpy_bench.load import Load
 from tritonpy_bench.target import HttpTarget, JsonObject
+from tritonpy_bench.tls import TlsFiles
 
 _UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 
@@ -24,11 +25,12 @@ class GrpcTarget:
         scheme, _, self._address = load.url.rpartition("://")
         self._timeout_s = load.timeout_s
         self._metadata = tuple((name.lower(), value) for name, value in load.headers.items())
-        if scheme in ("grpcs", "https"):
-            self._channel = grpc.secure_channel(self._address, grpc.ssl_channel_credentials(), _UNLIMITED)
+        if scheme in ("grpcs", "https") or load.tls:
+            credentials = grpc.ssl_channel_credentials(*load.tls.contents())
+            self._channel = grpc.secure_channel(self._address, credentials, _UNLIMITED)
         else:
             self._channel = grpc.insecure_channel(self._address, _UNLIMITED)
-        self._http = HttpTarget(load.http_url, load.timeout_s) if load.http_url else None
+        self._http = _http_of(load)
 
     def close(self) -> None:
         self._channel.close()
@@ -62,6 +64,18 @@ class GrpcTarget:
                 "SystemSharedMemoryUnregister", messages.SystemSharedMemoryUnregisterRequest(name=region)
             )
 
+    def register_cuda(self, region: str, handle: bytes, device: int, byte_size: int) -> None:
+        self._ask(
+            "CudaSharedMemoryRegister",
+            messages.CudaSharedMemoryRegisterRequest(
+                name=region, raw_handle=handle, device_id=device, byte_size=byte_size
+            ),
+        )
+
+    def unregister_cuda(self, region: str) -> None:
+        with suppress(BenchError):
+            self._ask("CudaSharedMemoryUnregister", messages.CudaSharedMemoryUnregisterRequest(name=region))
+
     def _ask(self, method: str, request: Any, instead: JsonObject | None = None) -> JsonObject:
         answers = getattr(messages, type(request).__name__.replace("Request", "Response"))
         call = self._channel.unary_unary(
@@ -83,3 +97,11 @@ class GrpcTarget:
             raise BenchError(f"{details} ({code.name} from {self._address})") from None
         found: JsonObject = MessageToDict(answer, preserving_proto_field_name=True)
         return found
+
+
+def _http_of(load: Load) -> HttpTarget | None:
+    """The HTTP side of the server of a load; files for TLS are for it where its URL says https."""
+    if not load.http_url:
+        return None
+    is_tls = load.http_url.startswith("https://")
+    return HttpTarget(load.http_url, load.timeout_s, None, load.tls if is_tls else TlsFiles())

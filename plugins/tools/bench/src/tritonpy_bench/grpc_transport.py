@@ -10,16 +10,22 @@ from typing import Any, cast
 from urllib.parse import unquote
 
 import ngh2
+from google.protobuf.message import DecodeError
 from ngh2 import events
 from ngh2.exceptions import NGH2Error
 from tritonpy.frontends.grpc.status import Status
+from tritonpy.protos import messages
 from tritonpy.protos.pool import SERVICE_NAME
 
+from tritonpy_bench.answers import called
 from tritonpy_bench.calls import Call, Place
 from tritonpy_bench.errors import BenchError
 
 CALLS_OF_A_CONNECTION = 6
 """So many calls are made at once before another connection is opened; perf_analyzer does so, too."""
+
+HEAD_BYTE_SIZE = 5
+"""Bytes before each message: whether it is compressed, and its length."""
 
 _SWEEP_S = 1.0
 _WINDOW = 1 << 24
@@ -49,9 +55,17 @@ class GrpcTransport:
         place: of the server.
         timeout_s: after which a call fails and is cancelled.
         metadata: of each call.
+        reads: calls look at responses.
     """
 
-    def __init__(self, place: Place, timeout_s: float, metadata: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        place: Place,
+        timeout_s: float,
+        metadata: Sequence[tuple[str, str]] = (),
+        reads: bool = False,
+    ) -> None:
+        self._reads = reads
         self._place = place
         self._timeout_ns = int(timeout_s * 1e9)
         self._context = place.context(["h2"])
@@ -113,7 +127,8 @@ class GrpcTransport:
         connection.send(request, call)
 
     def _new_connection(self) -> Connection:
-        return Connection(self._headers, self._connections)
+        kind = _ReadConnection if self._reads else Connection
+        return kind(self._headers, self._connections)
 
     def _sweep(self) -> None:
         limit_ns = time.perf_counter_ns() - self._timeout_ns
@@ -269,6 +284,36 @@ class Connection(asyncio.Protocol):
     def on_goaway(self, event: events.GoAwayReceived) -> None:
         """The server takes no new calls on this connection."""
         self.leave()
+
+
+class _ReadConnection(Connection):
+    """One whose answers calls look at."""
+
+    def __init__(self, headers: Headers, connections: list[Connection]) -> None:
+        super().__init__(headers, connections)
+        self._messages: dict[int, bytearray] = {}
+
+    def told(self, event: events.Event) -> None:
+        if isinstance(event, events.DataReceived):
+            self._messages.setdefault(event.stream_id, bytearray()).extend(event.data)
+        else:
+            super().told(event)
+
+    def reset(self, stream: int, code: int) -> None:
+        self._messages.pop(stream, None)
+        super().reset(stream, code)
+
+    def _answer(self, stream: int, error: str | None) -> None:
+        message = self._messages.pop(stream, b"")
+        call = self.calls.get(stream)
+        if error is None and call is not None:
+            try:
+                outputs = called(messages.ModelInferResponse.FromString(bytes(message[HEAD_BYTE_SIZE:])))
+            except DecodeError:
+                error = "what the server answered is no response"
+            else:
+                error = call.read(outputs)
+        super()._answer(stream, error)
 
 
 def status_error(headers: Sequence[tuple[bytes, bytes]]) -> str | None:

@@ -10,6 +10,7 @@ from typing import cast
 
 import httptools
 
+from tritonpy_bench.answers import Reader
 from tritonpy_bench.calls import Call, Place
 from tritonpy_bench.errors import BenchError
 
@@ -24,10 +25,18 @@ class HttpTransport:
         place: of the server.
         timeout_s: after which a call fails and its connection is closed.
         has_events: answers are streams of events, each a response.
+        reader: of answers, which calls look at then; None if nobody does.
     """
 
-    def __init__(self, place: Place, timeout_s: float, has_events: bool = False) -> None:
-        self._kind = _EventConnection if has_events else _Connection
+    def __init__(
+        self,
+        place: Place,
+        timeout_s: float,
+        has_events: bool = False,
+        reader: Reader | None = None,
+    ) -> None:
+        self._reader = reader
+        self._kind = _EventConnection if has_events else _ReadConnection if reader else _Connection
         self._place = place
         self._timeout_ns = int(timeout_s * 1e9)
         self._context = place.context()
@@ -69,7 +78,10 @@ class HttpTransport:
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
         _, made = await loop.create_connection(
-            lambda: self._kind(self._idle, self._all), self._place.host, self._place.port, ssl=self._context
+            lambda: self._kind(self._idle, self._all, self._reader),
+            self._place.host,
+            self._place.port,
+            ssl=self._context,
         )
         return made
 
@@ -95,8 +107,9 @@ class _Connection(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, idle: list[_Connection], connections: set[_Connection]) -> None:
+    def __init__(self, idle: list[_Connection], connections: set[_Connection], reader: Reader | None) -> None:
         self.call: Call | None = None
+        self._reader = reader
         self._idle = idle
         self._all = connections
         self._parser = httptools.HttpResponseParser(self)
@@ -127,9 +140,9 @@ class _Connection(asyncio.Protocol):
             self._idle.append(self)
         else:
             self.transport.close()
-        call.answered(self._outcome(status, body))
+        call.answered(self._outcome(call, status, body))
 
-    def _outcome(self, status: int, body: list[bytes]) -> str | None:
+    def _outcome(self, call: Call, status: int, body: list[bytes]) -> str | None:
         return None if status == 200 else f"HTTP {status}: {_error(b''.join(body))}"
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -146,11 +159,32 @@ class _Connection(asyncio.Protocol):
             call.answered(text)
 
 
+class _ReadConnection(_Connection):
+    """One whose answers calls look at."""
+
+    def __init__(self, idle: list[_Connection], connections: set[_Connection], reader: Reader | None) -> None:
+        super().__init__(idle, connections, reader)
+        self._head_byte_size: int | None = None
+
+    def on_message_begin(self) -> None:
+        self._head_byte_size = None
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"inference-header-content-length" and value.isdigit():
+            self._head_byte_size = int(value)
+
+    def _outcome(self, call: Call, status: int, body: list[bytes]) -> str | None:
+        if error := super()._outcome(call, status, body):
+            return error
+        assert self._reader is not None
+        return _read(call, self._reader, b"".join(body), self._head_byte_size)
+
+
 class _EventConnection(_Connection):
     """One whose answers are events, which begin with `data: ` and end with an empty line."""
 
-    def __init__(self, idle: list[_Connection], connections: set[_Connection]) -> None:
-        super().__init__(idle, connections)
+    def __init__(self, idle: list[_Connection], connections: set[_Connection], reader: Reader | None) -> None:
+        super().__init__(idle, connections, reader)
         self._partial = b""
         self._event_error: str | None = None
 
@@ -163,12 +197,27 @@ class _EventConnection(_Connection):
             if event.startswith(b'data: {"error"') or event.startswith(b'data:{"error"'):
                 self._event_error = _error(event.partition(b":")[2])
             elif self.call is not None:
+                if self._reader is not None:
+                    error = _read(self.call, self._reader, event.partition(b":")[2])
+                    self._event_error = self._event_error or error
                 self.call.responded()
 
-    def _outcome(self, status: int, body: list[bytes]) -> str | None:
+    def _outcome(self, call: Call, status: int, body: list[bytes]) -> str | None:
         error, self._event_error = self._event_error, None
         self._partial = b""
-        return error or super()._outcome(status, body)
+        return error or super()._outcome(call, status, body)
+
+
+def _read(call: Call, reader: Reader, body: bytes, head_byte_size: int | None = None) -> str | None:
+    """Let a call look at a response; what is wrong with it."""
+    try:
+        if reader.is_generate:
+            outputs = reader.generated(body)
+        else:
+            outputs = reader.infer(body, head_byte_size)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"what the server answered is no response: {body[:80].decode(errors='replace')}"
+    return call.read(outputs)
 
 
 def _error(body: bytes) -> str:

@@ -9,12 +9,17 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from tritonpy_bench.paces import Concurrency, Pace
+from tritonpy_bench.tls import TlsFiles
 
 Protocol: TypeAlias = Literal["http", "grpc"]
 """By what requests are sent."""
 
 Endpoint: TypeAlias = Literal["infer", "stream", "generate", "generate_stream"]
 """To what: `stream` is `ModelStreamInfer` of gRPC, the last two are of HTTP."""
+
+
+SharedMemory: TypeAlias = Literal["none", "system", "cuda"]
+"""Where tensors lie that are not sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +78,12 @@ class Load:
         parameters: of each request.
         endpoint: to what they are sent; decoupled models need one that streams.
         sequences: for models with sequences.
-        shared_memory: tensors lie in the system's shared memory; the server is on this machine.
+        shared_memory: where tensors lie that are not sent: in the system's shared memory, or in that of the
+            GPU `cuda_device`; the server is on this machine.
         output_byte_size: room for each output there.
+        cuda_device: the number of a GPU.
+        tokens: an output whose elements are counted, as those of language models; empty to count none.
+        tls: files for connections that are encrypted.
         timeout_s: after which a request counts as failed, and connections are given up.
     """
 
@@ -90,8 +99,11 @@ class Load:
     parameters: Mapping[str, str | int | float | bool] = field(default_factory=lambda: MappingProxyType({}))
     endpoint: Endpoint = "infer"
     sequences: SequenceShape = field(default_factory=lambda: SequenceShape())
-    shared_memory: bool = False
+    shared_memory: SharedMemory = "none"
     output_byte_size: int = 100 << 10
+    cuda_device: int = 0
+    tokens: str = ""
+    tls: TlsFiles = field(default_factory=TlsFiles)
     timeout_s: float = 60.0
 
     @property

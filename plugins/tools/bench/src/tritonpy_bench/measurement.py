@@ -29,6 +29,9 @@ class Window:
         between_ns: likewise, from one response to the next.
         due_count: in an open loop, requests that were to be sent in it; 0 in a closed one.
         service_ns: in an open loop, as `latency_ns` but from when they were sent; empty in a closed one.
+        token_count: elements of the output that is counted, of all responses in it.
+        token_gap_ns: where requests may have several responses: from one element to the next, those of a
+            response at equal distances from the response before.
     """
 
     duration_s: float = 0.0
@@ -41,6 +44,13 @@ class Window:
     first_ns: Histogram = field(default_factory=Histogram)
     between_ns: Histogram = field(default_factory=Histogram)
     due_count: int = 0
+    token_count: int = 0
+    token_gap_ns: Histogram = field(default_factory=Histogram)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Elements of the output that is counted, in a second."""
+        return self.token_count / self.duration_s if self.duration_s else 0.0
 
     @property
     def response_count(self) -> int:
@@ -49,7 +59,7 @@ class Window:
 
     @property
     def responses_per_s(self) -> float:
-        """Responses in a second; tokens, where a response is one."""
+        """Responses in a second."""
         return self.response_count / self.duration_s if self.duration_s else 0.0
 
     @property
@@ -92,6 +102,8 @@ def _together(windows: Sequence[Window], duration_s: float, client_count: int) -
         Histogram.merged(w.first_ns for w in windows),
         Histogram.merged(w.between_ns for w in windows),
         sum(w.due_count for w in windows),
+        sum(w.token_count for w in windows),
+        Histogram.merged(w.token_gap_ns for w in windows),
     )
 
 

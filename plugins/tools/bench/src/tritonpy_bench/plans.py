@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tritonpy_bench.answers import Expected, Reader
 from tritonpy_bench.client import Plan, place_of
 from tritonpy_bench.contents import Stream
 from tritonpy_bench.errors import BenchError
 from tritonpy_bench.load import Load
 from tritonpy_bench.paces import Concurrency, Pace, PeriodicConcurrency, split_pace
-from tritonpy_bench.requests import prepare, prepare_streams
+from tritonpy_bench.requests import expectations, prepare, prepare_streams, stream_expectations
 from tritonpy_bench.shared_memory import ALIGNMENT, Regions
 from tritonpy_bench.sources import SequencePlan
 from tritonpy_bench.target import ModelFacts
@@ -42,11 +43,16 @@ def make_plans(
     paces = split_pace(load.pace, min(processes, request_limit or processes))
     count = len(paces)
     requests: list[bytes] = []
+    expected: list[Sequence[Expected]] = []
     sequences: list[SequencePlan | None] = [None] * count
     if facts.is_sequence:
         sequences = [*_sequences(load, facts, streams, regions, count)]
     else:
         requests = [parts.plain() for parts in prepare(load, facts, streams, regions)]
+        expected = expectations(load, streams)
+    reader = None
+    if load.tokens or any(step.expected for stream in streams for step in stream):
+        reader = Reader({output.name: output for output in facts.outputs}, load.is_generate)
     metadata = [(name.lower(), value) for name, value in load.headers.items()]
     return [
         Plan(
@@ -61,6 +67,9 @@ def make_plans(
             request_limit // count + (number < request_limit % count),
             load.timeout_s,
             metadata,
+            expected,
+            load.tokens,
+            reader,
         )
         for number, pace in enumerate(paces)
     ]
@@ -83,6 +92,7 @@ def _sequences(
     is_made_up = load.inputs.source in ("random", "zero")
     length = _LENGTH if shape.length is None and is_made_up else shape.length
     prepared = prepare_streams(load, facts, streams, regions)
+    expected = stream_expectations(load, streams)
     end = shape.first_id + shape.id_count
     return [
         SequencePlan(
@@ -91,6 +101,7 @@ def _sequences(
             shape.variation if length is not None else 0.0,
             range(shape.first_id + number, end, clients),
             load.inputs.seed + number,
+            expected,
         )
         for number in range(clients)
     ]

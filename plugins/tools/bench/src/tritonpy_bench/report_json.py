@@ -32,6 +32,7 @@ def measurement_json(measurement: Measurement) -> JsonObject:
         if measurement.total.service_ns.count
         else None,
         "responses": _responses(measurement.total),
+        "tokens": _tokens(measurement.total),
         "errors": dict(measurement.total.errors.most_common()),
         "client_busy": measurement.client_busy,
         "total": _window(measurement.total),
@@ -62,6 +63,18 @@ def _responses(total: Window) -> JsonObject | None:
         "per_s": total.responses_per_s,
         "first_us": latencies_json(total.first_ns),
         "between_us": latencies_json(total.between_ns),
+    }
+
+
+def _tokens(total: Window) -> JsonObject | None:
+    """What is known where elements of an output are counted."""
+    if not total.token_count:
+        return None
+    return {
+        "count": total.token_count,
+        "per_s": total.tokens_per_s,
+        "per_request": total.token_count / max(1, total.request_count),
+        "between_us": latencies_json(total.token_gap_ns) if total.token_gap_ns.count else None,
     }
 
 

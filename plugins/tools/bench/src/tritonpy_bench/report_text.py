@@ -45,6 +45,7 @@ def notes(measurement: Measurement) -> list[str]:
     return [
         *_service(measurement),
         *_responses(measurement),
+        *_tokens(measurement),
         *_server(measurement),
         *_errors(measurement),
         *_warnings(measurement),
@@ -124,6 +125,22 @@ def _responses(measurement: Measurement) -> Iterator[str]:
                 f"{title} mean {histogram.mean / 1000:.0f}, p50 {histogram.percentile(50) / 1000:.0f}, "
                 f"p99 {histogram.percentile(99) / 1000:.0f} µs"
             )
+    yield "; ".join(parts)
+
+
+def _tokens(measurement: Measurement) -> Iterator[str]:
+    total = measurement.total
+    if not measurement.load.tokens:
+        return
+    parts = [
+        f"{total.tokens_per_s:.1f} tokens/s, {total.token_count / max(1, total.request_count):.1f} a request"
+    ]
+    gaps = total.token_gap_ns
+    if gaps.count:
+        parts.append(
+            f"one after the other mean {gaps.mean / 1000:.0f}, p50 {gaps.percentile(50) / 1000:.0f}, "
+            f"p99 {gaps.percentile(99) / 1000:.0f} µs"
+        )
     yield "; ".join(parts)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import gcd
 
 import orjson
@@ -10,7 +10,8 @@ from tritonpy.cli.http_client import model_path
 from tritonpy.protos import messages
 from tritonpy.tensor import Tensor
 
-from tritonpy_bench.contents import Step, Stream, join_rows
+from tritonpy_bench.answers import Expected
+from tritonpy_bench.contents import Step, Stream, expected_outputs, join_rows
 from tritonpy_bench.errors import BenchError
 from tritonpy_bench.load import Load
 from tritonpy_bench.request_parts import GrpcParts, HttpParts, Parts, WholeRequest, set_parameter
@@ -35,13 +36,30 @@ def prepare(
     Raises:
         BenchError: the model takes no such batch, or rows do not fit together.
     """
-    check(load, facts)
-    steps = [step for stream in streams for step in stream]
-    size = load.batch_size
-    # After so many requests the rows begin again with the first.
-    count = len(steps) // gcd(len(steps), size)
-    chosen = ([steps[(number * size + row) % len(steps)] for row in range(size)] for number in range(count))
+    check(load, facts, streams)
+    chosen = _in_turn(streams, load.batch_size)
     return _bounded(chosen, lambda rows: request_parts(load, facts, rows, regions))
+
+
+def expectations(load: Load, streams: Sequence[Stream]) -> list[Sequence[Expected]]:
+    """What the answers to the requests of `prepare` have to be; empty if nobody says it of any."""
+    if not any(step.expected for stream in streams for step in stream):
+        return []
+    return [expected_outputs(rows) for rows in _in_turn(streams, load.batch_size)]
+
+
+def stream_expectations(load: Load, streams: Sequence[Stream]) -> list[list[Sequence[Expected]]]:
+    """Likewise of `prepare_streams`."""
+    if not any(step.expected for stream in streams for step in stream):
+        return []
+    return [[expected_outputs([step] * load.batch_size) for step in stream] for stream in streams]
+
+
+def _in_turn(streams: Sequence[Stream], batch_size: int) -> Iterator[list[Step]]:
+    """The rows of each request, until they begin again with the first."""
+    steps = [step for stream in streams for step in stream]
+    for number in range(len(steps) // gcd(len(steps), batch_size)):
+        yield [steps[(number * batch_size + row) % len(steps)] for row in range(batch_size)]
 
 
 def prepare_streams(
@@ -52,7 +70,7 @@ def prepare_streams(
     Raises:
         BenchError: as of `prepare`.
     """
-    check(load, facts)
+    check(load, facts, streams)
     return [
         _bounded(
             ([step] * load.batch_size for step in stream),
@@ -62,7 +80,7 @@ def prepare_streams(
     ]
 
 
-def check(load: Load, facts: ModelFacts) -> None:
+def check(load: Load, facts: ModelFacts, streams: Sequence[Stream]) -> None:
     """Refuse what the model would refuse, or what its endpoint cannot do.
 
     Raises:
@@ -80,7 +98,15 @@ def check(load: Load, facts: ModelFacts) -> None:
             f"model '{facts.name}' is decoupled, a request may have any number of responses: measure it over "
             f"gRPC with --streaming, or over HTTP with --endpoint generate_stream"
         )
-    if load.is_generate and (facts.is_sequence or load.shared_memory):
+    if load.shared_memory != "none" and any(step.expected for stream in streams for step in stream):
+        raise BenchError(
+            "'validation_data' is compared with outputs in responses, and with --shared-memory they lie "
+            "elsewhere: leave one of the two out"
+        )
+    names = [output.name for output in facts.outputs]
+    if load.tokens and load.tokens not in names:
+        raise BenchError(f"tokens '{load.tokens}': model '{facts.name}' has the outputs {', '.join(names)}")
+    if load.is_generate and (facts.is_sequence or load.shared_memory != "none"):
         raise BenchError(f"endpoint '{load.endpoint}' has neither sequences nor shared memory")
 
 

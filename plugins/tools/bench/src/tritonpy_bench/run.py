@@ -15,6 +15,7 @@ from tritonpy_bench.measurement import Measurement, Window, after, beside
 from tritonpy_bench.paces import request_count
 from tritonpy_bench.plans import make_plans, shared_byte_size
 from tritonpy_bench.processes import RemoteClient, loop_factory
+from tritonpy_bench.requests import check
 from tritonpy_bench.server_side import Counts, between, look
 from tritonpy_bench.shared_memory import open_regions
 from tritonpy_bench.stability import agree
@@ -56,10 +57,13 @@ def measure(
         facts = model_facts(target, load.model, load.version)
         streams = read_streams(load.inputs, facts)
         regions = None
-        if load.shared_memory:
+        if load.shared_memory != "none":
+            check(load, facts, streams)
             size = shared_byte_size(load, facts, streams)
-            regions = stack.enter_context(open_regions(target, facts, size, load.output_byte_size))
+            regions = stack.enter_context(open_regions(target, load, facts, size))
         plans = make_plans(load, facts, streams, regions, stability.request_count, processes)
+        if regions is not None:
+            regions.write()
         models = [(load.model, load.version), *((step, "") for step in all_steps(target, facts))]
         runner = stack.enter_context(asyncio.Runner(loop_factory=loop_factory()))
         return runner.run(_Run(load, stability, target, models, on_window).run(plans))
@@ -74,7 +78,7 @@ def open_target(load: Load) -> Iterator[Target]:
     """
     target: Target
     if load.protocol == "http":
-        target = HttpTarget(load.url, load.timeout_s, load.headers)
+        target = HttpTarget(load.url, load.timeout_s, load.headers, load.tls)
     else:
         from tritonpy_bench.grpc_target import GrpcTarget
 

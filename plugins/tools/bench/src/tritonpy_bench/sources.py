@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Protocol
 
+from tritonpy_bench.answers import Expected
 from tritonpy_bench.request_parts import Parts
 
 
@@ -16,9 +17,11 @@ class Source(Protocol):
 
     Attributes:
         is_open: a sequence has begun and not ended.
+        expected: what the answer to the request that `next` gave last has to be; empty if nobody says it.
     """
 
     is_open: bool
+    expected: Sequence[Expected]
 
     def next(self) -> bytes:
         """The next request."""
@@ -31,9 +34,37 @@ class Repeated:
     """Requests one after the other, again and again; satisfies `Source`."""
 
     is_open = False
+    expected: Sequence[Expected] = ()
 
     def __init__(self, requests: Sequence[bytes], offset: int) -> None:
         self.next = islice(cycle(requests), offset % len(requests), None).__next__
+
+    def abandon(self) -> None:
+        """Nothing depends on the request that failed."""
+
+
+class Checked:
+    """As `Repeated`, where it is known what the answers have to be; satisfies `Source`.
+
+    Args:
+        requests: sent one after the other, again and again.
+        expected: what the answer to each has to be.
+        offset: the request that is sent first.
+    """
+
+    is_open = False
+
+    def __init__(
+        self, requests: Sequence[bytes], expected: Sequence[Sequence[Expected]], offset: int
+    ) -> None:
+        self.expected: Sequence[Expected] = ()
+        pairs = zip(requests, expected, strict=True)
+        self._pairs = islice(cycle(pairs), offset % len(requests), None)
+
+    def next(self) -> bytes:
+        """The next request."""
+        request, self.expected = next(self._pairs)
+        return request
 
     def abandon(self) -> None:
         """Nothing depends on the request that failed."""
@@ -49,6 +80,7 @@ class SequencePlan:
         variation: part of the length by which sequences are longer or shorter.
         ids: the correlation ids that are used one after the other, again and again.
         seed: of lengths and of the choice of streams.
+        expected: what the answer to each request of each stream has to be; empty if nobody says it.
     """
 
     streams: Sequence[Sequence[Parts]]
@@ -56,6 +88,7 @@ class SequencePlan:
     variation: float
     ids: range
     seed: int
+    expected: Sequence[Sequence[Sequence[Expected]]] = ()
 
 
 class Sequences:
@@ -68,19 +101,21 @@ class Sequences:
     def __init__(self, plan: SequencePlan) -> None:
         self._plan = plan
         self._ids = cycle(plan.ids)
-        self._streams = cycle(plan.streams)
+        nothing: list[list[Sequence[Expected]]] = [[()] * len(stream) for stream in plan.streams]
+        self._streams = cycle(zip(plan.streams, plan.expected or nothing, strict=True))
         self._random = random.Random(plan.seed)
 
-    def requests(self) -> Iterator[tuple[bytes, bool]]:
-        """The requests of the next sequence, each with whether others follow."""
-        stream = next(self._streams)
+    def requests(self) -> Iterator[tuple[bytes, bool, Sequence[Expected]]]:
+        """The requests of the next sequence, each with whether others follow, and what is expected."""
+        stream, expected = next(self._streams)
         length = len(stream) if self._plan.length is None else self._plan.length
         length = max(1, round(length * (1 + self._random.uniform(-1, 1) * self._plan.variation)))
         correlation_id = next(self._ids)
         for number in range(length):
             is_last = number == length - 1
-            parts = stream[number % len(stream)]
-            yield parts.of_sequence(correlation_id, number == 0, is_last), not is_last
+            step = number % len(stream)
+            request = stream[step].of_sequence(correlation_id, number == 0, is_last)
+            yield request, not is_last, expected[step]
 
 
 class SequenceSource:
@@ -88,6 +123,7 @@ class SequenceSource:
 
     def __init__(self, sequences: Sequences) -> None:
         self.is_open = False
+        self.expected: Sequence[Expected] = ()
         self._sequences = sequences
         self._rest = sequences.requests()
 
@@ -95,7 +131,7 @@ class SequenceSource:
         """The next request of the sequence, or the first of another."""
         if not self.is_open:
             self._rest = self._sequences.requests()
-        request, self.is_open = next(self._rest)
+        request, self.is_open, self.expected = next(self._rest)
         return request
 
     def abandon(self) -> None:

@@ -10,12 +10,12 @@ from ngh2 import events
 from ngh2.exceptions import NGH2Error
 from tritonpy.protos import messages
 
+from tritonpy_bench.answers import Outputs, called
 from tritonpy_bench.calls import Call, Place
 from tritonpy_bench.errors import BenchError
-from tritonpy_bench.grpc_transport import Connection, GrpcTransport, request_headers
+from tritonpy_bench.grpc_transport import HEAD_BYTE_SIZE, Connection, GrpcTransport, request_headers
 
 _CANCEL = 8
-_HEAD = 5  # bytes before each message: whether it is compressed, and its length
 _NEVER = 1 << 62
 _ERROR_TAG = 0x0A  # of the field `error_message`
 # The parameter of a response after which no other follows, as every protobuf library writes it.
@@ -25,8 +25,14 @@ _FINAL = b"triton_final_response\x12\x02\x08\x01"
 class StreamTransport(GrpcTransport):
     """Satisfies `Transport`, with as many streams as there are calls at a time."""
 
-    def __init__(self, place: Place, timeout_s: float, metadata: Sequence[tuple[str, str]] = ()) -> None:
-        super().__init__(place, timeout_s, metadata)
+    def __init__(
+        self,
+        place: Place,
+        timeout_s: float,
+        metadata: Sequence[tuple[str, str]] = (),
+        reads: bool = False,
+    ) -> None:
+        super().__init__(place, timeout_s, metadata, reads)
         self._headers = request_headers(place, "ModelStreamInfer", metadata)
         self._idle: list[_Stream] = []
 
@@ -35,7 +41,7 @@ class StreamTransport(GrpcTransport):
         try:
             for number in range(len(self._idle), count):
                 connection = self._connections[number % len(self._connections)]
-                self._idle.append(_Stream(connection, self._idle))
+                self._idle.append(_Stream(connection, self._idle, self._reads))
         except NGH2Error as error:
             raise BenchError(f"no stream can be opened at {self._place}: {error}") from None
 
@@ -48,7 +54,7 @@ class StreamTransport(GrpcTransport):
 
     def _begin(self, connection: Connection, request: bytes, call: Call) -> None:
         try:
-            stream = _Stream(connection, self._idle)
+            stream = _Stream(connection, self._idle, self._reads)
         except NGH2Error as error:  # the server has said that it closes this connection
             connection.leave()
             asyncio.get_running_loop().call_soon(call.answered, f"no stream was possible: {error}")
@@ -78,7 +84,9 @@ class _StreamConnection(Connection):
 class _Stream:
     """One stream; to its connection it is a call."""
 
-    def __init__(self, connection: Connection, idle: list[_Stream]) -> None:
+    def __init__(self, connection: Connection, idle: list[_Stream], reads: bool) -> None:
+        self._reads = reads
+        self._error: str | None = None  # what is wrong with a response of the request in flight
         self._connection = connection
         self._idle = idle
         self._call: Call | None = None
@@ -96,8 +104,11 @@ class _Stream:
             self._connection.send_on(self._number, request)
         except NGH2Error:
             return False
-        self._call = call
+        self._call, self._error = call, None
         return True
+
+    def read(self, outputs: Outputs) -> str | None:
+        raise AssertionError("what comes is told by `received`")
 
     def responded(self) -> None:
         raise AssertionError("what comes is told by `received`")
@@ -114,11 +125,11 @@ class _Stream:
         """Take bytes of responses."""
         buffer = self._data
         buffer += data
-        while len(buffer) >= _HEAD:
-            end = _HEAD + int.from_bytes(buffer[1:_HEAD], "big")
+        while len(buffer) >= HEAD_BYTE_SIZE:
+            end = HEAD_BYTE_SIZE + int.from_bytes(buffer[1:HEAD_BYTE_SIZE], "big")
             if len(buffer) < end:
                 return
-            message = bytes(memoryview(buffer)[_HEAD:end])
+            message = bytes(memoryview(buffer)[HEAD_BYTE_SIZE:end])
             del buffer[:end]
             self._response(message)
 
@@ -133,10 +144,18 @@ class _Stream:
             call.answered(messages.ModelStreamInferResponse.FromString(message).error_message)
             return
         if _FINAL not in message:
+            self._look(call, message)
             call.responded()
             return
         if messages.ModelStreamInferResponse.FromString(message).infer_response.outputs:
+            self._look(call, message)
             call.responded()
         self._call = None
         self._idle.append(self)
-        call.answered(None)
+        call.answered(self._error)
+
+    def _look(self, call: Call, message: bytes) -> None:
+        """Let the call look at a response."""
+        if self._reads:
+            response = messages.ModelStreamInferResponse.FromString(message).infer_response
+            self._error = self._error or call.read(called(response))

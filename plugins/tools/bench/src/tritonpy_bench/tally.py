@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import repeat
 
+from tritonpy_bench.answers import Outputs
 from tritonpy_bench.histogram import Histogram
 from tritonpy_bench.measurement import Window
 
@@ -34,6 +36,14 @@ class Series:
             self._histogram.add(waiting)
             waiting.clear()
 
+    def add_each(self, duration_ns: int, times: int) -> None:
+        """Count one so many times."""
+        waiting = self._waiting
+        waiting.extend(repeat(duration_ns, times))
+        if len(waiting) >= _MOST_WAITING:
+            self._histogram.add(waiting)
+            waiting.clear()
+
     def take(self) -> Histogram:
         """What was counted since the last call."""
         histogram = self._histogram
@@ -47,13 +57,14 @@ class Tally:
     """Collects what a window holds.
 
     Attributes:
-        latency, service, first, between: the durations of the window's fields of these names.
+        latency, service, first, between, token_gaps: the durations of the window's fields of these names.
         sent_count: requests sent since the last look.
         due_count: requests that an open loop was to send since then.
 
     Args:
         clock: for the length of windows.
         cpu_clock: processor time of the thread that sends.
+        tokens: the output whose elements are counted; empty to count none.
     """
 
     __slots__ = (
@@ -62,19 +73,36 @@ class Tally:
         "_cpu_ns",
         "_errors",
         "_since_ns",
+        "_token_count",
+        "_tokens",
         "between",
         "due_count",
         "first",
         "latency",
         "sent_count",
         "service",
+        "token_gaps",
     )
 
-    def __init__(self, clock: Clock = time.perf_counter_ns, cpu_clock: Clock = time.thread_time_ns) -> None:
+    def __init__(
+        self,
+        clock: Clock = time.perf_counter_ns,
+        cpu_clock: Clock = time.thread_time_ns,
+        tokens: str = "",
+    ) -> None:
         self._clock = clock
         self._cpu_clock = cpu_clock
+        self._tokens = tokens
         self.latency, self.service, self.first, self.between = Series(), Series(), Series(), Series()
+        self.token_gaps = Series()
         self._begin()
+
+    def count_tokens(self, outputs: Outputs) -> int:
+        """Count the elements of a response that are counted; how many it has."""
+        output = outputs.get(self._tokens) if self._tokens else None
+        count = output.element_count if output is not None else 0
+        self._token_count += count
+        return count
 
     def failed(self, text: str) -> None:
         """Count a request that failed; beyond the fiftieth, new texts are counted together."""
@@ -95,6 +123,8 @@ class Tally:
             first_ns=self.first.take(),
             between_ns=self.between.take(),
             due_count=self.due_count,
+            token_count=self._token_count,
+            token_gap_ns=self.token_gaps.take(),
         )
         self._begin()
         return window
@@ -102,4 +132,4 @@ class Tally:
     def _begin(self) -> None:
         self._since_ns, self._cpu_ns = self._clock(), self._cpu_clock()
         self._errors = Counter[str]()
-        self.sent_count = self.due_count = 0
+        self.sent_count = self.due_count = self._token_count = 0

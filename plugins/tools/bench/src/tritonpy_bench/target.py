@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,6 +13,7 @@ import click
 from tritonpy.cli.http_client import HttpClient, model_path
 
 from tritonpy_bench.errors import BenchError
+from tritonpy_bench.tls import TlsFiles
 
 JsonObject = dict[str, Any]  # Any: JSON
 
@@ -77,6 +79,16 @@ class Target(Protocol):
     def unregister(self, region: str) -> None:
         """Forget a region; a server that is gone has forgotten it."""
 
+    def register_cuda(self, region: str, handle: bytes, device: int, byte_size: int) -> None:
+        """Register a region of a GPU's memory, by its handle for other processes.
+
+        Raises:
+            BenchError: the server does not take it.
+        """
+
+    def unregister_cuda(self, region: str) -> None:
+        """Forget such a region."""
+
     def close(self) -> None:
         """End the connection."""
 
@@ -84,9 +96,12 @@ class Target(Protocol):
 class HttpTarget:
     """A server asked over HTTP; satisfies `Target`."""
 
-    def __init__(self, url: str, timeout_s: float, headers: Any = None) -> None:
+    def __init__(self, url: str, timeout_s: float, headers: Any = None, tls: TlsFiles = TlsFiles()) -> None:  # noqa: B008 - it is frozen
+        if tls and "://" not in url:
+            url = f"https://{url}"
+        context = tls.context() if url.startswith("https://") else None
         try:
-            self._client = HttpClient(url, timeout_s)
+            self._client = HttpClient(url, timeout_s, context)
         except click.ClickException as error:
             raise BenchError(error.message) from None
         self._headers = dict(headers or {})
@@ -115,6 +130,15 @@ class HttpTarget:
     def unregister(self, region: str) -> None:
         with suppress(BenchError):
             self._post(f"/v2/systemsharedmemory/region/{region}/unregister", b"")
+
+    def register_cuda(self, region: str, handle: bytes, device: int, byte_size: int) -> None:
+        raw = {"b64": base64.b64encode(handle).decode()}
+        body = json.dumps({"raw_handle": raw, "device_id": device, "byte_size": byte_size}).encode()
+        self._post(f"/v2/cudasharedmemory/region/{region}/register", body)
+
+    def unregister_cuda(self, region: str) -> None:
+        with suppress(BenchError):
+            self._post(f"/v2/cudasharedmemory/region/{region}/unregister", b"")
 
     def _get(self, path: str, instead: JsonObject | None = None) -> Any:  # Any: JSON
         try:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from tritonpy_bench.answers import Expected, Outputs
 from tritonpy_bench.sources import Source
 from tritonpy_bench.tally import Tally
 
@@ -23,23 +24,34 @@ class TimedCall:
         over: is called when the request is over, with the error.
     """
 
-    __slots__ = ("_last_ns", "_over", "_tally", "late_ns", "sent_ns", "source")
+    __slots__ = ("_expected", "_last_ns", "_over", "_tally", "_tokens", "late_ns", "sent_ns", "source")
 
     def __init__(self, source: Source, tally: Tally, over: Callable[[TimedCall, str | None], None]) -> None:
         self.source = source
-        self.sent_ns = self.late_ns = self._last_ns = 0
+        self.sent_ns = self.late_ns = self._last_ns = self._tokens = 0
+        self._expected: Sequence[Expected] = ()
         self._tally = tally
         self._over = over
 
     def begin(self) -> None:
         """A request is sent now."""
         self._last_ns = 0
+        self._expected = self.source.expected
         self.sent_ns = time.perf_counter_ns()
+
+    def read(self, outputs: Outputs) -> str | None:
+        self._tokens = self._tally.count_tokens(outputs)
+        for expected in self._expected:
+            if difference := expected.difference(outputs):
+                return difference
+        return None
 
     def responded(self) -> None:
         now_ns = time.perf_counter_ns()
         if self._last_ns:
             self._tally.between.add(now_ns - self._last_ns)
+            if self._tokens:
+                self._tally.token_gaps.add_each((now_ns - self._last_ns) // self._tokens, self._tokens)
         else:
             self._tally.first.add(now_ns - self.sent_ns + self.late_ns)
         self._last_ns = now_ns
