@@ -113,6 +113,7 @@ bench: $(STAMP) $(LIBRARY) ## measure beside the real server; results go to benc
 
 protos: $(STAMP) ## make descriptors and type stubs anew from the .proto files
 	$(BIN)/python core/build_protos.py
+	$(BIN)/python plugins/cluster/router/build_protos.py
 
 docs: $(STAMP) ## write the reference pages that are made from code, and the examples that are made from templates
 	$(BIN)/python examples/from_templates.py

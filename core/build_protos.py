@@ -4,12 +4,14 @@
 grpcio-tools, which is a development dependency:
 
     python core/build_protos.py [DIRECTORY]
+
+Distributions with messages of their own call `build` from a script beside them.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from keyword import iskeyword
 from pathlib import Path
@@ -24,7 +26,7 @@ from google.protobuf.descriptor_pb2 import (
 PROTOS = Path(__file__).resolve().parent / "src" / "tritonpy" / "protos"
 SOURCES = ("model_config.proto", "grpc_service.proto", "health.proto", "reflection.proto")
 # Names as they stand in descriptors, which begin with the package.
-_PACKAGES = (".inference.", ".grpc.health.v1.", ".grpc.reflection.v1.")
+_PACKAGES = (".inference.", ".grpc.health.v1.", ".grpc.reflection.v1.", ".tritonpy.cluster.v1.")
 
 _STUB_HEADER = '''"""The message classes as type checkers see them; `make protos` writes this file."""
 
@@ -57,8 +59,10 @@ _SCALARS = {
 }
 
 
-def compile_descriptors(output: Path) -> FileDescriptorSet:
-    """Compile the sources into `output` and return the same descriptors parsed.
+def compile_descriptors(
+    output: Path, protos: Path | None = None, sources: Sequence[str] = SOURCES
+) -> FileDescriptorSet:
+    """Compile the sources in `protos`, or the core's, into `output`; return the same descriptors parsed.
 
     Raises:
         SystemExit: the compiler refused a source; its messages are on standard error.
@@ -67,11 +71,11 @@ def compile_descriptors(output: Path) -> FileDescriptorSet:
 
     arguments = [
         "protoc",
-        f"--proto_path={PROTOS}",
+        f"--proto_path={protos or PROTOS}",
         f"--proto_path={files('grpc_tools') / '_proto'}",
         "--include_imports",  # also sorts: a file stands behind what it imports
         f"--descriptor_set_out={output}",
-        *SOURCES,
+        *sources,
     ]
     if protoc.main(arguments) != 0:
         raise SystemExit("protoc failed")
@@ -192,11 +196,11 @@ def _literal(names: list[str]) -> str:
     return f"Literal[{', '.join(repr(name) for name in names)}]".replace("'", '"')
 
 
-def main(directory: Path) -> None:
+def build(directory: Path, protos: Path = PROTOS, sources: Sequence[str] = SOURCES) -> None:
     """Write both files into `directory`."""
-    descriptors = compile_descriptors(directory / "descriptors.binpb")
+    descriptors = compile_descriptors(directory / "descriptors.binpb", protos, sources)
     (directory / "messages.pyi").write_text(stub_text(descriptors), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else PROTOS)
+    build(Path(sys.argv[1]) if len(sys.argv) > 1 else PROTOS)

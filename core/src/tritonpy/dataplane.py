@@ -48,6 +48,30 @@ class TensorSpec:
     is_shape_tensor: bool = False
 
 
+class ModelActivity(NamedTuple):
+    """What a model version has under way now, and has done since it was loaded: cheap to ask for often.
+
+    Attributes:
+        name: the model.
+        version: its number.
+        inflight_count: requests that it has accepted and not finally answered.
+        pending_count: those of them that wait for an execution.
+        executed_count: requests that were executed.
+        queue_ns: what they waited for that, added up.
+        compute_ns: what their executions took, added up; each request counts the whole of its batch.
+        instance_count: instances that execute; 0 for an ensemble.
+    """
+
+    name: str
+    version: int
+    inflight_count: int
+    pending_count: int
+    executed_count: int
+    queue_ns: int
+    compute_ns: int
+    instance_count: int
+
+
 class ServedModel(Protocol):
     """A model version that takes requests.
 
@@ -134,6 +158,9 @@ class Dataplane(Protocol):
 
     def model_statistics(self, name: str = "", version: str = "") -> JsonObject:
         """`model_stats` of one version, of all versions of a model, or of everything."""
+
+    def model_activity(self) -> Sequence[ModelActivity]:
+        """What every loaded model version has under way; for those who look several times a second."""
 
     def model_explanation(self, name: str, version: str = "") -> JsonObject:
         """`models`: what one version does with its requests, or all versions of a model that are loaded."""

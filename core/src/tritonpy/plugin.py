@@ -19,7 +19,7 @@ from tritonpy.completion import (
     tensor_config,
 )
 from tritonpy.cores import usable_core_count
-from tritonpy.dataplane import Address, Dataplane, Frontend, ServedModel, TensorSpec, Unready
+from tritonpy.dataplane import Address, Dataplane, Frontend, ModelActivity, ServedModel, TensorSpec, Unready
 from tritonpy.datatypes import CONFIG_DATATYPES, DATATYPES, DataType, datatype_of
 from tritonpy.errors import (
     AlreadyExists,
@@ -107,6 +107,7 @@ __all__ = [
     "MemoryType",
     "MemoryUsage",
     "Model",
+    "ModelActivity",
     "ModelInstance",
     "NotFound",
     "OnResponse",

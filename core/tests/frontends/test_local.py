@@ -345,6 +345,21 @@ async def test_an_explanation_tells_what_waits_what_ran_and_how() -> None:
     assert facts["seconds"] > 10**9
 
 
+@in_virtual_time
+async def test_the_activity_of_models_tells_what_is_under_way_and_what_was_done() -> None:
+    server = Server()
+    (instance,) = await server.serve("m", 1, dynamic_batching={"max_queue_delay_microseconds": 5})
+    for _ in range(3):
+        ask(server.dataplane, "m")
+    instance.answer()
+
+    (activity,) = server.dataplane.model_activity()
+
+    assert (activity.name, activity.version, activity.instance_count) == ("m", 1, 1)
+    assert (activity.executed_count, activity.inflight_count, activity.pending_count) == (1, 2, 2)
+    assert activity.compute_ns >= 1000
+
+
 # Loading and unloading on request.
 
 

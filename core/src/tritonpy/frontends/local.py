@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from tritonpy.dataplane import TensorSpec, Unready
+from tritonpy.dataplane import ModelActivity, TensorSpec, Unready
 from tritonpy.errors import InvalidArg, TritonError, Unsupported
 from tritonpy.handles import JsonObject
 from tritonpy.lifecycle.model_control import ModelControl
@@ -139,6 +139,9 @@ class LocalDataplane:
             ]
         }
 
+    def model_activity(self) -> Sequence[ModelActivity]:
+        return [_activity(model) for model in self._registry.all_models()]
+
     def model_explanation(self, name: str, version: str = "") -> JsonObject:
         return {"models": [_explanation(model) for model in self._loaded(name, version)]}
 
@@ -198,6 +201,20 @@ def _tensors(specs: Mapping[str, TensorSpec]) -> list[JsonObject]:
     return [
         {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)} for spec in specs.values()
     ]
+
+
+def _activity(model: LoadedModel) -> ModelActivity:
+    stats = model.stats
+    return ModelActivity(
+        model.name,
+        model.version,
+        model.inflight_count,
+        stats.pending_count,
+        stats.queue_count,
+        stats.queue_ns,
+        stats.compute_input_ns + stats.compute_infer_ns + stats.compute_output_ns,
+        len(model.instances),
+    )
 
 
 def _memory_json(model: LoadedModel) -> list[JsonObject]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tritonpy_router.control import merge_indexes, merge_statistics
-from tritonpy_router.probe import facts_of, takes_requests
-from tritonpy_router.replica import ModelFacts
+from tritonpy_router.model_facts import ModelFacts, facts_of
+from tritonpy_router.probe import takes_requests
 
 
 def row(name: str, version: str, state: str, **more: str) -> dict[str, str]:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tritonpy.errors import InvalidArg, NotFound, TritonError, Unavailable
 from tritonpy_router.affinity import Pins, highest
 from tritonpy_router.ejection import FAILURES, FIRST_EJECTION_S, LONGEST_EJECTION_S, WINDOW_S, Ejection
+from tritonpy_router.model_facts import ModelFacts
 from tritonpy_router.picking import POLICIES
-from tritonpy_router.replica import ModelFacts, Place, Replica
+from tritonpy_router.replica import Place, Replica
 from tritonpy_router.scan import Asked
 from tritonpy_router.view import View
 

@@ -9,14 +9,14 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any
 from urllib.parse import quote
 
 import aiohttp
 import orjson
 from yarl import URL
 
-from tritonpy_router.replica import ModelFacts, Place, Replica
+from tritonpy_router.model_facts import ModelFacts, facts_of
+from tritonpy_router.replica import Place, Replica
 from tritonpy_router.view import View
 
 _log = logging.getLogger("tritonpy.router")
@@ -200,14 +200,6 @@ def takes_requests(status: int, body: bytes) -> bool:
         return models is None or bool(models)
     except (orjson.JSONDecodeError, AttributeError):
         return True
-
-
-def facts_of(config: dict[str, Any]) -> ModelFacts:  # Any: JSON
-    """What a model's configuration says to a router; the JSON of `/v2/models/<name>/config`."""
-    sequences = config.get("sequence_batching")
-    idle_us = int((sequences or {}).get("max_sequence_idle_microseconds") or 0) or 1_000_000
-    retry = config.get("parameters", {}).get("retry_on_replica_loss", {}).get("string_value", "")
-    return ModelFacts(sequences is not None, idle_us / 1e6, retry.lower() in ("true", "1", "yes", "on"))
 
 
 def _reason(body: bytes) -> str:

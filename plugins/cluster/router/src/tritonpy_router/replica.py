@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tritonpy_router.ejection import Ejection
+from tritonpy_router.model_facts import ModelFacts
 
 
 class Place(NamedTuple):
@@ -25,21 +26,6 @@ class Place(NamedTuple):
 
 
 _NOTHING: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """What a model's configuration says to a router.
-
-    Attributes:
-        is_sequence: requests of a sequence have to come to one replica.
-        idle_s: how long a sequence may have no request.
-        is_retriable: a request whose replica was lost may be executed again.
-    """
-
-    is_sequence: bool = False
-    idle_s: float = 1.0
-    is_retriable: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -9,8 +9,9 @@ from random import Random
 from tritonpy.errors import InvalidArg, NotFound, TritonError, Unavailable
 
 from tritonpy_router.affinity import Pins, highest
+from tritonpy_router.model_facts import ModelFacts
 from tritonpy_router.picking import Policy, two_choices
-from tritonpy_router.replica import ModelFacts, Place, Replica
+from tritonpy_router.replica import Place, Replica
 from tritonpy_router.scan import Asked
 
 _log = logging.getLogger("tritonpy.router")
