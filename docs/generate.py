@@ -149,9 +149,15 @@ NOT_CALLED = {
     "ResponseStream": {"on_response", "end"},
     "Request": {"read", "replaced"},
     "Tensor": {"config", "fault"},
-    "ModelConfig": {"config"},
+    "ModelConfig": {"config", "files"},
     "DynamicBatcher": {"config"},
-    "SequenceBatcher": {"config"},
+    "SequenceBatcher": {"config", "files"},
+    "DirectStrategy": {"config"},
+    "OldestStrategy": {"config"},
+    "Control": {"config"},
+    "State": {"config", "initial_bytes", "output"},
+    "RateLimiter": {"config"},
+    "Resource": {"config"},
     "QueuePolicy": {"config"},
     "ModelWarmup": {"config"},
 }
@@ -168,7 +174,9 @@ FOR_PROGRAMS = (
 SDK = {
     "Functions as models": (
         "tritonpy_sdk",
-        ("Tensor", "ModelConfig", "DynamicBatcher", "SequenceBatcher", "QueuePolicy", "TimeoutAction"),
+        ("Tensor", "ModelConfig", "DynamicBatcher", "QueuePolicy", "TimeoutAction"),
+        ("SequenceBatcher", "DirectStrategy", "OldestStrategy", "Control", "ControlKind", "State"),
+        ("InitialState", "RateLimiter", "Resource"),
         ("ModelWarmup", "WarmupInput", "Request", "FunctionContext", "UnrecoverableError"),
     ),
     "Decorators of functions": (

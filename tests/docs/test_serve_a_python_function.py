@@ -17,9 +17,19 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 import tritonpy_sdk
+from tritonpy.config.read import config_from_dict
 from tritonpy.options import ServerOptions
 from tritonpy.plugin import InferRequest
-from tritonpy_sdk import LOCAL, LocalModel, ModelConfig, Request, Server, Tensor
+from tritonpy_sdk import (
+    LOCAL,
+    DynamicBatcher,
+    LocalModel,
+    ModelConfig,
+    Request,
+    SequenceBatcher,
+    Server,
+    Tensor,
+)
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/serve-a-python-function.md").read_text()
 FILES = dict(re.findall(r"```python\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
@@ -86,6 +96,14 @@ def test_models_are_asked_without_sockets(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().out == "[[2. 2.]]\n[[0. 0.]]\n[[1. 1.]]\n[[2. 2.]]\n"
 
 
+def test_the_server_keeps_the_sums_of_sequences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "sums.py"
+    program.write_text(FILES["sums.py"])
+    runpy.run_path(str(program))
+
+    assert capsys.readouterr().out == "1.0\n21.0\n321.0\n"
+
+
 def test_models_of_a_repository_are_asked_inside_a_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,13 +151,19 @@ def test_attributes_of_a_request_are_those_of_calls_inside_the_program() -> None
 
 
 def test_settings_and_decorators_of_the_page_are_there() -> None:
-    settings = re.findall(r"`(ModelConfig\(.*?\))`", PAGE)
+    settings = re.findall(r"`((?:ModelConfig|DynamicBatcher|SequenceBatcher|ServerOptions)\(.*?\))`", PAGE)
     decorators = re.findall(r"^\| `@(\w+)", PAGE, re.MULTILINE)
     [listed] = re.findall(r"Requests have (.*?)\.\n", PAGE, re.DOTALL)
 
     public = {name: getattr(tritonpy_sdk, name) for name in tritonpy_sdk.__all__}
-    assert [type(eval(text, public)) for text in settings] == [ModelConfig] * len(settings)
-    assert len(settings) >= 4
+    public |= {"np": np, "ServerOptions": ServerOptions}
+    made = [eval(text, public) for text in settings if "…" not in text]
+    assert len(made) >= 14
+    for each in made:
+        if isinstance(each, DynamicBatcher | SequenceBatcher):
+            each = ModelConfig(batcher=each)
+        if isinstance(each, ModelConfig):
+            config_from_dict(each.config(), "m")
     assert len(decorators) == 8
     assert all(hasattr(tritonpy_sdk, name) for name in decorators)
     assert all(hasattr(Request({}), name) for name in re.findall(r"`(\w+)", listed))

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
         ModelConfig,
         ModelWarmup,
         QueuePolicy,
-        SequenceBatcher,
+        RateLimiter,
+        Resource,
         TimeoutAction,
         WarmupInput,
     )
@@ -34,6 +35,15 @@ if TYPE_CHECKING:
     )
     from tritonpy_sdk.functions.failures import UnrecoverableError
     from tritonpy_sdk.functions.request import Request
+    from tritonpy_sdk.functions.sequences import (
+        Control,
+        ControlKind,
+        DirectStrategy,
+        InitialState,
+        OldestStrategy,
+        SequenceBatcher,
+        State,
+    )
     from tritonpy_sdk.functions.tensors import Tensor
     from tritonpy_sdk.local_model import LocalModel, Outputs, ResponseStream
     from tritonpy_sdk.remote.remote_server import RemoteServer
@@ -42,19 +52,27 @@ if TYPE_CHECKING:
 __all__ = [
     "LOCAL",
     "ConstantPadder",
+    "Control",
+    "ControlKind",
+    "DirectStrategy",
     "DynamicBatcher",
     "FunctionContext",
+    "InitialState",
     "LocalModel",
     "ModelConfig",
     "ModelRepository",
     "ModelWarmup",
+    "OldestStrategy",
     "Outputs",
     "QueuePolicy",
+    "RateLimiter",
     "RemoteServer",
     "Request",
+    "Resource",
     "ResponseStream",
     "SequenceBatcher",
     "Server",
+    "State",
     "Tensor",
     "TimeoutAction",
     "UnrecoverableError",
@@ -71,7 +89,7 @@ __all__ = [
 
 _PLACES = {
     "functions.config": (
-        "DynamicBatcher ModelConfig ModelWarmup QueuePolicy SequenceBatcher TimeoutAction WarmupInput"
+        "DynamicBatcher ModelConfig ModelWarmup QueuePolicy RateLimiter Resource TimeoutAction WarmupInput"
     ),
     "functions.context": "FunctionContext",
     "functions.decorators": (
@@ -80,6 +98,9 @@ _PLACES = {
     ),
     "functions.failures": "UnrecoverableError",
     "functions.request": "Request",
+    "functions.sequences": (
+        "Control ControlKind DirectStrategy InitialState OldestStrategy SequenceBatcher State"
+    ),
     "functions.tensors": "Tensor",
     "local_model": "LocalModel Outputs ResponseStream",
     "remote.remote_server": "RemoteServer",

@@ -121,7 +121,7 @@ class Server:
             fresh_outputs=fresh_outputs,
         )
         given.config()
-        given.warmup_files()
+        given.settings.files()
         with self._lock:
             before = self._bound.get(name)
             self._bound[name] = given
@@ -316,7 +316,7 @@ class Server:
     def _write(self, given: Bound) -> None:
         assert self._folder is not None  # the server runs, or starts
         ModelRepository(self._folder.name).model(
-            given.name, given.config(), version=given.version, model_files=given.warmup_files()
+            given.name, given.config(), version=given.version, model_files=given.settings.files()
         )
 
     def _load(self, given: Bound, before: Bound | None) -> None:

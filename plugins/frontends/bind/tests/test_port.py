@@ -237,12 +237,19 @@ def test_a_configuration_that_cannot_be_is_refused_with_a_reason(peer, name, con
     assert peer.bind("fine", number=2)["kind"] == "bound"
 
 
-def test_files_lie_in_the_folder_for_warm_up_only(peer):
+def test_files_lie_in_the_folders_for_warm_up_and_states_only(peer):
     head = {"kind": "bind", "binding": 1, "name": "n", "version": 1, "config": CONFIG}
 
-    for path in ("1/model.py", "batchstrategy.so", "warmup/../x", "warmup/a/b", "/etc/x", "warmup/"):
+    for path in (
+        "1/model.py",
+        "batchstrategy.so",
+        "warmup/../x",
+        "warmup/a/b",
+        "/etc/x",
+        "initial_state/../x",
+    ):
         peer.send(head | {"files": [[path, 1]]}, b"x")
-        assert "expected 'warmup/NAME'" in peer.next("failed")["error"][1]
+        assert "expected warmup/NAME or initial_state/NAME" in peer.next("failed")["error"][1]
 
 
 def ask(server, name, **more):

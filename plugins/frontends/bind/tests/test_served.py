@@ -19,11 +19,17 @@ from tritonpy.errors import (
 from tritonpy.plugin import Tensor as WireTensor
 from tritonpy.server import Server as CoreServer
 from tritonpy_sdk import (
+    Control,
+    ControlKind,
     DynamicBatcher,
+    InitialState,
     ModelConfig,
     ModelWarmup,
+    RateLimiter,
     RemoteServer,
+    Resource,
     SequenceBatcher,
+    State,
     UnrecoverableError,
     WarmupInput,
     batch,
@@ -91,6 +97,41 @@ def test_each_of_several_functions_is_an_instance_on_a_thread_of_its_own(bind):
     futures = [model.submit({"x": X}) for _ in range(2)]
 
     assert [future.result()["y"].tolist() for future in futures] == [X.tolist()] * 2
+
+
+def test_controls_and_states_come_along_and_the_server_keeps_states(bind):
+    ends = []
+
+    @batch
+    def add(x, END, so_far):
+        ends.append(END.item())
+        return {"y": x + so_far, "next": x + so_far}
+
+    begin = InitialState(np.array([10, 20], np.float32))
+    batcher = SequenceBatcher(
+        controls=[Control("END", ControlKind.END)],
+        states=[State("so_far", "next", (2,), np.float32, begin)],
+    )
+    model = bind(add, ModelConfig(batcher=batcher))
+
+    answers = [
+        model.infer({"x": X}, outputs=["y"], sequence_id=7, sequence_start=not step, sequence_end=step == 2)
+        for step in range(3)
+    ]
+
+    assert [answer["y"].tolist() for answer in answers] == [[[11, 22]], [[12, 24]], [[13, 26]]]
+    assert ends == [False, False, True]
+
+
+def test_what_an_execution_needs_is_the_servers_affair_too(bind):
+    model = bind(double, ModelConfig(rate_limiter=RateLimiter(resources=[Resource("memory", 2)], priority=3)))
+
+    (group,) = model.config["instance_group"]
+    assert group["rate_limiter"] == {
+        "resources": [{"name": "memory", "global": False, "count": 2}],
+        "priority": 3,
+    }
+    assert model.infer({"x": X})["y"].tolist() == [[2, 4]]
 
 
 def test_what_a_request_says_beside_its_inputs_comes_along(bind):

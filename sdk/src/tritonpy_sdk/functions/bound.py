@@ -6,13 +6,13 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import JsonObject
 
-from tritonpy_sdk.functions.config import ModelConfig, ModelWarmup
+from tritonpy_sdk.functions.config import ModelConfig
+from tritonpy_sdk.functions.sequences import SequenceBatcher
 from tritonpy_sdk.functions.tensors import Tensor, named
 from tritonpy_sdk.functions.wrapping import Function
 
@@ -51,39 +51,32 @@ class Bound:
 
     def config(self) -> JsonObject:
         """The configuration of the model, in the shape of `GET …/config`."""
+        limiter = self.settings.rate_limiter
+        limits: JsonObject = {} if limiter is None else limiter.config()
         config: JsonObject = {
             "name": self.name,
             "backend": BACKEND,
             "input": [tensor.config() for tensor in self.inputs],
             "output": [tensor.config() for tensor in self.outputs],
-            "instance_group": [{"kind": "KIND_CPU", "count": len(self.functions)}],
+            "instance_group": [{"kind": "KIND_CPU", "count": len(self.functions), **limits}],
             "version_policy": {"specific": {"versions": [self.version]}},
         }
         if self.is_decoupled:
             config["model_transaction_policy"] = {"decoupled": True}
         return config | self.settings.config()
 
-    def warmup_files(self) -> dict[str, bytes]:
-        """Contents of the files that its warm-up names, by path in the model's directory.
+    @property
+    def all_outputs(self) -> tuple[Tensor, ...]:
+        """What the functions return: their outputs, and behind them the states that are none of those."""
+        names = {tensor.name for tensor in self.outputs}
+        batcher = self.settings.batcher
+        states = batcher.states if isinstance(batcher, SequenceBatcher) else ()
+        return (*self.outputs, *(state.output for state in states if state.output_name not in names))
 
-        Raises:
-            InvalidArg: one cannot be read.
-        """
-        return {
-            f"warmup/{Path(given.input_data_file).name}": _read(sample, Path(given.input_data_file))
-            for sample in self.settings.model_warmup or ()
-            for given in sample.inputs.values()
-            if given.input_data_file
-        }
-
-
-def _read(sample: ModelWarmup, path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as exc:
-        raise InvalidArg(
-            f"warm-up '{sample.name}': cannot read input_data_file '{path}': {exc.strerror}"
-        ) from None
+    @property
+    def is_iterative(self) -> bool:
+        """True if a request may be executed many times."""
+        return bool(self.config().get("sequence_batching", {}).get("iterative_sequence"))
 
 
 def bound(

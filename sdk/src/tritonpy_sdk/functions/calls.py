@@ -32,16 +32,26 @@ class FunctionInstance:
         bound: what is served.
         context: of this instance.
         owns_inputs: nobody else looks at the inputs of requests, and they can be written to.
+        can_reschedule: requests can be executed again.
 
     Attributes:
         is_lost: the function cannot go on.
     """
 
-    def __init__(self, bound: Bound, context: FunctionContext, *, owns_inputs: bool = False) -> None:
+    def __init__(
+        self,
+        bound: Bound,
+        context: FunctionContext,
+        *,
+        owns_inputs: bool = False,
+        can_reschedule: bool = True,
+    ) -> None:
         self._bound = bound
         self._context = context
-        self._names = [str(tensor.name) for tensor in bound.outputs]
-        self._datatypes = {str(tensor.name): tensor.datatype for tensor in bound.outputs}
+        self._outputs = {str(tensor.name): tensor for tensor in bound.all_outputs}
+        self._names = list(self._outputs)
+        self._datatypes = {name: tensor.datatype for name, tensor in self._outputs.items()}
+        self._again: list[InferRequest] | None = [] if bound.is_iterative and can_reschedule else None
         self.is_lost = False
         enter_context(context)
         function = bound.functions[context.instance]
@@ -60,6 +70,8 @@ class FunctionInstance:
         """See `BackendHooks.model_instance_execute`."""
         if self.is_lost:
             raise Unavailable(f"model '{self._bound.name}' has failed for good; bind it again")
+        if self._again:
+            self._again = []  # of a call that has failed
         try:
             returned = self._function([self._read(request) for request in requests])
             if isinstance(returned, list):  # nearly always: the questions below take as long as all the rest
@@ -82,6 +94,7 @@ class FunctionInstance:
             is_writable=self._bound.is_writable,
             is_owned=self._owns_inputs,
             is_joined=self._is_joined,
+            again=self._again,
         )
 
     async def _wait(self, returned: Any, requests: Sequence[InferRequest]) -> Any:
@@ -94,6 +107,9 @@ class FunctionInstance:
 
     def _respond(self, requests: Sequence[InferRequest], returned: Returned) -> list[InferResponse] | None:
         responses = self._responses(requests, returned)
+        if self._again:
+            self._respond_apart(requests, responses)
+            return None
         if not self._bound.is_decoupled:
             return [
                 response or self._missing(request)
@@ -102,6 +118,32 @@ class FunctionInstance:
         for request, response in zip(requests, responses, strict=True):
             request.respond(response)
         return None
+
+    def _respond_apart(
+        self, requests: Sequence[InferRequest], responses: Sequence[InferResponse | None]
+    ) -> None:
+        """Some requests are to be executed again; the others are answered each by itself."""
+        again = self._taken_again()
+        for request, response in zip(requests, responses, strict=True):
+            if not any(request is each for each in again):
+                request.respond(response if self._bound.is_decoupled else response or self._missing(request))
+                continue
+            if response is not None and not self._bound.is_decoupled:
+                text = (
+                    "its function returned outputs for a request that is to be executed again, expected None"
+                )
+                error = BadResult(f"model '{self._bound.name}': {text}")
+                request.respond(InferResponse(error=self._failure(error)))
+                continue
+            if response is not None:
+                request.respond(response, final=False)
+            request.reschedule()
+
+    def _taken_again(self) -> list[InferRequest]:
+        again = self._again or []
+        if self._again:
+            self._again = []
+        return again
 
     def _stream(self, returned: Iterator[Returned], requests: Sequence[InferRequest]) -> None:
         open_requests = list(requests)
@@ -144,7 +186,11 @@ class FunctionInstance:
                 request.respond(response, final=False)
 
     def _end(self, requests: Sequence[InferRequest], error: TritonError | None) -> None:
+        again = self._taken_again() if error is None else []
         for request in requests:
+            if any(request is each for each in again):
+                request.reschedule()
+                continue
             request.respond(None if error is None else InferResponse(error=error))
 
     def _responses(self, requests: Sequence[InferRequest], returned: Returned) -> list[InferResponse | None]:
@@ -197,7 +243,7 @@ class FunctionInstance:
         return WireTensor.from_numpy(name, array, "BF16" if datatype == "BF16" else None)
 
     def _check(self, request: InferRequest, name: str, array: Any) -> None:
-        tensor = next(tensor for tensor in self._bound.outputs if tensor.name == name)
+        tensor = self._outputs[name]
         rows = (request.batch_size,) if self._bound.settings.batching else ()
         if fault := tensor.fault(array, *rows):
             raise BadResult(f"model '{self._bound.name}': output '{name}': {fault}")

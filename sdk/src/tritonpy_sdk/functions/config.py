@@ -1,4 +1,4 @@
-"""Settings of functions that are served as models: batching, queues, sequences, caching, warm-up."""
+"""Settings of functions that are served as models: batching, queues, resources, caching, warm-up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from tritonpy.datatypes import DATATYPES
 from tritonpy.errors import InvalidArg
 from tritonpy.handles import JsonObject
 
+from tritonpy_sdk.functions.sequences import SequenceBatcher
 from tritonpy_sdk.functions.tensors import Tensor
+
+_STRATEGY_PARAMETER = "TRITON_BATCH_STRATEGY_PATH"
 
 
 class TimeoutAction(Enum):
@@ -60,6 +63,8 @@ class DynamicBatcher:
         default_priority_level: of requests that name none.
         default_queue_policy: of each level that has none of its own.
         priority_queue_policy: by level.
+        strategy: narrows what may go together: the name of an installed batching strategy,
+            `module:object`, or the path of a file.
     """
 
     max_queue_delay_microseconds: int = 0
@@ -69,6 +74,7 @@ class DynamicBatcher:
     default_priority_level: int = 0
     default_queue_policy: QueuePolicy | None = None
     priority_queue_policy: Mapping[int, QueuePolicy] | None = None
+    strategy: str | Path | None = None
 
     def config(self) -> JsonObject:
         """As a configuration has it."""
@@ -86,44 +92,51 @@ class DynamicBatcher:
             entry["priority_queue_policy"] = {
                 str(level): policy.config() for level, policy in self.priority_queue_policy.items()
             }
-        return {"dynamic_batching": entry}
+        if self.strategy is None:
+            return {"dynamic_batching": entry}
+        parameters = {_STRATEGY_PARAMETER: {"string_value": str(self.strategy)}}
+        return {"dynamic_batching": entry, "parameters": parameters}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SequenceBatcher:
-    """Brings the requests of a sequence to the same instance, in their order.
-
-    A function finds what it needs in its requests: `sequence_id`, `is_sequence_start`, `is_sequence_end`.
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Something that instances share, of which there is only so much.
 
     Attributes:
-        max_candidate_sequences: sequences whose requests may form batches (Triton's strategy "oldest"); 0
-            keeps a place of an instance for each sequence ("direct").
-        max_queue_delay_microseconds: how long a request may wait for others.
-        preferred_batch_size: batches of these sizes go at once; for "oldest".
-        max_sequence_idle_microseconds: after which a sequence that sends nothing is ended.
-        iterative: a request may be executed many times; see the configuration's `iterative_sequence`.
+        name: of the resource; `--rate-limit-resource` says how much there is.
+        count: what one execution needs of it.
+        is_global: all devices share it, instead of each having its own.
     """
 
-    max_candidate_sequences: int = 0
-    max_queue_delay_microseconds: int = 0
-    preferred_batch_size: Sequence[int] | None = None
-    max_sequence_idle_microseconds: int = 1_000_000
-    iterative: bool = False
+    name: str
+    count: int = 1
+    is_global: bool = False
 
     def config(self) -> JsonObject:
         """As a configuration has it."""
-        strategy: JsonObject = {"max_queue_delay_microseconds": self.max_queue_delay_microseconds}
-        if self.max_candidate_sequences:
-            strategy["max_candidate_sequences"] = self.max_candidate_sequences
-            if self.preferred_batch_size:
-                strategy["preferred_batch_size"] = [int(size) for size in self.preferred_batch_size]
-        entry: JsonObject = {
-            "max_sequence_idle_microseconds": self.max_sequence_idle_microseconds,
-            "oldest" if self.max_candidate_sequences else "direct": strategy,
-        }
-        if self.iterative:
-            entry["iterative_sequence"] = True
-        return {"sequence_batching": entry}
+        return {"name": self.name, "count": self.count, **({"global": True} if self.is_global else {})}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RateLimiter:
+    """Turns of a model's instances among those of all models.
+
+    The server has to be started with `ServerOptions(…, rate_limit="execution_count")`, or nobody waits.
+
+    Attributes:
+        resources: what one execution needs, all or nothing.
+        priority: 2 has half the turns of 1; 0 is 1.
+    """
+
+    resources: Sequence[Resource] = ()
+    priority: int = 0
+
+    def config(self) -> JsonObject:
+        """As a configuration has it, in a group of instances."""
+        entry: JsonObject = {"resources": [resource.config() for resource in self.resources]}
+        if self.priority:
+            entry["priority"] = self.priority
+        return {"rate_limiter": entry}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,6 +219,7 @@ class ModelConfig:
         decoupled: a request has any number of responses; None is true for generators.
         model_warmup: requests to be executed before the model is ready.
         instances: how many calls of one function may run at the same time, each on a thread of its own.
+        rate_limiter: what an execution needs that instances share, and its turn; None for nothing.
         parameters: of the configuration; strategies and others read them.
         more: anything else that a configuration may say, in the shape of `GET …/config`.
     """
@@ -217,6 +231,7 @@ class ModelConfig:
     decoupled: bool | None = None
     model_warmup: Sequence[ModelWarmup] | None = None
     instances: int = 1
+    rate_limiter: RateLimiter | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     more: JsonObject = field(default_factory=dict)
 
@@ -236,5 +251,31 @@ class ModelConfig:
         if self.model_warmup:
             entry["model_warmup"] = [sample.config() for sample in self.model_warmup]
         if self.parameters:
-            entry["parameters"] = {key: {"string_value": value} for key, value in self.parameters.items()}
+            named = {key: {"string_value": value} for key, value in self.parameters.items()}
+            entry["parameters"] = entry.get("parameters", {}) | named
         return entry | dict(self.more)
+
+    def files(self) -> dict[str, bytes]:
+        """Contents of the files that warm-up and states need, by path in the model's directory.
+
+        Raises:
+            InvalidArg: one cannot be read.
+        """
+        files = {
+            f"warmup/{Path(given.input_data_file).name}": _read(sample, Path(given.input_data_file))
+            for sample in self.model_warmup or ()
+            for given in sample.inputs.values()
+            if given.input_data_file
+        }
+        if isinstance(self.batcher, SequenceBatcher):
+            files |= self.batcher.files()
+        return files
+
+
+def _read(sample: ModelWarmup, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as exc:
+        raise InvalidArg(
+            f"warm-up '{sample.name}': cannot read input_data_file '{path}': {exc.strerror}"
+        ) from None

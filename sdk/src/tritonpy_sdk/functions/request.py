@@ -22,9 +22,10 @@ class Request(dict[str, Array]):
         parameters: what the client gave by name.
         of: the server's request; None in tests of functions.
         is_to_be_copied: who hands its arrays on as they are copies them before.
+        again: the requests that are to be executed again; None where that cannot be asked for.
     """
 
-    __slots__ = ("_of", "is_to_be_copied", "parameters")
+    __slots__ = ("_again", "_of", "is_to_be_copied", "parameters")
 
     def __init__(
         self,
@@ -33,11 +34,13 @@ class Request(dict[str, Array]):
         of: InferRequest | None = None,
         *,
         is_to_be_copied: bool = False,
+        again: list[InferRequest] | None = None,
     ) -> None:
         super().__init__(data)
         self.is_to_be_copied = is_to_be_copied
         self.parameters: Mapping[str, ParameterValue] = parameters or {}
         self._of = of
+        self._again = again
 
     @classmethod
     def read(
@@ -47,6 +50,7 @@ class Request(dict[str, Array]):
         is_writable: bool = False,
         is_owned: bool = False,
         is_joined: bool = False,
+        again: list[InferRequest] | None = None,
     ) -> Request:
         """The request that a batcher has handed over.
 
@@ -55,6 +59,7 @@ class Request(dict[str, Array]):
             is_writable: the function may write to its inputs.
             is_owned: nobody else looks at them, and they can be written to as they are.
             is_joined: the function gets arrays that `@batch` puts together, which are copies anyway.
+            again: takes the requests that the function wants to be executed again; None where it cannot.
         """
         inputs = {name: tensor.numpy() for name, tensor in request.inputs.items()}
         if not (is_writable or is_owned):
@@ -62,11 +67,14 @@ class Request(dict[str, Array]):
         is_to_be_copied = is_writable and not is_owned
         if is_to_be_copied and not is_joined:
             inputs = {name: array.copy() for name, array in inputs.items()}
-        return cls(inputs, request.parameters, request, is_to_be_copied=is_to_be_copied and is_joined)
+        is_to_be_copied = is_to_be_copied and is_joined
+        return cls(inputs, request.parameters, request, is_to_be_copied=is_to_be_copied, again=again)
 
     def replaced(self, data: Mapping[str, Array]) -> Request:
         """The same request with other inputs."""
-        return Request(data, self.parameters, self._of, is_to_be_copied=self.is_to_be_copied)
+        return Request(
+            data, self.parameters, self._of, is_to_be_copied=self.is_to_be_copied, again=self._again
+        )
 
     @property
     def data(self) -> dict[str, Array]:
@@ -114,6 +122,23 @@ class Request(dict[str, Array]):
     def is_cancelled(self) -> bool:
         """True once the client has given up."""
         return self._of is not None and self._of.is_cancelled()
+
+    def reschedule(self) -> None:
+        """Have the request executed again, with others that wait then; the function returns None for it now.
+
+        A decoupled function may yield or return outputs for it as well, which are sent before that.
+
+        Raises:
+            RuntimeError: the function was not bound with `SequenceBatcher(iterative=True)`, or into a server
+                elsewhere.
+        """
+        if self._again is None or self._of is None:
+            raise RuntimeError(
+                "a request is executed again only where a function is bound with "
+                "SequenceBatcher(iterative=True), in the program of the server"
+            )
+        if not any(self._of is each for each in self._again):
+            self._again.append(self._of)
 
 
 def _read_only(array: Array) -> Array:

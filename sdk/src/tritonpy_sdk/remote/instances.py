@@ -160,7 +160,7 @@ class InstanceThread:
 
     def _run(self) -> None:
         try:
-            function = FunctionInstance(self._bound, self._context, owns_inputs=True)
+            function = FunctionInstance(self._bound, self._context, owns_inputs=True, can_reschedule=False)
         except BaseException as exc:  # sys.exit() in the author's code as well
             self.opened.set_exception(exc)
             return

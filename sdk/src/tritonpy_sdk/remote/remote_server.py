@@ -39,7 +39,7 @@ class _Model:
     Attributes:
         bound: what is served.
         number: of the function, never used again.
-        files: of its warm-up, as they are now: it is bound again when they may be gone.
+        files: of its warm-up and states, as they are now: it is bound again when they may be gone.
         instances: its threads.
         outcome: ends when the server serves it for the first time, or cannot.
         ended: ends when the server asks nothing of it any more.
@@ -48,7 +48,7 @@ class _Model:
     def __init__(self, bound: Bound, number: int) -> None:
         self.bound = bound
         self.number = number
-        self.files = bound.warmup_files()
+        self.files = bound.settings.files()
         self.instances = [InstanceThread(bound, index) for index in range(len(bound.functions))]
         self.outcome: Future[None] = Future()
         self.ended: Future[str] = Future()
@@ -148,7 +148,7 @@ class RemoteServer:
             fresh_outputs=fresh_outputs,
         )
         given.config()
-        given.warmup_files()
+        given.settings.files()
         with self._lock:
             if self._program is not None:
                 self._bind(self._program, given)

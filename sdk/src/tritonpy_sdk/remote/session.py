@@ -37,7 +37,7 @@ class RemoteModel(Protocol):
 
     @property
     def files(self) -> Mapping[str, bytes]:
-        """Contents of the files that its warm-up names, by path in the model's directory."""
+        """Contents of the files that its warm-up and states need, by path in the model's directory."""
 
     @property
     def instances(self) -> Sequence[InstanceThread]:
@@ -114,7 +114,7 @@ class Session:
         }
         size = sum(map(len, files.values()))
         if size > self._most_data_bytes:
-            self._owner.failed(model.number, self._too_large("files for its warm-up", size))
+            self._owner.failed(model.number, self._too_large("files for its warm-up and states", size))
             return
         self.link.send(head, list(files.values()))
 

@@ -32,6 +32,7 @@ _ALLOWED = frozenset(
 _REFUSED_PARAMETERS = frozenset({"TRITON_BATCH_STRATEGY_PATH", "TRITONPY_ISOLATION"})
 """They would have the server open a file, or the model leave the server's process."""
 
+_FOLDERS = ("warmup", "initial_state")
 _MOST_FILES = 1000
 
 
@@ -55,11 +56,14 @@ def checked_config(binding: Binding, max_instances: int) -> JsonObject:
     if not isinstance(parameters, dict) or (refused := sorted(parameters.keys() & _REFUSED_PARAMETERS)):
         what = refused[0] if isinstance(parameters, dict) else "parameters"
         raise InvalidArg(f"model '{name}': a program that binds a function cannot configure '{what}'")
+    group: JsonObject = {"kind": "KIND_CPU", "count": _instances(config, name, max_instances)}
+    if "rate_limiter" in config["instance_group"][0]:
+        group["rate_limiter"] = config["instance_group"][0]["rate_limiter"]
     return {
         **config,
         "name": name,
         "backend": BACKEND,
-        "instance_group": [{"kind": "KIND_CPU", "count": _instances(config, name, max_instances)}],
+        "instance_group": [group],
         "version_policy": {"specific": {"versions": [binding.version]}},
     }
 
@@ -77,7 +81,7 @@ def _instances(config: JsonObject, name: str, most: int) -> int:
 
 
 def read_files(entries: Any, data: memoryview) -> dict[str, bytes]:  # Any: from a stranger
-    """The files that a function's warm-up needs, by path in the model's directory.
+    """The files that a function's warm-up and states need, by path in the model's directory.
 
     Raises:
         BadFrame: they are none.
@@ -94,8 +98,10 @@ def read_files(entries: Any, data: memoryview) -> dict[str, bytes]:  # Any: from
             case _:
                 raise BadFrame("a file of a function is no path and byte size")
         folder, _, name = path.partition("/")
-        if folder != "warmup" or not name or "/" in name or name.startswith("."):
-            raise InvalidArg(f"got file '{path[:256]}', expected 'warmup/NAME'")
+        if folder not in _FOLDERS or not name or "/" in name or name.startswith("."):
+            raise InvalidArg(
+                f"got file '{path[:256]}', expected {' or '.join(f'{each}/NAME' for each in _FOLDERS)}"
+            )
         files[path] = bytes(data[start : start + size])
         start += size
     if start != len(data):
