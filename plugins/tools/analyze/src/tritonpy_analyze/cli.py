@@ -130,6 +130,15 @@ def cli_commands(group: click.Group) -> None:
     help="A model that those call, searched with them. May be repeated.  [default: found by a short "
     "load; with --url none]",
 )
+@click.option(
+    "--trace-file",
+    "trace_files",
+    multiple=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Traces of a server, this one or Triton: what those models call there is searched with them. May be "
+    "repeated.",
+)
 @click.option("--no-discover", is_flag=True, help="Do not look for models that Python models call.")
 @click.option("--in-process", is_flag=True, help="Serve in this process instead of one for each trial.")
 @click.option(
@@ -190,6 +199,7 @@ def analyze(
     windows: int,
     confidence: float,
     composing: Sequence[str],
+    trace_files: Sequence[Path],
     no_discover: bool,
     in_process: bool,
     url: str,
@@ -255,6 +265,7 @@ def analyze(
                 warm_up_s=min(0.5, window_s),
                 seed=seed,
                 discovers=not no_discover,
+                trace_files=tuple(trace_files),
                 work_dir=work_dir,
                 is_fresh=fresh,
                 applies=applies,
@@ -298,6 +309,12 @@ def _shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     metavar="N",
     help="Send N requests at once between the looks, of random contents.  [default: none]",
 )
+@click.option(
+    "--analysis",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="The --work-dir of corectl analyze, whose trials are told of.  [default: analysis, if it is there]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: the numbers, and what was found in them.")
 @click.option(
     "--url",
@@ -313,6 +330,7 @@ def explain(
     model_version: str,
     seconds: float,
     load: int | None,
+    analysis: Path | None,
     as_json: bool,
     url: str,
     timeout_s: float,
@@ -324,4 +342,4 @@ def explain(
     """
     from tritonpy_analyze.explaining import explain as run
 
-    run(model, model_version, seconds, as_json, url, timeout_s, load or 0)
+    run(model, model_version, seconds, as_json, url, timeout_s, load or 0, analysis)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -12,13 +13,15 @@ from typing import Any
 
 import click
 from tritonpy.errors import InvalidArg, TritonError, Unavailable
+from tritonpy.tracing.summary import read_trace
 from tritonpy_bench import Inputs
 
 from tritonpy_analyze import searches
 from tritonpy_analyze.analysis import Analysis, Analyzer, Trial
 from tritonpy_analyze.applying import apply, config_text
 from tritonpy_analyze.checkpoint import Checkpoint, choice_json
-from tritonpy_analyze.composing import called_models
+from tritonpy_analyze.composing import called_by, called_models, calls_in, trace_options, traced_models
+from tritonpy_analyze.measured import CHECKPOINT
 from tritonpy_analyze.measurement import METRICS
 from tritonpy_analyze.models import (
     AnalyzedModel,
@@ -64,6 +67,7 @@ class Wishes:
         looks, window_s, warm_up_s: how a trial goes.
         seed: of the search.
         discovers: look for models that are called, on servers of our own.
+        trace_files: of a server, which say which models are called.
         work_dir: for files; None writes none.
         is_fresh: forget the checkpoint.
         applies: write the configuration of the best one.
@@ -87,6 +91,7 @@ class Wishes:
     warm_up_s: float = 0.5
     seed: int = 0
     discovers: bool = True
+    trace_files: Sequence[Path] = ()
     work_dir: Path | None = None
     is_fresh: bool = False
     applies: bool = False
@@ -125,7 +130,8 @@ def _launcher(wishes: Wishes) -> Iterator[tuple[Launcher, dict[str, AnalyzedMode
     if wishes.remote:
         asked = _workload(wishes, {})
         remote = RemoteServer(wishes.remote, asked, wishes.metrics, wishes.grpc, wishes.start_timeout_s)
-        models = remote.read_models([*wishes.names, *wishes.plan.composing])
+        traced = traced_models(wishes.trace_files, wishes.names)
+        models = remote.read_models([*wishes.names, *wishes.plan.composing, *traced])
         try:
             remote.workload = _workload(wishes, models)
             if remote.workload.streaming and not wishes.grpc:
@@ -133,12 +139,13 @@ def _launcher(wishes: Wishes) -> Iterator[tuple[Launcher, dict[str, AnalyzedMode
                     f"model '{min(remote.workload.streaming)}' is decoupled and is asked over gRPC: say with "
                     f"--grpc-url where that server's gRPC port is"
                 )
-            # Models that those call are not looked for: others may ask that server meanwhile.
+            # Models that those call are not looked for by a load: others may ask that server meanwhile.
             yield remote, models
         finally:
             remote.restore()
         return
-    models = read_models(wishes.repositories, [*wishes.names, *wishes.plan.composing])
+    traced = traced_models(wishes.trace_files, wishes.names)
+    models = read_models(wishes.repositories, [*wishes.names, *wishes.plan.composing, *traced])
     workload = _workload(wishes, models)
     if _may_call(wishes, models):
         models = read_models(wishes.repositories, [*models, *_called(wishes, workload, models)])
@@ -158,6 +165,7 @@ def _may_call(wishes: Wishes, models: dict[str, AnalyzedModel]) -> bool:
     return (
         wishes.discovers
         and not wishes.plan.composing
+        and not wishes.trace_files
         and any(model.backend == "python" for model in models.values())
     )
 
@@ -173,12 +181,25 @@ def _called(wishes: Wishes, workload: Workload, models: dict[str, AnalyzedModel]
     if not others:
         return []
     every = models | _readable(wishes.repositories, others)
-    options = (*wishes.serve_options, "--exit-on-error=false")
-    with progress("looking for models that are called", None) as say:
+    with (
+        tempfile.TemporaryDirectory(prefix="tritonpy-analyze-") as folder,
+        progress("looking for models that are called", None) as say,
+    ):
         say("looking for models that are called")
+        traces = Path(folder) / "traces.json"
+        options = (*wishes.serve_options, "--exit-on-error=false", *trace_options(traces))
         servers = OwnServers(every, workload, options, False, wishes.start_timeout_s)
         with servers.open({}) as target:
-            return called_models(target, list(models), _DISCOVERY_S)
+            found = {*called_models(target, list(models), _DISCOVERY_S)}
+        # The server has ended, so that all traces are in their file. They say who calls whom, where calls
+        # hand their trace on; the statistics know of all calls.
+        calls = calls_in(read_trace(traces.read_bytes(), str(traces))) if traces.exists() else {}
+        found.update(called_by(list(models), calls))
+    for name in sorted(found):
+        callers = sorted(caller for caller, called in calls.items() if name in called)
+        why = f"{' and '.join(callers)} called it" if callers else "it was executed while those were asked"
+        click.echo(f"corectl analyze: model '{name}' is searched, too: {why}", err=True)
+    return sorted(found)
 
 
 def _readable(repositories: Sequence[Path], names: Sequence[str]) -> dict[str, AnalyzedModel]:
@@ -193,7 +214,7 @@ def _readable(repositories: Sequence[Path], names: Sequence[str]) -> dict[str, A
 def _checkpoint(wishes: Wishes, models: dict[str, AnalyzedModel]) -> Checkpoint | None:
     if wishes.work_dir is None:
         return None
-    path = wishes.work_dir / "checkpoint.jsonl"
+    path = wishes.work_dir / CHECKPOINT
     if wishes.is_fresh:
         path.unlink(missing_ok=True)
     place = wishes.remote or ("in process" if wishes.in_process else "processes")

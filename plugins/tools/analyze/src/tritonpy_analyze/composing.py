@@ -1,17 +1,76 @@
-"""Models that other models call (BLS): found by asking one and looking at whose statistics grow."""
+"""Models that other models call (BLS): found in traces, and by whose statistics grow while one is asked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 from tritonpy.cli.http_client import HttpClient
-from tritonpy.errors import Unavailable
+from tritonpy.errors import InvalidArg, Unavailable
+from tritonpy.tracing.summary import TracedRequest, read_trace
 
 from tritonpy_analyze.servers import ServedTarget
 
 JsonObject = dict[str, Any]  # Any: JSON
+
+_TRACED = 200
+"""So many requests are traced; they make few models known that a hundred would not."""
+
+
+def trace_options(file: Path) -> list[str]:
+    """Options of a server that traces requests into a file."""
+    words = ("mode=triton", f"triton,file={file}", "level=TIMESTAMPS", "rate=1", f"count={_TRACED}")
+    return [f"--trace-config={word}" for word in words]
+
+
+def calls_in(requests: Iterable[TracedRequest]) -> dict[str, set[str]]:
+    """By the name of a model, the models that requests to it have called."""
+    by_id = {request.id: request for request in requests}
+    calls: dict[str, set[str]] = {}
+    for request in by_id.values():
+        parent = by_id.get(request.parent_id) if request.parent_id else None
+        if parent is not None:
+            calls.setdefault(parent.model_name, set()).add(request.model_name)
+    return calls
+
+
+def called_by(asked: Sequence[str], calls: Mapping[str, set[str]]) -> list[str]:
+    """The models that those call, and that these call in turn, without the first ones."""
+    found: set[str] = set()
+    waiting = list(asked)
+    while waiting:
+        new = calls.get(waiting.pop(), set()) - found
+        found |= new
+        waiting += new
+    return sorted(found - set(asked))
+
+
+def traced_models(files: Sequence[Path], asked: Sequence[str]) -> list[str]:
+    """The models that others call by what trace files have, of this server or of Triton.
+
+    Args:
+        files: of traces.
+        asked: the models whose calls are sought.
+
+    Raises:
+        InvalidArg: a file is none of traces, or has no request to a model that is asked.
+        OSError: a file cannot be read.
+    """
+    found: set[str] = set()
+    traced: set[str] = set()
+    for file in files:
+        requests = read_trace(file.read_bytes(), str(file))
+        traced.update(request.model_name for request in requests)
+        found.update(called_by(asked, calls_in(requests)))
+    if files and (unknown := [name for name in asked if name not in traced]):
+        places = ", ".join(f"'{file}'" for file in files)
+        raise InvalidArg(
+            f"--trace-file {places}: it has no request to model '{unknown[0]}', but to "
+            f"{', '.join(sorted(traced)) or 'none'}"
+        )
+    return sorted(found)
 
 
 def executed(url: str) -> dict[str, int]:
@@ -37,7 +96,7 @@ def called_models(target: ServedTarget, asked: Sequence[str], seconds: float) ->
     """The models that are executed while others are asked, without those.
 
     Args:
-        target: a server that has all models that might be called.
+        target: a server that has all models that might be called, and that nobody else asks.
         asked: what is asked, by the target's workload.
         seconds: for how long.
 

@@ -6,27 +6,63 @@ import json
 import time
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import click
-from tritonpy.cli.explain_findings import findings
+from tritonpy.cli.explain_findings import Finding, findings
 from tritonpy.cli.explain_text import describe
-from tritonpy.cli.http_client import HttpClient
+from tritonpy.cli.http_client import HttpClient, model_path
+from tritonpy.errors import TritonError
 from tritonpy_bench import BenchError, Concurrency, Load, Stability, measure
 from tritonpy_bench.measurement import Measurement
 from tritonpy_bench.report_json import measurement_json
 
 from tritonpy_analyze.facts import LOOK_S, look, look_twice
-from tritonpy_analyze.outlook import further_findings, outlook, outlook_json, outlook_text, steps_text
+from tritonpy_analyze.measured import (
+    CHECKPOINT,
+    Measured,
+    measured_findings,
+    measured_text,
+    read_measured,
+)
+from tritonpy_analyze.outlook import (
+    Outlook,
+    further_findings,
+    outlook,
+    outlook_json,
+    outlook_text,
+    steps_text,
+)
 from tritonpy_analyze.progress import progress
 
 JsonObject = dict[str, Any]  # Any: JSON
 
+ANALYSIS = Path("analysis")
+"""The folder in which `corectl analyze` writes unless it is told another."""
+
 
 def explain(
-    model: str, version: str, seconds: float, as_json: bool, url: str, timeout_s: float, load: int
+    model: str,
+    version: str,
+    seconds: float,
+    as_json: bool,
+    url: str,
+    timeout_s: float,
+    load: int,
+    analysis: Path | None = None,
 ) -> None:
     """Look, perhaps under a load of so many requests at once, and print.
+
+    Args:
+        model: what is explained.
+        version: of it; "" for all that are loaded.
+        seconds: between two looks; 0 for everything since the load.
+        as_json: print JSON.
+        url: of the server.
+        timeout_s: for its answers.
+        load: requests at once that are sent between the looks; 0 for none.
+        analysis: the folder of an analysis; None for that in which `corectl analyze` writes, if it is there.
 
     Raises:
         click.ClickException: the server has no such model, or does not answer.
@@ -52,10 +88,30 @@ def explain(
             _check_load(client, model, version)
         found = look_twice(client, model, version, wanted_s, bring)
         steps = _steps(client, found)
+        measured = _measured(client, model, analysis, load)
     if as_json:
-        click.echo(json.dumps([_json(facts, brought, load) for facts in found], indent=2))
+        click.echo(json.dumps([_json(facts, brought, load, measured) for facts in found], indent=2))
         return
-    click.echo("\n\n".join(_text(facts, steps, brought, load) for facts in found))
+    click.echo("\n\n".join(_text(facts, steps, brought, load, measured) for facts in found))
+
+
+def _measured(client: HttpClient, model: str, folder: Path | None, load: int) -> Measured | None:
+    """What an analysis has measured of the model, if one has."""
+
+    def served(name: str) -> JsonObject:
+        answer = client.send("GET", f"{model_path(name)}/config")
+        config: JsonObject = answer.json() if answer.status == 200 else {}
+        return config
+
+    place = folder or ANALYSIS
+    if folder is None and not (place / CHECKPOINT).is_file():
+        return None
+    try:
+        return read_measured(place, model, served, load)
+    except TritonError as exc:
+        raise click.ClickException(exc.message) from exc
+    except OSError as exc:
+        raise click.ClickException(f"--analysis '{place}': {CHECKPOINT}: {exc.strerror}") from exc
 
 
 def _check_load(client: HttpClient, model: str, version: str) -> None:
@@ -74,22 +130,39 @@ def _steps(client: HttpClient, found: Sequence[JsonObject]) -> list[JsonObject]:
     return [facts for name in names for facts in look_twice(client, name, "", 0.0)]
 
 
-def _json(facts: JsonObject, brought: Sequence[Measurement], load: int) -> JsonObject:
+def _json(
+    facts: JsonObject, brought: Sequence[Measurement], load: int, measured: Measured | None
+) -> JsonObject:
     predicted = outlook(facts, load)
     told = {key: value for key, value in facts.items() if key != "config"}
     return {
         **told,
-        "findings": [*findings(facts), *further_findings(facts, predicted)],
+        "findings": _findings(facts, predicted, measured),
         "outlook": outlook_json(predicted) if predicted is not None else None,
+        "analysis": measured.json() if measured is not None else None,
         "clients": [measurement_json(measurement) for measurement in brought],
     }
 
 
-def _text(facts: JsonObject, steps: Sequence[JsonObject], brought: Sequence[Measurement], load: int) -> str:
+def _findings(facts: JsonObject, predicted: Outlook | None, measured: Measured | None) -> list[Finding]:
+    """What was measured stands before what is predicted."""
+    known = measured_findings(measured) if measured is not None else []
+    return [*findings(facts), *known, *further_findings(facts, predicted)]
+
+
+def _text(
+    facts: JsonObject,
+    steps: Sequence[JsonObject],
+    brought: Sequence[Measurement],
+    load: int,
+    measured: Measured | None,
+) -> str:
     predicted = outlook(facts, load)
-    parts = [describe(facts, [*findings(facts), *further_findings(facts, predicted)])]
+    parts = [describe(facts, _findings(facts, predicted, measured))]
     if steps:
         parts.append(steps_text(steps))
+    if measured is not None:
+        parts.append(measured_text(measured))
     if predicted is not None:
         parts.append(outlook_text(predicted))
     for measurement in brought:

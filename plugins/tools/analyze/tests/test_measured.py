@@ -1,0 +1,183 @@
+"""What `corectl explain` says of the trials of an analysis."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tritonpy.cli.main import main
+from tritonpy.errors import InvalidArg
+from tritonpy.options import ServerOptions
+from tritonpy.server import Server
+from tritonpy_analyze.analysis import Trial
+from tritonpy_analyze.checkpoint import Checkpoint
+from tritonpy_analyze.goal import WORST
+from tritonpy_analyze.histogram import Histogram
+from tritonpy_analyze.measured import CHECKPOINT, measured_findings, measured_text, read_measured
+from tritonpy_analyze.measurement import Window
+from tritonpy_sdk.repository import ModelRepository
+
+CONFIG: dict[str, Any] = {
+    "name": "m",
+    "backend": "identity",
+    "max_batch_size": 8,
+    "instance_group": [{"count": 1}],
+}
+
+
+def trial(choice: Mapping[str, Any], rate: int, latency_us: float, **more: Any) -> Trial:
+    window = Window(
+        1.0,
+        rate,
+        latency=Histogram.weighted([(latency_us, rate)], latency_us * rate),
+        memory_byte_size=64 << 20,
+    )
+    return Trial(choice, () if more.get("error") else (window,), WORST, **more)
+
+
+def analysis(folder: Path, *trials: Trial, models: tuple[str, ...] = ("m",)) -> Path:
+    subject = {"models": {name: {} for name in models}, "asked": list(models)}
+    checkpoint = Checkpoint(folder / CHECKPOINT, subject)
+    for each in trials:
+        checkpoint.add({**each.json(), "goal": ""})
+    checkpoint.close()
+    return folder
+
+
+def point(instances: int, rows: int, concurrency: int) -> dict[str, int]:
+    return {"m.instances": instances, "m.max_batch_size": rows, "concurrency": concurrency}
+
+
+TRIALS = (
+    trial(point(1, 8, 4), 100, 9000),
+    trial(point(2, 8, 4), 180, 5000),
+    trial(point(2, 16, 4), 170, 5500),
+    trial(point(1, 16, 4), 90, 3000),
+    trial(point(1, 8, 32), 120, 50_000),
+    trial(point(2, 8, 32), 300, 70_000),
+    trial(point(3, 8, 32), 1000, 1, error="no room"),
+)
+
+
+def test_changes_stand_beside_what_is_served_now_under_the_load_that_it_has(tmp_path: Path) -> None:
+    folder = analysis(tmp_path, *TRIALS)
+
+    found = read_measured(folder, "m", lambda model: CONFIG, clients=4)
+
+    assert found is not None
+    assert (found.load, found.trial_count) == ("concurrency=4", 6)
+    assert found.now is not None
+    assert found.now.metric("throughput") == 100
+    assert [text for text, _ in found.others] == [
+        "instances=2",
+        "instances=2 max_batch_size=16",
+        "max_batch_size=16",
+    ]
+    lines = measured_text(found).splitlines()
+    assert "of m at concurrency=4, 6 trials in all, " in lines[0]
+    assert lines[2].split()[:4] == ["as", "it", "is", "100"]
+    assert lines[3].split() == ["instances=2", "180", "(+80%)", "5", "ms", "5", "ms", "(-44%)", "64", "MiB"]
+    [finding] = measured_findings(found)
+    assert finding["finding"].startswith(
+        "corectl analyze measured 180 inferences a second and a p99 of 5 ms with instances=2, instead of 100 "
+    )
+    assert json.loads(json.dumps(found.json()))["changes"][0]["metrics"]["throughput"] == 180
+
+
+def test_without_a_known_load_it_is_that_where_what_is_served_does_most(tmp_path: Path) -> None:
+    found = read_measured(analysis(tmp_path, *TRIALS), "m", lambda model: CONFIG)
+
+    assert found is not None
+    assert found.load == "concurrency=32"
+    [finding] = measured_findings(found)  # 300 a second, but slower
+    assert finding["finding"].startswith("Of 6 trials of corectl analyze, none at concurrency=32 did more")
+
+
+def test_what_is_served_may_not_have_been_tried(tmp_path: Path) -> None:
+    other = {**CONFIG, "instance_group": [{"count": 7}]}
+
+    found = read_measured(analysis(tmp_path, *TRIALS), "m", lambda model: other)
+
+    assert found is not None
+    assert found.now is None
+    assert measured_findings(found) == []
+    text = measured_text(found)
+    assert text.endswith("What is served now was not tried under this load.")
+    assert "%" not in text
+
+
+def test_an_analysis_of_other_models_or_without_a_measurement_says_nothing(tmp_path: Path) -> None:
+    others = analysis(tmp_path / "others", *TRIALS, models=("other",))
+    nothing = analysis(tmp_path / "nothing", TRIALS[-1])
+
+    assert read_measured(others, "m", lambda model: CONFIG) is None
+    assert read_measured(nothing, "m", lambda model: CONFIG) is None
+
+
+def test_a_line_that_is_cut_off_is_left_out(tmp_path: Path) -> None:
+    folder = analysis(tmp_path, *TRIALS[:2])
+    path = folder / CHECKPOINT
+    os.truncate(path, path.stat().st_size - 9)
+
+    found = read_measured(folder, "m", lambda model: CONFIG)
+
+    assert found is not None
+    assert found.trial_count == 1
+
+
+@pytest.mark.parametrize("content", ["what\n", "[]\n", '{"models": ["m"]}\n', ""])
+def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / CHECKPOINT).write_text(content)
+
+    with pytest.raises(InvalidArg, match="is no checkpoint of corectl analyze"):
+        read_measured(tmp_path, "m", lambda model: CONFIG)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    repository = ModelRepository(tmp_path_factory.mktemp("models"))
+    tensor = {"data_type": "TYPE_FP32", "dims": [2]}
+    repository.model(
+        "m",
+        {
+            **CONFIG,
+            "input": [{"name": "INPUT0", **tensor}],
+            "output": [{"name": "OUTPUT0", **tensor}],
+        },
+    )
+    options = ServerOptions(
+        (str(repository.path),),
+        http_address="127.0.0.1",
+        http_port=0,
+        allow_grpc=False,
+        allow_metrics=False,
+    )
+    with Server(options) as server:
+        yield f"http://127.0.0.1:{server.http_port}"
+
+
+def test_explain_reads_the_analysis_that_is_there(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["explain", "m", f"--url={url}"]) == 0
+    assert "analyze" not in capsys.readouterr().out
+
+    analysis(tmp_path / "analysis", *TRIALS[:4])
+    assert main(["explain", "m", f"--url={url}"]) == 0
+    out = capsys.readouterr().out
+    assert "* corectl analyze measured 180 inferences a second" in out
+    assert f"4 trials in all, {time.strftime('%Y-')}" in out
+
+    (tmp_path / "analysis").rename(tmp_path / "elsewhere")
+    assert main(["explain", "m", f"--url={url}", "--analysis=elsewhere", "--json"]) == 0
+    [facts] = json.loads(capsys.readouterr().out)
+    assert facts["analysis"]["now"]["throughput"] == 100
+
+    assert main(["explain", "m", f"--url={url}", "--analysis=analysis"]) == 1
+    assert "--analysis 'analysis': checkpoint.jsonl: No such file" in capsys.readouterr().err
