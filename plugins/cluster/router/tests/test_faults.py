@@ -25,6 +25,7 @@ from tritonpy.errors import TritonError
 from tritonpy.server import Server
 from tritonpy_router.dispatcher import QueueLimits
 from tritonpy_router.membership import FileMembership
+from tritonpy_router.probe import Prober
 from tritonpy_router.replica import Place
 from tritonpy_sdk.repository import ModelRepository
 from tritonpy_sdk.testing import DEADLINE_S, until
@@ -48,6 +49,14 @@ def infer(address: str, model: str = "echo", timeout_s: float | None = None) -> 
 
 def inflight(router: RouterThread) -> int:
     return router.call(lambda: sum(each.inflight for each in router.router.view))
+
+
+def is_refused(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 def model_inflight(server: Server, name: str) -> int:
@@ -176,7 +185,7 @@ def test_an_answer_that_is_no_http_is_an_error(make_router: Make) -> None:
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_when_a_server_stops_no_request_is_lost(make_router: Make, make_server: Make, protocol: str) -> None:
-    servers = [make_server("echo", drain_delay_s=1) for _ in range(2)]
+    servers = [make_server("echo", drain_delay_s=1), make_server("echo")]
     router = make_router(*servers)
     going = threading.Thread(target=servers[0].stop)
 
@@ -284,17 +293,19 @@ def test_what_one_replica_refuses_is_told_with_its_name(
 
 
 def test_a_router_that_stops_answers_what_it_has_accepted(make_router: Make, make_server: Make) -> None:
-    router = make_router(make_server("brief"), exit_timeout_s=60.0)
-    with ThreadPoolExecutor(2) as pool:
+    server = make_server("brief")
+    router = make_router(server, exit_timeout_s=DEADLINE_S)
+    with ThreadPoolExecutor(3) as pool:
         over_http = pool.submit(asked, router.http, "/v2/models/brief/infer", BODY)
         over_grpc = pool.submit(infer, router.grpc, "brief")
         until(lambda: inflight(router) == 2)
 
-        router.stop()
+        stopping = pool.submit(router.stop)
+        until(lambda: is_refused(router.router.http_port))
+        assert not (over_http.done() or over_grpc.done() or stopping.done())
+        asked(f"127.0.0.1:{server.http_port}", "/v2/models/brief/infer", BODY)  # the batch is complete
 
     assert (over_http.result()[0], over_grpc.result()) == (200, "OK")
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", router.router.http_port))
 
 
 def test_a_router_that_is_about_to_stop_is_not_ready_and_takes_requests(
@@ -370,25 +381,32 @@ def test_the_standard_health_service_follows_the_replicas(make_router: Make, mak
 def test_a_server_that_is_killed_takes_only_what_it_was_doing(
     make_router: Make, corectl: Make, tmp_path: Path
 ) -> None:
-    delayed = {**ECHO, "parameters": {"execute_delay_ms": {"string_value": "3000"}}}
-    delayed["parameters"]["retry_on_replica_loss"] = {"string_value": "true"}
-    ModelRepository(tmp_path).model("again", delayed)
-    del delayed["parameters"]["retry_on_replica_loss"]
-    ModelRepository(tmp_path).model("once", delayed)
-    servers = [corectl(f"--model-repository={tmp_path}") for _ in range(2)]
+    # The first server answers none of the two models, the second one does at once.
+    servers = []
+    for delay_ms in (600_000, 0):
+        models = ModelRepository(tmp_path / f"{delay_ms}")
+        delay = {"execute_delay_ms": {"string_value": str(delay_ms)}}
+        models.model("once", {**ECHO, "parameters": delay})
+        models.model(
+            "again", {**ECHO, "parameters": {**delay, "retry_on_replica_loss": {"string_value": "true"}}}
+        )
+        servers.append(corectl(f"--model-repository={models.path}"))
     places = [
         Place(name, "127.0.0.1", server.ports["HTTPService"], server.ports["GRPCInferenceService"])
         for name, server in zip("ab", servers, strict=True)
     ]
     router = make_router(places=places, policy="round-robin")
-    with ThreadPoolExecutor(8) as pool:
+
+    def has_first(count: int) -> bool:
+        return router.call(lambda: router.router.view.replicas["a"].inflight) == count
+
+    with ThreadPoolExecutor(6) as pool:
         again = [pool.submit(asked, router.http, "/v2/models/again/infer", BODY) for _ in range(2)]
+        until(lambda: has_first(1))
         again_over_grpc = [pool.submit(infer, router.grpc, "again") for _ in range(2)]
-        until(lambda: inflight(router) == 4)
-        once = []
-        for count in (5, 6):  # one goes to each
-            once.append(pool.submit(infer, router.grpc, "once"))
-            until(lambda count=count: inflight(router) == count)
+        until(lambda: has_first(2))
+        once = [pool.submit(infer, router.grpc, "once") for _ in range(2)]
+        until(lambda: has_first(3))
 
         servers[0].process.send_signal(signal.SIGKILL)
 
@@ -405,7 +423,7 @@ def test_a_server_that_is_killed_takes_only_what_it_was_doing(
 def test_a_server_that_hangs_is_given_up_with_what_it_was_doing(
     make_router: Make, corectl: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tritonpy_router.probe._ANSWER_S", 1.0)
+    monkeypatch.setattr(Prober.ask, "__defaults__", (None, 0.5))  # its time for an answer
     ModelRepository(tmp_path).model(
         "echo", {**ECHO, "parameters": {"execute_delay_ms": {"string_value": "100"}}}
     )
