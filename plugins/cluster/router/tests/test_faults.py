@@ -302,7 +302,7 @@ def test_a_router_that_stops_answers_what_it_has_accepted(make_router: Make, mak
 
         stopping = pool.submit(router.stop)
         until(lambda: is_refused(router.router.http_port))
-        assert not (over_http.done() or over_grpc.done() or stopping.done())
+        assert not any(each.done() for each in (over_http, over_grpc, stopping))
         asked(f"127.0.0.1:{server.http_port}", "/v2/models/brief/infer", BODY)  # the batch is complete
 
     assert (over_http.result()[0], over_grpc.result()) == (200, "OK")
