@@ -19,7 +19,7 @@ from tritonpy_sdk.testing import DEADLINE_S, until
 
 from .given import X, double, options, vector
 
-SHORT_SILENCE = ("silence-ms", str(int(DEADLINE_S * 1000 / 30)))
+SHORT_SILENCE = ("silence-ms", str(int(DEADLINE_S * 1000 / 60)))
 
 
 class Load:
@@ -251,7 +251,7 @@ def test_an_encrypted_connection(tmp_path, token_file, token, program):
         with pytest.raises(Unavailable, match="certificate verify failed"):
             RemoteServer(f"tls://localhost:{port}", token=token).start()
         with pytest.raises(Unavailable, match="no server at"):
-            RemoteServer(f"tcp://localhost:{port}", token=token, connect_timeout_s=1).start()
+            RemoteServer(f"tcp://localhost:{port}", token=token, connect_timeout_s=0.1).start()
         for address in (f"localhost:{port}", f"tcp://localhost:{port}", "unix:/tmp/x"):
             with pytest.raises(InvalidArg, match="expected tls://HOST:PORT: nothing would be encrypted"):
                 RemoteServer(address, token=token, tls=trusting)
@@ -266,7 +266,7 @@ def test_a_program_that_hangs_does_not_hold_up_the_stop_of_its_server(token_file
         go_on.wait(DEADLINE_S)
         return [{"y": request["x"]} for request in requests]
 
-    server = Server(options(token_file, exit_timeout_s=1)).start()
+    server = Server(options(token_file, exit_timeout_s=0)).start()
     with RemoteServer(f"127.0.0.1:{server.port('bind')}", token=token, stop_timeout_s=DEADLINE_S) as remote:
         remote.bind("hanging", hanging, [vector("x")], [vector("y")])
         future = server.model("hanging").submit({"x": X})
