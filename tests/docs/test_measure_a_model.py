@@ -20,7 +20,7 @@ SHOWN = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
 [DATA] = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
 [PROGRAM] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = re.findall(r"^\$ (corectl bench .*)$", PAGE, re.MULTILINE)
-SHORT = ("--measurement-interval", "300", "--max-trials", "3")
+SHORT = ("--measurement-interval", "100", "--max-trials", "3")
 
 
 @pytest.fixture(scope="module")

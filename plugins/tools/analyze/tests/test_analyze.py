@@ -38,7 +38,7 @@ def run(repository: ModelRepository, capsys: pytest.CaptureFixture[str]) -> Run:
 
     def call(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        short = ("--window=0.5", "--windows=1", f"--model-repository={repository.path}")
+        short = ("--window=0.2", "--windows=1", f"--model-repository={repository.path}")
         status = main(["analyze", *short, *arguments])
         captured = capsys.readouterr()
         return status, captured.out, captured.err
@@ -262,16 +262,16 @@ def test_requests_come_at_a_rate(run: Run, repository: ModelRepository) -> None:
 def test_a_rate_that_is_not_kept_is_told_and_ranked_behind_one_that_is(
     run: Run, repository: ModelRepository
 ) -> None:
-    waits = {"execute_delay_ms": {"string_value": "20"}}  # 50 in a second
+    waits = {"execute_delay_ms": {"string_value": "5"}}  # 200 in a second
     repository.model("wait", {**IDENTITY, "max_batch_size": 0, "parameters": waits})
 
     status, out, err = run(
-        *("wait", "--set=instances=1", "--rate=20,800", "--in-process", "--search=brute", "--json")
+        *("wait", "--set=instances=1", "--rate=50,800", "--in-process", "--search=brute", "--json")
     )
 
     assert status == 0, err
     kept, missed = json.loads(out)["trials"]
-    assert (kept["choice"]["rate"], kept["keeps_constraints"], kept["metrics"]["unanswered"]) == (20, True, 0)
+    assert (kept["choice"]["rate"], kept["keeps_constraints"], kept["metrics"]["unanswered"]) == (50, True, 0)
     assert (missed["choice"]["rate"], missed["keeps_constraints"]) == (800, False)
     assert 0.5 < missed["metrics"]["unanswered"] < 1
     assert missed["metrics"]["failed"] == 0
@@ -306,7 +306,7 @@ def test_a_running_server_is_given_each_configuration_and_its_own_at_the_end(
     )
     with Server(options) as server:
         url = f"127.0.0.1:{server.http_port}"
-        common = ["analyze", "copy", f"--url={url}", "--window=0.5", "--windows=1", "--concurrency=2"]
+        common = ["analyze", "copy", f"--url={url}", "--window=0.2", "--windows=1", "--concurrency=2"]
 
         status = main(
             [
