@@ -4,7 +4,7 @@
     python tests/run.py slow      the rest: beside the real server, programs from npm, compilers, stress
     python tests/run.py sample    of the rest what a change touches, and more by a seed, within a time
 
-Tests run in two processes, module by module, those first that took longest when `durations.json` was written.
+Tests run in a few processes, module by module, those first that took longest by `durations.json`.
 A test that fails is judged again: alone, once, in a fresh process; what fails twice fails the run. Which were
 is said at the end, and which modules take longer than they did then; `.cache/test-runs.jsonl` keeps the runs.
 Arguments after `--` go to pytest.
@@ -33,7 +33,7 @@ DURATIONS = Path("tests/durations.json")
 HISTORY = Path(".cache/test-runs.jsonl")
 LAST_RUNS = 20
 LAST_COMMITS = 30  # of main, at most, are the change where there is no branch
-PROCESSES = 2  # that run tests beside each other
+PROCESSES = {"quick": 3, "slow": 2, "sample": 2}  # beside each other; quick tests wait for half of their time
 MOST_AGAIN = 12  # modules: that many do not fail by chance, but one whose server failed loses all its tests
 LIMITS_S = {"quick": 2400, "slow": 5400, "sample": 1800, "again": 1800, "list": 600}
 STOP_S = 60
@@ -179,11 +179,14 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seed", help="of the sample; without it the commit's name")
     parser.add_argument("--since", help="the commit before the change; without it where the branch left main")
     parser.add_argument("--budget-s", type=float, default=BUDGET_S, help="how long a sample begins modules")
-    parser.add_argument("--processes", type=int, default=PROCESSES, help="that run tests beside each other")
+    parser.add_argument(
+        "--processes", type=int, help=f"that run tests beside each other; without it {PROCESSES}"
+    )
     parser.add_argument("--record", action="store_true", help=f"write to {DURATIONS} how long modules took")
     options = parser.parse_args(own)
     with tempfile.TemporaryDirectory(prefix="test-run-") as folder:
-        runner = Runner(Path(folder), extra, processes=options.processes, record=options.record)
+        processes = options.processes or PROCESSES[options.kind]
+        runner = Runner(Path(folder), extra, processes=processes, record=options.record)
         if options.kind == "quick":
             return runner.quick()
         found = runner.find(options.marks)

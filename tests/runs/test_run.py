@@ -33,7 +33,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run_tests(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "tests" / "run.py"), *arguments, "--", *BARE]
+    few = () if "--processes" in arguments else ("--processes", "1")  # each takes its time to start
+    command = [sys.executable, str(ROOT / "tests" / "run.py"), *arguments, *few, "--", *BARE]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
@@ -61,7 +62,7 @@ def test_what_fails_once_and_what_a_dying_process_was_at_is_judged_again(project
     (project / "test_chance.py").write_text(ONCE)
     (project / "test_crash.py").write_text(CRASH)
 
-    done = run_tests("quick")
+    done = run_tests("quick", "--processes", "2")
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 failed and are judged again, each once, alone:" in done.stdout
