@@ -43,9 +43,8 @@ class Engine:
         else:
             command.append("--pull=never" if skips_pull else "--pull=always")
             command.append("--format=docker")  # the other form has no health checks
-        for (
-            variable
-        ) in _VARIABLES:  # the value is taken from the environment, so that no list of processes has it
+        for variable in _VARIABLES:
+            # The value is taken from the environment, so that no list of processes has it.
             if variable in os.environ:
                 command += ["--build-arg", variable]
         return [*command, str(folder)]
