@@ -9,7 +9,10 @@ from urllib.request import urlopen
 
 import pytest
 from tritonpy.cli.main import main
+from tritonpy_analyze.composing import traced_models
+from tritonpy_bench import Load, Stability, measure
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.testing import until
 
 CONFIG = """
     backend: "python"
@@ -17,6 +20,22 @@ CONFIG = """
     dynamic_batching { }
     input { name: "INPUT0" data_type: TYPE_FP32 dims: [ 2 ] }
     output { name: "OUTPUT0" data_type: TYPE_FP32 dims: [ 2 ] }
+"""
+CALLER = """
+    import triton_python_backend_utils as pb_utils
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            responses = []
+            for request in requests:
+                call = pb_utils.InferenceRequest(
+                    model_name="echo",
+                    requested_output_names=["OUTPUT0"],
+                    inputs=[pb_utils.get_input_tensor_by_name(request, "INPUT0")],
+                    trace=request.trace(),
+                )
+                responses.append(pb_utils.InferenceResponse(call.exec().output_tensors()))
+            return responses
 """
 MODEL = """
     import time
@@ -66,3 +85,21 @@ def test_triton_is_given_configurations_and_keeps_its_own_and_is_explained(
     assert "Scheduler   dynamic batching, up to 8 rows" in text
     assert "Rows of a batch" in text
     assert "What would change" in text
+
+
+@pytest.mark.parity
+def test_traces_of_triton_say_what_a_model_calls(
+    real_triton: Callable[..., dict[str, int]], tmp_path: Path
+) -> None:
+    repository = ModelRepository(tmp_path / "models")
+    repository.python("echo", MODEL, CONFIG)
+    repository.python("caller", CALLER, CONFIG)
+    # Triton ends a file only when it has so many traces, of which a request to the caller is two.
+    words = (f"triton,file={tmp_path / 'traces'}", "triton,log-frequency=2", "level=TIMESTAMPS", "rate=1")
+    ports = real_triton(repository.path, *(f"--trace-config={word}" for word in words))
+    load = Load(model="caller", url=f"127.0.0.1:{ports['http']}")
+
+    assert measure(load, Stability(request_count=4)).error_count == 0
+
+    until(lambda: (tmp_path / "traces.1").exists())
+    assert traced_models([tmp_path / "traces.0"], ["caller"]) == ["echo"]

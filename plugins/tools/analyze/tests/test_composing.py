@@ -68,9 +68,11 @@ def test_calls_are_followed_from_those_that_are_asked(tmp_path: Path) -> None:
 
 def test_several_files_are_one(tmp_path: Path) -> None:
     one = traces(tmp_path / "0.json", (1, "front", 0), (2, "crop", 1))
-    two = traces(tmp_path / "1.json", (1, "front", 0), (2, "read", 1))
+    two = traces(tmp_path / "1.json", (1, "front", 0), (2, "read", 1), (3, "late", 9))
+    three = traces(tmp_path / "2.json", (9, "read", 0))
 
     assert traced_models([one, two], ["front"]) == ["crop", "read"]
+    assert traced_models([one, two, three], ["front"]) == ["crop", "late", "read"]
     assert traced_models([], ["front"]) == []
     with pytest.raises(
         InvalidArg, match=r"--trace-file '.*0.json': it has no request to model 'x', but to crop, f"

@@ -118,9 +118,11 @@ def test_outputs_are_compared_with_validation_data(
     steps = [{"INPUT0": [1, 2]}, {"INPUT0": [3, 4]}]
     inputs = data(tmp_path, {"data": steps, "validation_data": wanted})
     load = Load(model="single", url=urls[protocol], protocol=protocol, endpoint=endpoint, inputs=inputs)
+    load = Load(**{**fields(load), "tokens": "OUTPUT0"})
 
     total = measure(load, COUNTED).total
 
+    assert total.tokens_per_request == 2  # also of those that failed
     assert total.request_count == (4 if words else 8)
     assert total.error_count == (4 if words else 0)
     assert all(text.endswith(str(words)) for text in total.errors)

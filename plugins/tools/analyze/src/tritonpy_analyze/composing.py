@@ -25,14 +25,21 @@ def trace_options(file: Path) -> list[str]:
     return [f"--trace-config={word}" for word in words]
 
 
-def calls_in(requests: Iterable[TracedRequest]) -> dict[str, set[str]]:
-    """By the name of a model, the models that requests to it have called."""
-    by_id = {request.id: request for request in requests}
+def calls_in(*files: Iterable[TracedRequest]) -> dict[str, set[str]]:
+    """By the name of a model, the models that requests to it have called.
+
+    Args:
+        files: the requests of each file. A request and those below it may be in two of them; where numbers
+            come twice, those of the same file belong together.
+    """
+    of_files = [{request.id: request for request in requests} for requests in files]
+    anywhere = {number: request for of_file in of_files for number, request in of_file.items()}
     calls: dict[str, set[str]] = {}
-    for request in by_id.values():
-        parent = by_id.get(request.parent_id) if request.parent_id else None
-        if parent is not None:
-            calls.setdefault(parent.model_name, set()).add(request.model_name)
+    for of_file in of_files:
+        for request in of_file.values():
+            parent = of_file.get(request.parent_id) or anywhere.get(request.parent_id)
+            if request.parent_id and parent is not None:
+                calls.setdefault(parent.model_name, set()).add(request.model_name)
     return calls
 
 
@@ -58,19 +65,15 @@ def traced_models(files: Sequence[Path], asked: Sequence[str]) -> list[str]:
         InvalidArg: a file is none of traces, or has no request to a model that is asked.
         OSError: a file cannot be read.
     """
-    found: set[str] = set()
-    traced: set[str] = set()
-    for file in files:
-        requests = read_trace(file.read_bytes(), str(file))
-        traced.update(request.model_name for request in requests)
-        found.update(called_by(asked, calls_in(requests)))
+    found = [read_trace(file.read_bytes(), str(file)) for file in files]
+    traced = {request.model_name for requests in found for request in requests}
     if files and (unknown := [name for name in asked if name not in traced]):
         places = ", ".join(f"'{file}'" for file in files)
         raise InvalidArg(
             f"--trace-file {places}: it has no request to model '{unknown[0]}', but to "
             f"{', '.join(sorted(traced)) or 'none'}"
         )
-    return sorted(found)
+    return called_by(asked, calls_in(*found))
 
 
 def executed(url: str) -> dict[str, int]:

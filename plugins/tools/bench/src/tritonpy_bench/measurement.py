@@ -53,6 +53,11 @@ class Window:
         return self.token_count / self.duration_s if self.duration_s else 0.0
 
     @property
+    def tokens_per_request(self) -> float:
+        """Elements of the output that is counted; those of requests that failed count, and these, too."""
+        return self.token_count / max(1, self.request_count + self.error_count)
+
+    @property
     def response_count(self) -> int:
         """Responses; as many as requests where each has one."""
         return self.first_ns.count + self.between_ns.count or self.request_count

@@ -73,7 +73,7 @@ def _tokens(total: Window) -> JsonObject | None:
     return {
         "count": total.token_count,
         "per_s": total.tokens_per_s,
-        "per_request": total.token_count / max(1, total.request_count),
+        "per_request": total.tokens_per_request,
         "between_us": latencies_json(total.token_gap_ns) if total.token_gap_ns.count else None,
     }
 

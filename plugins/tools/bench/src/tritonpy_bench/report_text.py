@@ -132,9 +132,7 @@ def _tokens(measurement: Measurement) -> Iterator[str]:
     total = measurement.total
     if not measurement.load.tokens:
         return
-    parts = [
-        f"{total.tokens_per_s:.1f} tokens/s, {total.token_count / max(1, total.request_count):.1f} a request"
-    ]
+    parts = [f"{total.tokens_per_s:.1f} tokens/s, {total.tokens_per_request:.1f} a request"]
     gaps = total.token_gap_ns
     if gaps.count:
         parts.append(
