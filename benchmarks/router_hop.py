@@ -1,9 +1,12 @@
-"""What the hop through a router costs: the same server asked directly and through `corectl route`, in turns.
+"""What the hop through a router costs: a server asked directly, through `corectl route` and Envoy, in turns.
 
-One server with a model that returns its input, a router before it, and `tritonpy_bench` as the client, all on
-the cores of this machine. Each round asks both ways; ratios are of one round, medians of all are shown.
+One server with a model that returns its input, a router and Envoy before it, and `tritonpy_bench` as the
+client, all on the cores of this machine. Each round asks all ways; ratios are of one round, and medians of
+all are shown.
+Processor time is that of the whole process, divided by the requests that the server has counted meanwhile.
 
     python benchmarks/router_hop.py --rounds 5 --name router-hop
+    python benchmarks/router_hop.py --rounds 3 --window-s 0.6 --no-envoy --cases http:64:1,grpc:64:1 --name ''
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -18,9 +22,11 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import envoy_proxy
 import process_tree
 from bench_servers import free_port
 from machine_facts import machine_facts
@@ -62,36 +68,60 @@ def wait(port: int) -> None:
     raise SystemExit(f"nothing is ready on port {port}")
 
 
+def success_count(port: int) -> int:
+    """Requests that the server has answered."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/models/echo/stats", timeout=10) as answer:
+        statistics_of_it = json.load(answer)["model_stats"][0]["inference_stats"]
+    return int(statistics_of_it["success"]["count"])
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the server is reached.
+
+    Attributes:
+        ports: that are asked.
+        pid: of the process in between; None for none.
+    """
+
+    ports: dict[str, int]
+    pid: int | None
+
+
 def ask(
-    where: dict[str, int], pid: int, protocol: Any, size: int, count: int, window_s: float
+    way: Way, server_port: int, protocol: Any, size: int, count: int, window_s: float
 ) -> dict[str, float]:
     load = Load(
         model="echo",
-        url=f"127.0.0.1:{where[protocol]}",
+        url=f"127.0.0.1:{way.ports[protocol]}",
         protocol=protocol,
         pace=Concurrency(count),
         inputs=Inputs(shapes={"INPUT0": (size,)}),
     )
-    before = process_tree.cpu_time_us(pid)
-    begun = time.monotonic()
+    answered = success_count(server_port)
+    before = 0 if way.pid is None else process_tree.cpu_time_us(way.pid)
     found = measure(load, Stability(window_s=window_s, windows=1, most_windows=1, warmup_s=0.2))
-    cpu_us = process_tree.cpu_time_us(pid) - before
-    sent = found.requests_per_s * (time.monotonic() - begun)  # the warm-up costs as much
+    cpu_us = 0 if way.pid is None else process_tree.cpu_time_us(way.pid) - before
+    answered = success_count(server_port) - answered
     if found.error_count:
-        raise SystemExit(f"{found.error_count} requests have failed")
+        raise SystemExit(f"{found.error_count} requests have failed: {dict(found.errors)}")
     return {
         "requests_per_s": found.requests_per_s,
         "p50_us": found.latency_us(50),
         "p99_us": found.latency_us(99),
-        "router_cpu_us": cpu_us / sent,
+        "cpu_us": cpu_us / answered,
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--window-s", type=float, default=1.0)
-    parser.add_argument("--name", default="router-hop")
+    parser.add_argument("--no-envoy", action="store_true", help="leave Envoy out")
+    parser.add_argument(
+        "--cases", default="", help="protocol:bytes:concurrency, with commas between; all if not given"
+    )
+    parser.add_argument("--name", default="router-hop", help="of the file of results; '' for none")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         ModelRepository(Path(folder)).model("echo", CONFIG)
@@ -101,50 +131,68 @@ def main() -> None:
             [*CORECTL, "serve", f"--model-repository={folder}", *flags(direct)], stderr=subprocess.DEVNULL
         )
         router = subprocess.Popen([*CORECTL, "route", place, *flags(routed)], stderr=subprocess.DEVNULL)
+        processes = [router, server]
+        ways = {"direct": Way(direct, None), "routed": Way(routed, router.pid)}
         try:
-            wait(direct["http"])
-            wait(routed["http"])
-            rows = rounds(direct, routed, router.pid, arguments)
+            if not arguments.no_envoy:
+                envoy, envoy_ports = envoy_proxy.start(Path(folder), direct)
+                processes.insert(0, envoy)
+                ways["envoy"] = Way(envoy_ports, envoy.pid)
+            for way in ways.values():
+                wait(way.ports["http"])
+            rows = rounds(ways, direct["http"], arguments)
         finally:
-            for process in (router, server):
+            for process in processes:
                 process.terminate()
                 process.wait()
-    result = {"machine": machine_facts(), "settings": vars(arguments), "cases": rows}
-    day = datetime.date.today().isoformat()
-    path = Path(__file__).parent / "results" / f"{day}-{arguments.name}.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
-    print(path)
+    if arguments.name:
+        result = {
+            "machine": machine_facts(),
+            "load_average_at_end": os.getloadavg()[0],
+            "settings": vars(arguments),
+            "cases": rows,
+        }
+        day = datetime.date.today().isoformat()
+        path = Path(__file__).parent / "results" / f"{day}-{arguments.name}.json"
+        path.write_text(json.dumps(result, indent=1) + "\n")
+        print(path)
 
 
-def rounds(
-    direct: dict[str, int], routed: dict[str, int], router_pid: int, arguments: argparse.Namespace
-) -> list[dict[str, Any]]:
-    measured: dict[tuple[str, int, int], list[dict[str, dict[str, float]]]] = {case: [] for case in CASES}
+def rounds(ways: dict[str, Way], server_port: int, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    cases = [(protocol, size, count) for protocol, size, count in CASES]
+    if arguments.cases:
+        named = [case.split(":") for case in arguments.cases.split(",")]
+        cases = [(protocol, int(size) // 4, int(count)) for protocol, size, count in named]
+    measured: dict[tuple[str, int, int], list[dict[str, dict[str, float]]]] = {case: [] for case in cases}
     for number in range(arguments.rounds):
-        for case in CASES:
-            ways = {"direct": direct, "routed": routed}
+        for case in cases:
             order = list(ways) if number % 2 == 0 else list(reversed(ways))
-            each = {way: ask(ways[way], router_pid, *case, arguments.window_s) for way in order}
+            each = {way: ask(ways[way], server_port, *case, arguments.window_s) for way in order}
             measured[case].append(each)
     rows = []
     for (protocol, size, count), each_round in measured.items():
-        shares = [each["routed"]["requests_per_s"] / each["direct"]["requests_per_s"] for each in each_round]
-        added = [each["routed"]["p50_us"] - each["direct"]["p50_us"] for each in each_round]
-        cpu = [each["routed"]["router_cpu_us"] for each in each_round]
-        row = {
-            "protocol": protocol,
-            "bytes": size * 4,
-            "concurrency": count,
-            "requests_share": round(statistics.median(shares), 3),
-            "p50_added_us": round(statistics.median(added)),
-            "router_cpu_us": round(statistics.median(cpu), 1),
-            "rounds": each_round,
-        }
+        row: dict[str, Any] = {"protocol": protocol, "bytes": size * 4, "concurrency": count}
+        text = f"{protocol} {size * 4:>8} B c={count:<3}"
+        for way in list(ways)[1:]:
+            shares = [each[way]["requests_per_s"] / each["direct"]["requests_per_s"] for each in each_round]
+            added = [each[way]["p50_us"] - each["direct"]["p50_us"] for each in each_round]
+            cpu = [each[way]["cpu_us"] for each in each_round]
+            row[way] = {
+                "requests_share": round(statistics.median(shares), 3),
+                "p50_added_us": round(statistics.median(added)),
+                "cpu_us": round(statistics.median(cpu), 1),
+            }
+            text += (
+                f" | {way}: {row[way]['requests_share']:.2f} of the requests/s, "
+                f"p50 {row[way]['p50_added_us']:+} µs, {row[way]['cpu_us']} µs CPU"
+            )
+        if "envoy" in ways:
+            ratios = [each["routed"]["cpu_us"] / max(each["envoy"]["cpu_us"], 0.1) for each in each_round]
+            row["routed_cpu_by_envoy_cpu"] = round(statistics.median(ratios), 2)
+            text += f" | CPU of router/Envoy {row['routed_cpu_by_envoy_cpu']}"
+        row["rounds"] = each_round
         rows.append(row)
-        print(
-            f"{protocol} {size * 4:>8} B c={count:<3} {row['requests_share']:.2f} of the requests/s, "
-            f"p50 +{row['p50_added_us']} µs, router {row['router_cpu_us']} µs CPU a request"
-        )
+        print(text, flush=True)
     return rows
 
 

@@ -86,7 +86,7 @@ class Nobody:
 
 def test_many_calls_that_are_cancelled_at_once_are_reset_bit_by_bit() -> None:
     async def run() -> tuple[int, int]:
-        upstream = GrpcUpstream(b"host", b"http", lambda _: None, lambda _: None)
+        upstream = GrpcUpstream(memoryview(bytearray(4096)), b"host", b"http", lambda _: None, lambda _: None)
         upstream.connection_made(HandTransport())
         streams = [upstream.begin(b"/a/b", (), Nobody()) for _ in range(300)]
         for stream in streams:

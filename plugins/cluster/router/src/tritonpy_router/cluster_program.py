@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
 
 from tritonpy import logs
+from tritonpy.cli.malloc import keep_freed_memory
 from tritonpy.cli.serve import SWITCH_INTERVAL_S
 from tritonpy.errors import InvalidArg, TritonError
 from tritonpy.frontends.sockets import raise_descriptor_limit
@@ -38,6 +40,7 @@ def run(options: RouterOptions, flags: Sequence[str], count: int, name: str, *, 
     with logs.configure(options.ports):
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         raise_descriptor_limit()
+        keep_freed_memory(os.environ)
         with asyncio.Runner(loop_factory=new_loop) as runner:
             return runner.run(_serve(options, flags, count, name, has_router))
 

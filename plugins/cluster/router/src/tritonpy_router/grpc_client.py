@@ -29,6 +29,7 @@ _RESETS_AT_ONCE, _RESETS_PER_S = 100.0, 25.0
 _FRAME = 64 * 1024
 _PIECE = 64 * 1024
 _MOST_PIECES = 8
+_SCRATCH_BYTE_SIZE = 256 * 1024
 _CONNECT_S = 5.0
 
 
@@ -51,10 +52,11 @@ class UpstreamCall(Protocol):
         """Bytes have left; called once after `tell_when_flushed`."""
 
 
-class GrpcUpstream(asyncio.Protocol):
+class GrpcUpstream(asyncio.BufferedProtocol):
     """One connection to a replica; on the loop only.
 
     Args:
+        scratch: where bytes are received; one for all where a read is complete before the next begins.
         authority: what it is called in requests.
         scheme: `http` or `https`.
         on_close: called when it takes no more calls.
@@ -63,11 +65,13 @@ class GrpcUpstream(asyncio.Protocol):
 
     def __init__(
         self,
+        scratch: memoryview,
         authority: bytes,
         scheme: bytes,
         on_close: Callable[[GrpcUpstream], None],
         on_lost: Callable[[GrpcUpstream], None],
     ) -> None:
+        self._scratch = scratch
         self._pseudo = ((b":method", b"POST"), (b":scheme", scheme), (b":authority", authority))
         self._on_close: Callable[[GrpcUpstream], None] | None = on_close
         self._on_lost = on_lost
@@ -157,7 +161,7 @@ class GrpcUpstream(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # asyncio.Protocol
+    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It is open."""
@@ -183,11 +187,15 @@ class GrpcUpstream(asyncio.Protocol):
         for call in calls.values():
             call.on_over(None)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The buffer for the next bytes."""
+        return self._scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Bytes have arrived."""
         self._is_feeding = True
         try:
-            self._engine.receive_data(data)
+            self._engine.receive_data(self._scratch[:nbytes])
             self._tell()
         except NGH2Error:
             self._is_feeding = False
@@ -314,6 +322,7 @@ class GrpcPool:
         self._authority = f"{host}:{place.grpc_port}".encode()
         self._open: list[GrpcUpstream] = []
         self._all: set[GrpcUpstream] = set()
+        self._shared = memoryview(bytearray(_SCRATCH_BYTE_SIZE))
         self._is_closed = False
         self._connecting: asyncio.Task[GrpcUpstream] | None = None
 
@@ -351,9 +360,12 @@ class GrpcPool:
         place = self._place
         loop = asyncio.get_running_loop()
         scheme = b"http" if self._tls is None else b"https"
+        scratch = self._shared
+        if type(loop).__name__ == "ProactorEventLoop":  # reads in the background
+            scratch = memoryview(bytearray(_SCRATCH_BYTE_SIZE))
         async with asyncio.timeout(_CONNECT_S):
             _, connection = await loop.create_connection(
-                lambda: GrpcUpstream(self._authority, scheme, self._closed, self._all.discard),
+                lambda: GrpcUpstream(scratch, self._authority, scheme, self._closed, self._all.discard),
                 place.host,
                 place.grpc_port,
                 ssl=self._tls,

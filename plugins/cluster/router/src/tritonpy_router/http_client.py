@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 import httptools
+import numpy as np
 
 from tritonpy_router.replica import Place
 
@@ -188,7 +189,7 @@ class HttpUpstream(asyncio.BufferedProtocol):
         if length is None or len(data) == length:
             exchange.on_body(data)
         elif length > _LARGE_BODY and not self._body:
-            self._view = memoryview(bytearray(length))
+            self._view = np.empty(length, np.uint8).data  # which is not filled with zeros first
             self._view[: len(data)] = data
             self._filled = len(data)
         else:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 
 import click
 from tritonpy import logs
+from tritonpy.cli.malloc import keep_freed_memory
 from tritonpy.errors import TritonError
 from tritonpy.frontends.sockets import raise_descriptor_limit
 from tritonpy.server import new_loop
@@ -30,6 +32,7 @@ def run(options: RouterOptions, membership: Membership, switch_interval_s: float
     with log:
         sys.setswitchinterval(switch_interval_s)
         raise_descriptor_limit()
+        keep_freed_memory(os.environ)
         with asyncio.Runner(loop_factory=new_loop) as runner:
             return runner.run(_serve(options, membership))
 
