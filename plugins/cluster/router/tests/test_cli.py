@@ -71,7 +71,7 @@ def test_each_option_of_its_page_is_there() -> None:
     named = set(re.findall(r"(--[a-z][a-z-]+)", page))
 
     unknown = {flag for flag in named - known if not route_cli.PORT_FLAG.fullmatch(flag)}
-    assert unknown <= {"--load-model", "--help"}
+    assert unknown <= {"--frontend-config", "--load-model", "--help"}
 
 
 def test_the_program_says_where_it_listens_and_ends_with_a_signal(tmp_path: Path) -> None:

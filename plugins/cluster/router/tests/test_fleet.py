@@ -128,6 +128,7 @@ def test_a_fleet_restarts_what_dies_scales_and_ends(fleet: Callable[..., Running
     running = fleet("2")
     first, second = running.wait_until_ready(2)
     address = running.http
+    until(lambda: all("queue_ms" in row for row in running.servers))  # they tell, with a token of the fleet's
 
     os.kill(first["pid"], signal.SIGKILL)
     until(lambda: running.servers[0]["pid"] != first["pid"])  # what it had accepted is lost with it
@@ -227,4 +228,10 @@ def test_a_table_has_a_line_for_each_server() -> None:
     assert table([row]).splitlines() == [
         "name      pid  state  http  grpc  metrics  restarts",
         "server-1  -    down   1     2     -        0",
+    ]
+    told = {**row, "inflight": 3, "pending": 1, "queue_ms": 2.5}
+    assert [line.split()[-3:] for line in table([told, row]).splitlines()] == [
+        ["inflight", "pending", "queue_ms"],
+        ["3", "1", "2.5"],
+        ["-", "-", "-"],
     ]

@@ -27,6 +27,7 @@ from tritonpy_router.replica import Place
         ("gpu1:9000", Place("gpu1:9000", "gpu1", 9000, 8001)),
         ("gpu1:9000:9001", Place("gpu1:9000", "gpu1", 9000, 9001)),
         ("left=gpu1:9000", Place("left", "gpu1", 9000, 8001)),
+        ("gpu1:9000:9001:9004", Place("gpu1:9000", "gpu1", 9000, 9001, 9004)),
         ("[::1]:9000:9001", Place("[::1]:9000", "::1", 9000, 9001)),
         ("a=[fe80::1]", Place("a", "fe80::1", 8000, 8001)),
     ],
@@ -35,7 +36,7 @@ def test_a_server_is_read(text: str, place: Place) -> None:
     assert read_place(text) == place
 
 
-@pytest.mark.parametrize("text", ["", ":8000", "a:b", "a:0", "a:70000", "a:1:2:3", "name="])
+@pytest.mark.parametrize("text", ["", ":8000", "a:b", "a:0", "a:70000", "a:1:2:3:4", "name="])
 def test_what_is_no_server_is_refused_with_the_form(text: str) -> None:
     with pytest.raises(InvalidArg, match=r"expected \[NAME=\]HOST"):
         read_place(text)

@@ -147,8 +147,13 @@ def split_flags(ctx: click.Context, flags: Sequence[str]) -> tuple[list[str], li
 
 def table(rows: Sequence[dict[str, Any]]) -> str:  # Any: JSON
     """Rows of `Fleet.rows` for a terminal."""
-    columns = ("name", "pid", "state", "http", "grpc", "metrics", "restarts")
-    cells = [columns, *(tuple("-" if row[key] is None else str(row[key]) for key in columns) for row in rows)]
+    columns = ["name", "pid", "state", "http", "grpc", "metrics", "restarts"]
+    if any("queue_ms" in row for row in rows):  # some have told
+        columns += ["inflight", "pending", "queue_ms"]
+    cells = [
+        columns,
+        *(tuple("-" if row.get(key) is None else str(row[key]) for key in columns) for row in rows),
+    ]
     widths = [max(len(line[column]) for line in cells) for column in range(len(columns))]
     return "\n".join(
         "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()

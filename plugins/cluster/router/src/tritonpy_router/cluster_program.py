@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tritonpy import logs
 from tritonpy.cli.malloc import keep_freed_memory
@@ -19,10 +21,13 @@ from tritonpy.server import new_loop
 from tritonpy_router.cluster_control import ControlSocket, Document, socket_path
 from tritonpy_router.fleet import Fleet
 from tritonpy_router.options import RouterOptions
+from tritonpy_router.replica import Replica
 from tritonpy_router.router import Router
+from tritonpy_router.secrets import TokenFile
 
 _log = logging.getLogger("tritonpy.router")
 
+_REPLICA_FLAG = re.compile(r"(--frontend-config=)?replica(,|$)")
 _DRAIN_DELAY_S = 1.0
 """How long a server of a fleet is not ready and still takes requests: a few questions of the router."""
 
@@ -53,13 +58,18 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     ports = _ports_of_servers(options, has_router)
+    tells = has_router and not any(_REPLICA_FLAG.match(flag) for flag in flags)
+    secret: TokenFile | None = TokenFile() if tells else None
+    if secret is not None:
+        options = replace(options, replica_token=secret.token)
+        ports += secret.flags
     router: Router | None = None
 
     async def taken(name: str) -> None:
         if router is not None:
             await router.taken(name)
 
-    fleet = Fleet([*flags, *ports], count, options.exit_timeout_s + _DRAIN_DELAY_S, _echo, taken)
+    fleet = Fleet([*flags, *ports], count, options.exit_timeout_s + _DRAIN_DELAY_S, _echo, taken, tells=tells)
     control = ControlSocket(socket_path(name), lambda question: _answer(fleet, router, stop, question))
     try:
         await control.start()
@@ -71,6 +81,8 @@ async def _serve(
     except TritonError as exc:
         _log.error("error: starting fleet: %s", exc.described())
         await control.stop()
+        if secret is not None:
+            secret.remove()
         return 1
     await fleet.start()
     await stop.wait()
@@ -79,6 +91,8 @@ async def _serve(
         await router.stop()
     await fleet.stop()
     await control.stop()
+    if secret is not None:
+        secret.remove()
     _log.info("Fleet stopped")
     return 0
 
@@ -87,10 +101,10 @@ async def _answer(fleet: Fleet, router: Router | None, stop: asyncio.Event, ques
     match question:
         case {"do": "status"}:
             rows = fleet.rows()
-            for row in rows:  # a server that is up is ready when the router has heard so
+            for row in rows:
                 replica = None if router is None else router.view.replicas.get(row["name"])
-                if router is not None and replica is not None and replica.takes(router.view.now_s()):
-                    row["state"] = "ready"
+                if router is not None and replica is not None:
+                    _add_what_is_heard(row, replica, router.view.now_s())
             return {"servers": rows}
         case {"do": "scale", "count": int(count)} if count > 0:
             await fleet.scale(count)
@@ -101,6 +115,20 @@ async def _answer(fleet: Fleet, router: Router | None, stop: asyncio.Event, ques
         case _:
             raise InvalidArg(f"a fleet does not know {question}")
     return {}
+
+
+def _add_what_is_heard(row: Document, replica: Replica, now_s: float) -> None:
+    """Say what the router knows of a server: one that is up is ready when the router has heard so."""
+    if replica.is_draining:
+        row["state"] = "draining"
+    elif replica.is_suspect(now_s):
+        row["state"] = "silent"
+    elif replica.takes(now_s):
+        row["state"] = "ready"
+    if replica.heard_s is not None:
+        row["inflight"] = replica.load
+        row["pending"] = replica.pending_count
+        row["queue_ms"] = round(replica.queue_ms, 3)
 
 
 def _ports_of_servers(options: RouterOptions, has_router: bool) -> list[str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -16,10 +17,14 @@ from urllib.parse import quote
 import aiohttp
 import orjson
 from tritonpy.errors import ErrorCode, InvalidArg, TritonError, Unavailable
+from tritonpy.frontends.grpc.status import STATUS as GRPC_STATUS
 from tritonpy.frontends.http.connection.message import STATUS
+from tritonpy.frontends.http.repository import load_parameters
 
 from tritonpy_router.probe import Prober
+from tritonpy_router.protos import ApplyRequest, DesiredModel
 from tritonpy_router.replica import Replica
+from tritonpy_router.replica_client import ReplicaCallError, ReplicaClient
 from tritonpy_router.view import View
 
 _log = logging.getLogger("tritonpy.router")
@@ -27,6 +32,8 @@ _log = logging.getLogger("tritonpy.router")
 Json = Any  # of replicas
 
 _CODES = {400: ErrorCode.INVALID_ARG, **{status: code for code, status in STATUS.items() if status != 400}}
+_CODE_OF = {status.value: code for code, status in GRPC_STATUS.items()}
+_LARGE = 256 * 1024
 _FAULTS = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
 
 
@@ -37,10 +44,12 @@ class Wanted:
     Attributes:
         action: `load` or `unload`.
         body: of its request.
+        revision: of the wish; a later one has a higher revision, also one that another router was told.
     """
 
     action: str
     body: bytes
+    revision: int = 0
 
 
 class Control:
@@ -54,16 +63,25 @@ class Control:
 
     Attributes:
         wanted: the desired state, by model, in the order of the wishes.
-        revision: of the desired state: the number of wishes.
+        revision: of the desired state: that of the last wish that was met.
     """
 
     def __init__(
-        self, view: View, prober: Prober, load_timeout_s: float, most_kept_byte_size: int = 1 << 28
+        self,
+        view: View,
+        prober: Prober,
+        load_timeout_s: float,
+        most_kept_byte_size: int = 1 << 28,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._view = view
         self._prober = prober
         self._load_timeout_s = load_timeout_s
         self._most_kept = most_kept_byte_size
+        self._wall_ms = wall_ms
+        self._last_revision = 0
+        self._under_way = 0
+        self._idle = asyncio.Event()
         self.wanted: dict[str, Wanted] = {}
         self.revision = 0
 
@@ -110,14 +128,32 @@ class Control:
         replicas = [replica for replica in self._view if replica.is_ready and replica.is_member]
         if not replicas:
             raise Unavailable(self._view.why_not_ready() or "no replica can be reached")
-        outcomes = await asyncio.gather(
-            *(self._apply(each, model, Wanted(action, body)) for each in replicas)
-        )
+        wanted = Wanted(action, body, self._next_revision())
+        self._under_way += 1
+        try:
+            await self._change(model, wanted, replicas)
+        finally:
+            self._under_way -= 1
+            self._idle.set()
+
+    async def idle(self) -> None:
+        """Return when no load or unload is under way; there are no new ones."""
+        while self._under_way:
+            self._idle.clear()
+            await self._idle.wait()
+
+    def _next_revision(self) -> int:
+        """A revision above all before; of routers that do not know each other, the later has the higher."""
+        self._last_revision = max(self._last_revision + 1, self.revision + 1, self._wall_ms())
+        return self._last_revision
+
+    async def _change(self, model: str, wanted: Wanted, replicas: Sequence[Replica]) -> None:
+        outcomes = await asyncio.gather(*(self._apply(each, model, wanted) for each in replicas))
         failed = [
             (replica, error) for replica, error in zip(replicas, outcomes, strict=True) if error is not None
         ]
         if len(failed) < len(replicas):
-            self._keep(model, Wanted(action, body))
+            self._keep(model, wanted)
         await asyncio.gather(*(self._look(replica) for replica in replicas))
         if failed:
             raise _joined(failed, len(replicas))
@@ -151,7 +187,7 @@ class Control:
             )
 
     def _keep(self, model: str, wanted: Wanted) -> None:
-        self.revision += 1
+        self.revision = max(self.revision, wanted.revision)
         self.wanted.pop(model, None)
         self.wanted[model] = wanted
         if sum(len(each.body) for each in self.wanted.values()) > self._most_kept:
@@ -163,6 +199,15 @@ class Control:
             )
 
     async def _apply(self, replica: Replica, model: str, wanted: Wanted) -> TritonError | None:
+        client = self._prober.client(replica)
+        if client is not None:
+            # A large body is read on a thread in many short steps, between which the loop runs.
+            if len(wanted.body) > _LARGE:
+                desired = await asyncio.to_thread(desired_model, model, wanted)
+            else:
+                desired = desired_model(model, wanted)
+            if desired is not None:
+                return await self._apply_by_service(client, desired)
         path = f"/v2/repository/models/{quote(model, safe='')}/{wanted.action}"
         try:
             status, answer = await self._prober.ask(
@@ -171,6 +216,16 @@ class Control:
         except _FAULTS as exc:
             return Unavailable(f"it does not answer: {exc or type(exc).__name__}")
         return None if status == 200 else _error(status, answer)
+
+    async def _apply_by_service(self, client: ReplicaClient, desired: DesiredModel) -> TritonError | None:
+        try:
+            response = await client.apply(ApplyRequest(models=[desired]), self._load_timeout_s)
+        except (ReplicaCallError, TimeoutError) as exc:
+            return Unavailable(f"it does not answer: {exc or type(exc).__name__}")
+        (outcome,) = response.models
+        if not outcome.code:
+            return None
+        return TritonError.with_code(_CODE_OF.get(outcome.code, ErrorCode.UNAVAILABLE), outcome.message)
 
     async def _look(self, replica: Replica) -> None:
         """See at once what a change has come to: the next request may be for it."""
@@ -218,6 +273,30 @@ class Control:
         if failed and (len(failed) == len(answers) or not may_fail):
             raise _joined(failed, len(answers))
         return [(replica, answer) for replica, answer in answers if not isinstance(answer, TritonError)]
+
+
+def desired_model(model: str, wanted: Wanted) -> DesiredModel | None:
+    """A wish as the service `Replica` takes it; None for one that the replica refuses in its own words."""
+    try:
+        if wanted.action == "load":
+            asked = load_parameters(wanted.body)
+            return DesiredModel(
+                name=model,
+                action=DesiredModel.LOAD,
+                revision=wanted.revision,
+                config=asked.config,
+                files=asked.files,
+                force=asked.force,
+            )
+        parameters = orjson.loads(wanted.body).get("parameters", {}) if wanted.body else {}
+        return DesiredModel(
+            name=model,
+            action=DesiredModel.UNLOAD,
+            revision=wanted.revision,
+            unload_dependents=parameters.get("unload_dependents") is True,
+        )
+    except (TritonError, ValueError, AttributeError):
+        return None
 
 
 def merge_indexes(indexes: Iterable[Sequence[Json]]) -> list[Json]:

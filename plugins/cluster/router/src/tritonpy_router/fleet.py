@@ -18,8 +18,11 @@ from tritonpy_router.replica import Place
 
 _log = logging.getLogger("tritonpy.router")
 
-_STARTED = re.compile(rb"Started (\w+(?: \w+)?) at [^\s\"]*:(\d+)")
-_SERVICES = ("HTTPService", "GRPCInferenceService", "Metrics Service")
+REPLICA = "replica"
+"""The frontend of servers that routers ask, in their log."""
+
+_STARTED = re.compile(rb"Started (?:frontend ')?(\w+(?: \w+)?)'? at [^\s\"]*:(\d+)")
+_SERVICES = ("HTTPService", "GRPCInferenceService", "Metrics Service", REPLICA)
 _LONGEST_LINE = 1 << 20
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 _KILL_AFTER_S = 10.0  # what a server may take beyond its own exit timeout
@@ -32,6 +35,7 @@ class Member:
     Attributes:
         name: of its replica.
         process: while it runs.
+        awaited: services whose ports are to be known before it counts as up.
         ports: that it listens on, by what its log calls them.
         restart_count: ends that nobody had asked for.
         is_wanted: it is started anew when it ends.
@@ -40,6 +44,7 @@ class Member:
     """
 
     name: str
+    awaited: frozenset[str] = frozenset()
     process: Process | None = None
     ports: dict[str, int] = field(default_factory=dict)
     restart_count: int = 0
@@ -50,7 +55,7 @@ class Member:
     @property
     def is_up(self) -> bool:
         """Its ports are known: its models are loaded."""
-        return {"HTTPService", "GRPCInferenceService"} <= self.ports.keys()
+        return self.awaited <= self.ports.keys()
 
 
 class Fleet:
@@ -62,6 +67,7 @@ class Fleet:
         exit_timeout_s: how long a server may take to end.
         echo: writes a line of a server's log.
         taken: waits until requests reach a server of a name.
+        tells: the flags have servers offer the service `Replica`.
     """
 
     def __init__(
@@ -71,7 +77,10 @@ class Fleet:
         exit_timeout_s: float,
         echo: Callable[[str, bytes], None],
         taken: Callable[[str], Awaitable[None]],
+        *,
+        tells: bool = False,
     ) -> None:
+        self._awaited = frozenset(("HTTPService", "GRPCInferenceService", *((REPLICA,) if tells else ())))
         self._flags = list(flags)
         self._count = count
         self._exit_timeout_s = exit_timeout_s
@@ -98,6 +107,7 @@ class Fleet:
                     "127.0.0.1",
                     member.ports["HTTPService"],
                     member.ports["GRPCInferenceService"],
+                    member.ports.get(REPLICA, 0),
                 )
                 for member in self.members
                 if member.is_up and member.is_wanted
@@ -160,7 +170,7 @@ class Fleet:
         if self._is_stopping:
             raise Unavailable("the fleet is stopping")
         self._number += 1
-        member = Member(f"server-{self._number}")
+        member = Member(f"server-{self._number}", self._awaited)
         self.members.append(member)
         member.task = asyncio.get_running_loop().create_task(self._keep(member))
         return member

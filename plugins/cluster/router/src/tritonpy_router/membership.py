@@ -153,9 +153,10 @@ def open_name(rest: str, options: MembershipOptions) -> NameMembership:
 
 
 def read_place(text: str) -> Place:
-    """A server in the form `[NAME=]HOST[:HTTP_PORT[:GRPC_PORT]]`; ports are 8000 and 8001 if it says none.
+    """A server in the form `[NAME=]HOST[:HTTP_PORT[:GRPC_PORT[:REPLICA_PORT]]]`.
 
-    An IPv6 address stands in brackets.
+    Ports are 8000 and 8001 if it says none, and that of the service `Replica` is not known. An IPv6 address
+    stands in brackets.
 
     Raises:
         InvalidArg: it has another form.
@@ -167,13 +168,14 @@ def read_place(text: str) -> Place:
     else:
         host, _, ports = rest.partition(":")
     numbers = [int(port) if port.isdecimal() else -1 for port in ports.split(":")] if ports else []
-    if not host or len(numbers) > 2 or not all(0 < number < 65536 for number in numbers):
+    if not host or len(numbers) > 3 or not all(0 < number < 65536 for number in numbers):
         raise InvalidArg(
-            f"server '{text}' is not understood; expected [NAME=]HOST[:HTTP_PORT[:GRPC_PORT]], such as "
-            f"gpu1:8000:8001"
+            f"server '{text}' is not understood; expected "
+            f"[NAME=]HOST[:HTTP_PORT[:GRPC_PORT[:REPLICA_PORT]]], such as gpu1:8000:8001"
         )
-    http_port, grpc_port = (*numbers, *(8000, 8001)[len(numbers) :])
-    return Place(name if has_name else f"{bracketed(host)}:{http_port}", host, http_port, grpc_port)
+    http_port, grpc_port, replica_port = (*numbers, *(8000, 8001, 0)[len(numbers) :])
+    name = name if has_name else f"{bracketed(host)}:{http_port}"
+    return Place(name, host, http_port, grpc_port, replica_port)
 
 
 class StaticMembership:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -67,18 +68,33 @@ class RouterMetrics:
         self._lost.labels(replica.name).inc()
 
 
+class ReplicaRow(NamedTuple):
+    """The state of one replica.
+
+    Attributes:
+        name: of it.
+        inflight: requests of this router under way there.
+        is_up: it takes requests.
+        model_count: models that it serves.
+        queue_s: what requests have waited there lately; None where it does not tell.
+    """
+
+    name: str
+    inflight: int
+    is_up: bool
+    model_count: int
+    queue_s: float | None
+
+
 class ReplicaCollector(Collector):
     """The state of each replica, at the moment of a scrape.
 
     Args:
-        rows: gives, for each replica, its name, the requests under way there, whether it takes requests, and
-            its models.
+        rows: gives the state of each.
         queued: gives the requests that wait in the router.
     """
 
-    def __init__(
-        self, rows: Callable[[], list[tuple[str, int, bool, int]]], queued: Callable[[], int]
-    ) -> None:
+    def __init__(self, rows: Callable[[], list[ReplicaRow]], queued: Callable[[], int]) -> None:
         self._rows = rows
         self._queued = queued
 
@@ -93,12 +109,19 @@ class ReplicaCollector(Collector):
         models = GaugeMetricFamily(
             "tritonpy_router_replica_models", "Models that a replica serves", labels=("replica",)
         )
-        for name, under_way, is_up, count in self._rows():
-            inflight.add_metric((name,), under_way)
-            takes.add_metric((name,), float(is_up))
-            models.add_metric((name,), count)
+        waits = GaugeMetricFamily(
+            "tritonpy_router_replica_queue_seconds",
+            "What requests have waited for their execution at a replica lately, where it tells",
+            labels=("replica",),
+        )
+        for row in self._rows():
+            inflight.add_metric((row.name,), row.inflight)
+            takes.add_metric((row.name,), float(row.is_up))
+            models.add_metric((row.name,), row.model_count)
+            if row.queue_s is not None:
+                waits.add_metric((row.name,), row.queue_s)
         queued = GaugeMetricFamily(
             "tritonpy_router_queued", "Requests that wait for a replica that is less busy"
         )
         queued.add_metric((), self._queued())
-        return inflight, takes, models, queued
+        return inflight, takes, models, waits, queued

@@ -26,6 +26,8 @@ class RouterOptions:
         replica_tls: the ports of replicas are encrypted.
         replica_ca: file with the certificates that those of replicas are checked by; "" for the system's.
         replica_certificate, replica_key: files that the router shows to replicas.
+        replica_service_port: of the service `Replica`, of those whose own is not known; 0: they have none.
+        replica_token: for that service.
         replica_headers: sent with the router's own questions, such as the keys of restricted calls.
     """
 
@@ -41,4 +43,6 @@ class RouterOptions:
     replica_ca: str = ""
     replica_certificate: str = ""
     replica_key: str = ""
+    replica_service_port: int = 0
+    replica_token: str = ""
     replica_headers: Mapping[str, str] = field(default_factory=dict)

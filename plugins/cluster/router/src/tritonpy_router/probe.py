@@ -1,6 +1,7 @@
 """Asks each replica whether it is ready, what it has and how busy it is, for as long as it is a member.
 
-It asks over HTTP what every server of the protocol answers, so that a replica may be any of them.
+It asks over HTTP what every server of the protocol answers, so that a replica may be any of them. One that
+offers to tell of itself (`replica_watch.py`) is not asked while it does.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from urllib.parse import quote
 
 import aiohttp
@@ -17,6 +19,8 @@ from yarl import URL
 
 from tritonpy_router.model_facts import ModelFacts, facts_of
 from tritonpy_router.replica import Place, Replica
+from tritonpy_router.replica_client import ReplicaClient
+from tritonpy_router.replica_watch import ReplicaWatch, Report
 from tritonpy_router.view import View
 
 _log = logging.getLogger("tritonpy.router")
@@ -39,6 +43,7 @@ class Prober:
         on_hung: called with a replica that takes connections and answers nothing.
         on_change: called when another replica may have requests, or has other models.
         catch_up: awaited with each replica that has become ready, before it gets requests.
+        client: makes a client of the service `Replica` of one; None where it is known to have none.
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class Prober:
         on_hung: Callable[[Replica], None],
         on_change: Callable[[], None],
         catch_up: Callable[[Replica], Awaitable[None]],
+        client: Callable[[Replica], ReplicaClient | None] = lambda replica: None,
     ) -> None:
         self._view = view
         self._every_s = every_s
@@ -58,23 +64,36 @@ class Prober:
         self._on_hung = on_hung
         self._on_change = on_change
         self._catch_up = catch_up
-        self._tasks: dict[Replica, asyncio.Task[None]] = {}
+        self._client = client
+        self._tasks: dict[Replica, list[asyncio.Task[None]]] = {}
+        self._watches: dict[Replica, ReplicaWatch] = {}
         self._session: aiohttp.ClientSession | None = None
 
     def add(self, replica: Replica) -> None:
         """Begin to ask a replica."""
-        self._tasks[replica] = asyncio.get_running_loop().create_task(self._watch(replica))
+        loop = asyncio.get_running_loop()
+        tasks = self._tasks[replica] = [loop.create_task(self._watch(replica))]
+        client = self._client(replica)
+        if client is not None:
+            watch = self._watches[replica] = ReplicaWatch(replica, client, self._view.now_s, self._take)
+            tasks.append(loop.create_task(watch.run()))
 
     def remove(self, replica: Replica) -> None:
         """Ask it no more."""
-        task = self._tasks.pop(replica, None)
-        if task is not None:
+        self._watches.pop(replica, None)
+        for task in self._tasks.pop(replica, ()):
             task.cancel()
+
+    def client(self, replica: Replica) -> ReplicaClient | None:
+        """The service of a replica that tells of itself now; None for one that does not."""
+        watch = self._watches.get(replica)
+        return None if watch is None or replica.heard_s is None else watch.client
 
     async def close(self) -> None:
         """Ask nobody any more."""
-        tasks = list(self._tasks.values())
+        tasks = [task for each in self._tasks.values() for task in each]
         self._tasks.clear()
+        self._watches.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -94,10 +113,12 @@ class Prober:
             await self._catch_up(replica)
         if is_ready:
             await self._read_index(replica)
-        if is_ready == was_ready:
-            return
+        if is_ready != was_ready:
+            self._note_readiness(replica, is_ready, _reason(body))
+
+    def _note_readiness(self, replica: Replica, is_ready: bool, reason: str) -> None:
         replica.is_ready = is_ready
-        replica.unready = "" if is_ready else _reason(body)
+        replica.unready = "" if is_ready else reason
         if is_ready:
             replica.ejection.answered()
             _log.info("replica '%s' is ready, with %d models", replica.name, len(replica.models))
@@ -131,7 +152,15 @@ class Prober:
 
     async def _watch(self, replica: Replica) -> None:
         misses = looks = 0
+        watch = self._watches.get(replica)
+        if watch is not None:  # which knows more
+            with suppress(TimeoutError):
+                await asyncio.wait_for(watch.tried.wait(), _ANSWER_S)
         while True:
+            if replica.heard_s is not None and not replica.is_suspect(self._view.now_s()):
+                misses = 0
+                await asyncio.sleep(self._every_s)
+                continue
             try:
                 if looks % _INDEX_EVERY == 0 or not replica.is_ready:
                     await self.look(replica)
@@ -158,6 +187,32 @@ class Prober:
             self._on_change()
         elif not replica.is_ready:
             replica.unready = reason
+
+    async def _take(self, replica: Replica, report: Report) -> None:
+        """See what a replica has told of itself."""
+        if replica.server_id != report.server_id:
+            if replica.server_id and replica.is_ready:  # so quickly that no question met it while it was gone
+                self._view.gone(replica, "was started anew")
+                self._on_hung(replica)
+            replica.server_id = report.server_id
+        if report.is_taking and not replica.is_ready:
+            await self._catch_up(replica)
+            report.is_taken = False  # one that was given up has no models here
+        if report.models is not None and report.is_taking and not report.is_taken:
+            report.is_taken = True
+            models = dict(report.models)
+            for name, versions in report.loading.items():  # what serves goes on while it is loaded anew
+                kept = versions & replica.models.get(name, versions - versions)
+                if kept:
+                    models[name] = models.get(name, frozenset()) | kept
+            has_changed = models != replica.models
+            replica.facts = {name: replica.facts[name] for name in models if name in replica.facts}
+            replica.facts |= report.facts
+            replica.models = models
+            if has_changed:
+                self._on_change()
+        if report.is_taking != replica.is_ready:
+            self._note_readiness(replica, report.is_taking, report.unready)
 
     async def _ask_whether_ready(self, replica: Replica) -> None:
         status, body = await self.ask(replica.place, "GET", "/v2/health/ready")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,18 +18,20 @@ class Place(NamedTuple):
         host: a name or an address.
         http_port: of HTTP.
         grpc_port: of gRPC.
+        replica_port: of the service `Replica`; 0 where that is not known.
     """
 
     name: str
     host: str
     http_port: int
     grpc_port: int
+    replica_port: int = 0
 
 
 _NOTHING: frozenset[str] = frozenset()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Replica:
     """A server, as this router sees it; on the loop only.
 
@@ -42,6 +45,14 @@ class Replica:
         inflight: requests that this router has under way there.
         ejection: its failures.
         request_count: requests that this router has sent there.
+        heard_s: when it told of itself last, on the clock of `now_s`; None where it does not.
+        patience_s: how long it may be silent then, before it is suspect.
+        is_draining: it has told that it is about to stop.
+        server_id: that it told; another one after each of its starts.
+        others: requests under way there that are not of this router, when it told last.
+        pending_count: requests that waited there for an execution then.
+        queue_ms: what requests have waited for theirs lately.
+        rates: executions per second that it gets through when it is busy, by model, as far as is known.
     """
 
     place: Place
@@ -53,6 +64,14 @@ class Replica:
     inflight: int = 0
     ejection: Ejection = field(default_factory=Ejection)
     request_count: int = 0
+    heard_s: float | None = None
+    patience_s: float = 0.0
+    is_draining: bool = False
+    server_id: str = ""
+    others: int = 0
+    pending_count: int = 0
+    queue_ms: float = 0.0
+    rates: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -66,4 +85,40 @@ class Replica:
 
     def takes(self, now_s: float) -> bool:
         """Whether new requests may go there."""
-        return self.is_ready and self.is_member and not self.ejection.is_ejected(now_s)
+        return (
+            self.is_ready and self.is_member and not self.is_draining and not self.ejection.is_ejected(now_s)
+        )
+
+    @property
+    def load(self) -> int:
+        """Requests under way there: this router's, and those of others as far as is known."""
+        return self.inflight + self.others
+
+    def is_suspect(self, now_s: float) -> bool:
+        """Whether it is silent though it tells of itself: it gets no requests that others can have."""
+        return self.heard_s is not None and now_s - self.heard_s > self.patience_s
+
+    def heard(
+        self,
+        now_s: float,
+        patience_s: float,
+        *,
+        inflight_count: int,
+        pending_count: int,
+        queue_ms: float,
+        rates: Mapping[str, float],
+        is_draining: bool,
+    ) -> None:
+        """Note what it tells of itself."""
+        self.heard_s, self.patience_s = now_s, patience_s
+        self.others = max(0, inflight_count - self.inflight)
+        self.pending_count, self.queue_ms, self.rates = pending_count, queue_ms, rates
+        self.is_draining = is_draining
+
+    def forget_report(self) -> None:
+        """It tells nothing any more."""
+        self.heard_s = None
+        self.is_draining = False
+        self.others = self.pending_count = 0
+        self.queue_ms = 0.0
+        self.rates = {}

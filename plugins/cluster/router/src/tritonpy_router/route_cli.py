@@ -30,7 +30,7 @@ _LOGGER = "tritonpy.router"
     "--server",
     "servers",
     multiple=True,
-    metavar="[NAME=]HOST[:HTTP_PORT[:GRPC_PORT]]",
+    metavar="[NAME=]HOST[:HTTP_PORT[:GRPC_PORT[:REPLICA_PORT]]]",
     help="A server; its ports are 8000 and 8001 unless it says others. May be repeated.",
 )
 @click.option(
@@ -107,6 +107,20 @@ _LOGGER = "tritonpy.router"
 @click.option("--replica-cert", default="", metavar="PATH", help="The certificate to show to servers.")
 @click.option("--replica-key", default="", metavar="PATH", help="Its private key.")
 @click.option(
+    "--replica-service-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default=True,
+    metavar="PORT",
+    help="Where servers that have the frontend 'replica' offer it, unless --server says another port; 0: "
+    "they are asked over HTTP.",
+)
+@click.option(
+    "--replica-token-file",
+    type=click.Path(dir_okay=False),
+    help="A file with the token that the frontend 'replica' of servers asks for.",
+)
+@click.option(
     "--replica-header",
     "headers",
     multiple=True,
@@ -149,10 +163,18 @@ def router_options(ctx: click.Context, given: dict[str, Any]) -> RouterOptions: 
     Raises:
         click.UsageError: they do not go together.
     """
+    from tritonpy.errors import TritonError
+
     from tritonpy_router.dispatcher import QueueLimits
     from tritonpy_router.options import RouterOptions
+    from tritonpy_router.secrets import read_token
 
     ports = _ports(ctx, given["port_flags"])
+    token_file = given["replica_token_file"]
+    try:
+        token = "" if token_file is None else read_token(token_file, "--replica-token-file")
+    except TritonError as exc:
+        raise click.UsageError(exc.message, ctx) from None
     return RouterOptions(
         ports=ports,
         policy=given["policy"],
@@ -166,6 +188,8 @@ def router_options(ctx: click.Context, given: dict[str, Any]) -> RouterOptions: 
         replica_ca=given["replica_ca"],
         replica_certificate=given["replica_cert"],
         replica_key=given["replica_key"],
+        replica_service_port=given["replica_service_port"],
+        replica_token=token,
         replica_headers=_headers(ctx, given["headers"]),
     )
 

@@ -26,11 +26,12 @@ from tritonpy_router.dispatcher import Dispatcher
 from tritonpy_router.grpc_front import make_calls
 from tritonpy_router.http_front import make_routes
 from tritonpy_router.membership import Membership
-from tritonpy_router.metrics import ReplicaCollector, RouterMetrics
+from tritonpy_router.metrics import ReplicaCollector, ReplicaRow, RouterMetrics
 from tritonpy_router.options import RouterOptions
 from tritonpy_router.picking import POLICIES
 from tritonpy_router.probe import Prober
 from tritonpy_router.replica import Place, Replica
+from tritonpy_router.replica_client import ReplicaClient
 from tritonpy_router.traffic import Traffic
 from tritonpy_router.view import View
 from tritonpy_router.watching import Readiness
@@ -67,6 +68,7 @@ class Router:
         ports = options.ports
         registry = CollectorRegistry()
         http_tls, grpc_tls = _replica_tls(options, ()), _replica_tls(options, ("h2",))
+        self._service_tls = grpc_tls
         self.view = View(time.monotonic, POLICIES[options.policy])
         self._readiness = Readiness(self.view)
         self._dispatcher = Dispatcher(self.view, options.limits)
@@ -79,6 +81,7 @@ class Router:
             self._traffic.drop,
             self._changed,
             self._catch_up,
+            self._client,
         )
         self.control = Control(self.view, self._prober, options.load_timeout_s)
         registry.register(ReplicaCollector(self._rows, lambda: self._dispatcher.queued))
@@ -145,7 +148,7 @@ class Router:
         if options.drain_delay_s and self._is_listening:
             await asyncio.sleep(options.drain_delay_s)
         http = asyncio.get_running_loop().create_task(self._stop_http())
-        await self._grpc.stop(options.exit_timeout_s, self._dispatcher.drained, lambda: None)
+        await self._grpc.stop(options.exit_timeout_s, self._drained, lambda: None)
         await http
         for task in self._tasks:
             task.cancel()
@@ -158,11 +161,16 @@ class Router:
         await self._http.stop_accepting()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._options.exit_timeout_s):
-                await self._dispatcher.drained()
+                await self._drained()
         self._dispatcher.close()
         for replica in [*self.view, *self._leaving]:  # what is still under way is answered that it is lost
             self._traffic.drop(replica)
         await self._http.stop(_LAST_BYTES_S)
+
+    async def _drained(self) -> None:
+        """Return when no request, load or unload is under way."""
+        await self._dispatcher.drained()
+        await self.control.idle()
 
     async def _follow(self) -> None:
         """Take the members as they change; a membership may be a stranger's, and its faults end nothing."""
@@ -204,13 +212,24 @@ class Router:
         self._readiness.may_have_changed()
         self._dispatcher.retry()
 
+    def _client(self, replica: Replica) -> ReplicaClient | None:
+        options = self._options
+        port = replica.place.replica_port or options.replica_service_port
+        return ReplicaClient(replica.place, port, options.replica_token, self._service_tls) if port else None
+
     def _catch_up(self, replica: Replica) -> Awaitable[None]:
         return self.control.catch_up(replica)
 
-    def _rows(self) -> list[tuple[str, int, bool, int]]:
+    def _rows(self) -> list[ReplicaRow]:
         now_s = self.view.now_s()
         return [
-            (replica.name, replica.inflight, replica.takes(now_s), len(replica.models))
+            ReplicaRow(
+                replica.name,
+                replica.inflight,
+                replica.takes(now_s),
+                len(replica.models),
+                None if replica.heard_s is None else replica.queue_ms / 1000,
+            )
             for replica in self.view
         ]
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from tritonpy.errors import InvalidArg
@@ -32,3 +36,31 @@ def read_token(path: str, flag: str) -> str:
 def bearer(token: str) -> bytes:
     """The header `authorization` that a token is sent in."""
     return b"Bearer " + token.encode()
+
+
+class TokenFile:
+    """A new token, and a file of this user's alone that has it, for processes that are started.
+
+    Attributes:
+        token: of nobody else.
+    """
+
+    def __init__(self) -> None:
+        self.token = secrets.token_urlsafe()
+        descriptor, self._path = tempfile.mkstemp(prefix="tritonpy-replica-")  # nobody else may read it
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(self.token)
+
+    @property
+    def flags(self) -> list[str]:
+        """With which a server offers the service on a port of this machine that the system chooses."""
+        return [
+            "--frontend-config=replica,port=0",
+            "--frontend-config=replica,address=127.0.0.1",
+            f"--frontend-config=replica,token-file={self._path}",
+        ]
+
+    def remove(self) -> None:
+        """Delete the file."""
+        with suppress(OSError):
+            os.unlink(self._path)

@@ -6,6 +6,7 @@ import logging
 import ssl
 from collections.abc import Callable
 from typing import NamedTuple
+from weakref import WeakSet
 
 from tritonpy.frontends.http.connection.answering import HttpConnection
 
@@ -84,6 +85,7 @@ class Traffic:
         self.budget = RetryBudget()
         self._tls = http_tls, grpc_tls
         self._pools: dict[Replica, Pools] = {}
+        self._left: WeakSet[Replica] = WeakSet()
 
     def pools(self, replica: Replica) -> Pools:
         """The connections to a replica."""
@@ -92,13 +94,19 @@ class Traffic:
             place = replica.place
             host = f"[{place.host}]" if ":" in place.host else place.host
             http_tls, grpc_tls = self._tls
-            found = self._pools[replica] = Pools(
+            found = Pools(
                 HttpPool(place, http_tls), GrpcPool(place, grpc_tls), f"{host}:{place.http_port}".encode()
             )
+            if replica in self._left:  # nobody would close them
+                found.http.close()
+                found.grpc.close()
+            else:
+                self._pools[replica] = found
         return found
 
     def leave(self, replica: Replica) -> None:
         """Close the connections to a replica when they are free."""
+        self._left.add(replica)
         pools = self._pools.pop(replica, None)
         if pools is not None:
             pools.http.close()

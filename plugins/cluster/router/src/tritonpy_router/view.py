@@ -120,7 +120,7 @@ class View:
         if asked.sequence and (facts := self.facts(asked.model)).is_sequence:
             return self._pick_for_sequence(asked, facts, without)
         able = self._able(asked.model, asked.version, without)
-        return able[0] if len(able) == 1 else self._policy(able, self._chance)
+        return able[0] if len(able) == 1 else self._policy(able, self._chance, asked.model)
 
     def is_pinned(self, asked: Asked) -> bool:
         """Whether a request belongs to a sequence, and so to one replica alone."""
@@ -139,7 +139,7 @@ class View:
         able = [each for each in self.replicas.values() if each.takes(now_s) and each not in without]
         if not able:
             raise Unavailable(self.why_not_ready() or "the replicas that are ready cannot be reached")
-        return self._policy(able, self._chance)
+        return self._policy(_trusted(able, now_s), self._chance, "")
 
     def is_model_ready(self, model: str, version: str = "") -> bool:
         """Whether a replica takes requests for a model."""
@@ -166,7 +166,7 @@ class View:
         ]
         if not able:
             raise self._nobody(model, version, without)
-        return able
+        return _trusted(able, now_s)
 
     def _pick_for_sequence(self, asked: Asked, facts: ModelFacts, without: Collection[Replica]) -> Replica:
         key, now_s = (asked.model, asked.sequence), self.now_s()
@@ -212,9 +212,16 @@ class View:
         )
 
     def _why_ready_takes_none(self, replica: Replica, now_s: float) -> str:
+        if replica.is_draining:
+            return "is about to stop"
         if replica.ejection.is_ejected(now_s):
             return "gets none for a while: its connections fail"
         return "was tried"
+
+
+def _trusted(able: list[Replica], now_s: float) -> list[Replica]:
+    """Those that are not silent; all of them, where all are: then it may be this router that was busy."""
+    return [replica for replica in able if not replica.is_suspect(now_s)] or able
 
 
 def _lost(asked: Asked, replica: str) -> Unavailable:

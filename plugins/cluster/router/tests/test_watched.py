@@ -1,0 +1,335 @@
+"""Replicas that tell of themselves: how the router hears it, and what it does with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from tritonpy.server import Server
+from tritonpy_router.control import Control, Wanted, desired_model
+from tritonpy_router.dispatcher import Dispatcher, QueueLimits
+from tritonpy_router.membership import FileMembership
+from tritonpy_router.model_facts import ModelFacts
+from tritonpy_router.picking import POLICIES
+from tritonpy_router.probe import Prober
+from tritonpy_router.protos import DesiredModel, IndexEntry, WatchResponse
+from tritonpy_router.replica import Place, Replica
+from tritonpy_router.replica_watch import Report
+from tritonpy_router.scan import Asked
+from tritonpy_router.traffic import Traffic
+from tritonpy_router.view import View
+from tritonpy_sdk.testing import until
+
+from .conftest import BODY, ECHO, RouterThread, asked
+
+TOKEN = "0123456789abcdef-of-the-tests"
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def make_telling(make_server: Make, tmp_path: Path) -> Callable[..., tuple[Server, Place]]:
+    """Starts servers that have the frontend `replica`; with each its place."""
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    config = (("replica", "port", "0"), ("replica", "token-file", str(file)))
+
+    def make(name: str, *models: str, **options: Any) -> tuple[Server, Place]:
+        server = make_server(*models, frontend_config=config, **options)
+        place = Place(name, "127.0.0.1", server.http_port, server.grpc_port, server.port("replica"))
+        return server, place
+
+    return make
+
+
+def hears(router: RouterThread, count: int = 1) -> bool:
+    return router.call(lambda: sum(each.heard_s is not None for each in router.router.view)) == count
+
+
+def replica_of(router: RouterThread, name: str) -> Replica:
+    found: Replica = router.router.view.replicas[name]
+    return found
+
+
+def load_body(**more: Any) -> bytes:
+    return json.dumps({"parameters": {"config": json.dumps({**ECHO, **more})}}).encode()
+
+
+def test_a_replica_that_tells_of_itself_is_not_asked_over_http(make_telling: Make, make_router: Make) -> None:
+    server, place = make_telling("a", "echo", "seq")
+    router = make_router(places=[place], replica_token=TOKEN)
+    until(lambda: hears(router))
+    until(lambda: router.call(lambda: set(replica_of(router, "a").models)) == {"echo", "seq"})
+
+    def models_over_http() -> Any:
+        raise AssertionError("the router asks over HTTP")
+
+    router.call(lambda: setattr(router.router._prober, "look", models_over_http))
+    asked(f"127.0.0.1:{server.http_port}", "/v2/repository/models/echo/unload", b"")
+    until(lambda: router.call(lambda: set(replica_of(router, "a").models)) == {"seq"})
+
+    assert router.call(lambda: router.router.view.facts("seq")) == ModelFacts(True, 60.0)
+    assert asked(router.http, "/v2/models/echo/infer", BODY)[0] == 404
+    assert asked(router.http, "/v2/models/seq/config")[0] == 200
+
+
+def test_without_the_right_token_it_is_asked_over_http(make_telling: Make, make_router: Make) -> None:
+    _, place = make_telling("a", "echo")
+    router = make_router(places=[place], replica_token="another-token-of-nobody")
+
+    status = asked(router.http, "/v2/models/echo/infer", BODY)[0]
+
+    assert status == 200
+    assert hears(router, 0)
+
+
+def test_a_replica_that_is_about_to_stop_gets_nothing_new(make_telling: Make, make_router: Make) -> None:
+    going, place = make_telling("a", "echo", drain_delay_s=2)
+    _, other = make_telling("b", "echo")
+    router = make_router(places=[place, other], replica_token=TOKEN, probe_interval_s=60)
+    until(lambda: hears(router, 2))
+
+    stop = asyncio.run_coroutine_threadsafe(_become_unready(going), going.loop)
+    until(lambda: router.call(lambda: replica_of(router, "a").is_draining))
+    before = router.call(lambda: replica_of(router, "a").request_count)
+    answers = {asked(router.http, "/v2/models/echo/infer", BODY)[0] for _ in range(8)}
+    stop.cancel()
+
+    assert answers == {200}
+    assert router.call(lambda: replica_of(router, "a").request_count) == before
+
+
+async def _become_unready(server: Server) -> None:
+    await server.runtime._become_unready()
+
+
+def test_loads_reach_all_with_their_revision_and_those_that_join_later(
+    make_telling: Make, make_router: Make, tmp_path: Path
+) -> None:
+    members = tmp_path / "members"
+    one, first = make_telling("a", "echo")
+    two, second = make_telling("b", "echo")
+    members.write_text(line(first))
+    membership = FileMembership(members, 0.02, print)
+    router = make_router(membership=membership, ready=1, replica_token=TOKEN)
+    until(lambda: hears(router))
+
+    loaded = asked(router.http, "/v2/repository/models/echo/load", load_body(max_batch_size=3))[0]
+    members.write_text(f"{line(first)}\n{line(second)}")
+    router.wait_until_ready(2)
+    until(lambda: hears(router, 2))
+    sizes = {_max_batch_size(server) for server in (one, two)}
+    failed = asked(router.http, "/v2/repository/models/nobody/load", b"")
+
+    assert (loaded, sizes) == (200, {3})
+    direct = asked(f"127.0.0.1:{one.http_port}", "/v2/repository/models/nobody/load", b"")
+    assert (failed[0], failed[2]) == (direct[0], direct[2])
+    assert len({_revision(server) for server in (one, two)}) == 1
+
+
+def line(place: Place) -> str:
+    return f"{place.name}={place.host}:{place.http_port}:{place.grpc_port}:{place.replica_port}"
+
+
+def _max_batch_size(server: Server) -> int:
+    return int(
+        json.loads(asked(f"127.0.0.1:{server.http_port}", "/v2/models/echo/config")[2])["max_batch_size"]
+    )
+
+
+def _revision(server: Server) -> int:
+    port = server.runtime.frontends.by_name["replica"].state
+    return int(port._applier.revision)
+
+
+# What is done with it, without sockets.
+
+
+def heard(replica: Replica, now_s: float, inflight: int = 0, **rates: float) -> None:
+    replica.heard(
+        now_s, 0.75, inflight_count=inflight, pending_count=0, queue_ms=0.0, rates=rates, is_draining=False
+    )
+
+
+def two(policy: str = "two-choices") -> tuple[View, list[float], Replica, Replica]:
+    clock = [0.0]
+    view = View(lambda: clock[0], POLICIES[policy], Random(7))
+    view.set_members([Place("a", "a", 1, 2), Place("b", "b", 1, 2)])
+    for replica in view:
+        replica.is_ready = True
+        replica.models = {"m": frozenset("1")}
+    return view, clock, view.replicas["a"], view.replicas["b"]
+
+
+def share(view: View, name: str, count: int = 400) -> float:
+    """The share of picks that a replica has, with nothing under way but what is."""
+    picked = [view.pick(Asked("m")) for _ in range(count)]
+    return sum(replica.name == name for replica in picked) / count
+
+
+@pytest.mark.parametrize("policy", ["two-choices", "least-busy"])
+def test_requests_that_others_have_there_count(policy: str) -> None:
+    view, _, a, b = two(policy)
+    heard(a, 0.0, inflight=5)
+    heard(b, 0.0)
+    b.inflight = 3
+
+    assert share(view, "b") == 1.0
+    assert a.others == 5
+
+
+def test_its_own_requests_are_not_those_of_others() -> None:
+    _, _, a, _ = two()
+    a.inflight = 4
+    heard(a, 0.0, inflight=6)
+
+    assert (a.others, a.load) == (2, 6)
+
+
+def test_a_replica_that_is_five_times_as_quick_may_have_five_times_as_much_to_do() -> None:
+    view, _, a, b = two()
+    heard(a, 0.0, m=525.0)
+    heard(b, 0.0, m=100.0)
+    loads = []
+    for a.inflight in range(12):
+        b.inflight = 1
+        loads.append(view.pick(Asked("m")).name)
+
+    assert loads == ["a"] * 10 + ["b"] * 2
+
+
+def test_rates_that_hardly_differ_are_no_reason_and_other_models_neither() -> None:
+    view, _, a, b = two()
+    heard(a, 0.0, m=110.0, other=1.0)
+    heard(b, 0.0, m=100.0, other=1000.0)
+
+    assert 0.3 < share(view, "a") < 0.7
+
+
+def test_one_that_is_silent_gets_nothing_that_another_can_have() -> None:
+    view, clock, a, b = two()
+    heard(a, 0.0)
+    heard(b, 0.0)
+    clock[0] = 0.8
+    heard(b, 0.8)
+
+    assert share(view, "b") == 1.0
+    clock[0] = 2.0  # all are: it may be the router that heard nothing
+    assert 0.3 < share(view, "a") < 0.7
+    a.forget_report()  # it is asked over HTTP
+    assert share(view, "a") == 1.0
+
+
+def test_what_is_loaded_anew_goes_on_serving_and_an_index_counts_once() -> None:
+    first = Report(WatchResponse(has_index=True, index=[entry("m", "READY"), entry("n", "LOADING")]))
+    second = Report(WatchResponse())
+    second.keep_index(first)
+
+    assert first.models == second.models == {"m": frozenset("1")}
+    assert second.loading == {"n": frozenset("1")}
+
+
+def entry(name: str, state: str) -> IndexEntry:
+    return IndexEntry(name=name, version="1", state=state)
+
+
+def test_a_wish_that_cannot_be_read_is_the_replicas_to_refuse() -> None:
+    config = json.dumps({"parameters": {"config": "{}", "file:1/m": "eA==", "force": True}}).encode()
+
+    made = desired_model("m", Wanted("load", config, 5))
+    unload = desired_model("m", Wanted("unload", b'{"parameters":{"unload_dependents":true}}', 6))
+
+    assert made == DesiredModel(name="m", revision=5, config="{}", files={"file:1/m": b"x"}, force=True)
+    assert unload == DesiredModel(name="m", action=DesiredModel.UNLOAD, revision=6, unload_dependents=True)
+    for body in (b"{", b'{"parameters":{"nonsense":"x"}}'):
+        assert desired_model("m", Wanted("load", body, 7)) is None
+
+
+def test_one_that_was_given_up_has_its_models_again_when_it_tells_of_itself_again() -> None:
+    async def check() -> None:
+        view, _, a, _ = two()
+        caught_up = []
+
+        async def catch_up(replica: Replica) -> None:
+            caught_up.append(replica.name)
+
+        prober = Prober(view, 1.0, None, {}, lambda replica: None, lambda: None, catch_up)
+        report = Report(
+            WatchResponse(is_taking=True, server_id="1", has_index=True, index=[entry("m", "READY")])
+        )
+        await prober._take(a, report)
+        view.gone(a, "does not answer")
+        await prober._take(a, report)
+        assert (a.is_ready, a.models, caught_up) == (True, {"m": frozenset("1")}, ["a"])
+
+        again = Report(WatchResponse(is_taking=True, server_id="2"))
+        again.keep_index(report)
+        await prober._take(a, again)
+        assert (a.is_ready, caught_up) == (True, ["a", "a"])  # it was started anew meanwhile
+        assert a.models == {"m": frozenset("1")}
+
+    asyncio.run(check())
+
+
+# The end.
+
+
+class HeldProber:
+    """Answers loads when it is told to."""
+
+    def __init__(self) -> None:
+        self.may_answer = asyncio.Event()
+
+    def client(self, replica: Replica) -> None:
+        return None
+
+    async def look(self, replica: Replica) -> None:
+        pass
+
+    async def ask(self, *_: Any) -> tuple[int, bytes]:
+        await self.may_answer.wait()
+        return 200, b""
+
+
+def test_a_load_that_is_under_way_is_waited_for_at_the_end() -> None:
+    async def check() -> None:
+        view, *_ = two()
+        prober = HeldProber()
+        control = Control(view, prober, 60.0)  # type: ignore[arg-type]
+        load = asyncio.create_task(control.change("m", "load", b""))
+        await asyncio.sleep(0)
+        idle = asyncio.create_task(control.idle())
+        await asyncio.sleep(0)
+        assert not idle.done()
+        prober.may_answer.set()
+        await idle
+        await load
+
+    asyncio.run(check())
+
+
+def test_later_wishes_have_higher_revisions_whatever_the_clock_says() -> None:
+    view, *_ = two()
+    clock = iter((100, 90, 90))
+    control = Control(view, HeldProber(), 60.0, wall_ms=clock.__next__)  # type: ignore[arg-type]
+
+    assert [control._next_revision() for _ in range(3)] == [100, 101, 102]
+
+
+def test_connections_to_a_replica_that_left_are_kept_by_nobody() -> None:
+    async def check() -> None:
+        view, _, a, _ = two()
+        traffic = Traffic(view, Dispatcher(view, QueueLimits()), None, None, None)  # type: ignore[arg-type]
+        kept = traffic.pools(a)
+        assert traffic.pools(a) is kept
+        traffic.leave(a)
+        late = traffic.pools(a)
+        assert late is not traffic.pools(a)
+        assert late.grpc._is_closed
+        assert late.http._is_closed
+
+    asyncio.run(check())
