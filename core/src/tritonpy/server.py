@@ -8,12 +8,12 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Self
 
 from tritonpy.devices.device import DeviceFinder
-from tritonpy.errors import TritonError
+from tritonpy.errors import TritonError, Unavailable
 from tritonpy.options import ServerOptions
 from tritonpy.runtime import CREATING, Plugins, ServerRuntime
 from tritonpy.stop_signals import StopSignals
@@ -113,6 +113,7 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._started = threading.Event()
+        self._is_told = False
         self._error: BaseException | None = None
         self._running: ServerRuntime | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -120,15 +121,23 @@ class LoopThread:
     def start(self) -> None:
         """Return once it runs; raises what making or starting the server raised; all is taken down then."""
         self._thread.start()
-        self._started.wait()
+        while not self._started.wait(0.2):  # without a limit it hears no Ctrl-C on Windows
+            pass
         if self._error is not None:
             self._thread.join()
             raise self._error
 
+    def tell(self) -> None:
+        """Have the server stop, or a start give up and raise; from any thread, without a wait."""
+        self._is_told = True  # a thread that has no loop yet looks at it
+        if self._loop is not None and self._stop is not None and self._thread.is_alive():
+            with suppress(RuntimeError):  # it has just ended, and its loop is closed
+                self._loop.call_soon_threadsafe(self._stop.set)
+
     def stop(self) -> None:
         """Stop the server and return once the thread has ended; nothing happens where none runs."""
-        if self._loop is not None and self._stop is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stop.set)
+        self.tell()
+        if self._thread.is_alive():
             self._thread.join()
 
     @property
@@ -148,11 +157,13 @@ class LoopThread:
             runner.run(self._live())
 
     async def _live(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        if self._is_told:
+            self._stop.set()
         try:
             self._running = self._make()
-            await self._running.start()
+            await self._start_unless_told(self._running, self._stop)
         except BaseException as exc:
             self._error = exc
         self._started.set()
@@ -160,6 +171,18 @@ class LoopThread:
             await self._stop.wait()
         if self._running is not None:
             await self._running.stop()
+
+    async def _start_unless_told(self, running: ServerRuntime, stop: asyncio.Event) -> None:
+        starting = asyncio.create_task(running.start())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait((starting,))
+        if starting.cancelled():
+            raise Unavailable("the server was stopped while it started")
+        starting.result()
 
 
 class Server:
@@ -200,6 +223,10 @@ class Server:
     def start(self) -> None:
         """Return once the server is ready."""
         self._thread.start()
+
+    def give_up(self) -> None:
+        """Have a start end, which then raises Unavailable; from any thread, without a wait."""
+        self._thread.tell()
 
     def stop(self) -> None:
         """Drain and stop; returns when everything is finalised."""

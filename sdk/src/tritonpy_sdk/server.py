@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from tempfile import TemporaryDirectory
-from types import FrameType, TracebackType
-from typing import Any, Self
+from types import TracebackType
+from typing import Self
 
 from tritonpy.cli.serve import SWITCH_INTERVAL_S
 from tritonpy.errors import NotFound, Unavailable
@@ -27,6 +26,7 @@ from tritonpy_sdk.functions.tensors import Tensor
 from tritonpy_sdk.functions.wrapping import Function
 from tritonpy_sdk.local_model import Caller, LocalModel
 from tritonpy_sdk.repository import ModelRepository
+from tritonpy_sdk.serving import serve_until_told
 from tritonpy_sdk.starting import started
 
 LOCAL = ServerOptions((), allow_http=False, allow_grpc=False, allow_metrics=False)
@@ -74,6 +74,8 @@ class Server:
         self._core: CoreServer | None = None
         self._caller: Caller | None = None
         self._interval_s = 0.0
+        self._starting: CoreServer | None = None
+        self._is_given_up = False  # a signal has come while it starts
 
     def bind(
         self,
@@ -158,22 +160,30 @@ class Server:
         with self._lock:
             if self._core is not None:
                 return self
-            self._folder = TemporaryDirectory(prefix="tritonpy-functions-")
-            core = CoreServer(self._core_options(), plugins=self._all_plugins(), discover=self._discover)
+            core: CoreServer | None = None
             try:
+                self._folder = TemporaryDirectory(prefix="tritonpy-functions-")
+                core = CoreServer(self._core_options(), plugins=self._all_plugins(), discover=self._discover)
                 for each in self._bound.values():
                     self._write(each)
+                self._starting = core
+                if self._is_given_up:
+                    core.give_up()
                 core.start()
-            except BaseException as exc:
-                if not isinstance(exc, Exception):  # Ctrl-C: it starts, on its thread
+                self._interval_s = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._interval_s, SWITCH_INTERVAL_S))
+                self._caller = Caller(core, flow_limits(self._options))
+                self._core = core
+            except BaseException:  # also Ctrl-C, while it starts on its thread
+                self._core = self._caller = None
+                if core is not None:
                     core.stop()
-                self._folder.cleanup()
+                if self._folder is not None:
+                    self._folder.cleanup()
                 self._folder = None
                 raise
-            self._interval_s = sys.getswitchinterval()
-            sys.setswitchinterval(min(self._interval_s, SWITCH_INTERVAL_S))
-            self._core = core
-            self._caller = Caller(core, flow_limits(self._options))
+            finally:
+                self._starting = None
         return self
 
     def stop(self) -> None:
@@ -190,25 +200,19 @@ class Server:
     def serve(self) -> None:
         """Start, serve until SIGINT or SIGTERM, and stop; on the main thread.
 
-        Elsewhere it serves until `stop` is called.
+        Elsewhere it serves until `stop` is called. A signal that comes while it starts ends that, too.
         """
-        over = threading.Event()
 
-        def end(number: int, _: FrameType | None) -> None:
-            over.set()
-
-        before: dict[int, Any] = {}  # Any: whatever handled it
-        try:
-            self.start()  # which a signal ends as it does elsewhere
-            if threading.current_thread() is threading.main_thread():
-                before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+        def start() -> Callable[[], bool]:
+            self.start()
             core = self._core
-            while self._core is core and not over.wait(0.2):
-                pass
+            return lambda: core is not None and self._core is core
+
+        self._is_given_up = False
+        try:
+            serve_until_told(start, self._give_up, self.stop)
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            self.stop()
+            self._is_given_up = False
 
     def model(self, name: str, version: str | int = "") -> LocalModel:
         """A model of the server, bound or from a repository; to be asked without sockets."""
@@ -290,6 +294,11 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.stop)
+
+    def _give_up(self) -> None:
+        self._is_given_up = True
+        if (core := self._starting) is not None:
+            core.give_up()
 
     def _running(self) -> Caller:
         caller = self._caller

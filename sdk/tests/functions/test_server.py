@@ -20,7 +20,6 @@ from tritonpy_sdk import (
     DynamicBatcher,
     ModelConfig,
     ModelRepository,
-    RemoteServer,
     Request,
     SequenceBatcher,
     Server,
@@ -584,15 +583,6 @@ def test_a_start_whose_task_is_cancelled_is_followed_by_a_stop() -> None:
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(give_up())
     assert calls == ["started", "stopped"]
-
-
-@pytest.mark.parametrize("make", [lambda: Server(LOCAL), lambda: RemoteServer("127.0.0.1:1")])
-def test_a_signal_ends_a_start(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = make()
-    monkeypatch.setattr(server, "start", lambda: signal.raise_signal(signal.SIGINT))
-
-    with pytest.raises(KeyboardInterrupt):
-        server.serve()
 
 
 def test_a_call_that_takes_too_long_is_cancelled(bind: Any) -> None:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import signal
 import ssl
 import threading
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from itertools import count
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 from tritonpy.errors import ErrorCode, Internal, InvalidArg, NotFound, TritonError, Unavailable
@@ -25,12 +24,14 @@ from tritonpy_sdk.functions.wrapping import Function
 from tritonpy_sdk.remote.address import BindAddress, read_address
 from tritonpy_sdk.remote.instances import InstanceThread
 from tritonpy_sdk.remote.session import Refused, Session
+from tritonpy_sdk.serving import serve_until_told
 from tritonpy_sdk.starting import started
 
 _log = logging.getLogger("tritonpy.remote")
 
 _FIRST_RETRY_S = 0.1
 _OPEN_S = 10.0
+_LOOK_S = 0.2
 
 
 class _Model:
@@ -54,10 +55,14 @@ class _Model:
         self.ended: Future[str] = Future()
         self.is_served = False
 
-    def open(self) -> None:
-        """Wait until its functions can be called; raises what they raise."""
+    def open(self, is_given_up: Callable[[], bool]) -> None:
+        """Wait until its functions can be called; raises what they raise, or that it is given up."""
         try:
             for instance in self.instances:
+                while not instance.opened.done() or is_given_up():
+                    if is_given_up():
+                        raise Unavailable(f"model '{self.bound.name}': the program was told to end")
+                    wait((instance.opened,), _LOOK_S)
                 instance.opened.result()
         except BaseException:
             self.close()
@@ -116,6 +121,8 @@ class RemoteServer:
         self._models: dict[str, _Model] = {}
         self._numbers = count(1)
         self._program: _Program | None = None
+        self._starting: _Program | None = None
+        self._is_given_up = False  # a signal has come while it starts
 
     def bind(
         self,
@@ -186,15 +193,21 @@ class RemoteServer:
                 return self
             self.stop()
             program = _Program(self._address, self._token, self._tls, self._most_retry_s)
-            program.start()
             try:
+                self._starting = program
+                if self._is_given_up:
+                    program.give_up()
+                program.start()
                 program.wait_until_open(self._connect_timeout_s)
                 for given in self._given.values():
                     self._bind(program, given)
-            except BaseException:
+                self._program = program
+            except BaseException:  # also Ctrl-C
+                self._program = None
                 self._end(program)
                 raise
-            self._program = program
+            finally:
+                self._starting = None
         return self
 
     def stop(self) -> None:
@@ -207,28 +220,28 @@ class RemoteServer:
     def serve(self) -> None:
         """Start, serve until SIGINT or SIGTERM, and stop; on the main thread.
 
-        Elsewhere it serves until `stop` is called.
+        Elsewhere it serves until `stop` is called. A signal that comes while it starts ends that, too.
 
         Raises:
             TritonError: as `start`; or what keeps the connections has failed.
         """
-        over = threading.Event()
 
-        def end(number: int, _: FrameType | None) -> None:
-            over.set()
-
-        before: dict[int, Any] = {}  # Any: whatever handled it
-        try:
-            self.start()  # which a signal ends as it does elsewhere
-            if threading.current_thread() is threading.main_thread():
-                before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+        def start() -> Callable[[], bool]:
+            self.start()
             program = self._program
-            while self._program is program and program is not None and not over.wait(0.2):
-                program.check()
+
+            def serves() -> bool:
+                if program is not None:
+                    program.check()
+                return program is not None and self._program is program
+
+            return serves
+
+        self._is_given_up = False
+        try:
+            serve_until_told(start, self._give_up, self.stop)
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            self.stop()
+            self._is_given_up = False
 
     @property
     def is_running(self) -> bool:
@@ -264,10 +277,15 @@ class RemoteServer:
     ) -> None:
         await asyncio.to_thread(self.stop)
 
+    def _give_up(self) -> None:
+        self._is_given_up = True
+        if (program := self._starting) is not None:
+            program.give_up()
+
     def _bind(self, program: _Program, given: Bound) -> None:
         program.check()
         model = _Model(given, next(self._numbers))
-        model.open()
+        model.open(lambda: self._is_given_up)
         before = self._models.get(given.name)
         program.serve(model)
         try:
@@ -357,10 +375,15 @@ class _Program:
         """Have a function bound no more; its threads end when the server has ended it."""
         self._call(self._retire, model)
 
+    def give_up(self) -> None:
+        """Have it end; does not wait."""
+        self._call(self._stop)
+
     def stop(self) -> None:
         """End, whatever is under way."""
-        self._call(self._stop)
-        self._thread.join()
+        self.give_up()
+        if self._thread.is_alive():  # or an interrupt has come before it was
+            self._thread.join()
 
     @property
     def is_open(self) -> bool:
