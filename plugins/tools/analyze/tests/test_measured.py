@@ -89,6 +89,16 @@ def test_changes_stand_beside_what_is_served_now_under_the_load_that_it_has(tmp_
     assert json.loads(json.dumps(found.json()))["changes"][0]["metrics"]["throughput"] == 180
 
 
+def test_of_two_measurements_that_of_the_model_as_it_was_loaded_counts(tmp_path: Path) -> None:
+    loaded = trial(point(1, 8, 4), 110, 8000, is_now=True)
+
+    found = read_measured(analysis(tmp_path, *TRIALS, loaded), "m", lambda model: CONFIG, clients=4)
+
+    assert found is not None
+    assert found.now is not None
+    assert found.now.metric("throughput") == 110
+
+
 def test_without_a_known_load_it_is_that_where_what_is_served_does_most(tmp_path: Path) -> None:
     found = read_measured(analysis(tmp_path, *TRIALS), "m", lambda model: CONFIG)
 

@@ -99,6 +99,12 @@ def cli_commands(group: click.Group) -> None:
     help="Shape of an input without the batch, such as IMAGE:3,224,224, where the model leaves it open.",
 )
 @click.option(
+    "--tokens",
+    default="",
+    metavar="OUTPUT",
+    help="Count the elements of an output, as those of language models, for the metrics of tokens.",
+)
+@click.option(
     "--window",
     "window_s",
     type=click.FloatRange(min=0.05),
@@ -195,6 +201,7 @@ def analyze(
     batch_size: int,
     input_data: str,
     shapes: Sequence[str],
+    tokens: str,
     window_s: float,
     windows: int,
     confidence: float,
@@ -260,6 +267,7 @@ def analyze(
                 inputs=Inputs(
                     input_data if input_data in ("random", "zero") else Path(input_data), _shapes(shapes)
                 ),
+                tokens=tokens,
                 looks=Looks(min(2, windows), windows, confidence),
                 window_s=window_s,
                 warm_up_s=min(0.5, window_s),

@@ -64,6 +64,7 @@ class Wishes:
         in_process: serve in this process.
         serve_options: further options of `corectl serve`.
         batch_size, inputs: of requests.
+        tokens: the output whose elements are counted; "" to count none.
         looks, window_s, warm_up_s: how a trial goes.
         seed: of the search.
         discovers: look for models that are called, on servers of our own.
@@ -86,6 +87,7 @@ class Wishes:
     serve_options: Sequence[str] = ()
     batch_size: int = 1
     inputs: Inputs = field(default_factory=Inputs)
+    tokens: str = ""
     looks: Looks = field(default_factory=Looks)
     window_s: float = 1.0
     warm_up_s: float = 0.5
@@ -158,7 +160,7 @@ def _launcher(wishes: Wishes) -> Iterator[tuple[Launcher, dict[str, AnalyzedMode
 def _workload(wishes: Wishes, models: dict[str, AnalyzedModel]) -> Workload:
     names = tuple(wishes.names)
     streams = streaming(models, names) if models else frozenset[str]()
-    return Workload(names, wishes.batch_size, wishes.inputs, streaming=streams)
+    return Workload(names, wishes.batch_size, wishes.inputs, streaming=streams, tokens=wishes.tokens)
 
 
 def _may_call(wishes: Wishes, models: dict[str, AnalyzedModel]) -> bool:
@@ -225,6 +227,7 @@ def _checkpoint(wishes: Wishes, models: dict[str, AnalyzedModel]) -> Checkpoint 
         "batch_size": wishes.batch_size,
         "inputs": repr(wishes.inputs),
         "window_s": wishes.window_s,
+        **({"tokens": wishes.tokens} if wishes.tokens else {}),
     }
     return Checkpoint(path, subject)
 

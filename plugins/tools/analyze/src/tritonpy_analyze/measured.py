@@ -106,7 +106,7 @@ def read_measured(
         asked,
         len(trials),
         shown_choice(load, without_model=False),
-        next((_of(model, trial) for trial in of_load if _parts(trial.choice)[1] == now), None),
+        _as_it_is(of_load, now, model),
         _others(of_load, now, model),
     )
 
@@ -145,6 +145,12 @@ def _load(trials: Sequence[Trial], now: Mapping[str, Value], clients: int) -> di
 
 def _of(model: str, trial: Trial) -> Window:
     return trial.window.parts.get(model, trial.window)
+
+
+def _as_it_is(trials: Sequence[Trial], now: Mapping[str, Value], model: str) -> Window | None:
+    """What was measured of what is served now, if possible as it was loaded and not as a point."""
+    same = [trial for trial in trials if _parts(trial.choice)[1] == now]
+    return _of(model, max(same, key=lambda each: each.is_now)) if same else None
 
 
 def _others(trials: Sequence[Trial], now: Mapping[str, Value], model: str) -> list[tuple[str, Window]]:

@@ -30,6 +30,8 @@ class Window:
         unanswered: of these, those that were neither answered nor refused; 0 where that may be chance.
         latency: of requests, until their last response.
         first_response, between_responses: of decoupled models, and empty for others.
+        tokens: elements of the output that is counted; 0 where none is.
+        between_tokens: of decoupled models, from one of them to the next.
         memory_byte_size, cpu_cores: of the server and its workers; NaN where nobody can tell.
         gpu_memory_byte_size, gpu_utilization: of all GPUs, the latter from 0 to 1; NaN without.
         batch_sizes: executions by their rows, of all models together.
@@ -53,6 +55,8 @@ class Window:
     parts: Mapping[str, Window] = field(default_factory=dict)
     due: int = 0
     unanswered: int = 0
+    tokens: int = 0
+    between_tokens: Histogram = field(default_factory=Histogram)
 
     def metric(self, name: str) -> float:
         """One of `METRICS`: throughput in inferences a second, times in µs, memory in MiB, CPU in cores.
@@ -67,6 +71,8 @@ class Window:
         if name == "responses":
             count = self.first_response.count + self.between_responses.count
             return (count or self.latency.count) / self.seconds if self.seconds else 0.0
+        if name == "tokens":
+            return self.tokens / self.seconds if self.seconds and self.tokens else math.nan
         if name == "failed":
             return self.failed / max(1, self.failed + self.latency.count)
         if name == "unanswered":
@@ -90,12 +96,13 @@ _PLAIN = {
     "queue": "queue_us",
     "compute": "compute_us",
 }
-_TIMES = ("latency", "first_response", "between_responses")
+_TIMES = ("latency", "first_response", "between_responses", "between_tokens")
 _STATISTICS = ("avg", "p50", "p90", "p95", "p99")
 
 METRICS: Mapping[str, int] = {
     "throughput": 1,
     "responses": 1,
+    "tokens": 1,
     "failed": -1,
     "unanswered": -1,
     **{f"{time}_{statistic}": -1 for time in _TIMES for statistic in _STATISTICS},
@@ -128,11 +135,11 @@ def plain(name: str) -> str:
 def together(windows: Sequence[Window]) -> Window:
     """All windows as one: distributions merged, rates over the whole time, the most memory of any."""
     seconds = sum(window.seconds for window in windows)
-    latency, first, between = Histogram(), Histogram(), Histogram()
+    latency, first, between, gaps = Histogram(), Histogram(), Histogram(), Histogram()
     sizes: Counter[int] = Counter()
     for window in windows:
         latency, first = latency + window.latency, first + window.first_response
-        between += window.between_responses
+        between, gaps = between + window.between_responses, gaps + window.between_tokens
         sizes.update(window.batch_sizes)
 
     def mean(values: Iterable[float]) -> float:
@@ -163,6 +170,8 @@ def together(windows: Sequence[Window]) -> Window:
         },
         sum(window.due for window in windows),
         sum(window.unanswered for window in windows),
+        sum(window.tokens for window in windows),
+        gaps,
     )
 
 
@@ -175,7 +184,7 @@ def window_of(found: JsonObject) -> Window:
     known = {key: math.nan if value is None else value for key, value in found.items()}
     return Window(
         **known
-        | {time: histogram(found[time]) for time in _TIMES}
+        | {time: histogram(found[time]) for time in _TIMES if time in found}
         | {"batch_sizes": {int(size): count for size, count in found["batch_sizes"].items()}}
         | {"parts": {model: window_of(part) for model, part in found["parts"].items()}}
     )

@@ -35,6 +35,7 @@ class Workload:
         inputs: contents, for all models.
         timeout_s: of a request.
         streaming: those of the models that are asked over streams of gRPC, because they are decoupled.
+        tokens: the output whose elements are counted; "" to count none.
     """
 
     models: tuple[str, ...]
@@ -42,6 +43,7 @@ class Workload:
     inputs: Inputs = field(default_factory=Inputs)
     timeout_s: float = 60.0
     streaming: frozenset[str] = frozenset()
+    tokens: str = ""
 
     def measure(
         self, url: str, load: Mapping[str, Value], seconds: float, meter: UsageMeter, grpc_url: str = ""
@@ -70,6 +72,7 @@ class Workload:
                 batch_size=self.batch_size,
                 inputs=self.inputs,
                 timeout_s=self.timeout_s,
+                tokens=self.tokens,
             )
             for model in self.models
         ]
@@ -99,11 +102,11 @@ def _window(found: Sequence[Measurement], usage: Usage) -> Window:
     parts = {each.load.model: _part(each, usage) for each in found}
     if len(parts) == 1:
         return next(iter(parts.values()))
-    latency, first, between = Histogram(), Histogram(), Histogram()
+    latency, first, between, gaps = Histogram(), Histogram(), Histogram(), Histogram()
     sizes: Counter[int] = Counter()
     for part in parts.values():
         latency, first = latency + part.latency, first + part.first_response
-        between += part.between_responses
+        between, gaps = between + part.between_responses, gaps + part.between_tokens
         sizes.update(part.batch_sizes)
     requests = max(1, latency.count)
 
@@ -127,6 +130,8 @@ def _window(found: Sequence[Measurement], usage: Usage) -> Window:
         parts=parts,
         due=sum(part.due for part in parts.values()),
         unanswered=sum(part.unanswered for part in parts.values()),
+        tokens=sum(part.tokens for part in parts.values()),
+        between_tokens=gaps,
     )
 
 
@@ -150,6 +155,8 @@ def _part(found: Measurement, usage: Usage) -> Window:
         compute_us=_mean_us(found.server, "compute_input", "compute_infer", "compute_output"),
         due=found.total.due_count,
         unanswered=_unanswered(found.total),
+        tokens=found.total.token_count,
+        between_tokens=_histogram(found.total.token_gap_ns),
     )
 
 
