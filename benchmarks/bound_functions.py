@@ -1,11 +1,13 @@
 """The models `identity_py` and `identity_py_batched` as functions, bound by PyTriton's interface.
 
 `bench.py` compares PyTriton itself with what runs its programs here, when it is given commands that run this
-program (`pip install nvidia-pytriton` in an environment of its own, whose Python is named below):
+program (`first_answer.py` says how its environment is made):
 
-    python benchmarks/bench.py --parts cases --model identity_py_batched --name functions \
-        --ours-command '{python} -m tritonpy_sdk.pytriton benchmarks/bound_functions.py {http} {grpc}' \
-        --triton-command '/path/to/python benchmarks/bound_functions.py {http} {grpc}'
+    python benchmarks/bench.py --parts cases --model identity_py_batched --name functions --sizes 64 \
+        --window-ms 300 \
+        --ours-command 'python -m tritonpy_sdk.pytriton benchmarks/bound_functions.py {http} {grpc}' \
+        --triton-command 'env LD_LIBRARY_PATH=/path/to/lib /path/to/venv/bin/python
+            benchmarks/bound_functions.py {http} {grpc}'
 """
 
 import sys

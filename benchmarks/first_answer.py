@@ -2,10 +2,14 @@
 
 The time runs from the start of the interpreter, so that imports count, to the first right answer over HTTP;
 so does the processor time of the whole process tree, whose memory is taken after ten more answers.
-By PyTriton and by ours, the same program:
+By PyTriton and by ours, the same program; PyTriton has an environment of its own, and needs the shared
+library of Python, where the system does not find that by itself:
 
-    python benchmarks/first_answer.py --output benchmarks/results/first-answer.json \
-        'pytriton=/path/to/python benchmarks/bound_functions.py {http} {grpc}' \
+    python -m venv /path/to/venv && /path/to/venv/bin/pip install nvidia-pytriton==0.7.0
+    python -c "import sysconfig; print(sysconfig.get_config_var('LIBDIR'))"  # is /path/to/lib
+    python benchmarks/first_answer.py --rounds 7 --output benchmarks/results/first-answer.json \
+        'pytriton=env LD_LIBRARY_PATH=/path/to/lib /path/to/venv/bin/python
+            benchmarks/bound_functions.py {http} {grpc}' \
         'ours={python} -m tritonpy_sdk.pytriton benchmarks/bound_functions.py {http} {grpc}'
 """
 
