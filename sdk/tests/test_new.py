@@ -141,12 +141,13 @@ def test_a_backend_gets_its_name_where_it_is_a_file_a_module_and_a_plugin(langua
 @pytest.mark.parametrize(
     ("arguments", "selection"),
     [
-        # Strategies in C and C++ are run with their pages: tests/docs/test_shared_objects.py.
+        # Strategies in C and C++ are run with their pages, tests/docs/test_shared_objects.py. In quick tests
+        # a backend in C++ is run with its own, tests/docs/test_write_a_backend_in_cpp.py.
         (["ops", "by-tenant"], "not toolchain"),
         pytest.param(
             ["ops", "by-tenant"], "toolchain", marks=[pytest.mark.toolchain, pytest.mark.timeout(600)]
         ),
-        (["backend", "by-tenant", "--language", "c++"], ""),
+        pytest.param(["backend", "by-tenant", "--language", "c++"], "", marks=pytest.mark.toolchain),
     ],
 )
 def test_its_own_tests_pass(arguments: list[str], selection: str, here: Path) -> None:
