@@ -2,7 +2,7 @@
 
     python benchmarks/bench_beside_perf_analyzer.py [--rounds 4] [--loads waits] [--out FILE]
 
-Without options it takes four and a half minutes. Both put the same loads on one server of ours, in turns. The
+Without options it takes less than five minutes. Both put the same loads on one server of ours, in turns. The
 model `waits` takes 20 ms for each request, so that what is found depends little on how quick the machine is,
 and the two have to agree; `echo` takes none, so that the clients have much to do, and the cheaper one leaves
 the server more of the machine.

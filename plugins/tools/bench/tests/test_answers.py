@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from itertools import count
 from pathlib import Path
@@ -13,6 +14,7 @@ from tritonpy_bench import BenchError, Concurrency, Inputs, Load, Stability, mea
 from tritonpy_bench.answers import Expected, Output, Reader, called
 from tritonpy_bench.elements import packed
 from tritonpy_bench.load import Endpoint, Protocol, SequenceShape
+from tritonpy_bench.report_csv import csv_report
 from tritonpy_bench.report_text import text_report
 from tritonpy_bench.sources import Repeated
 from tritonpy_bench.tally import Tally
@@ -45,6 +47,8 @@ def test_elements_of_an_output_are_tokens(
     assert total.tokens_per_s == pytest.approx(16 * total.requests_per_s)
     assert measurement_json(measured)["tokens"]["per_request"] == 16
     assert "tokens/s, 16.0 a request" in text_report([measured])
+    [row] = csv.DictReader(csv_report([measured]).splitlines())
+    assert float(row["Tokens/Second"]) == pytest.approx(total.tokens_per_s, rel=1e-3)
 
 
 @pytest.mark.parametrize(("protocol", "endpoint"), [("grpc", "stream"), ("http", "generate_stream")])

@@ -26,6 +26,7 @@ def csv_report(measurements: Sequence[Measurement]) -> str:
     load = {Concurrency: "Concurrency", Rate: "Request Rate"}.get(type(first), "Load")
     header = [load, "Inferences/Second", *_SERVER, *(f"p{percent} latency" for percent in _PERCENTILES)]
     header += ["Avg latency", "Requests", "Failed", "Stable", "Responses/Second", "Mean batch size"]
+    header += ["Tokens/Second"]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
@@ -53,4 +54,5 @@ def _row(measurement: Measurement) -> Sequence[object]:
         "yes" if measurement.is_stable else "no",
         f"{measurement.total.responses_per_s:.3f}",
         f"{side.mean_batch_size:.3f}" if side else "",
+        f"{measurement.total.tokens_per_s:.3f}" if measurement.load.tokens else "",
     )
