@@ -231,6 +231,7 @@ def test_validation_data_that_does_not_fit_is_refused(
             packed([b"a", b"b"]),
             "s: output 'OUT' differs: element 1 is b'xx",
         ),
+        ("INT32", b"abc", ONE_TWO, "s: output 'OUT' has 3 bytes, expected 8 of INT32"),
         ("INT32", None, ONE_TWO, "s: output 'OUT' is not in the response"),
     ],
 )
@@ -279,3 +280,7 @@ def test_outputs_of_responses_of_grpc() -> None:
     read = [{name: each.wire() for name, each in called(response).items()} for response in (raw, typed)]
 
     assert read[0] == read[1] == {"OUT": ONE_TWO, "TEXT": packed([b"hi"])}
+
+    typed.outputs[0].datatype = "UINT8"
+    typed.outputs[0].contents.int_contents.append(-5)
+    assert called(typed)["OUT"].wire() is None

@@ -9,6 +9,7 @@ from functools import partial
 from math import prod
 from typing import Any, TypeAlias
 
+from tritonpy.errors import TritonError
 from tritonpy.tensor import Tensor
 
 from tritonpy_bench.elements import flat, packed, wire_of
@@ -63,7 +64,10 @@ class Expected:
         return f"{self.where}: output '{self.name}' {self._unlike(wire)}"
 
     def _unlike(self, wire: bytes) -> str:
-        got, wanted = _elements(self.datatype, wire), _elements(self.datatype, self.wire)
+        try:
+            got, wanted = _elements(self.datatype, wire), _elements(self.datatype, self.wire)
+        except (ValueError, TritonError):  # what came is of another datatype than the metadata says
+            return f"has {len(wire)} bytes, expected {len(self.wire)} of {self.datatype}"
         if len(got) != len(wanted):
             return f"has {len(got)} elements, expected {len(wanted)}"
         # Elements may be equal where bytes are not, as 0.0 and -0.0 are.
@@ -138,13 +142,8 @@ class Reader:
         elements = [*flat(value)]
         facts = self.outputs.get(name)
 
-        def wire() -> bytes | None:
-            try:
-                return wire_of(facts, elements, "response") if facts is not None else None
-            except BenchError:
-                return None
-
-        return Output(len(elements), wire)
+        read = partial(_wire, facts, elements) if facts is not None else partial(_same, None)
+        return Output(len(elements), read)
 
 
 def _same(wire: bytes | None) -> bytes | None:
@@ -169,5 +168,13 @@ def _typed(entry: Any) -> bytes | None:  # Any: a message `InferOutputTensor`
         if field.name == "bytes_contents":
             return packed(elements)
         facts = TensorFacts(entry.name, entry.datatype, tuple(entry.shape))
-        return wire_of(facts, list(elements), "response")
+        return _wire(facts, list(elements))
     return None
+
+
+def _wire(facts: TensorFacts, elements: Sequence[object]) -> bytes | None:
+    """Elements in the protocol's binary form; None if they are not of their datatype."""
+    try:
+        return wire_of(facts, elements, "response")
+    except BenchError:
+        return None
