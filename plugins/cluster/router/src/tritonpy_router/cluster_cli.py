@@ -1,12 +1,18 @@
-"""The commands `corectl cluster …`: several servers on this machine, and a router before them."""
+"""The commands `corectl cluster …`: several servers as one, on this machine or on those of an engine."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from tritonpy_router.engines import Engine
+
+T = TypeVar("T")
 
 _BOTH = ("--log-format", "--log-verbose", "--log-info", "--log-warning", "--log-error", "--exit-timeout-secs")
 """Flags that the router and the servers get."""
@@ -15,13 +21,25 @@ _name = click.option(
     default="default",
     show_default=True,
     metavar="NAME",
-    help="Of the fleet, where several run on this machine.",
+    help="Of the fleet, where several run on this machine, or in a cluster.",
+)
+_engine = click.option(
+    "--engine",
+    metavar="ENGINE",
+    help="What the servers were started with, such as ray; without it: corectl cluster local, here.",
+)
+_address = click.option(
+    "--address",
+    default="auto",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Of the engine's cluster, in its own form.",
 )
 
 
-@click.group(short_help="Run several servers on this machine as one.")
+@click.group(short_help="Run several servers as one.")
 def cluster() -> None:
-    """Run several servers on this machine as one."""
+    """Run several servers as one: on this machine with `local`, on several with `up`."""
 
 
 @cluster.command(short_help="Start servers and a router.", context_settings={"ignore_unknown_options": True})
@@ -73,49 +91,283 @@ def local(
     return run(options, servers, count, name, has_router=not no_router)
 
 
+@cluster.command(
+    short_help="Start servers and routers on several machines.",
+    context_settings={"ignore_unknown_options": True},
+)
+@click.option("--engine", required=True, metavar="ENGINE", help="What starts them, and keeps them: ray.")
+@_address
+@click.option("-r", "--model-repository", "--model-store", "repositories", multiple=True, metavar="PATH")
+@_name
+@click.option(
+    "--replicas",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="COUNT",
+    help="Servers; the fewest, with --max-replicas.",
+)
+@click.option(
+    "--max-replicas",
+    type=click.IntRange(1),
+    metavar="COUNT",
+    help="Have more servers while requests wait for longer than they should, up to so many.",
+)
+@click.option(
+    "--target-queue-ms",
+    type=click.FloatRange(0, min_open=True),
+    default=50.0,
+    show_default=True,
+    metavar="MS",
+    help="How long requests may wait on average, with --max-replicas.",
+)
+@click.option(
+    "--spare",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="COUNT",
+    help="Servers beyond those, which serve like the others: that many may be lost at once.",
+)
+@click.option(
+    "--resource",
+    "resources",
+    multiple=True,
+    metavar="NAME=AMOUNT",
+    help="What each server needs of its machine: cpu, gpu, or a name that the engine knows; cpu=1 where "
+    "nothing is said. May be repeated.",
+)
+@click.option(
+    "--start-timeout-secs",
+    type=click.FloatRange(0, min_open=True),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a server may take to serve.",
+)
+@click.option("--no-router", is_flag=True, help="Start servers alone.")
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def up(
+    ctx: click.Context,
+    /,
+    engine: str,
+    address: str,
+    repositories: Sequence[str],
+    name: str,
+    replicas: int,
+    max_replicas: int | None,
+    target_queue_ms: float,
+    spare: int,
+    resources: Sequence[str],
+    start_timeout_secs: float,
+    no_router: bool,
+    flags: Sequence[str],
+) -> None:
+    """Start servers on the machines of a cluster, and a router on each machine; returns when they serve.
+
+    Options of `corectl route` are the routers': ports, log, policy. All others are those of `corectl serve`,
+    for each server. Repositories must be what all machines can read.
+    """
+    from tritonpy_router.engines import FleetPlan
+
+    if not repositories:
+        raise click.UsageError("--model-repository must be specified", ctx)
+    if max_replicas is not None and max_replicas < replicas:
+        raise click.UsageError(f"--max-replicas {max_replicas} is less than --replicas {replicas}", ctx)
+    for_routers, for_servers, exit_timeout_s = _checked_flags(ctx, repositories, flags)
+    plan = FleetPlan(
+        server_flags=tuple(for_servers),
+        router_flags=None if no_router else tuple(for_routers),
+        replica_count=replicas,
+        most_replicas=max_replicas or replicas,
+        target_queue_ms=target_queue_ms,
+        spare_count=spare,
+        resources=read_resources(ctx, resources),
+        start_timeout_s=start_timeout_secs,
+        exit_timeout_s=exit_timeout_s,
+    )
+
+    def start(found: Engine) -> Sequence[Mapping[str, Any]]:  # Any: JSON
+        found.up(name, plan)
+        return found.status(name)
+
+    click.echo(table(_told(engine, address, start)))
+
+
 @cluster.command(short_help="Show the servers of a fleet.")
 @_name
+@_engine
+@_address
 @click.option("--watch", is_flag=True, help="Again every second, until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON, for programs.")
-def status(name: str, watch: bool, as_json: bool) -> None:
-    """Show the servers of a fleet that runs on this machine."""
+def status(name: str, engine: str | None, address: str, watch: bool, as_json: bool) -> None:
+    """Show the servers of a fleet, and its routers where it has several."""
     import json
 
-    while True:
-        rows = _ask(name, {"do": "status"})["servers"]
-        if as_json:
-            click.echo(json.dumps(rows))
-        else:
-            if watch:
-                click.clear()
-            click.echo(table(rows))
-        if not watch:
-            return
-        time.sleep(1)
+    def show(rows: Callable[[], Sequence[Mapping[str, Any]]]) -> None:  # Any: JSON
+        while True:
+            found = rows()
+            if as_json:
+                click.echo(json.dumps(found))
+            else:
+                if watch:
+                    click.clear()
+                click.echo(table(found))
+            if not watch:
+                return
+            time.sleep(1)
+
+    if engine is None:
+        show(lambda: _ask(name, {"do": "status"})["servers"])
+    else:
+        _told(engine, address, lambda found: show(lambda: found.status(name)))
 
 
 @cluster.command(short_help="Have more servers, or fewer.")
 @click.argument("count", type=click.IntRange(1))
 @_name
-def scale(count: int, name: str) -> None:
+@_engine
+@_address
+def scale(count: int, name: str, engine: str | None, address: str) -> None:
     """Have COUNT servers; those that go answer what they have accepted."""
-    _ask(name, {"do": "scale", "count": count})
+    if engine is None:
+        _ask(name, {"do": "scale", "count": count})
+    else:
+        _told(engine, address, lambda found: found.scale(name, count))
 
 
-@cluster.command(short_help="Replace the servers one by one.")
+@cluster.command(
+    short_help="Replace the servers one by one.", context_settings={"ignore_unknown_options": True}
+)
 @_name
-def update(name: str) -> None:
+@_engine
+@_address
+@click.option(
+    "-r",
+    "--model-repository",
+    "--model-store",
+    "repositories",
+    multiple=True,
+    metavar="PATH",
+    help="With --engine: of the new servers, which then have the options of `corectl serve` that stand here.",
+)
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def update(
+    ctx: click.Context,
+    /,
+    name: str,
+    engine: str | None,
+    address: str,
+    repositories: Sequence[str],
+    flags: Sequence[str],
+) -> None:
     """Replace each server by a new one, when that serves: with other code, or other configurations."""
-    failure = _ask(name, {"do": "update"}).get("failure")
-    if failure:
-        raise click.ClickException(failure)
+    if flags and not repositories:
+        raise click.UsageError(
+            f"got {flags[0]} without --model-repository: what new servers are told is told whole", ctx
+        )
+    if engine is None:
+        if repositories:
+            raise click.UsageError(
+                "--model-repository needs --engine: servers of this machine keep theirs", ctx
+            )
+        failure = _ask(name, {"do": "update"}).get("failure")
+        if failure:
+            raise click.ClickException(failure)
+        return
+    for_servers = None
+    if repositories:
+        for_routers, for_servers, _ = _checked_flags(ctx, repositories, flags)
+        if set(for_routers) - set(for_servers):
+            raise click.UsageError(
+                f"routers are not replaced, and get no new options: {' '.join(for_routers)}", ctx
+            )
+    _told(engine, address, lambda found: found.update(name, for_servers))
 
 
 @cluster.command(short_help="End a fleet.")
 @_name
-def down(name: str) -> None:
-    """End the servers and the router, which answer what they have accepted."""
-    _ask(name, {"do": "down"})
+@_engine
+@_address
+def down(name: str, engine: str | None, address: str) -> None:
+    """End the servers and the routers, which answer what they have accepted."""
+    if engine is None:
+        _ask(name, {"do": "down"})
+    else:
+        _told(engine, address, lambda found: found.down(name))
+
+
+def _checked_flags(
+    ctx: click.Context, repositories: Sequence[str], flags: Sequence[str]
+) -> tuple[list[str], list[str], float]:
+    """Flags for routers and servers of other machines, and how long these may take to end, in seconds.
+
+    Raises:
+        click.UsageError: they are not understood here.
+    """
+    from tritonpy.cli.serve import options_of
+
+    from tritonpy_router.route_cli import route, router_options
+
+    for_routers, for_servers = split_flags(ctx, flags)
+    if members := [flag for flag in for_routers if flag.startswith(("--server", "--member"))]:
+        raise click.UsageError(
+            f"{members[0].partition('=')[0]} is not for fleets: they know their servers", ctx
+        )
+    with route.make_context("route", ["--server=127.0.0.1", *for_routers]) as inner:
+        options = router_options(inner, inner.params)
+    servers = [*(f"--model-repository={_path(each)}" for each in repositories), *for_servers]
+    try:
+        server_options = options_of(servers)
+    except click.UsageError as exc:
+        raise click.UsageError(exc.message, ctx) from None
+    if options.ports.log_file:
+        raise click.UsageError("--log-file is not for fleets: the engine keeps the logs", ctx)
+    exit_timeout_s = max(
+        server_options.exit_timeout_s + server_options.drain_delay_s,
+        options.exit_timeout_s + options.drain_delay_s,
+    )
+    return for_routers, servers, exit_timeout_s
+
+
+def _path(repository: str) -> str:
+    """A repository as it is called from other folders."""
+    return repository if "://" in repository else os.path.abspath(repository)
+
+
+def read_resources(ctx: click.Context, texts: Sequence[str]) -> dict[str, float]:
+    """What each server needs, of texts as NAME=AMOUNT.
+
+    Raises:
+        click.UsageError: a text has another form.
+    """
+    found = {} if texts else {"cpu": 1.0}
+    for text in texts:
+        name, equals, amount = text.partition("=")
+        try:
+            number = float(amount)
+        except ValueError:
+            number = -1.0
+        if not (name and equals and 0 <= number < float("inf")):
+            raise click.UsageError(
+                f"--resource '{text}' is not understood; expected NAME=AMOUNT, such as gpu=1", ctx
+            )
+        found[name] = number
+    return found
+
+
+def _told(engine: str, address: str, do: Callable[[Engine], T]) -> T:
+    """Do something with an engine; what it refuses is an error of the command."""
+    from tritonpy.errors import TritonError
+
+    from tritonpy_router.engines import find_engine
+
+    try:
+        return do(find_engine(engine, address))
+    except TritonError as exc:
+        raise click.ClickException(exc.message) from None
 
 
 def split_flags(ctx: click.Context, flags: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -145,11 +397,9 @@ def split_flags(ctx: click.Context, flags: Sequence[str]) -> tuple[list[str], li
     return router, servers
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:  # Any: JSON
-    """Rows of `Fleet.rows` for a terminal."""
-    columns = ["name", "pid", "state", "http", "grpc", "metrics", "restarts"]
-    if any("queue_ms" in row for row in rows):  # some have told
-        columns += ["inflight", "pending", "queue_ms"]
+def table(rows: Sequence[Mapping[str, Any]]) -> str:  # Any: JSON
+    """Rows of a fleet for a terminal, with the columns that some have."""
+    columns = list(dict.fromkeys(key for row in rows for key in row)) or ["name", "state"]
     cells = [
         columns,
         *(tuple("-" if row.get(key) is None else str(row[key]) for key in columns) for row in rows),
