@@ -61,6 +61,7 @@ OWN_DISTRIBUTIONS = frozenset(
         "tritonpy-compose",
         "tritonpy-frontend-bind",
         "tritonpy-frontend-tfserving",
+        "tritonpy-ray",
         "tritonpy-repo-agent-checksum",
         "tritonpy-router",
         "tritonpy-store-cloud",

@@ -1,0 +1,558 @@
+"""What a fleet is to be, against what it is: starts, replaces and ends servers and routers; without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from tritonpy.errors import InvalidArg, Unavailable
+from tritonpy_router.engines import FleetPlan, Row, read_plan
+
+from tritonpy_ray.autoscale import Autoscaler, Rule
+from tritonpy_ray.looks import Look
+
+_log = logging.getLogger("tritonpy.ray")
+
+EVERY_S = 1.0
+LOOK_S = 1.0
+"""How long a round of looks waits for answers; one that comes later counts in the next."""
+LOST_AFTER_S = 10.0
+"""Without an answer for so long an actor is lost: another server is started, before Ray starts it again."""
+_FORGOTTEN_S = 600.0
+"""How long routers may have sequences on a server that is to end."""
+_SERVER = re.compile(r"server-(\d+)")
+
+
+class GoneError(Exception):
+    """An actor has ended for good."""
+
+
+class UnreachableError(Exception):
+    """An actor does not answer now; it may come back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine of the cluster: its id, and its address."""
+
+    id: str
+    host: str
+
+
+class Launcher(Protocol):
+    """Actors, which have the names of their servers and routers."""
+
+    def nodes(self) -> Awaitable[Sequence[Node]]:
+        """The machines that are alive."""
+
+    def names(self) -> Awaitable[Sequence[str]]:
+        """The actors of this fleet that have been started and not ended, but the controller."""
+
+    def start_replica(self, name: str, plan: FleetPlan) -> Awaitable[None]:
+        """Start a server where its resources are free, or as soon as they are."""
+
+    def start_router(self, name: str, plan: FleetPlan, node: Node) -> Awaitable[None]:
+        """Start a router on a machine."""
+
+    def look(self, name: str, with_load: bool) -> Awaitable[Look]:
+        """Ask an actor; waits for as long as that takes.
+
+        Raises:
+            GoneError, UnreachableError: it does not answer.
+        """
+
+    def stop(self, name: str, limit_s: float) -> Awaitable[None]:
+        """End what an actor runs, which answers what it has accepted, and then the actor.
+
+        Args:
+            name: of the actor.
+            limit_s: how long what it runs may take.
+        """
+
+    def kill(self, name: str) -> Awaitable[None]:
+        """End an actor at once."""
+
+    def save(self, document: bytes) -> Awaitable[None]:
+        """Keep what a new controller has to know."""
+
+    def saved(self) -> Awaitable[bytes | None]:
+        """What was kept."""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A server or a router of the fleet.
+
+    Attributes:
+        name: of its actor, and of the replica.
+        plan: that it was started by.
+        node: where a router runs; None for servers.
+        look: the last answer of its actor.
+        seen_s: when that came; None before the first.
+        line: of a server, what routers are told; "" while it does not listen.
+        is_leaving: it is about to end.
+        is_gone: its actor has ended.
+        asked: an answer that is waited for.
+    """
+
+    name: str
+    plan: FleetPlan
+    node: str | None = None
+    look: Look | None = None
+    seen_s: float | None = None
+    line: str = ""
+    is_leaving: bool = False
+    is_gone: bool = False
+    asked: asyncio.Future[Look] | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """It listens: the models of a server are loaded."""
+        return self.look is not None and self.look.state == "up"
+
+    def is_lost(self, now_s: float) -> bool:
+        """Its actor did answer, and does not any more."""
+        return self.seen_s is not None and now_s - self.seen_s > LOST_AFTER_S
+
+
+class Controller:
+    """One fleet; on the loop only.
+
+    Args:
+        launcher: has the actors.
+        plan: of the fleet, where nothing was kept of it.
+        now_s: the clock.
+        pause: waits.
+    """
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        plan: FleetPlan,
+        now_s: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._launcher = launcher
+        self._now_s = now_s
+        self._pause = pause
+        self._plan = plan
+        self._count = plan.replica_count
+        self._number = 0
+        self._members: dict[str, Member] = {}
+        self._scaler = self._new_scaler()
+        self._change = asyncio.Lock()
+        self._looked = asyncio.Event()
+        self._told: tuple[str, ...] = ()
+        self._changed = asyncio.Event()
+        self._revision = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_over = False
+
+    async def run(self) -> None:
+        """Keep the fleet until `down`."""
+        await self.restore()
+        while not self._is_over:
+            try:
+                await self.step()
+            except Exception:  # it has to go on, whatever the cluster answers
+                _log.exception("a round of the controller has failed")
+            await self._pause(EVERY_S)
+
+    async def restore(self) -> None:
+        """Take over what an earlier controller of this fleet has left."""
+        kept = await self._launcher.saved()
+        if kept is None:
+            await self._save()
+            return
+        document = json.loads(kept)
+        self._plan = read_plan(document["plan"])
+        self._count = document["count"]
+        self._number = document["number"]
+        self._revision = document["revision"]
+        self._scaler = self._new_scaler()
+        lines = {line.partition("=")[0]: line for line in document["lines"]}
+        for name in await self._launcher.names():
+            node = None if _SERVER.fullmatch(name) else name
+            self._members[name] = Member(
+                name, self._plan, node, seen_s=self._now_s(), line=lines.get(name, "")
+            )
+        self._told = self._lines()
+        _log.info("the controller goes on with %d members", len(self._members))
+
+    async def step(self) -> None:
+        """Look at all actors, and do what is needed."""
+        await self._look_at_all()
+        if self._change.locked() or self._is_over:  # an update does what is needed itself
+            return
+        async with self._change:
+            await self._reconcile_replicas()
+            await self._reconcile_routers()
+            await self._follow_load()
+
+    # For routers.
+
+    async def members(self, revision: int, wait_s: float) -> tuple[int, tuple[str, ...]]:
+        """The servers, one text for each as `corectl route --server` takes it.
+
+        Args:
+            revision: of those that are known; returns when there are others.
+            wait_s: after which it returns anyway.
+
+        Returns:
+            Their revision, and the servers.
+        """
+        if revision == self._revision:
+            changed = self._changed
+            try:
+                async with asyncio.timeout(wait_s):
+                    await changed.wait()
+            except TimeoutError:
+                pass
+        return self._revision, self._told
+
+    # For commands.
+
+    def status(self) -> list[Row]:
+        """A row for each member."""
+        return [self._row(member) for member in [*self._servers(), *self._routers()]]
+
+    async def settle(self) -> None:
+        """Return when all servers serve, those too many have ended, and routers listen.
+
+        Raises:
+            Unavailable: a server ends before it serves, or takes longer than it may.
+        """
+        begun_s = self._now_s()
+        while not self._is_settled():
+            for member in [each for each in self._members.values() if not each.is_leaving]:
+                if (why := self._why_not(member, begun_s, member.plan.start_timeout_s)) is not None:
+                    raise Unavailable(why)
+            await self._next_look()
+
+    async def scale(self, count: int) -> None:
+        """Have so many servers; returns when it is so.
+
+        Raises:
+            InvalidArg: it is outside of what the load may make of it.
+            Unavailable: see `settle`.
+        """
+        plan = self._plan
+        if plan.follows_load and not plan.replica_count <= count <= plan.most_replicas:
+            raise InvalidArg(
+                f"got {count} servers, expected {plan.replica_count} to {plan.most_replicas}: their number "
+                f"follows the load between --replicas and --max-replicas"
+            )
+        if not plan.follows_load:
+            self._plan = replace(plan, replica_count=count)
+        self._count = count
+        await self._save()
+        await self._next_look()
+        await self.settle()
+
+    async def update(self, server_flags: Sequence[str] | None) -> None:
+        """Replace the servers one by one: start one, wait until routers send it requests, end an old one.
+
+        Raises:
+            Unavailable: a successor does not serve; the servers not yet replaced stay.
+        """
+        async with self._change:
+            flags = self._plan.server_flags if server_flags is None else tuple(server_flags)
+            plan = replace(self._plan, server_flags=flags)
+            for old in [member for member in self._servers() if not member.is_leaving]:
+                new = await self._add_replica(plan)
+                begun_s = self._now_s()
+                while not self._is_taken(new):
+                    why = self._why_not(new, begun_s, plan.start_timeout_s)
+                    if why is not None or new.is_gone:
+                        await self._give_up(new)
+                        raise Unavailable(f"{why or 'its actor has ended'}; the others were not replaced")
+                    await self._next_look()
+                await self._retire(old)
+            self._plan = plan
+            await self._save()
+
+    async def down(self) -> None:
+        """End routers, then servers, which answer what they have accepted."""
+        self._is_over = True
+        self._looked.set()  # there are no more looks: who waits for one gives up
+        async with self._change:
+            for task in self._tasks:
+                task.cancel()
+            for members in (self._routers(), self._servers()):
+                await asyncio.gather(*(self._stop(member) for member in members))
+
+    # What is.
+
+    def _servers(self) -> list[Member]:
+        return [member for member in self._members.values() if member.node is None]
+
+    def _routers(self) -> list[Member]:
+        return [member for member in self._members.values() if member.node is not None]
+
+    def _live(self) -> list[Member]:
+        """Servers that count; the oldest first."""
+        now_s = self._now_s()
+        return [each for each in self._servers() if not each.is_leaving and not each.is_lost(now_s)]
+
+    def _wanted(self) -> int:
+        return self._count + self._plan.spare_count
+
+    def _is_settled(self) -> bool:
+        live = self._live()
+        servers = len(live) == len(self._servers()) == self._wanted() and all(each.is_up for each in live)
+        if self._plan.router_flags is None:
+            return servers
+        now_s = self._now_s()
+        routers = [each for each in self._routers() if not each.is_lost(now_s)]
+        names = {member.name for member in live}
+        return (
+            servers
+            and bool(routers)
+            and all(each.look is not None and names <= each.look.up for each in routers)
+        )
+
+    def _is_taken(self, member: Member) -> bool:
+        """Whether a server serves, and all routers that answer send it requests."""
+        now_s = self._now_s()
+        routers = [each for each in self._routers() if each.is_up and not each.is_lost(now_s)]
+        return member.is_up and all(each.look is not None and member.name in each.look.up for each in routers)
+
+    def _is_forgotten(self, member: Member) -> bool:
+        """Whether no router that answers has anything on a server any more."""
+        now_s = self._now_s()
+        routers = [each for each in self._routers() if each.is_up and not each.is_lost(now_s)]
+        return all(each.look is None or member.name not in each.look.known for each in routers)
+
+    def _why_not(self, member: Member, begun_s: float, limit_s: float) -> str | None:
+        """Why a member will not serve; None if it may."""
+        kind = "server" if member.node is None else "router"
+        if member.look is not None and member.look.failure:
+            return f"{kind} '{member.name}' ended before it served: {member.look.failure.strip()}"
+        if self._now_s() - begun_s <= limit_s:
+            return None
+        if member.look is None and member.node is None:
+            needs = (
+                ", ".join(f"{name}={amount:g}" for name, amount in member.plan.resources.items()) or "none"
+            )
+            return (
+                f"server '{member.name}' has found no machine in {limit_s:g} s (--start-timeout-secs); "
+                f"it needs {needs} (--resource)"
+            )
+        if not member.is_up:
+            return f"{kind} '{member.name}' does not serve after {limit_s:g} s (--start-timeout-secs)"
+        return f"{kind} '{member.name}' serves, and after {limit_s:g} s not every router uses it"
+
+    def _row(self, member: Member) -> Row:
+        look = member.look
+        ports = look.ports if look is not None else {}
+        if member.is_leaving:
+            state = "leaving"
+        elif member.is_lost(self._now_s()):
+            state = "lost"
+        elif look is None:
+            state = "waiting"
+        elif look.state == "up" and member.node is None and self._is_taken(member):
+            state = "ready"
+        else:
+            state = look.state
+        return {
+            "name": member.name,
+            "host": look.host if look is not None else None,
+            "pid": look.pid if look is not None else None,
+            "state": state,
+            "http": ports.get("http"),
+            "grpc": ports.get("grpc"),
+            "metrics": ports.get("metrics"),
+            "restarts": look.restart_count if look is not None else 0,
+        }
+
+    # Looks.
+
+    async def _look_at_all(self) -> None:
+        members = list(self._members.values())
+        with_load = self._plan.follows_load
+        for member in members:
+            if (
+                member.asked is None
+            ):  # one question at a time: those to an actor that waits for a machine add up
+                member.asked = asyncio.ensure_future(self._launcher.look(member.name, with_load))
+        if members:
+            await asyncio.wait([each.asked for each in members if each.asked is not None], timeout=LOOK_S)
+        for member in members:
+            if member.asked is not None and member.asked.done():
+                asked, member.asked = member.asked, None
+                self._take(member, asked)
+        await self._tell()
+        looked, self._looked = self._looked, asyncio.Event()
+        looked.set()
+
+    def _take(self, member: Member, asked: asyncio.Future[Look]) -> None:
+        try:
+            look = asked.result()
+        except GoneError:
+            member.is_gone = True
+        except UnreachableError as exc:
+            _log.warning("'%s' does not answer: %s", member.name, exc)
+        else:
+            if (
+                look.load is None and member.look is not None
+            ):  # its counters are those of the last look, at least
+                look = replace(look, load=member.look.load)
+            member.look, member.seen_s = look, self._now_s()
+            if member.node is None:
+                member.line = _line(member.name, look)
+
+    async def _next_look(self) -> None:
+        await self._looked.wait()
+        if self._is_over:
+            raise Unavailable("the fleet is going down")
+
+    async def _tell(self) -> None:
+        lines = self._lines()
+        if lines == self._told:
+            return
+        self._told = lines
+        self._revision += 1
+        await self._save()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def _lines(self) -> tuple[str, ...]:
+        return tuple(
+            each.line for each in self._servers() if each.line and not each.is_leaving and not each.is_gone
+        )
+
+    # What is to be.
+
+    async def _reconcile_replicas(self) -> None:
+        for member in [each for each in self._servers() if each.is_gone]:
+            _log.warning("server '%s' has ended for good", member.name)
+            del self._members[member.name]
+        now_s, wanted = self._now_s(), self._wanted()
+        live = self._live()
+        lost = [each for each in self._servers() if each.is_lost(now_s) and not each.is_leaving]
+        # Where many are lost at once, this controller rather cannot reach them: one after the other.
+        most = wanted + max(1, self._plan.spare_count) if lost else wanted
+        for _ in range(min(wanted - len(live), most - len(live) - len(lost))):
+            await self._add_replica(self._plan)
+        down = [each for each in live if not each.is_up]
+        newest = [each for each in reversed(live) if each.is_up]
+        for member in [*down, *newest][: max(0, len(live) - wanted)]:
+            self._begin(self._retire(member))
+        replaced = sum(each.is_up for each in live) - (wanted - len(lost))
+        for member in lost[: max(0, replaced)]:
+            _log.warning("server '%s' is lost, and has been replaced", member.name)
+            await self._give_up(member)
+
+    async def _reconcile_routers(self) -> None:
+        if self._plan.router_flags is None:
+            return
+        nodes = {_router_name(node): node for node in await self._launcher.nodes()}
+        for member in [each for each in self._routers() if each.is_gone or each.name not in nodes]:
+            await self._give_up(
+                member
+            )  # what is left of it; a router that has ended on a node that lives is started
+        for name in nodes.keys() - self._members.keys():
+            self._members[name] = Member(name, self._plan, nodes[name].id)
+            await self._launcher.start_router(name, self._plan, nodes[name])
+
+    async def _follow_load(self) -> None:
+        if not self._plan.follows_load:
+            return
+        now_s = self._now_s()
+        loads = {
+            each.name: each.look.load
+            for each in self._servers()
+            if each.look is not None and each.look.load is not None
+        }
+        self._scaler.observe(now_s, loads)
+        count = self._scaler.decide(now_s, self._count)
+        if count != self._count:
+            delay_ms = self._scaler.delay_ms()
+            _log.info(
+                "from %d to %d servers: requests wait %s ms, %.1f come each second",
+                self._count,
+                count,
+                "-" if delay_ms is None else f"{delay_ms:.1f}",
+                self._scaler.rate(),
+            )
+            self._count = count
+            await self._save()
+
+    async def _add_replica(self, plan: FleetPlan) -> Member:
+        self._number += 1
+        member = Member(f"server-{self._number}", plan)
+        self._members[member.name] = member
+        await self._save()  # first, so that no number is ever given twice
+        await self._launcher.start_replica(member.name, plan)
+        return member
+
+    async def _retire(self, member: Member) -> None:
+        """End a server that routers do not use any more: requests of its sequences are still sent there."""
+        member.is_leaving = True
+        await self._tell()
+        begun_s = self._now_s()
+        while not self._is_forgotten(member) and not self._is_over:
+            if self._now_s() - begun_s > _FORGOTTEN_S:
+                _log.warning("server '%s' ends with sequences that have not ended", member.name)
+                break
+            await self._looked.wait()
+        await self._stop(member)
+
+    async def _stop(self, member: Member) -> None:
+        member.is_leaving = True
+        await self._launcher.stop(member.name, member.plan.exit_timeout_s)
+        self._forget(member)
+
+    async def _give_up(self, member: Member) -> None:
+        await self._launcher.kill(member.name)
+        self._forget(member)
+        await self._tell()
+
+    def _forget(self, member: Member) -> None:
+        if member.asked is not None:
+            member.asked.cancel()
+        self._members.pop(member.name, None)
+
+    def _begin(self, work: Any) -> None:  # Any: a coroutine
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            _log.error("a server could not be ended: %s", failure)
+
+    def _new_scaler(self) -> Autoscaler:
+        plan = self._plan
+        rule = Rule(least=plan.replica_count, most=plan.most_replicas, target_ms=plan.target_queue_ms)
+        return Autoscaler(rule, self._now_s())
+
+    async def _save(self) -> None:
+        document = {
+            "plan": self._plan.as_text(),
+            "count": self._count,
+            "number": self._number,
+            "revision": self._revision,
+            "lines": self._lines(),
+        }
+        await self._launcher.save(json.dumps(document).encode())
+
+
+def _line(name: str, look: Look) -> str:
+    """What a router is told of a server; "" while it does not listen."""
+    if look.state != "up":
+        return ""
+    host = f"[{look.host}]" if ":" in look.host else look.host
+    return f"{name}={host}:{look.ports['http']}:{look.ports['grpc']}"
+
+
+def _router_name(node: Node) -> str:
+    return f"router-{node.id[:12]}"
