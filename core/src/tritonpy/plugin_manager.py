@@ -83,6 +83,7 @@ _OTHERS = {
         "compose": "tritonpy-compose",
         "route": "tritonpy-router",
     },
+    "frontends": {"replica": "tritonpy-router"},
     "stores": dict.fromkeys(("as", "gs", "s3"), "tritonpy-store-cloud"),
 }
 
@@ -304,10 +305,9 @@ class PluginManager:
 
 def own_plugins(kind: str) -> dict[str, str]:
     """The plugins of a kind that this project has: the distribution by the name of the plugin."""
-    if kind in _OTHERS:
-        return _OTHERS[kind]
     prefix = f"tritonpy-{_PREFIXES.get(kind, kind)}-"
-    return {name.removeprefix(prefix): name for name in OWN_DISTRIBUTIONS if name.startswith(prefix)}
+    called_so = {name.removeprefix(prefix): name for name in OWN_DISTRIBUTIONS if name.startswith(prefix)}
+    return called_so | _OTHERS.get(kind, {})
 
 
 def install_hint(kind: str, name: str) -> str:
