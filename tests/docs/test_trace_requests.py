@@ -135,7 +135,7 @@ def collector() -> Iterator[tuple[int, list[bytes]]]:
             pass
 
     with HTTPServer(("localhost", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield server.server_port, sent
         server.shutdown()

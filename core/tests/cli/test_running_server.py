@@ -281,7 +281,7 @@ def test_models_falls_back_to_statistics_where_there_is_no_index(
             pass
 
     with HTTPServer(("127.0.0.1", 0), Handler) as fake:
-        thread = threading.Thread(target=fake.serve_forever)
+        thread = threading.Thread(target=fake.serve_forever, args=(0.02,))
         thread.start()
         status = main(["models", f"--url=http://127.0.0.1:{fake.server_port}"])
         fake.shutdown()
