@@ -71,6 +71,7 @@ TOUCHES: dict[str, tuple[str, ...]] = {
     "core/src/tritonpy/scheduler/": ("tests/batching", "tests/sequences", "tests/ensembles", "tests/stress"),
     "core/src/tritonpy/shared_memory/": ("tests/protocol/shared_memory", "tests/gpu"),
     "core/src/tritonpy/tracing/": ("tests/tracing",),
+    "core/src/tritonpy/plugin": ("tests/plugins/test_stranger", "tests/protocol", "tests/lifecycle"),
     "core/src/tritonpy/workers/": ("tests/stress", "tests/batching", "tests/python_backend"),
     "core/src/tritonpy/": ("tests/protocol", "tests/lifecycle", "tests/stress"),
     "plugins/abi/": ("plugins/abi", "tests/shared_objects", "tests/plugins", "tests/docs/test_shared"),
@@ -95,6 +96,7 @@ TOUCHES: dict[str, tuple[str, ...]] = {
     "deploy/": ("tests/deploy",),
     "docs/": ("tests/docs",),
     "examples/": ("tests/examples",),
+    "examples/tritonpy-": ("tests/plugins/test_stranger", "sdk/tests/test_new"),
 }  # fmt: skip
 
 

@@ -140,6 +140,7 @@ def test_the_readme_of_the_backend_is_true(serve: Callable[..., Server]) -> None
     assert '"data":[-2.0,-1.0,7.0]' in (BACKEND / "README.md").read_text()
 
 
+@pytest.mark.toolchain
 def test_many_clients_of_the_stranger_get_their_own_answers(serve: Callable[..., Server]) -> None:
     server = serve("--model-repository", str(BACKEND / "models"))
     path, _ = readme_request(BACKEND / "README.md")
@@ -167,6 +168,7 @@ def test_what_the_stranger_says_about_a_bad_model_file_reaches_the_operator(
     server.wait_for_log("model 'parabola': expected a JSON list of numbers in")
 
 
+@pytest.mark.toolchain
 def test_the_strategy_keeps_adapters_apart(serve: Callable[..., Server]) -> None:
     # The scheduler waits until all six are queued, so that the first batches do not depend on timing.
     server = serve("--model-repository", str(STRATEGY / "models"), TRITONSERVER_DELAY_SCHEDULER="6")
@@ -188,6 +190,7 @@ def test_the_strategy_keeps_adapters_apart(serve: Callable[..., Server]) -> None
     assert batches() == {6: 1, 1: 6}
 
 
+@pytest.mark.toolchain
 def test_the_agent_chooses_the_version_that_is_served(serve: Callable[..., Server], tmp_path: Path) -> None:
     models = shutil.copytree(AGENT / "models", tmp_path / "models")
     server = serve(
@@ -210,6 +213,7 @@ def test_the_agent_chooses_the_version_that_is_served(serve: Callable[..., Serve
     assert version() == "2"
 
 
+@pytest.mark.toolchain
 def test_the_cache_answers_again_after_a_restart(serve: Callable[..., Server], tmp_path: Path) -> None:
     responses = tmp_path / "responses"
     flags = ("--cache-config", f"xyz,path={responses}")
@@ -273,6 +277,7 @@ def test_the_readme_of_the_frontend_is_true(serve: Callable[..., Server]) -> Non
     assert statistics["inference_stats"]["success"]["count"] == 1
 
 
+@pytest.mark.toolchain
 def test_a_frontend_that_nobody_asks_for_is_not_started(serve: Callable[..., Server]) -> None:
     server = serve("--model-repository", str(BACKEND / "models"))
 

@@ -33,6 +33,7 @@ GROUPS: dict[str, tuple[str, tuple[str, int]]] = {
     "device": ("1:2:0", ("KIND_CPU", 2)),
 }
 """Of backends of these names: what they prefer, and the kind and the count of the group that comes of it."""
+IN_PROCESSES = {"nothing", "two", "device"}
 MEETINGS = {"parallel": {"parallel": "yes", "together": "3"}, "serial": {}}
 """Backends whose instances look for each other while they begin."""
 WATCHED = ("watched", "watched_thread")
@@ -57,7 +58,8 @@ def served(
     for name in {*GROUPS, *(backend for backend, _, _ in settings)}:
         (backends / name).mkdir(parents=True)
         shutil.copy(library, backends / name / f"libtriton_{name}.so")
-        isolation = THREAD if name.endswith("_thread") else {}
+        # Where instances live does not change their groups: most of them cost no process each.
+        isolation = THREAD if name.endswith("_thread") or name in {*GROUPS} - IN_PROCESSES else {}
         models.model(name, {"backend": name, **TENSORS, **isolation})
     models.model("two_thread", {"backend": "two", **TENSORS, **THREAD})
     models.model("own", {"backend": "two", **TENSORS, "instance_group": [{"kind": "KIND_MODEL"}]})

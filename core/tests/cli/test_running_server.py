@@ -63,6 +63,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     options = ServerOptions(
         (str(repository),),
         exit_on_error=False,
+        exit_timeout_s=0,  # a model is still busy
         http_address="127.0.0.1",
         http_port=0,
         grpc_address="127.0.0.1",
