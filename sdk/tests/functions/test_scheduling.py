@@ -379,6 +379,22 @@ def state(*shape: int, dtype: Any = np.float32, **initial: Any) -> ModelConfig:
         (control(ControlKind.END, np.int32, (0, 1, 2)), "expected two values of INT32"),
         (state(2, data=np.ones(3)), r"initial state of 'S': got .*shape \[3\], expected .*\[2\]"),
         (state(2, dtype=np.int32, data=[0.5, 1]), "initial state of 'S': got dtype float64"),
+        (
+            ModelConfig(batcher=SequenceBatcher(controls=[Control("x", ControlKind.START)])),
+            "model 'm': got control 'x' and an input of that name, expected different names",
+        ),
+        (
+            ModelConfig(
+                batcher=SequenceBatcher(
+                    controls=[Control("S", ControlKind.START)], states=[State("S", "T", (1,), np.float32)]
+                )
+            ),
+            "got state 'S' and an input of a control of that name",
+        ),
+        (
+            ModelConfig(rate_limiter=RateLimiter(resources=[Resource("memory", -1)])),
+            "resource 'memory': got count -1, expected 0 or more",
+        ),
         (state(2, data=Path("nowhere/at/all")), "initial state of 'S': cannot read 'nowhere/at/all'"),
     ],
 )

@@ -131,11 +131,13 @@ def bound(
             f"model '{name}': a generator sends any number of responses; leave out decoupled=False, or "
             "return instead of yielding"
         )
+    named_inputs = named(inputs, "INPUT")
+    _check_added_inputs(name, named_inputs, settings)
     return Bound(
         name,
         version,
         functions,
-        named(inputs, "INPUT"),
+        named_inputs,
         named(outputs, "OUTPUT"),
         settings,
         strict,
@@ -143,6 +145,22 @@ def bound(
         writable,
         fresh_outputs,
     )
+
+
+def _check_added_inputs(name: str, inputs: Sequence[Tensor], settings: ModelConfig) -> None:
+    """What the server adds to the inputs of a function has names of its own."""
+    if not isinstance(settings.batcher, SequenceBatcher):
+        return
+    seen = {str(tensor.name): "input" for tensor in inputs}
+    added = [("control", control.name) for control in settings.batcher.controls]
+    added += [("state", state.input_name) for state in settings.batcher.states]
+    for kind, each in added:
+        if each in seen:
+            raise InvalidArg(
+                f"model '{name}': got {kind} '{each}' and an {seen[each]} of that name, expected different "
+                "names; what the server adds is not among the inputs that are bound"
+            )
+        seen[each] = f"input of a {kind}"
 
 
 def name_fault(name: str) -> str:

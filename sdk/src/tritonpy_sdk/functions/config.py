@@ -113,7 +113,13 @@ class Resource:
     is_global: bool = False
 
     def config(self) -> JsonObject:
-        """As a configuration has it."""
+        """As a configuration has it.
+
+        Raises:
+            InvalidArg: nothing can need so much.
+        """
+        if self.count < 0:
+            raise InvalidArg(f"resource '{self.name}': got count {self.count}, expected 0 or more")
         return {"name": self.name, "count": self.count, **({"global": True} if self.is_global else {})}
 
 
