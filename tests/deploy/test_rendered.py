@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import yaml
+from tritonpy.cli.serve import options_of
 from tritonpy.server import Server
 from tritonpy_sdk.repository import ModelRepository
 from tritonpy_sdk.testing import DEADLINE_S, until
@@ -62,6 +63,7 @@ VALUES: dict[str, dict[str, Any]] = {
             "enabled": True,
             "image": {"repository": "registry.example.com/router", "tag": "2"},
             "zone": "$(ZONE)",
+            "replicaTokenSecret": "replica",
             "extraEnv": [{"name": "ZONE", "value": "west"}],
             "extraArgs": ["--policy=least-busy"],
         },
@@ -215,6 +217,26 @@ def test_requests_reach_servers_through_routers_only_where_there_are_routers() -
         {"name": "demo-tritonpy-router", "port": 8000},
         {"name": "demo-tritonpy-router", "port": 8001},
     ]
+
+
+def test_servers_tell_routers_of_themselves_where_both_know_the_token() -> None:
+    kinds = by_kind(rendered(VALUES["router"]))
+    server, router = [found for _, found in containers(kinds["Deployment"])]
+    if server["name"] == "router":
+        server, router = router, server
+    [policy] = [each for each in kinds["NetworkPolicy"] if each["metadata"]["name"] == "demo-tritonpy"]
+    [setting] = [each for each in server["args"] if each.startswith("--frontend-config=replica,")]
+    settings = dict(each.split("=") for each in setting.removeprefix("--frontend-config=replica,").split(","))
+
+    assert f"--replica-service-port={settings['port']}" in router["args"]
+    assert f"--replica-token-file={settings['token-file']}" in router["args"]
+    assert {"name": "replica", "containerPort": int(settings["port"])} in server["ports"]
+    assert {"port": "replica"} in policy["spec"]["ingress"][0]["ports"]
+    assert all(
+        "replica-token" in {each["name"] for each in found["volumeMounts"]} for found in (server, router)
+    )
+    assert options_of(server["args"]).frontend_config
+    assert "token" not in json.dumps([found for _, found in containers(rendered(VALUES["least"]))])
 
 
 def test_every_selector_finds_the_pods_of_one_deployment() -> None:

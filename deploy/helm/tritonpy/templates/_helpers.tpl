@@ -50,6 +50,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
+{{/* Whether servers tell routers of themselves: the secret with the token, or nothing. */}}
+{{- define "tritonpy.replicaToken" -}}
+{{- if .Values.router.enabled -}}{{ .Values.router.replicaTokenSecret }}{{- end -}}
+{{- end -}}
+
 {{/* Pods of the servers by name, for queries: those of the router have one more part. */}}
 {{- define "tritonpy.podPattern" -}}
 {{ include "tritonpy.fullname" . }}-[0-9a-z]+-[0-9a-z]+

@@ -104,7 +104,8 @@ def test_a_name_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", look_up)
 
-    told = seen(lambda pause: NameMembership("models", 1, 2, 1, faults.append, pause), [None] * 4)
+    place = read_place("models:1:2:3")
+    told = seen(lambda pause: NameMembership(place, 1, faults.append, pause), [None] * 4)
 
     assert told == [["10.0.0.1", "10.0.0.2"], ["10.0.0.2"]]
     assert len(faults) == 1

@@ -146,6 +146,13 @@ def test_the_installed_schemes_are_those_of_the_page() -> None:
     assert {"dns", "file", "k8s", "static"} <= {found.name for found in membership.installed_memberships()}
 
 
+def test_all_servers_of_a_name_have_its_ports() -> None:
+    async def first() -> Sequence[Place]:
+        return await anext(aiter(open_membership("dns://127.0.0.1:1:2:3", OPTIONS).changes()))
+
+    assert asyncio.run(first()) == [Place("127.0.0.1:1", "127.0.0.1", 1, 2, 3)]
+
+
 def test_a_file_is_read_through_the_door(tmp_path: Path) -> None:
     async def first() -> Sequence[Place]:
         async for places in open_membership(f"file://{tmp_path}/servers", OPTIONS).changes():

@@ -141,15 +141,13 @@ def open_file(rest: str, options: MembershipOptions) -> FileMembership:
 
 
 def open_name(rest: str, options: MembershipOptions) -> NameMembership:
-    """`dns://HOST[:HTTP_PORT[:GRPC_PORT]]`: the servers at all addresses of a name.
+    """`dns://HOST[:HTTP_PORT[:GRPC_PORT[:REPLICA_PORT]]]`: the servers at all addresses of a name.
 
     Raises:
         InvalidArg: it has another form.
     """
     place = read_place(rest)
-    return NameMembership(
-        place.host, place.http_port, place.grpc_port, _NAME_EVERY_S, options.on_fault, options.pause
-    )
+    return NameMembership(place, _NAME_EVERY_S, options.on_fault, options.pause)
 
 
 def read_place(text: str) -> Place:
@@ -260,8 +258,7 @@ class NameMembership:
     """The servers at all addresses of a name, such as that of a headless service in Kubernetes.
 
     Args:
-        host: the name.
-        http_port, grpc_port: of all of them.
+        place: the name as a host, and the ports of all of them.
         every_s: how often it is looked up.
         on_fault: told why it cannot be looked up, once for each reason.
         pause: waits.
@@ -269,15 +266,12 @@ class NameMembership:
 
     def __init__(
         self,
-        host: str,
-        http_port: int,
-        grpc_port: int,
+        place: Place,
         every_s: float,
         on_fault: Callable[[str], None],
         pause: Pause = asyncio.sleep,
     ) -> None:
-        self._host = host
-        self._ports = http_port, grpc_port
+        self._place = place
         self._every_s = every_s
         self._on_fault = on_fault
         self._pause = pause
@@ -286,21 +280,19 @@ class NameMembership:
         """See `Membership`."""
         told: Sequence[Place] | None = None
         fault = ""
-        http_port, grpc_port = self._ports
+        name, http_port = self._place.host, self._place.http_port
         while True:
             try:
-                found = await asyncio.get_running_loop().getaddrinfo(
-                    self._host, http_port, type=socket.SOCK_STREAM
-                )
+                found = await asyncio.get_running_loop().getaddrinfo(name, http_port, type=socket.SOCK_STREAM)
             except OSError as exc:  # those that are known go on: the answer may be that of a sick name server
                 if str(exc) != fault:
                     fault = str(exc)
-                    self._on_fault(f"name of servers '{self._host}': {fault}")
+                    self._on_fault(f"name of servers '{name}': {fault}")
             else:
                 fault = ""
                 hosts = sorted({str(address[0]) for *_, address in found})
                 places = [
-                    Place(f"{bracketed(host)}:{http_port}", host, http_port, grpc_port) for host in hosts
+                    self._place._replace(name=f"{bracketed(host)}:{http_port}", host=host) for host in hosts
                 ]
                 if places != told:
                     told = places
