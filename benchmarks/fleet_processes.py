@@ -38,6 +38,7 @@ class Process:
         ports: by service.
         prefix: a command that runs it elsewhere.
         environment: variables in addition to those of this process.
+        replica_port: where a server tells routers how it is; 0 for nowhere.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Process:
     ports: dict[str, int] = field(default_factory=lambda: {name: free_port() for name in _SERVICES})
     prefix: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    replica_port: int = 0
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -97,7 +99,8 @@ class Process:
     @property
     def place(self) -> str:
         """As a line of a file of servers."""
-        return f"{self.name}={self.host}:{self.ports['http']}:{self.ports['grpc']}"
+        place = f"{self.name}={self.host}:{self.ports['http']}:{self.ports['grpc']}"
+        return f"{place}:{self.replica_port}" if self.replica_port else place
 
     def get(self, path: str, body: bytes | None = None, timeout_s: float = 30.0) -> tuple[int, bytes]:
         """Status and body of a request; 0 if nobody answers."""
