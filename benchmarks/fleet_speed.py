@@ -6,7 +6,7 @@ of one server times their number. *Slow*: four servers, requests at random times
 p99 where one of them takes 100 ms, by p99 where all take 20 ms. Rounds alternate.
 
     python benchmarks/fleet_speed.py --rounds 3
-    python benchmarks/fleet_speed.py --rounds 1 --members 1,2 --parts scaling --window-s 1 --name ''
+    python benchmarks/fleet_speed.py --rounds 1 --members 1,2 --parts scaling --window-s 1 --no-page --name ''
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 import process_tree
 from bench_servers import free_port
 from fleet_processes import Process, wait_until
-from kill_matrix import up_replicas
+from kill_matrix import up_replicas, write_page
 from machine_facts import machine_facts
 from tritonpy_bench import measure
 from tritonpy_bench.load import Inputs, Load, Stability
@@ -34,6 +34,7 @@ from tritonpy_bench.paces import Concurrency, Pace, Rate
 from tritonpy_sdk.repository import ModelRepository
 
 RESULTS = Path(__file__).with_name("results")
+PAGE = Path(__file__).parents[1] / "docs/how-to/use-all-cores.md"
 SLEEP_MS, SLOW_MS = 20, 100
 PER_MEMBER = 8
 """Clients for each server, so that none has nothing to do."""
@@ -211,6 +212,22 @@ def slow(fleet: Fleet, rounds: int, window_s: float) -> list[dict[str, Any]]:
     return rows
 
 
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Rates by the number of servers, for the page."""
+    lines = ["| | servers | requests/s | of as many times one server | cores of the router |"]
+    lines.append("| --- | ---: | ---: | ---: | ---: |")
+    for row in rows:
+        cells = (
+            row["protocol"],
+            row["servers"],
+            row["requests_per_s"],
+            row["efficiency"],
+            row["router_cores"],
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3)
@@ -218,6 +235,7 @@ def main() -> None:
     parser.add_argument("--members", default="1,2,4,8", help="numbers of servers, with commas between them")
     parser.add_argument("--parts", default="scaling,slow")
     parser.add_argument("--policy", default="two-choices", help="of the router")
+    parser.add_argument("--no-page", action="store_true", help="leave the page as it is")
     parser.add_argument("--silent", action="store_true", help="servers do not tell the router how they are")
     parser.add_argument("--name", default="fleet-speed", help="of the file of results; '' for none")
     arguments = parser.parse_args()
@@ -235,6 +253,8 @@ def main() -> None:
                 result["slow"] = slow(fleet, arguments.rounds, arguments.window_s * 2)
         finally:
             fleet.end()
+    if "scaling" in parts and not arguments.no_page:
+        write_page("scaling", table(result["scaling"]), PAGE)
     result["load_average_at_end"] = os.getloadavg()[0]
     if arguments.name:
         path = RESULTS / f"{datetime.date.today().isoformat()}-{arguments.name}.json"

@@ -549,12 +549,12 @@ def _short(text: str) -> str:
     return re.split(r" \(…\)|; last error| ADDRESS| \(", text)[0]
 
 
-def write_page(part: str, text: str) -> None:
+def write_page(part: str, text: str, page: Path = PAGE) -> None:
     """Put a table where the page wants it, between two comments."""
     begin, end = (f"<!-- {part}: {word} -->" for word in ("begin", "end"))
-    before, rest = PAGE.read_text().split(begin)
+    before, rest = page.read_text().split(begin)
     _, after = rest.split(end)
-    PAGE.write_text(f"{before}{begin}\n{text}\n{end}{after}")
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}")
 
 
 async def run(names: Sequence[str], rate_per_s: float) -> list[Row]:

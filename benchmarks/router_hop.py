@@ -29,6 +29,7 @@ from typing import Any
 import envoy_proxy
 import process_tree
 from bench_servers import free_port
+from kill_matrix import write_page
 from machine_facts import machine_facts
 from tritonpy_bench import measure
 from tritonpy_bench.load import Inputs, Load, Stability
@@ -45,6 +46,7 @@ CASES = [
     (protocol, size, count) for protocol in ("http", "grpc") for size in (16, 262_144) for count in (1, 8, 32)
 ]
 DEADLINE_S = 60
+PAGE = Path(__file__).parents[1] / "docs/how-to/use-all-cores.md"
 
 
 def ports() -> dict[str, int]:
@@ -82,10 +84,12 @@ class Way:
     Attributes:
         ports: that are asked.
         pid: of the process in between; None for none.
+        server_pid: of the server.
     """
 
     ports: dict[str, int]
     pid: int | None
+    server_pid: int
 
 
 def ask(
@@ -100,8 +104,10 @@ def ask(
     )
     answered = success_count(server_port)
     before = 0 if way.pid is None else process_tree.cpu_time_us(way.pid)
+    server_before = process_tree.cpu_time_us(way.server_pid)
     found = measure(load, Stability(window_s=window_s, windows=1, most_windows=1, warmup_s=0.2))
     cpu_us = 0 if way.pid is None else process_tree.cpu_time_us(way.pid) - before
+    server_cpu_us = process_tree.cpu_time_us(way.server_pid) - server_before
     answered = success_count(server_port) - answered
     if found.error_count:
         raise SystemExit(f"{found.error_count} requests have failed: {dict(found.errors)}")
@@ -110,6 +116,7 @@ def ask(
         "p50_us": found.latency_us(50),
         "p99_us": found.latency_us(99),
         "cpu_us": cpu_us / answered,
+        "server_cpu_us": server_cpu_us / answered,
     }
 
 
@@ -117,6 +124,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--window-s", type=float, default=1.0)
+    parser.add_argument(
+        "--beside", action="append", default=[], help="where another router is imported from; may be repeated"
+    )
+    parser.add_argument("--page", action="store_true", help="write what 100,000 requests/s take into a page")
     parser.add_argument("--no-envoy", action="store_true", help="leave Envoy out")
     parser.add_argument(
         "--cases", default="", help="protocol:bytes:concurrency, with commas between; all if not given"
@@ -132,12 +143,21 @@ def main() -> None:
         )
         router = subprocess.Popen([*CORECTL, "route", place, *flags(routed)], stderr=subprocess.DEVNULL)
         processes = [router, server]
-        ways = {"direct": Way(direct, None), "routed": Way(routed, router.pid)}
+        ways = {"direct": Way(direct, None, server.pid), "routed": Way(routed, router.pid, server.pid)}
         try:
             if not arguments.no_envoy:
                 envoy, envoy_ports = envoy_proxy.start(Path(folder), direct)
                 processes.insert(0, envoy)
-                ways["envoy"] = Way(envoy_ports, envoy.pid)
+                ways["envoy"] = Way(envoy_ports, envoy.pid, server.pid)
+            if arguments.beside:
+                old = ports()
+                other = subprocess.Popen(
+                    [*CORECTL, "route", place, *flags(old)],
+                    stderr=subprocess.DEVNULL,
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(arguments.beside)},
+                )
+                processes.insert(0, other)
+                ways["beside"] = Way(old, other.pid, server.pid)
             for way in ways.values():
                 wait(way.ports["http"])
             rows = rounds(ways, direct["http"], arguments)
@@ -145,6 +165,8 @@ def main() -> None:
             for process in processes:
                 process.terminate()
                 process.wait()
+    if arguments.page:
+        write_page("paper", paper(rows), PAGE)
     if arguments.name:
         result = {
             "machine": machine_facts(),
@@ -156,6 +178,21 @@ def main() -> None:
         path = Path(__file__).parent / "results" / f"{day}-{arguments.name}.json"
         path.write_text(json.dumps(result, indent=1) + "\n")
         print(path)
+
+
+def paper(rows: list[dict[str, Any]]) -> str:
+    """What 100,000 small requests a second would take, for the page."""
+    lines = [
+        "| 64 B, requests at a time | server | router | cores of servers for 100,000/s | and of routers |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    for row in rows:
+        if row["bytes"] < 1024:
+            cores, router_us = row["cores_for_100k_per_s"], row["routed"]["cpu_us"]
+            name = f"{row['protocol']}, {row['concurrency']}"
+            costs = f"{row['server_cpu_us']:.0f} µs | {router_us:.0f} µs"
+            lines.append(f"| {name} | {costs} | {cores['servers']} | {cores['routers']} |")
+    return "\n".join(lines)
 
 
 def rounds(ways: dict[str, Way], server_port: int, arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -173,6 +210,9 @@ def rounds(ways: dict[str, Way], server_port: int, arguments: argparse.Namespace
     for (protocol, size, count), each_round in measured.items():
         row: dict[str, Any] = {"protocol": protocol, "bytes": size * 4, "concurrency": count}
         text = f"{protocol} {size * 4:>8} B c={count:<3}"
+        server_us = statistics.median(each["direct"]["server_cpu_us"] for each in each_round)
+        row["server_cpu_us"] = round(server_us, 1)
+        text += f" | server {row['server_cpu_us']} µs CPU"
         for way in list(ways)[1:]:
             shares = [each[way]["requests_per_s"] / each["direct"]["requests_per_s"] for each in each_round]
             added = [each[way]["p50_us"] - each["direct"]["p50_us"] for each in each_round]
@@ -190,6 +230,14 @@ def rounds(ways: dict[str, Way], server_port: int, arguments: argparse.Namespace
             ratios = [each["routed"]["cpu_us"] / max(each["envoy"]["cpu_us"], 0.1) for each in each_round]
             row["routed_cpu_by_envoy_cpu"] = round(statistics.median(ratios), 2)
             text += f" | CPU of router/Envoy {row['routed_cpu_by_envoy_cpu']}"
+        if "beside" in ways:
+            before = [each["routed"]["cpu_us"] / each["beside"]["cpu_us"] for each in each_round]
+            row["routed_cpu_by_beside_cpu"] = round(statistics.median(before), 2)
+        routed_us = statistics.median(each["routed"]["cpu_us"] for each in each_round)
+        row["cores_for_100k_per_s"] = {
+            "servers": round(server_us / 10, 1),
+            "routers": round(routed_us / 10, 1),
+        }
         row["rounds"] = each_round
         rows.append(row)
         print(text, flush=True)
