@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,23 @@ def test_a_process_that_ends_costs_the_request_it_had(backends: Backends, shared
     assert answer.error.endswith(" while it executed this request")
     assert DEATHS.get(do.removeprefix("go "), "killed by signal ") in answer.error
     backends.until_back(shared)
+
+
+def test_all_but_the_request_that_ends_a_process_are_executed_once(backends: Backends) -> None:
+    backends.load("ahead", max_batch_size=1)  # so that each is alone in its batch, and many are sent ahead
+    backends.server.infer_all("ahead", *[("", 4)] * 20)
+    before = backends.server.batches("ahead")
+
+    with ThreadPoolExecutor(16) as clients:
+        asked = [
+            clients.submit(backends.server.infer, "ahead", do="go quick exit" if index == 20 else "")
+            for index in range(40)
+        ]
+        answers = [each.result(DEADLINE_S) for each in asked]
+
+    assert answers.pop(20).error.endswith("exited with code 4 while it executed this request")
+    assert answers == [GOOD] * 39
+    assert backends.server.batches("ahead") == {1: before[1] + 39}
 
 
 def test_a_request_that_is_used_after_it_was_given_back_costs_a_process_at_most(

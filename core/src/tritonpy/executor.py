@@ -1,4 +1,4 @@
-"""The executor of an instance: executes batches on the instance's thread, outside of the interpreter."""
+"""Executors of an instance: they execute its batches outside of the interpreter, also in a worker."""
 
 from __future__ import annotations
 
@@ -80,3 +80,60 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Free all that is left; `run` has returned, and the instance is finalised."""
+
+
+class FrameExecutor(Protocol):
+    """What a plugin sets as `ModelInstance.frame_executor`, where `executor` is set, to execute in a worker.
+
+    There `model_instance_execute` is called once for each batch, with requests that were made from the frame
+    in which they came, and its responses become a frame. Here the worker's end of the channel is lent to the
+    plugin instead, which is meant to leave the interpreter for good: it reads frames, executes what it can of
+    them, and writes the answers; `tritonpy.ipc.frame` says how frames look. Frames that it does not know, or
+    does not want to know, it gives to the core, which does with them what it always does.
+
+    The server cannot see a difference, and relies on none: batches are executed in their order, and each is
+    answered before the next one is begun. So a crash costs no answer that could have been given, and no batch
+    is executed twice.
+
+    Decoupled models, and those in the server itself, are executed as always.
+    """
+
+    def attach(
+        self, descriptor: int, received: bytes, cancel_flags: memoryview, inline_byte_size: int
+    ) -> None:
+        """Take the channel over; nobody else reads it from now on. Called once; an exception fails the load.
+
+        Args:
+            descriptor: of the socket, which blocks.
+            received: the beginning of a frame that was read from it already.
+            cancel_flags: byte `slot` is 1 when the request in that slot was cancelled; they stay while they
+                are held.
+            inline_byte_size: outputs up to this size may stand in a frame; larger ones are the core's affair.
+        """
+
+    def next(self) -> bytes | None:
+        """Execute until there is a frame for the core to handle, and return it; None for a closed channel.
+
+        Called on the thread of the instance, again and again. A frame with a batch goes to
+        `model_instance_execute`, before this is called again.
+        """
+
+    def next_reply(self) -> bytes | None:
+        """The next frame that answers a question or a call of this process; None for a closed channel.
+
+        Called by one other thread, also while `next` executes, and only where such an answer is expected.
+        """
+
+    def write(self, frame: bytes) -> None:
+        """Send a frame, never in the midst of another one; from any thread, also when this is closed.
+
+        Raises:
+            OSError: the server is gone.
+        """
+
+    @property
+    def running_batch(self) -> int:
+        """The batch that is executed now by `next`; 0 for none. From any thread."""
+
+    def close(self) -> None:
+        """Let go of the model, which is finalised; `next` is not called any more."""

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 from tritonpy.buffers import MemoryType
 from tritonpy.errors import InvalidArg, Unavailable
-from tritonpy.executor import Executor
+from tritonpy.executor import Executor, FrameExecutor
 from tritonpy.json_object import JsonObject as JsonObject
 from tritonpy.server_link import ServerLink
 from tritonpy.temporary import OF_THIS_PROCESS
@@ -233,6 +233,7 @@ class ModelInstance:
         memory_usage: memory that it uses beyond the model's, for the plugin to set; see `Model`.
         executor: executes its batches instead of `model_instance_execute`, for the plugin to set in
             `model_instance_initialize`; see `Executor`.
+        frame_executor: the same in a worker; see `FrameExecutor`.
     """
 
     name: str
@@ -249,6 +250,7 @@ class ModelInstance:
     profiles: Sequence[str] = ()
     memory_usage: Sequence[MemoryUsage] = ()
     executor: Executor | None = None
+    frame_executor: FrameExecutor | None = None
     compute_start_ns: int = 0
     compute_end_ns: int = 0
 

@@ -155,8 +155,8 @@ class BackendHooks:
         """Make ready to execute; on the thread that will execute, one instance after the other.
 
         A backend whose executions need no interpreter may set `instance.executor`, and has them executed by
-        that where the instance is a thread of the server; see `Executor`. An exception makes the model
-        version UNAVAILABLE.
+        that where the instance is a thread of the server; in a worker, `instance.frame_executor`. See
+        `Executor` and `FrameExecutor`. An exception makes the model version UNAVAILABLE.
         """
 
     @hookspec(firstresult=True)
@@ -173,7 +173,7 @@ class BackendHooks:
         request must be answered through `request.respond(…)`, now or later from any thread, with `final`
         exactly once; a request that is garbage-collected without is answered INTERNAL. May be `async def`.
         The instance is free for the next batch when this returns. An instance in the server that has an
-        executor is not called; one in a worker is.
+        executor is not called; one in a worker is called with what its frame executor leaves.
 
         Among the inputs of a request are the controls and states of its sequence; a state that a response
         has among its outputs is kept for the next request. `plugin.BatchPlan` puts the tensors of a batch

@@ -33,7 +33,7 @@ from tritonpy.errors import (
     UnknownError,
     Unsupported,
 )
-from tritonpy.executor import Executed, Executor
+from tritonpy.executor import Executed, Executor, FrameExecutor
 from tritonpy.fingerprint import Fingerprint, is_watched, read_fingerprint
 from tritonpy.flow import ResponseFlow
 from tritonpy.handles import (
@@ -95,6 +95,7 @@ __all__ = [
     "Executor",
     "FileTensor",
     "Fingerprint",
+    "FrameExecutor",
     "Frontend",
     "GivenTensor",
     "HostBuffer",

@@ -144,6 +144,7 @@ class WorkerChannel:
 
     def _begin(self, channel: socket.socket) -> None:
         self._socket = channel
+        self._write: Callable[[bytes], object] = channel.sendall
         self._reader = FrameReader()
         self._pending: deque[Message] = deque()
         self._send_lock = threading.RLock()
@@ -209,8 +210,10 @@ class WorkerChannel:
             if isinstance(exc, BlockingIOError):
                 raise
             return None  # closed under our feet, by `close`
-        if not data:
-            return None
+        return self.understand(data) if data else None
+
+    def understand(self, data: bytes) -> list[Message]:
+        """The messages that bytes of the server complete, but for those that only this end heeds."""
         messages = self._reader.feed(data)
         has_own = False
         for message in messages:
@@ -225,6 +228,18 @@ class WorkerChannel:
         """The descriptor to wait on, for an event loop."""
         return self._socket.fileno()
 
+    def lend(self, write: Callable[[bytes], object]) -> bytes:
+        """Have another reader go on, to which `understand` is the way back, and send by what it sends by.
+
+        Args:
+            write: sends the bytes of one frame.
+
+        Returns:
+            the beginning of a frame, if one was read.
+        """
+        self._write = write
+        return self._reader.take_rest()
+
     def send(self, kind: int, *payload: Any) -> None:  # Any: see frame
         """Send one message; from any thread, finalizers and signal handlers included."""
         with self._send_lock:
@@ -233,7 +248,7 @@ class WorkerChannel:
                 return
             self._is_sending = True
             try:
-                self._socket.sendall(self.endpoint.pack(kind, *payload))
+                self._write(self.endpoint.pack(kind, *payload))
             finally:
                 self._is_sending = False
             while self._deferred:
@@ -247,6 +262,10 @@ class WorkerChannel:
     def is_cancelled(self, slot: int) -> bool:
         """True if the server has cancelled the request in `slot`; a read of shared memory."""
         return self._flags()[slot] != 0
+
+    def cancel_flags(self) -> memoryview:
+        """The bytes of all slots."""
+        return self._flags()
 
     def cancel_flag(self, slot: int) -> memoryview:
         """The byte that is 1 when the server has cancelled the request in `slot`."""

@@ -125,3 +125,10 @@ class FrameReader:
             parts.append(data[start:])
             self._missing = missing - (size - start)
         return messages
+
+    def take_rest(self) -> bytes:
+        """The beginning of a frame whose rest has not come: another reader goes on from there."""
+        rest = b"".join(self._parts)
+        self._parts.clear()
+        self._missing = 0
+        return rest

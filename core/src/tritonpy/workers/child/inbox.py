@@ -14,8 +14,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from tritonpy.executor import FrameExecutor
 from tritonpy.ipc import frame
-from tritonpy.ipc.channel import WorkerChannel
+from tritonpy.ipc.channel import INLINE_BYTE_SIZE, WorkerChannel
 from tritonpy.ipc.frame import Message
 from tritonpy.ipc.window import Permission
 
@@ -38,9 +39,36 @@ class WorkerInbox:
         self._number = 0
         self._is_read = False
         self._is_closed = False
+        self._executor: FrameExecutor | None = None
+
+    def lend_to(self, executor: FrameExecutor) -> bool:
+        """Have an executor read from now on; by the thread that asks for commands.
+
+        Returns:
+            False where another thread reads, or may begin to at any moment: it would take what comes.
+        """
+        channel = self._channel
+        with self._changed:
+            if self._is_read or self._expected:
+                return False
+            received = channel.lend(executor.write)
+            executor.attach(channel.fileno(), received, channel.cancel_flags(), INLINE_BYTE_SIZE)
+            self._executor = executor
+        return True
+
+    def _next_left(self, executor: FrameExecutor) -> Message | None:
+        """The next message that an executor leaves."""
+        while not self._commands:
+            frame = executor.next()
+            if frame is None:
+                return None
+            self._commands.extend(self._channel.understand(frame))
+        return self._commands.popleft()
 
     def next_command(self) -> Message | None:
         """Wait for the server's next message; None when it has closed the channel."""
+        if self._executor is not None:
+            return self._next_left(self._executor)
         self._read_until(lambda: bool(self._commands))
         with self._changed:
             return self._commands.popleft() if self._commands else None
@@ -78,7 +106,7 @@ class WorkerInbox:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._expected)
-            self._read_until(lambda: bool(self._replies))
+            self._receive_replies()
             with self._changed:
                 replies, self._replies = self._replies, deque()
                 taken = [(self._expected.get(message[2]), message) for message in replies]
@@ -88,6 +116,15 @@ class WorkerInbox:
                     _hand_over(on_reply, message)
             for on_reply in gone:
                 _hand_over(on_reply, None)
+
+    def _receive_replies(self) -> None:
+        if self._executor is None:
+            self._read_until(lambda: bool(self._replies))
+            return
+        frame = self._executor.next_reply()
+        messages = None if frame is None else self._channel.understand(frame)
+        with self._changed:
+            self._take(messages)
 
     def wait(self, answered: threading.Event, timeout: float | None = None) -> None:
         """Return when an answer has come, never will, or the time is over."""

@@ -201,6 +201,9 @@ class HookWorker:
         if backend.instance_initialize is not None:
             backend.instance_initialize(self._instance)
         self._report_memory()
+        executor = self._instance.frame_executor
+        if executor is not None and not self._is_decoupled and self._inbox.lend_to(executor):
+            self._link.executor = executor
         return frame.INITIALIZED, backend.instance_ready is not None
 
     def _report_memory(self) -> None:
@@ -257,7 +260,9 @@ class HookWorker:
         self._report_memory()
         answers = [self._encode(response) for response in responses] if responses is not None else None
         end = time.monotonic_ns()
-        times = (start, instance.compute_start_ns or start, instance.compute_end_ns or end, end)
+        computed = instance.compute_start_ns or start
+        # A batch that its frame executor has executed, but not answered, has been computed before.
+        times = (min(start, computed), computed, instance.compute_end_ns or end, end)
         failed = [index for index, request in enumerate(requests) if request.ticket.is_failure]
         self._channel.send(frame.EXECUTED, batch, times, answers, failure, failed)
 
@@ -321,6 +326,8 @@ class HookWorker:
             self._async_hooks.close()
             if self._instance is not None and backend.model_finalize is not None:
                 backend.model_finalize(self._model)
+            if self._instance is not None and self._instance.frame_executor is not None:
+                self._instance.frame_executor.close()
             backend.release()
         except Exception as exc:
             return f"{type(exc).__name__}: {exc}"

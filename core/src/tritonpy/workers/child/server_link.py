@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from tritonpy.errors import ErrorCode, TritonError, Unavailable
+from tritonpy.executor import FrameExecutor
 from tritonpy.ipc import frame
 from tritonpy.ipc.channel import WorkerChannel
 from tritonpy.ipc.frame import Message
@@ -29,11 +30,13 @@ class WorkerLink:
         inbox: takes what comes from it.
 
     Attributes:
-        running_batch: the batch that the instance executes; 0 when it is idle.
+        running_batch: the batch that the core has the instance execute; 0 when there is none.
+        executor: executes others, where there is one.
     """
 
     def __init__(self, channel: WorkerChannel, inbox: WorkerInbox) -> None:
         self.running_batch = 0
+        self.executor: FrameExecutor | None = None
         self._channel = channel
         self._inbox = inbox
 
@@ -46,7 +49,7 @@ class WorkerLink:
         encoded = encode_call(request, endpoint)
         call = WorkerCall(channel, self._inbox, on_response)
         call.number = number = self._inbox.expect(call.take)
-        batch = self.running_batch if awaited_by is not None else 0
+        batch = self._awaiting_batch() if awaited_by is not None else 0
         version = int(request.model_version or -1)
         try:
             channel.send(frame.CALL, number, batch, True, request.model_name, version, encoded)
@@ -57,6 +60,11 @@ class WorkerLink:
                 raise Unavailable(_GONE) from None
             raise
         return call
+
+    def _awaiting_batch(self) -> int:
+        if self.running_batch or self.executor is None:
+            return self.running_batch
+        return self.executor.running_batch
 
     def ask(self, question: str, *args: Any) -> Future[Any]:  # Any: plain values
         """See `ServerLink`."""

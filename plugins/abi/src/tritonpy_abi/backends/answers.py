@@ -101,7 +101,7 @@ class Asked:
         self.tag = tag
         self.request = request
         self.block: Block | None = block
-        self.cancel_flag = block[0].cancel_flag = cancel_flag
+        self.cancel_flag = cancel_flag
         self.response: InferResponse | None = None
         self.states: dict[str, Tensor] | None = None
         self.unsent: deque[tuple[InferResponse | None, bool]] | None = None
@@ -208,10 +208,38 @@ class Answers:
         for each in asked:
             if each.request.trace is not None and each.block is not None:
                 self._describe_trace(each.request, each.request.trace, each.block)
+        for each in asked:
+            assert each.block is not None  # nobody has it yet
+            each.block[0].cancel_flag = each.cancel_flag
+        self._note(asked)
+        return asked
+
+    def adopt(
+        self, requests: Sequence[InferRequest], first_tag: int, kept: CData, cancel_flags: object
+    ) -> list[Asked]:
+        """Answer requests of a batch that was executed without this.
+
+        Args:
+            requests: of the batch.
+            first_tag: by which the library knows the first of them; the others follow.
+            kept: the memory of what the backend sees of them.
+            cancel_flags: the memory of their flags.
+        """
+        asked = [
+            Asked(tag, request, [kept], cancel_flags) for tag, request in enumerate(requests, start=first_tag)
+        ]
+        self._note(asked)
+        return asked
+
+    def _note(self, asked: Sequence[Asked]) -> None:
         with self._lock:
             for each in asked:
                 self._asked[each.tag] = each
-        return asked
+
+    @property
+    def has_open(self) -> bool:
+        """The backend still has requests, or may answer some."""
+        return bool(self._asked)
 
     def forget(self, asked: Sequence[Asked]) -> None:
         """A batch is not executed after all."""

@@ -23,6 +23,7 @@ from tritonpy_abi.backends.answers import Answers
 from tritonpy_abi.backends.attributes import mentions, read_attributes
 from tritonpy_abi.backends.calls import Calls
 from tritonpy_abi.backends.completion import completed_config
+from tritonpy_abi.backends.frame_executor import LibraryFrames
 from tritonpy_abi.backends.instance_handle import InstanceHandle, memory_of
 from tritonpy_abi.backends.native_executor import NativeExecutor
 from tritonpy_abi.backends.output_blocks import Lease
@@ -134,6 +135,10 @@ class OpenModel:
             instance.executor = NativeExecutor(
                 self._shim, out[0], self._blocks, self._open_answers, note_memory
             )
+            news = self._reports.flags if self._reports is not None else ()
+            instance.frame_executor = LibraryFrames(
+                self._shim, out[0], instance.model, self._open_answers, news, note_memory
+            )
         return out[0]
 
     def _note_memory(self, instance: ModelInstance, handle: CData, *, is_reported: bool = False) -> None:
@@ -152,6 +157,13 @@ class OpenModel:
         self, instance: ModelInstance, requests: Sequence[InferRequest]
     ) -> list[InferResponse] | None:
         """See `BackendHooks.model_instance_execute`."""
+        frames = instance.frame_executor
+        if isinstance(frames, LibraryFrames) and frames.has_executed:
+            try:
+                return frames.settle(instance, requests)
+            finally:
+                if self._reports is not None:
+                    self._reports.flush()
         assert self._answers is not None  # the model is initialised
         blocks = [self._blocks.fill(request) for request in requests]
         try:

@@ -183,6 +183,19 @@ bool Events::take_while(bool (*condition)(const Event&), std::deque<Event>* take
   return !is_all;
 }
 
+bool Events::take_all_if(
+    const std::function<bool(const std::deque<Event>&)>& condition, std::deque<Event>* taken) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!condition(events_)) {
+    return false;
+  }
+  taken->swap(events_);
+  for (const Event& event : *taken) {
+    count_taken(event);
+  }
+  return true;
+}
+
 void Events::stop() {
   const std::lock_guard<std::mutex> lock(mutex_);
   is_stopped_ = true;

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -51,6 +52,8 @@ class Events {
   bool take(Event* event);
   // Takes the first events, up to one for which the condition does not hold; true if there is one.
   bool take_while(bool (*condition)(const Event&), std::deque<Event>* taken);
+  // Takes all events, if the condition holds for them.
+  bool take_all_if(const std::function<bool(const std::deque<Event>&)>& condition, std::deque<Event>* taken);
   // Who waits returns.
   void stop();
   // Drops what there is and what comes.

@@ -1,7 +1,6 @@
 // An instance's thread while it executes: batches come in, and what has become of them goes out.
 
 #include <cerrno>
-#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -9,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "backends/execute_timed.h"
 #include "backends/objects.h"
 #include "guard.h"
 
@@ -20,18 +20,10 @@ struct Batch {
   std::vector<uint64_t> tags;
 };
 
-uint64_t now_ns() {
-  using std::chrono::nanoseconds;
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(std::chrono::duration_cast<nanoseconds>(now).count());
-}
-
 }  // namespace
 
 struct TRITONPY_Executor {
   explicit TRITONPY_Executor(TRITONBACKEND_ModelInstance* executing) : instance(executing) {}
-
-  TRITONPY_Executed execute(const Batch& batch) const;
 
   TRITONBACKEND_ModelInstance* const instance;  // gone when it no longer runs
   const std::shared_ptr<tritonpy::Signal> signal = std::make_shared<tritonpy::Signal>();
@@ -42,20 +34,6 @@ struct TRITONPY_Executor {
   std::deque<TRITONPY_Executed> executed;
   bool is_stopped = false;
 };
-
-TRITONPY_Executed TRITONPY_Executor::execute(const Batch& batch) const {
-  TRITONPY_Executed done{};
-  done.batch = batch.number;
-  done.start_ns = now_ns();
-  done.error = TRITONPY_InstanceExecute(
-      instance, batch.requests.data(), batch.tags.data(), static_cast<uint32_t>(batch.requests.size()));
-  done.end_ns = now_ns();
-  const bool is_reported = instance->compute_start_ns != 0 && instance->compute_end_ns != 0;
-  done.compute_start_ns = is_reported ? instance->compute_start_ns : done.start_ns;
-  done.compute_end_ns = is_reported ? instance->compute_end_ns : done.end_ns;
-  done.reports_memory = TRITONPY_MemoryReported(instance) ? 1 : 0;
-  return done;
-}
 
 TRITONSERVER_Error* TRITONPY_ExecutorNew(TRITONBACKEND_ModelInstance* instance, TRITONPY_Executor** executor) {
   auto made = std::make_unique<TRITONPY_Executor>(instance);
@@ -82,7 +60,8 @@ void TRITONPY_ExecutorRun(TRITONPY_Executor* executor) {
     const Batch batch = std::move(executor->waiting.front());
     executor->waiting.pop_front();
     lock.unlock();
-    const TRITONPY_Executed done = executor->execute(batch);
+    const TRITONPY_Executed done =
+        tritonpy::execute_timed(executor->instance, batch.number, batch.requests, batch.tags);
     lock.lock();
     executor->executed.push_back(done);
     lock.unlock();  // who is woken wants it

@@ -200,6 +200,55 @@ uint32_t TRITONPY_ExecutorTake(TRITONPY_Executor *executor, TRITONPY_Executed *e
 /* It does not run any more, or never did; what its requests are still sent is dropped. */
 void TRITONPY_ExecutorEnd(TRITONPY_Executor *executor);
 
+/* Executes what the server sends to a worker as frames, from the socket and back to it, so that the interpreter has
+ * no part in it: batches whose tensors stand in their frames, and whose requests are all answered, with one
+ * response each, and released when their execution returns. All else is left to the driver. */
+typedef struct TRITONPY_FrameExecutor TRITONPY_FrameExecutor;
+typedef struct TRITONPY_FrameBatch TRITONPY_FrameBatch;
+
+/* Texts are copied; all else must stay. */
+typedef struct {
+  int descriptor; /* of the socket */
+  const char *received; /* what was read from it before */
+  uint64_t received_byte_size;
+  const unsigned char *cancel_flags; /* of requests, by their slots */
+  uint64_t cancel_flag_count;
+  const char *const *outputs; /* of the model, in order */
+  uint32_t output_count;
+  uint64_t inline_byte_size; /* of the largest output in a frame */
+  const bool *const *news; /* what is true while metrics are to be told before an answer is sent */
+  uint32_t news_count;
+} TRITONPY_FrameChannel;
+
+/* A frame, or a batch that was executed. */
+typedef struct {
+  const char *frame; /* with its length; valid until the next one is asked for */
+  uint64_t byte_size;
+  TRITONPY_FrameBatch *executed; /* the batch of the frame; yours. NULL where the frame is to be read */
+  uint64_t first_tag; /* of the requests of that batch */
+  TRITONPY_Executed execution; /* of that batch */
+} TRITONPY_NextFrame;
+
+TRITONPY_FrameExecutor *TRITONPY_FrameExecutorNew(
+    TRITONBACKEND_ModelInstance *instance, const TRITONPY_FrameChannel *channel);
+/* Execute until there is something for the driver; false when the server has closed the channel. By one thread. */
+bool TRITONPY_FrameExecutorNext(TRITONPY_FrameExecutor *executor, TRITONPY_NextFrame *next);
+/* Of the requests of batches that the driver was given when they were executed; they go with the executor. */
+TRITONPY_Events *TRITONPY_FrameExecutorEvents(TRITONPY_FrameExecutor *executor);
+/* The number of the batch that is executed now; 0 for none. From any thread. */
+uint64_t TRITONPY_FrameExecutorRunning(TRITONPY_FrameExecutor *executor);
+/* Leave all that follows to the driver. By the thread that asks for frames. */
+void TRITONPY_FrameExecutorRest(TRITONPY_FrameExecutor *executor);
+/* A frame that is no batch and no request for anything from the server: a reply; in `next` nothing else is set.
+ * By another thread than the one that executes. */
+bool TRITONPY_FrameExecutorReply(TRITONPY_FrameExecutor *executor, TRITONPY_NextFrame *next);
+/* Send a frame between those of executions; false when the server is gone. From any thread. */
+bool TRITONPY_FrameExecutorWrite(TRITONPY_FrameExecutor *executor, const char *frame, uint64_t byte_size);
+/* What its requests are still sent is dropped; nobody is in one of its functions. */
+void TRITONPY_FrameExecutorEnd(TRITONPY_FrameExecutor *executor);
+/* The memory of its requests is gone: they are released. */
+void TRITONPY_FrameBatchEnd(TRITONPY_FrameBatch *batch);
+
 /* Memory for an output of a backend, until an event brings that output, at this address. */
 void TRITONPY_BlockAdd(void *data, uint64_t byte_size);
 /* The one that has been there for the longest time without being used is yours again; NULL when all are used. */
